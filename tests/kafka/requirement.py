@@ -1,0 +1,25 @@
+"""What happens to a test that needs Kafka or Java where they cannot run: skipped, or failed in CI."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.jars import KafkaUnavailableError, Say, kafka_jars, say_on_stderr
+
+
+def kafka_is_required() -> bool:
+    """Whether a missing Kafka is a failure: CI is set, or CTRLCHAN_REQUIRE_KAFKA is (and not 0)."""
+    return any(os.environ.get(name, "") not in ("", "0") for name in ("CI", "CTRLCHAN_REQUIRE_KAFKA"))
+
+
+def require_kafka(say: Say = say_on_stderr) -> Path:
+    """The folder of Kafka's jars; without Java or Maven the calling test is skipped, or fails in CI."""
+    try:
+        return kafka_jars(say)
+    except KafkaUnavailableError as error:
+        if kafka_is_required():
+            pytest.fail(f"real Kafka is required here, and {error}", pytrace=False)
+        pytest.skip(f"real Kafka: {error}")
