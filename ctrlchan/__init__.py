@@ -1,0 +1,1 @@
+"""The control plane of a ZooKeeper-mode Apache Kafka cluster."""

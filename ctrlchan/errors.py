@@ -1,0 +1,113 @@
+"""Every error this package raises on purpose, and the Kafka error codes it acts on.
+
+::
+
+    CtrlchanError
+    ├── ProtocolError              bytes or columns the protocol does not allow   (defined by the codec)
+    │   ├── DecodeError            the sender of the bytes is to blame
+    │   ├── EncodeError            the owner of the columns is to blame
+    │   └── UnsupportedVersionError  the version cannot carry it, or does not exist
+    ├── SnapshotError              a file of a snapshot: says file, row and reason
+    ├── InvalidStateError          rows that a cluster state refuses: the caller is to blame
+    ├── IllegalStateError          a call at the wrong time (Kafka's IllegalStateException)
+    ├── ConfigError                a setting that cannot work
+    └── ChannelError               the channel to the brokers
+        ├── ChannelClosedError     it was shut down
+        └── UnknownBrokerError     no such broker
+
+The root and the protocol errors stand in ``_codec``, which imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from ctrlchan._codec import (
+    CtrlchanError,
+    DecodeError,
+    EncodeError,
+    ProtocolError,
+    UnsupportedVersionError,
+)
+
+__all__ = [
+    "ChannelClosedError",
+    "ChannelError",
+    "ConfigError",
+    "CtrlchanError",
+    "DecodeError",
+    "EncodeError",
+    "ErrorCode",
+    "IllegalStateError",
+    "InvalidStateError",
+    "ProtocolError",
+    "SnapshotError",
+    "UnknownBrokerError",
+    "UnsupportedVersionError",
+]
+
+
+class SnapshotError(CtrlchanError):
+    """A snapshot that cannot be read or written; the message names file, row and reason."""
+
+
+class InvalidStateError(CtrlchanError, ValueError):
+    """A change or a table that a cluster state refuses; the message names row, column and reason."""
+
+
+class IllegalStateError(CtrlchanError, RuntimeError):
+    """A call that is not allowed now, as Kafka's IllegalStateException."""
+
+
+class ConfigError(CtrlchanError, ValueError):
+    """A setting that cannot work; the message names the setting."""
+
+
+class ChannelError(CtrlchanError):
+    """The channel cannot do what was asked."""
+
+
+class ChannelClosedError(ChannelError):
+    """The channel was shut down."""
+
+
+class UnknownBrokerError(ChannelError, KeyError):
+    """The channel has no broker of this id."""
+
+    def __str__(self) -> str:
+        # KeyError would show the message in quotes.
+        return Exception.__str__(self)
+
+
+class ErrorCode(IntEnum):
+    """The Kafka error codes that a controller, its channel or a broker acts on.
+
+    Source: ``org.apache.kafka.common.protocol.Errors``. Codes that are not listed are passed on as plain
+    integers.
+    """
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    REPLICA_NOT_AVAILABLE = 9
+    STALE_CONTROLLER_EPOCH = 11
+    INVALID_TOPIC_EXCEPTION = 17
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    UNSUPPORTED_VERSION = 35
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    KAFKA_STORAGE_ERROR = 56
+    LISTENER_NOT_FOUND = 72
+    FENCED_LEADER_EPOCH = 74
+    STALE_BROKER_EPOCH = 77
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+
+    @classmethod
+    def name_of(cls, code: int) -> str:
+        """``STALE_BROKER_EPOCH`` for 77; ``error 12345`` for a code that is not listed."""
+        try:
+            return cls(code).name
+        except ValueError:
+            return f"error {code}"

@@ -1,0 +1,46 @@
+"""Builds the one extension module. Everything else about the package stands in pyproject.toml.
+
+``CTRLCHAN_DEBUG=1`` builds the codec with bounds checks, None checks, overflow checks and line tracing
+(slow; for finding errors, and for coverage of the .pyx).
+"""
+
+import os
+import sys
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+DEBUG = os.environ.get("CTRLCHAN_DEBUG", "") not in ("", "0")
+
+directives = {
+    "language_level": 3,
+    "boundscheck": DEBUG,
+    "wraparound": False,
+    "initializedcheck": DEBUG,
+    "nonecheck": DEBUG,
+    "cdivision": True,
+    "overflowcheck": DEBUG,
+    "linetrace": DEBUG,
+    "embedsignature": True,
+    "freethreading_compatible": False,
+}
+
+compile_args = [] if sys.platform == "win32" else ["-O0", "-g"] if DEBUG else ["-O3", "-fno-strict-aliasing"]
+
+extension = Extension(
+    "ctrlchan._codec",
+    ["ctrlchan/_codec.pyx"],
+    depends=[os.path.join("ctrlchan", "_wire", name) for name in sorted(os.listdir("ctrlchan/_wire"))],
+    include_dirs=["ctrlchan"],
+    define_macros=[("CYTHON_TRACE_NOGIL", "1")] if DEBUG else [],
+    extra_compile_args=compile_args,
+)
+
+setup(
+    ext_modules=cythonize(
+        [extension],
+        compiler_directives=directives,
+        build_dir="build/cython-debug" if DEBUG else "build/cython",
+        force=DEBUG,
+    ),
+)
