@@ -1,0 +1,63 @@
+"""Kafka's own message classes in a Java process, asked line by line (see Oracle.java for the protocol)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.kafka.jars import compile_java, java_command
+
+Json = Any
+
+
+class OracleRefusal(Exception):
+    """Kafka's classes threw; the text is the exception's class and message."""
+
+
+class Oracle:
+    """One Java process with kafka-clients 3.9.1 on its class path; a context manager."""
+
+    def __init__(self) -> None:
+        classes = compile_java(Path(__file__).with_name("Oracle.java"))
+        self._process = subprocess.Popen(
+            java_command("Oracle", classes=classes),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+        )
+
+    def __enter__(self) -> Oracle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # It ends at the end of its input.
+        self._process.communicate(timeout=30)
+
+    def write(self, message: str, version: int, value: Json) -> bytes:
+        """JSON -> JsonConverter.read -> the message's bytes. Raises OracleRefusal."""
+        return bytes.fromhex(self._ask(f"write {message} {version} {json.dumps(value)}"))
+
+    def read(self, message: str, version: int, data: bytes) -> tuple[Json, int]:
+        """Bytes -> the message -> JsonConverter.write, and how many bytes were left over.
+
+        Raises OracleRefusal.
+        """
+        remaining, text = self._ask(f"read {message} {version} {data.hex()}").split(" ", 1)
+        return json.loads(text), int(remaining)
+
+    def _ask(self, line: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        kind, _, rest = self._process.stdout.readline().rstrip("\n").partition(" ")
+        if kind == "error":
+            raise OracleRefusal(rest)
+        if kind != "ok":
+            raise RuntimeError("the Java process died (its standard error is above)")
+        return rest
