@@ -1,0 +1,1 @@
+"""Benchmarks: they report, they never assert a time. ``bench/RESULTS.md`` says how to run them."""

@@ -1,0 +1,202 @@
+/*
+ * blast: the limit. One buffer to many connections with as many threads as help, and nothing else.
+ *
+ *     blast PORT BROKERS BODY_BYTES THREADS ROUNDS
+ *
+ * Opens BROKERS connections to 127.0.0.1:PORT (a sink). A round sends one UpdateMetadata v8 frame of
+ * BODY_BYTES to each and waits for every reply. ROUNDS > 0: runs them and prints
+ * "BLAST B= L= W= min ms median ms mean ms GB/s". ROUNDS 0: runs one round for each line on standard input
+ * and prints its milliseconds, so that a benchmark can alternate it with what it measures.
+ *
+ * A sink discards bodies unread, so the body is filler; only the frame's size and API are true.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    UPDATE_METADATA = 6,
+    VERSION = 8,
+    HEAD = 34,            /* size, request header v2 with a short client id, body head */
+    EVENTS = 64,          /* taken from epoll at once */
+    MAX_THREADS = 64,
+};
+
+static int brokers, threads;
+static size_t body_size;
+static uint8_t *body;
+static int *sockets;
+
+static void die(const char *what)
+{
+    perror(what);
+    exit(1);
+}
+
+static void *allocate(size_t count, size_t size)
+{
+    void *memory = calloc(count, size);
+    if (!memory)
+        die("calloc");
+    return memory;
+}
+
+static double now_ms(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
+}
+
+static void send_head(int socket)
+{
+    uint8_t head[HEAD] = {0};
+    uint32_t size = htonl((uint32_t)(HEAD - sizeof(uint32_t) + body_size));
+
+    memcpy(head, &size, sizeof size);
+    head[5] = UPDATE_METADATA;
+    head[7] = VERSION;
+    if (send(socket, head, HEAD, MSG_MORE | MSG_NOSIGNAL) != HEAD)
+        die("send");
+}
+
+/* One thread's part of a round: every `threads`-th connection, all of them in flight at once. */
+static void *round_of_thread(void *argument)
+{
+    int first = (int)(intptr_t)argument, waiting = 0;
+    size_t *left = allocate((size_t)brokers, sizeof *left);
+    struct epoll_event events[EVENTS];
+    int epoll = epoll_create1(0);
+
+    if (epoll < 0)
+        die("epoll_create1");
+    for (int broker = first; broker < brokers; broker += threads) {
+        struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.u32 = (uint32_t)broker};
+        left[broker] = body_size;
+        send_head(sockets[broker]);
+        if (epoll_ctl(epoll, EPOLL_CTL_ADD, sockets[broker], &event))
+            die("epoll_ctl");
+        waiting++;
+    }
+    while (waiting) {
+        int count = epoll_wait(epoll, events, EVENTS, -1);
+        if (count < 0 && errno != EINTR)
+            die("epoll_wait");
+        for (int i = 0; i < count; i++) {
+            uint32_t broker = events[i].data.u32;
+            while (left[broker]) {
+                ssize_t sent = send(
+                    sockets[broker], body + (body_size - left[broker]), left[broker], MSG_NOSIGNAL);
+                if (sent < 0 && errno == EAGAIN)
+                    break;
+                if (sent < 0)
+                    die("send");
+                left[broker] -= (size_t)sent;
+            }
+            if (events[i].events & EPOLLIN) {
+                uint8_t reply[64];
+                ssize_t received = recv(sockets[broker], reply, sizeof reply, 0);
+                if (received > 0)
+                    waiting--;
+                else if (received == 0 || errno != EAGAIN)
+                    die("recv");
+            }
+        }
+    }
+    close(epoll);
+    free(left);
+    return NULL;
+}
+
+static double one_round(void)
+{
+    pthread_t running[MAX_THREADS];
+    double begin = now_ms();
+
+    for (int i = 0; i < threads; i++)
+        if (pthread_create(&running[i], NULL, round_of_thread, (void *)(intptr_t)i))
+            die("pthread_create");
+    for (int i = 0; i < threads; i++)
+        pthread_join(running[i], NULL);
+    return now_ms() - begin;
+}
+
+static void connect_all(int port)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+
+    for (int broker = 0; broker < brokers; broker++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+        if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address))
+            die("connect");
+        if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) || fcntl(fd, F_SETFL, O_NONBLOCK))
+            die("TCP_NODELAY");
+        sockets[broker] = fd;
+    }
+}
+
+static int by_value(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static void report(int rounds)
+{
+    double *times = allocate((size_t)rounds, sizeof *times), sum = 0;
+
+    for (int i = 0; i < rounds; i++)
+        sum += times[i] = one_round();
+    qsort(times, (size_t)rounds, sizeof *times, by_value);
+    printf("BLAST B=%d L=%zu W=%d min %.2f ms median %.2f ms mean %.2f ms %.2f GB/s\n", brokers, body_size,
+           threads, times[0], times[rounds / 2], sum / rounds,
+           (double)body_size * brokers / times[0] * 1e-6);
+    free(times);
+}
+
+static void obey_standard_input(void)
+{
+    char line[64];
+
+    while (fgets(line, sizeof line, stdin)) {
+        printf("%.3f\n", one_round());
+        fflush(stdout);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 6) {
+        fprintf(stderr, "usage: %s PORT BROKERS BODY_BYTES THREADS ROUNDS\n", argv[0]);
+        return 2;
+    }
+    int rounds = atoi(argv[5]);
+    brokers = atoi(argv[2]);
+    body_size = (size_t)strtoull(argv[3], NULL, 10);
+    threads = atoi(argv[4]);
+    if (brokers < 1 || threads < 1 || threads > MAX_THREADS || rounds < 0) {
+        fprintf(stderr, "%s: a number is out of range\n", argv[0]);
+        return 2;
+    }
+    body = allocate(body_size, 1);
+    memset(body, 1, body_size);
+    sockets = allocate((size_t)brokers, sizeof *sockets);
+    connect_all(atoi(argv[1]));
+    if (rounds)
+        report(rounds);
+    else
+        obey_standard_input();
+    return 0;
+}
