@@ -8,11 +8,13 @@ each other (one C unit, several files for people):
     versions    which versions exist and which are flexible
     columns     the column classes: NumPy arrays with C pointers
     writer      strings, counts and lists onto the wire
-    tails       the part of a body that all brokers share: exact size, then one write
-    heads       the part that belongs to one broker; headers; frame prefixes
-    reader      a bounded cursor
-    requests    bodies of the three requests, read into columns and written back whole
-    responses   the same for the responses
+    reader      a bounded cursor; columns being filled
+    tails       the part of a body that all brokers share: rows grouped by topic, exact size, one write
+    headers     the part of a body that belongs to one broker; request and response headers; frame prefixes
+    update_metadata, leader_and_isr, stop_replica
+                one file a request: its layout, sizes, writes and reads
+    requests    what reading the three has in common, and the way in
+    responses   the three responses
 """
 
 import operator
@@ -22,7 +24,7 @@ import numpy as np
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 
@@ -44,3 +46,12 @@ include "_wire/errors.pxi"
 include "_wire/fields.pxi"
 include "_wire/versions.pxi"
 include "_wire/columns.pxi"
+include "_wire/writer.pxi"
+include "_wire/reader.pxi"
+include "_wire/tails.pxi"
+include "_wire/headers.pxi"
+include "_wire/update_metadata.pxi"
+include "_wire/leader_and_isr.pxi"
+include "_wire/stop_replica.pxi"
+include "_wire/requests.pxi"
+include "_wire/responses.pxi"

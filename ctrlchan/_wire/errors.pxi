@@ -82,6 +82,7 @@ cdef enum Reason:
     R_CHANGED
     R_INT8
     R_INT16
+    R_NEEDS_NEWER
 
 
 cdef dict REASONS = {
@@ -105,6 +106,7 @@ cdef dict REASONS = {
     R_CHANGED: "the columns changed after the message was sized",
     R_INT8: "value does not fit int8",
     R_INT16: "value does not fit int16",
+    R_NEEDS_NEWER: "a non-default value that this version cannot carry",
 }
 
 

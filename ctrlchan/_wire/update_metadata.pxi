@@ -1,0 +1,474 @@
+# UpdateMetadata (api key 6, versions 0-8): sizes, writes and reads.
+#
+#   head  controller_id int32, [v8 is_kraft_controller], controller_epoch int32, [v5+ broker_epoch int64]
+#   tail  v0-4  [partition state, each with its topic's name]
+#         v5+   [topic: name, [v7+ id], [partition state]]
+#         [live broker]
+#         v6+   tagged fields; from v8 tag 0 is `type`
+#   partition state: partition, controller epoch, leader, leader epoch int32, isr [int32], zk version int32,
+#                    replicas [int32], [v4+ offline replicas [int32]]
+#   live broker: id int32, v0 host and port, v1+ [endpoint], [v2+ rack]
+#   endpoint: port int32, host, [v3+ listener], security protocol int16
+#
+# Source: UpdateMetadataRequest.json.
+
+
+def update_metadata_tail(
+    int version, Topics topics not None, Partitions partitions not None, Brokers live_brokers not None,
+    rows=None, *, topic_starts=None, int request_type=0,
+):
+    """Size an UpdateMetadata tail; see ``_codec.pyi``."""
+    cdef Tail tail = new_tail(API_UPDATE_METADATA, version, topics)
+    cdef Fault fault
+    cdef bint flexible = version >= 6
+    tail._partitions = partitions
+    tail._brokers = live_brokers
+    tail._request_type = request_type
+    if request_type != 0 and version < 8:
+        raise UnsupportedVersionError(
+            f"a non-default value ({request_type}) needs version 8", api="UpdateMetadataRequest",
+            version=version, field="type",
+        )
+    if not -128 <= request_type <= 127:
+        raise EncodeError("value does not fit int8", api="UpdateMetadataRequest", version=version, field="type")
+    plan_rows(tail, partitions.c.topic_row, partitions.n, rows, topic_starts)
+    check_endpoints(live_brokers, version)
+    fault.reason = R_NONE
+    with nogil:
+        tail.size = update_metadata_size(tail, flexible, &fault)
+    if fault.reason != R_NONE:
+        raise_encode_fault(&fault, "UpdateMetadataRequest", version)
+    return tail
+
+
+cdef dict PROTOCOL_NAMES = {0: b"PLAINTEXT", 1: b"SSL", 2: b"SASL_PLAINTEXT", 3: b"SASL_SSL"}
+
+
+cdef int check_endpoints(Brokers brokers, int version) except -1:
+    """What UpdateMetadata's older versions cannot say of a broker (Kafka: UpdateMetadataRequest.Builder.build).
+
+    v0 carries one host and port, always PLAINTEXT; v1-2 carry no listener name, so only the name that the
+    security protocol implies.
+    """
+    if version >= 3:
+        return 0
+    cdef int64_t i, j
+    for i in range(brokers.n):
+        if version == 0:
+            if brokers._endpoint_lengths[i] != 1:
+                raise UnsupportedVersionError(
+                    f"broker {brokers.ids[i]} has {brokers.endpoint_lengths[i]} endpoints, version 0 carries one",
+                    api="UpdateMetadataRequest", version=version, field="endpoints",
+                )
+            if brokers.security_protocols[brokers.endpoint_starts[i]] != 0:
+                raise UnsupportedVersionError(
+                    f"broker {brokers.ids[i]}: version 0 carries only PLAINTEXT endpoints",
+                    api="UpdateMetadataRequest", version=version, field="endpoints",
+                )
+            continue
+        for j in range(brokers._endpoint_starts[i], brokers._endpoint_starts[i] + brokers._endpoint_lengths[i]):
+            name = brokers.listeners[j]
+            if name and name != PROTOCOL_NAMES.get(brokers.security_protocols[j]):
+                raise UnsupportedVersionError(
+                    f"broker {brokers.ids[i]}: listener {name.decode(errors='replace')!r} needs version 3",
+                    api="UpdateMetadataRequest", version=version, field="listener",
+                )
+    return 0
+
+
+cdef int64_t update_metadata_size(Tail tail, bint flexible, Fault* fault) noexcept nogil:
+    cdef int version = tail.version
+    cdef int64_t n = tail.plan.n
+    cdef const int64_t* rows = tail.plan.rows
+    cdef PartitionColumns* c = &tail._partitions.c
+    cdef int64_t groups = groups_size(tail, version >= 5, flexible, version >= 7, F_TOPIC_NAME, fault)
+    cdef int64_t isr = lists_size(&c.isr, rows, n, flexible, F_ISR, fault)
+    cdef int64_t replicas = lists_size(&c.replicas, rows, n, flexible, F_REPLICAS, fault)
+    cdef int64_t offline = lists_size(&c.offline, rows, n, flexible, F_OFFLINE_REPLICAS, fault) if version >= 4 else 0
+    cdef int64_t brokers = live_brokers_size(tail._brokers, version, flexible, fault)
+    if groups < 0 or isr < 0 or replicas < 0 or offline < 0 or brokers < 0:
+        return -1
+    # Fixed fields: partition, controller epoch, leader, leader epoch, partition epoch; one tag byte a row.
+    cdef int64_t fixed = 21 if flexible else 20
+    # Tagged fields at the end: the count alone, or count, tag 0, size 1, type.
+    cdef int64_t tags = 0 if not flexible else 1 if tail._request_type == 0 else 4
+    return groups + n * fixed + isr + replicas + offline + brokers + tags
+
+
+cdef inline uint8_t* put_update_metadata_rows(Tail tail, uint8_t* p, const uint8_t* end, int64_t g, bint flexible, bint named, bint has_offline, Fault* fault) noexcept nogil:
+    """The partition states of group ``g``."""
+    cdef const PartitionColumns* c = &tail._partitions.c
+    cdef const int64_t* rows = tail.plan.rows
+    cdef int32_t topic = tail.plan.group_topic[g]
+    cdef bint deleting = tail._topics.c_deleting != NULL and tail._topics.c_deleting[topic] != 0
+    cdef int64_t i, row
+    cdef uint8_t* start
+    for i in range(tail.plan.group_end[g - 1] if g > 0 else 0, tail.plan.group_end[g]):
+        row = i
+        if rows != NULL:
+            row = rows[i]
+            if row < 0 or row >= tail.plan.n_columns:
+                fail(fault, R_ROW_RANGE, F_PARTITION_INDEX, row)
+                return NULL
+        if named:
+            p = put_string(p, end, &tail._topics.names.c, topic, False, False, F_TOPIC_NAME, fault)
+            if p == NULL:
+                return NULL
+        if end - p < 20:
+            fail(fault, R_CHANGED, F_PARTITION_INDEX, row)
+            return NULL
+        start = p
+        put_i32(p, c.partition[row])
+        put_i32(p + 4, c.controller_epoch[row])
+        put_i32(p + 8, c.leader[row])
+        put_i32(p + 12, c.leader_epoch[row])
+        p = put_list(p + 16, end, &c.isr, row, flexible)
+        if p == NULL or end - p < 5:
+            list_fault(&c.isr, row, F_ISR, fault)
+            fail(fault, R_CHANGED, F_ISR, row)
+            return NULL
+        put_i32(p, c.partition_epoch[row])
+        if deleting:
+            # LeaderAndIsr.duringDelete: no leader ever again, epochs as a state that was never written.
+            put_i32(start + 8, -2)
+            put_i32(start + 12, 0)
+            put_i32(p, 0)
+        p = put_list(p + 4, end, &c.replicas, row, flexible)
+        if p == NULL:
+            list_fault(&c.replicas, row, F_REPLICAS, fault)
+            fail(fault, R_CHANGED, F_REPLICAS, row)
+            return NULL
+        if has_offline:
+            p = put_list(p, end, &c.offline, row, flexible)
+            if p == NULL:
+                list_fault(&c.offline, row, F_OFFLINE_REPLICAS, fault)
+                fail(fault, R_CHANGED, F_OFFLINE_REPLICAS, row)
+                return NULL
+        if flexible:
+            if end - p < 1:
+                fail(fault, R_CHANGED, F_TAGGED_FIELDS, row)
+                return NULL
+            p[0] = 0
+            p += 1
+    return p
+
+
+cdef uint8_t* put_update_metadata(Tail tail, uint8_t* p, const uint8_t* end, Fault* fault) noexcept nogil:
+    cdef int version = tail.version
+    cdef int64_t g
+    if version >= 5:
+        p = put_count(p, tail.plan.n_groups, version >= 6)
+    else:
+        p = put_count(p, tail.plan.n, False)
+    for g in range(tail.plan.n_groups):
+        if version >= 7:
+            p = put_topic(tail, p, end, g, True, True, F_TOPIC_NAME, fault)
+        elif version >= 5:
+            p = put_topic(tail, p, end, g, version == 6, False, F_TOPIC_NAME, fault)
+        if p == NULL:
+            return NULL
+        if version >= 6:
+            p = put_update_metadata_rows(tail, p, end, g, True, False, True, fault)
+        elif version == 5:
+            p = put_update_metadata_rows(tail, p, end, g, False, False, True, fault)
+        elif version == 4:
+            p = put_update_metadata_rows(tail, p, end, g, False, True, True, fault)
+        else:
+            p = put_update_metadata_rows(tail, p, end, g, False, True, False, fault)
+        if p == NULL:
+            return NULL
+        if version >= 6:
+            if end - p < 1:
+                fail(fault, R_CHANGED, F_TAGGED_FIELDS, -1)
+                return NULL
+            p[0] = 0
+            p += 1
+    p = put_live_brokers(tail._brokers, p, end, version, fault)
+    if p == NULL:
+        return NULL
+    if version >= 6:
+        if end - p < (1 if tail._request_type == 0 else 4):
+            fail(fault, R_CHANGED, F_TAGGED_FIELDS, -1)
+            return NULL
+        if tail._request_type == 0:
+            p[0] = 0
+            p += 1
+        else:
+            p[0] = 1
+            p[1] = 0
+            p[2] = 1
+            p[3] = <uint8_t><int8_t>tail._request_type
+            p += 4
+    return p
+
+
+cdef int64_t live_brokers_size(Brokers brokers, int version, bint flexible, Fault* fault) noexcept nogil:
+    cdef int64_t i, j, start, length, one
+    cdef int64_t size = count_size(brokers.n, flexible)
+    for i in range(brokers.n):
+        start = brokers._endpoint_starts[i]
+        length = brokers._endpoint_lengths[i]
+        if start < 0 or length < 0 or start + length > brokers.n_endpoints:
+            return fail(fault, R_LIST_RANGE, F_ENDPOINTS, i)
+        size += 4
+        if version == 0:
+            one = string_size(&brokers.hosts.c, start, False, False, F_V0_HOST, fault)
+            if one < 0:
+                return -1
+            size += one + 4
+            continue
+        size += count_size(length, flexible)
+        for j in range(start, start + length):
+            one = string_size(&brokers.hosts.c, j, flexible, False, F_HOST, fault)
+            if one < 0:
+                return -1
+            size += 4 + one + 2
+            if version >= 3:
+                one = string_size(&brokers.listeners.c, j, flexible, False, F_LISTENER, fault)
+                if one < 0:
+                    return -1
+                size += one
+            if brokers._security_protocols[j] != <int16_t>brokers._security_protocols[j]:
+                return fail(fault, R_INT16, F_SECURITY_PROTOCOL, i)
+            if flexible:
+                size += 1
+        if version >= 2:
+            one = string_size(&brokers.racks.c, i, flexible, True, F_RACK, fault)
+            if one < 0:
+                return -1
+            size += one
+        if flexible:
+            size += 1
+    return size
+
+
+cdef uint8_t* put_live_brokers(Brokers brokers, uint8_t* p, const uint8_t* end, int version, Fault* fault) noexcept nogil:
+    cdef bint flexible = version >= 6
+    cdef int64_t i, j, start, length
+    cdef uint8_t* none = NULL
+    if end - p < count_size(brokers.n, flexible):
+        fail(fault, R_CHANGED, F_LIVE_BROKERS, -1)
+        return none
+    p = put_count(p, brokers.n, flexible)
+    for i in range(brokers.n):
+        start = brokers._endpoint_starts[i]
+        length = brokers._endpoint_lengths[i]
+        if start < 0 or length < 0 or start + length > brokers.n_endpoints or (version == 0 and length != 1):
+            fail(fault, R_LIST_RANGE, F_ENDPOINTS, i)
+            return none
+        if end - p < 4 + (0 if version == 0 else count_size(length, flexible)):
+            fail(fault, R_CHANGED, F_LIVE_BROKERS, i)
+            return none
+        put_i32(p, brokers._ids[i])
+        p += 4
+        if version == 0:
+            p = put_string(p, end, &brokers.hosts.c, start, False, False, F_V0_HOST, fault)
+            if p == none or end - p < 4:
+                fail(fault, R_CHANGED, F_V0_PORT, i)
+                return none
+            put_i32(p, brokers._ports[start])
+            p += 4
+            continue
+        p = put_count(p, length, flexible)
+        for j in range(start, start + length):
+            if end - p < 4:
+                fail(fault, R_CHANGED, F_PORT, i)
+                return none
+            put_i32(p, brokers._ports[j])
+            p = put_string(p + 4, end, &brokers.hosts.c, j, flexible, False, F_HOST, fault)
+            if p != none and version >= 3:
+                p = put_string(p, end, &brokers.listeners.c, j, flexible, False, F_LISTENER, fault)
+            if p == none or end - p < (3 if flexible else 2):
+                fail(fault, R_CHANGED, F_ENDPOINTS, i)
+                return none
+            put_i16(p, <int16_t>brokers._security_protocols[j])
+            p += 2
+            if flexible:
+                p[0] = 0
+                p += 1
+        if version >= 2:
+            p = put_string(p, end, &brokers.racks.c, i, flexible, True, F_RACK, fault)
+            if p == none:
+                return none
+        if flexible:
+            if end - p < 1:
+                fail(fault, R_CHANGED, F_TAGGED_FIELDS, i)
+                return none
+            p[0] = 0
+            p += 1
+    return p
+
+
+# ---------------------------------------------------------------------------------------------- reading
+
+
+class UpdateMetadataRequest:
+    """A whole UpdateMetadata body as columns; see ``_codec.pyi``."""
+
+    __slots__ = (
+        "broker_epoch", "controller_epoch", "controller_id", "is_kraft_controller", "live_brokers", "partitions",
+        "request_type", "topic_starts", "topics", "unknown_tagged_fields", "version",
+    )
+
+    def __init__(
+        self, *, version, controller_id, controller_epoch, topics, topic_starts, partitions, live_brokers,
+        broker_epoch=-1, is_kraft_controller=False, request_type=0, unknown_tagged_fields=0,
+    ):
+        self.version = version
+        self.controller_id = controller_id
+        self.is_kraft_controller = is_kraft_controller
+        self.controller_epoch = controller_epoch
+        self.broker_epoch = broker_epoch
+        self.request_type = request_type
+        self.topics = topics
+        self.topic_starts = topic_starts
+        self.partitions = partitions
+        self.live_brokers = live_brokers
+        self.unknown_tagged_fields = unknown_tagged_fields
+
+    def encode(self):
+        """The body as bytes. Unknown tagged fields are not kept."""
+        head = encode_head(
+            API_UPDATE_METADATA, self.version, self.controller_id, self.controller_epoch, self.broker_epoch,
+            is_kraft_controller=self.is_kraft_controller,
+        )
+        return head + update_metadata_tail(
+            self.version, self.topics, self.partitions, self.live_brokers,
+            topic_starts=self.topic_starts, request_type=self.request_type,
+        ).to_bytes()
+
+    def __repr__(self):
+        return (
+            f"<UpdateMetadataRequest v{self.version}: {len(self.topics)} topics, {len(self.partitions)} "
+            f"partitions, {len(self.live_brokers)} brokers>"
+        )
+
+
+cdef object read_update_metadata(Reader* r, int version):
+    cdef bint flexible = version >= 6
+    cdef const uint8_t* type_byte = NULL
+    cdef bint is_kraft_controller = False
+    cdef int64_t broker_epoch = -1
+    cdef int32_t controller_id = read_i32(r, F_CONTROLLER_ID)
+    if version >= 8:
+        is_kraft_controller = read_u8(r, F_IS_KRAFT_CONTROLLER) != 0
+    cdef int32_t controller_epoch = read_i32(r, F_CONTROLLER_EPOCH)
+    if version >= 5:
+        broker_epoch = read_i64(r, F_BROKER_EPOCH)
+    cdef PartitionFiller filler
+    topics, topic_starts, filler = read_grouped(r, API_UPDATE_METADATA, version)
+    live_brokers = read_live_brokers(r, version)
+    if flexible:
+        skip_tags(r, 0 if version >= 8 else -1, &type_byte)
+    check_end(r)
+    if r.fault.reason != R_NONE:
+        return None
+    return UpdateMetadataRequest(
+        version=version, controller_id=controller_id, is_kraft_controller=bool(is_kraft_controller),
+        controller_epoch=controller_epoch, broker_epoch=broker_epoch,
+        request_type=0 if type_byte == NULL else <int8_t>type_byte[0], topics=topics, topic_starts=topic_starts,
+        partitions=filler.partitions(), live_brokers=live_brokers, unknown_tagged_fields=r.unknown_tags,
+    )
+
+
+cdef int64_t least_update_metadata_row(int version) noexcept nogil:
+    """Bytes of the smallest partition state there can be: fixed fields, then empty lists, tags, a name."""
+    if version >= 6:
+        return 20 + 3 + 1
+    return 20 + (12 if version >= 4 else 8) + (2 if version <= 4 else 0)
+
+
+cdef inline int read_update_metadata_rows(Reader* r, PartitionFill* c, int32_t topic, int64_t count, bint flexible, bint has_offline) noexcept nogil:
+    """Read ``count`` partition states into rows c.n and after. The cursor lives in a register, not in ``r``."""
+    cdef const uint8_t* p = r.p
+    cdef const uint8_t* end = r.end
+    cdef const uint8_t* at
+    cdef int64_t row
+    for row in range(c.n, c.n + count):
+        at = p
+        if end - p < 20:
+            return name_update_metadata_fault(r, at, flexible, has_offline)
+        c.topic_row[row] = topic
+        c.partition[row] = get_i32(p)
+        c.controller_epoch[row] = get_i32(p + 4)
+        c.leader[row] = get_i32(p + 8)
+        c.leader_epoch[row] = get_i32(p + 12)
+        p = get_list(p + 16, end, c, &c.isr, row, flexible)
+        if p == NULL or end - p < 4:
+            return name_update_metadata_fault(r, at, flexible, has_offline)
+        c.partition_epoch[row] = get_i32(p)
+        p = get_list(p + 4, end, c, &c.replicas, row, flexible)
+        if p == NULL:
+            return name_update_metadata_fault(r, at, flexible, has_offline)
+        if has_offline:
+            p = get_list(p, end, c, &c.offline, row, flexible)
+            if p == NULL:
+                return name_update_metadata_fault(r, at, flexible, has_offline)
+        if flexible:
+            if p < end and p[0] == 0:
+                p += 1
+            else:
+                r.p = p
+                if read_tags(r) < 0 or r.fault.reason != R_NONE:
+                    return -1
+                p = r.p
+    r.p = p
+    c.n += count
+    return 0
+
+
+cdef int name_update_metadata_fault(Reader* r, const uint8_t* at, bint flexible, bint has_offline) noexcept nogil:
+    """Read the row at ``at`` again, field by field, to say which one is wrong."""
+    r.p = at
+    read_i32(r, F_PARTITION_INDEX)
+    read_i32(r, F_CONTROLLER_EPOCH)
+    read_i32(r, F_LEADER)
+    read_i32(r, F_LEADER_EPOCH)
+    skip_list(r, flexible, F_ISR)
+    read_i32(r, F_ZK_VERSION)
+    skip_list(r, flexible, F_REPLICAS)
+    if has_offline:
+        skip_list(r, flexible, F_OFFLINE_REPLICAS)
+    # The bytes were wrong a moment ago: if they are not now, somebody is writing to them.
+    return stop(r, R_CHANGED, F_PARTITION_STATES, r.p)
+
+
+cdef object read_live_brokers(Reader* r, int version):
+    """The live brokers as Brokers columns. They are few: this holds the GIL."""
+    cdef bint flexible = version >= 6
+    # The smallest broker: id and no endpoint (v0: an empty host and a port).
+    cdef int64_t count = read_count(r, flexible, 7 if flexible else 10 if version != 1 else 8, F_LIVE_BROKERS)
+    cdef int64_t i, j, endpoints
+    ids, racks, starts, lengths, ports, hosts, listeners, protocols = [], [], [], [], [], [], [], []
+    for i in range(count):
+        ids.append(read_i32(r, F_ID))
+        starts.append(len(ports))
+        if version == 0:
+            hosts.append(read_string(r, False, False, F_V0_HOST))
+            ports.append(read_i32(r, F_V0_PORT))
+            listeners.append(b"")
+            protocols.append(0)
+            lengths.append(1)
+            racks.append(None)
+            continue
+        endpoints = read_count(r, flexible, 9 if flexible else 10 if version >= 3 else 8, F_ENDPOINTS)
+        lengths.append(endpoints)
+        for j in range(endpoints):
+            ports.append(read_i32(r, F_PORT))
+            hosts.append(read_string(r, flexible, False, F_HOST))
+            listeners.append(read_string(r, flexible, False, F_LISTENER) if version >= 3 else b"")
+            protocols.append(read_i16(r, F_SECURITY_PROTOCOL))
+            if flexible:
+                read_tags(r)
+            if r.fault.reason != R_NONE:
+                return None
+        racks.append(read_string(r, flexible, True, F_RACK) if version >= 2 else None)
+        if flexible:
+            read_tags(r)
+        if r.fault.reason != R_NONE:
+            return None
+    return Brokers(
+        np.array(ids, np.int32), None, StringColumn.from_strings(racks), np.array(starts, np.int32),
+        np.array(lengths, np.int32), np.array(ports, np.int32), StringColumn.from_strings(hosts),
+        StringColumn.from_strings(listeners), np.array(protocols, np.int32),
+    )
