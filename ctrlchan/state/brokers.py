@@ -1,0 +1,153 @@
+"""Brokers as people write them (``Broker``, ``Endpoint``) and as the codec reads them (``Brokers`` columns).
+
+Brokers number in the thousands at most, so single ones may be Python objects; partitions may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from ctrlchan._codec import Brokers, StringColumn
+from ctrlchan.errors import InvalidStateError
+
+__all__ = [
+    "MAX_PORT",
+    "Broker",
+    "Endpoint",
+    "SecurityProtocol",
+    "broker_at",
+    "brokers_from",
+    "brokers_list",
+    "format_host_port",
+    "parse_host_port",
+]
+
+#: The highest TCP port.
+MAX_PORT = 65_535
+_MAX_ID = 2**31 - 1
+
+
+class SecurityProtocol(IntEnum):
+    """``org.apache.kafka.common.security.auth.SecurityProtocol``: the int16 that stands on the wire."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+    @classmethod
+    def of(cls, name: str) -> SecurityProtocol:
+        """The protocol of this name in any case; InvalidStateError for another."""
+        try:
+            return cls[name.strip().upper()]
+        except KeyError:
+            known = ", ".join(protocol.name for protocol in cls)
+            raise InvalidStateError(f"{name!r} is no security protocol (one of {known})") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where one listener of a broker is reached."""
+
+    listener: str
+    security_protocol: SecurityProtocol
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.listener}://{format_host_port(self.host, self.port)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A live or shutting-down broker. ``epoch`` is the czxid of its registration, -1 when unknown."""
+
+    id: int
+    epoch: int = -1
+    endpoints: tuple[Endpoint, ...] = ()
+    rack: str | None = None
+
+
+def brokers_from(brokers: Iterable[Broker] | Brokers) -> Brokers:
+    """Columns of these brokers in this order; columns are handed back as they are.
+
+    Raises InvalidStateError for an id twice or below 0, and a port outside 0 .. 65535.
+    """
+    if isinstance(brokers, Brokers):
+        _check_ids(brokers.ids.tolist())
+        return brokers
+    listed = list(brokers)
+    _check_ids([broker.id for broker in listed])
+    endpoints = [endpoint for broker in listed for endpoint in broker.endpoints]
+    for broker in listed:
+        for endpoint in broker.endpoints:
+            if not 0 <= endpoint.port <= MAX_PORT:
+                raise InvalidStateError(f"broker {broker.id}: port {endpoint.port} is not in 0 .. {MAX_PORT}")
+    counts = np.array([len(broker.endpoints) for broker in listed], dtype=np.int32)
+    return Brokers(
+        ids=np.array([broker.id for broker in listed], dtype=np.int32),
+        epochs=np.array([broker.epoch for broker in listed], dtype=np.int64),
+        racks=StringColumn.from_strings(broker.rack for broker in listed),
+        endpoint_starts=np.cumsum(counts, dtype=np.int32) - counts,
+        endpoint_lengths=counts,
+        ports=np.array([endpoint.port for endpoint in endpoints], dtype=np.int32),
+        hosts=StringColumn.from_strings(endpoint.host for endpoint in endpoints),
+        listeners=StringColumn.from_strings(endpoint.listener for endpoint in endpoints),
+        security_protocols=np.array([endpoint.security_protocol for endpoint in endpoints], dtype=np.int32),
+    )
+
+
+def broker_at(brokers: Brokers, row: int) -> Broker:
+    """The broker of this row as an object. IndexError outside the columns, ValueError for a security
+    protocol that Kafka does not have (a decoded message may hold any)."""
+    rack = brokers.racks[row]
+    first = int(brokers.endpoint_starts[row])
+    return Broker(
+        id=int(brokers.ids[row]),
+        epoch=int(brokers.epochs[row]),
+        endpoints=tuple(
+            Endpoint(
+                listener=(brokers.listeners[i] or b"").decode(),
+                security_protocol=SecurityProtocol(int(brokers.security_protocols[i])),
+                host=(brokers.hosts[i] or b"").decode(),
+                port=int(brokers.ports[i]),
+            )
+            for i in range(first, first + int(brokers.endpoint_lengths[row]))
+        ),
+        rack=None if rack is None else rack.decode(),
+    )
+
+
+def brokers_list(brokers: Brokers) -> list[Broker]:
+    """Every row as an object, in row order."""
+    return [broker_at(brokers, row) for row in range(len(brokers))]
+
+
+def parse_host_port(text: str) -> tuple[str, int]:
+    """``host:9092`` or ``[::1]:9092`` -> (host without brackets, port); InvalidStateError otherwise."""
+    host, colon, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise InvalidStateError(f"{text!r}: an IPv6 address needs brackets, as in [::1]:9092")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > MAX_PORT:
+        raise InvalidStateError(f"{text!r} is not HOST:PORT with a port in 0 .. {MAX_PORT}")
+    return host, int(port)
+
+
+def format_host_port(host: str, port: int) -> str:
+    """The inverse of ``parse_host_port``."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _check_ids(ids: list[int]) -> None:
+    if len(set(ids)) != len(ids):
+        twice = next(broker_id for broker_id in ids if ids.count(broker_id) > 1)
+        raise InvalidStateError(f"broker {twice} is listed twice")
+    for broker_id in ids:
+        if not 0 <= broker_id <= _MAX_ID:
+            raise InvalidStateError(f"broker id {broker_id} is not in 0 .. {_MAX_ID}")

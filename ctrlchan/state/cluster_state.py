@@ -1,0 +1,522 @@
+"""The cluster as columns: topics, partitions, brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from ctrlchan._codec import Brokers, Partitions, StringColumn, Topics
+from ctrlchan.errors import InvalidStateError
+from ctrlchan.state.brokers import Broker, broker_at, brokers_from, brokers_list
+from ctrlchan.state.invariants import Violation, check_invariants
+from ctrlchan.state.lists import empty_lists, take
+from ctrlchan.state.liveness import offline_lists, online_ids, with_failed_dirs
+from ctrlchan.state.names import ZERO_ID, check_name
+from ctrlchan.state.rows import first_unsorted, locate, sort_keys
+from ctrlchan.state.summary import summarise
+from ctrlchan.state.table import PartitionTable
+from ctrlchan.state.topic_table import TopicTable
+from ctrlchan.state.upsert import VALUE_COLUMNS, upsert
+from ctrlchan.state.values import IntValues, Lists, Rows, as_int32, as_lists, as_rows, count_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["NO_LEADER", "NO_LEADERSHIP", "ClusterState", "NewRowValues"]
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+#: ``leader_epoch`` of a partition whose leadership is not known: UpdateMetadata leaves it out.
+NO_LEADERSHIP: Final = -1
+#: ``leader`` of a partition that is known to have none (``LeaderAndIsr.NO_LEADER``).
+NO_LEADER: Final = -1
+
+_MAX_INT32 = 2**31 - 1
+
+
+class NewRowValues(TypedDict, total=False):
+    """Columns of rows that join; as for ``ClusterState.update``."""
+
+    leader: IntValues
+    leader_epoch: IntValues
+    partition_epoch: IntValues
+    controller_epoch: IntValues
+    recovery_state: IntValues
+    isr: Lists
+    adding: Lists
+    removing: Lists
+
+
+class ClusterState:
+    """What a controller knows of its cluster, or a broker was told of it: one row for each partition.
+
+    ``topics``, ``partitions`` and ``brokers`` are the codec's columns, for others to read. Rows are sorted
+    by (topic row, partition). Topics keep their row until one before them is removed. Columns change in
+    place, but an array that has to grow or was read-only (Arrow's memory) moves: take ``partitions`` and
+    ``topics`` anew after a change, and write a ``Tail`` before one. A change that is refused
+    (InvalidStateError, KeyError) leaves the state as it was. Not for two threads at once.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        partitions: Partitions,
+        brokers: Brokers | Iterable[Broker],
+        *,
+        cluster_id: str = "",
+        controller_id: int = -1,
+        controller_epoch: int = 0,
+    ) -> None:
+        """Adopts the columns: they are the state's from here on, and read-only ones are copied when written.
+
+        Raises InvalidStateError when rows are not strictly ascending or name a topic that is not there.
+        """
+        unsorted = first_unsorted(sort_keys(partitions.topic_row, partitions.partition))
+        if unsorted is not None:
+            raise InvalidStateError(f"row {unsorted}: not above the row before it in (topic, partition)")
+        rows = partitions.topic_row
+        if len(rows) and not 0 <= rows[0] <= rows[-1] < len(topics):
+            raise InvalidStateError(f"topic rows {rows[0]} .. {rows[-1]} of {len(topics)} topics")
+        self._topics = TopicTable(topics)
+        self._table = PartitionTable(partitions)
+        self._brokers = brokers_from(brokers)
+        self._broker_rows: dict[int, int] | None = None
+        self._shutting_down: frozenset[int] = frozenset()
+        self._deletion_in_progress: frozenset[str] = frozenset()
+        self.cluster_id = cluster_id
+        self.controller_id = controller_id
+        self.controller_epoch = controller_epoch
+
+    # -- construction
+
+    @classmethod
+    def empty(cls, cluster_id: str = "", controller_id: int = -1, controller_epoch: int = 0) -> ClusterState:
+        """No topics, no partitions, no brokers."""
+        none = np.empty(0, np.int32)
+        return cls(
+            Topics(StringColumn.from_strings([])),
+            Partitions(none, none, none, none, none, none, none, empty_lists(0), empty_lists(0)),
+            [],
+            cluster_id=cluster_id,
+            controller_id=controller_id,
+            controller_epoch=controller_epoch,
+        )
+
+    @classmethod
+    def read(cls, path: str | Path) -> ClusterState:
+        """Reads a snapshot folder (see ``ctrlchan.state.snapshot``). Raises SnapshotError."""
+        from ctrlchan.state.snapshot import read_snapshot
+
+        return read_snapshot(Path(path))
+
+    def write(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes a snapshot folder in one step: it is there whole or not at all.
+
+        A folder that exists is replaced only with ``overwrite``, and only when it is a snapshot or empty.
+        Topics without partitions are not kept. Raises SnapshotError.
+        """
+        from ctrlchan.state.snapshot import write_snapshot
+
+        write_snapshot(self, Path(path), overwrite=overwrite)
+
+    @classmethod
+    def from_arrow(
+        cls,
+        partitions: pa.Table | pa.RecordBatch,
+        brokers: pa.Table | pa.RecordBatch,
+        *,
+        cluster_id: str = "",
+        controller_id: int = -1,
+        controller_epoch: int = 0,
+    ) -> ClusterState:
+        """Columns over Arrow's own memory: tables as ``ctrlchan.state.arrow`` describes.
+
+        int32 columns and the values of int32 lists are not copied when each is one chunk and the rows are
+        sorted by (topic name bytes, partition); unsorted rows are sorted. Raises InvalidStateError, naming
+        rows and reasons.
+        """
+        from ctrlchan.state.arrow import brokers_from_arrow, partitions_from_arrow
+
+        topics, rows = partitions_from_arrow(partitions)
+        return cls(
+            topics,
+            rows,
+            brokers_from_arrow(brokers),
+            cluster_id=cluster_id,
+            controller_id=controller_id,
+            controller_epoch=controller_epoch,
+        )
+
+    def to_arrow(self) -> tuple[pa.Table, pa.Table]:
+        """(partitions, brokers) as ``from_arrow`` takes them; int32 columns share the state's memory."""
+        from ctrlchan.state.arrow import brokers_to_arrow, partitions_to_arrow
+
+        return partitions_to_arrow(self.topics, self.partitions), brokers_to_arrow(self.brokers)
+
+    # -- what is there
+
+    @property
+    def topics(self) -> Topics:
+        """Names, ids and flags (set: queued for deletion) of all topics."""
+        return self._topics.columns
+
+    @property
+    def partitions(self) -> Partitions:
+        """All rows. Every list column is there; ``leader_epoch`` -1 means leadership is not known."""
+        return self._table.columns
+
+    @property
+    def brokers(self) -> Brokers:
+        """Live or shutting-down brokers, in the order they were given."""
+        return self._brokers
+
+    @property
+    def shutting_down(self) -> frozenset[int]:
+        """Ids of live brokers that are shutting down."""
+        return self._shutting_down
+
+    @property
+    def deletion_in_progress(self) -> frozenset[str]:
+        """Names of topics whose deletion has begun (``ControllerContext.topicsWithDeletionStarted``)."""
+        return self._deletion_in_progress
+
+    def describe(self) -> dict[str, Any]:
+        """Counts for people and for JSON; see ``ctrlchan.state.summary``."""
+        return summarise(self)
+
+    def check(self) -> list[Violation]:
+        """Every invariant that does not hold, with the rows where; see ``ctrlchan.state.invariants``."""
+        return check_invariants(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"ClusterState(cluster_id={self.cluster_id!r}, topics={len(self._topics)}, "
+            f"partitions={len(self._table)}, brokers={len(self._brokers)})"
+        )
+
+    # -- look-ups
+
+    def topic_row(self, name: str | bytes) -> int:
+        """The topic's row; KeyError."""
+        return self._topics.row(name)
+
+    def topic_name(self, row: int) -> str:
+        """The name of a topic row; IndexError."""
+        return (self.topics.names[row] or b"").decode(errors="replace")
+
+    def row(self, topic: str | bytes, partition: int) -> int:
+        """The row of a partition; KeyError of (topic, partition)."""
+        rows = self.rows_of_topic(topic)
+        # Partitions are dense but for broken clusters, so the first look is at the partition's own number.
+        if (
+            0 <= partition < rows.stop - rows.start
+            and self.partitions.partition[rows.start + partition] == partition
+        ):
+            return int(rows.start + partition)
+        numbers = self.partitions.partition[rows]
+        if 0 <= partition <= _MAX_INT32:
+            at = int(np.searchsorted(numbers, np.int32(partition)))
+            if at < len(numbers) and numbers[at] == partition:
+                return int(rows.start) + at
+        raise KeyError((topic, partition))
+
+    def rows_of_topic(self, topic: str | bytes) -> slice:
+        """The rows of a topic's partitions, ascending by partition; KeyError."""
+        topic_row = np.int32(self.topic_row(topic))
+        start, stop = (
+            int(np.searchsorted(self.partitions.topic_row, topic_row, side)) for side in ("left", "right")
+        )
+        return slice(start, stop)
+
+    def find_rows(self, topic_rows: Int32, partitions: Int32) -> Int64:
+        """The row of each (topic row, partition), -1 where there is none. Vectorised."""
+        at, found = locate(
+            self.partitions, np.asarray(topic_rows, dtype=np.int32), np.asarray(partitions, dtype=np.int32)
+        )
+        return np.where(found, at, -1)
+
+    def broker_row(self, broker_id: int) -> int:
+        """The row of a broker in ``brokers``; KeyError."""
+        if self._broker_rows is None:
+            self._broker_rows = {broker: row for row, broker in enumerate(self._brokers.ids.tolist())}
+        return self._broker_rows[broker_id]
+
+    def broker(self, broker_id: int) -> Broker:
+        """A broker as an object; KeyError."""
+        return broker_at(self._brokers, self.broker_row(broker_id))
+
+    @property
+    def broker_ids(self) -> Int32:
+        """Ids of live or shutting-down brokers, in the order of ``brokers``."""
+        return self._brokers.ids
+
+    @property
+    def online_broker_ids(self) -> Int32:
+        """Ids of live brokers that are not shutting down."""
+        return online_ids(self._brokers, self._shutting_down)
+
+    # -- partitions
+
+    def update(
+        self,
+        rows: Rows,
+        *,
+        leader: IntValues | None = None,
+        leader_epoch: IntValues | None = None,
+        partition_epoch: IntValues | None = None,
+        controller_epoch: IntValues | None = None,
+        recovery_state: IntValues | None = None,
+        isr: Lists | None = None,
+        replicas: Lists | None = None,
+        adding: Lists | None = None,
+        removing: Lists | None = None,
+        offline: Lists | None = None,
+    ) -> None:
+        """Changes the columns that are given, in all the rows or in none (InvalidStateError).
+
+        ``rows``: a row, an int64 array, a slice, flags or ``"all"``. Columns: one value for all rows or an
+        array of one for each. Lists: one list for all rows, a list of lists, a 2-d array or a ListColumn.
+        Where a row is named twice the later value counts. New ``replicas`` without ``offline`` bring the
+        offline replicas of these rows up to date.
+        """
+        selected = as_rows(rows, len(self._table))
+        count = count_rows(selected)
+        given = {
+            "leader": leader,
+            "leader_epoch": leader_epoch,
+            "partition_epoch": partition_epoch,
+            "controller_epoch": controller_epoch,
+            "recovery_state": recovery_state,
+        }
+        fixed = {name: as_int32(name, value, count) for name, value in given.items() if value is not None}
+        given_lists = {
+            "isr": isr,
+            "replicas": replicas,
+            "adding": adding,
+            "removing": removing,
+            "offline": offline,
+        }
+        lists = {
+            name: as_lists(name, value, count) for name, value in given_lists.items() if value is not None
+        }
+        self._table.assign(selected, fixed, lists)
+        if replicas is not None and offline is None:
+            online = self.online_broker_ids
+            columns = self.partitions
+            assert columns.offline is not None
+            before = take(columns.offline, selected)
+            fresh = offline_lists(take(columns.replicas, selected), before, online, online)
+            self._table.assign(selected, {}, {"offline": fresh})
+
+    def upsert(
+        self,
+        topics: Topics,
+        topic_starts: Int64,
+        partitions: Partitions,
+        *,
+        columns: Iterable[str] = VALUE_COLUMNS,
+    ) -> Int64:
+        """Rows of a decoded request replace ours or join them; int64, our row of each of theirs.
+
+        ``topic_starts`` as in the request (``partitions.topic_row`` is not looked at). Of our rows only
+        ``columns`` change; rows that join take all of theirs. Unknown topics are added behind ours, topic
+        ids that are not zero replace ours, and of two rows with the same partition the later counts.
+        Values are taken as they were on the wire, without the checks of ``update``; everything is copied.
+        """
+        return upsert(self._topics, self._table, topics, topic_starts, partitions, columns)
+
+    def add_topic(
+        self,
+        name: str | bytes,
+        assignment: Mapping[int, Sequence[int]],
+        topic_id: bytes | None = None,
+        **values: Unpack[NewRowValues],
+    ) -> slice:
+        """Adds a topic behind the others and returns its rows.
+
+        ``assignment``: partition -> broker ids, preferred leader first. ``values``: columns as for
+        ``update``, for the new rows in ascending partition order; without them leader -1, empty ISR,
+        epochs 0. Raises InvalidStateError for a topic that is there, a name Kafka refuses or an assignment
+        that cannot be.
+        """
+        raw = check_name(name)
+        if raw in self._topics.index:
+            raise InvalidStateError(f"topic {raw.decode()} exists")
+        if topic_id is not None and len(topic_id) != len(ZERO_ID):
+            raise InvalidStateError(f"topic {raw.decode()}: a topic id has 16 bytes, not {len(topic_id)}")
+        rows = self._new_rows(len(self._topics), assignment, values)
+        ids = np.frombuffer(topic_id or ZERO_ID, np.uint8).reshape(1, 16)
+        self._topics.append([raw], ids)
+        return self._insert(rows)
+
+    def add_partitions(
+        self, name: str | bytes, assignment: Mapping[int, Sequence[int]], **values: Unpack[NewRowValues]
+    ) -> None:
+        """Adds partitions to a topic, as ``add_topic``; rows behind them move up. KeyError for no topic,
+        InvalidStateError for a partition that is there."""
+        topic_row = self.topic_row(name)
+        rows = self._new_rows(topic_row, assignment, values)
+        there = np.isin(rows.partition, self.partitions.partition[self.rows_of_topic(name)])
+        if there.any():
+            raise InvalidStateError(
+                f"partition {self.topic_name(topic_row)}-{rows.partition[there][0]} exists"
+            )
+        self._insert(rows)
+
+    def remove_topics(self, names: Iterable[str | bytes]) -> None:
+        """Removes topics with their partitions; later topics and rows move up. KeyError."""
+        gone = np.zeros(len(self._topics), dtype=bool)
+        gone[self._topics.rows(names)] = True
+        self._drop(~gone[self.partitions.topic_row], ~gone)
+
+    def remove_rows(self, rows: Rows) -> None:
+        """Removes partitions, and topics that had no others; what comes behind them moves up."""
+        kept = np.ones(len(self._table), dtype=bool)
+        kept[as_rows(rows, len(self._table))] = False
+        topic_row = self.partitions.topic_row
+        stays = np.ones(len(self._topics), dtype=bool)
+        stays[topic_row[~kept]] = False
+        stays[topic_row[kept]] = True
+        self._drop(kept, stays)
+
+    def mark_topics_deleting(self, names: Iterable[str | bytes]) -> None:
+        """Sets the flag "queued for deletion": UpdateMetadata says LeaderDuringDelete. KeyError."""
+        self._topics.deleting[self._topics.rows(names)] = 1
+
+    def unmark_topics_deleting(self, names: Iterable[str | bytes]) -> None:
+        """Clears the flag "queued for deletion"; deletion is not in progress either then. KeyError."""
+        rows = self._topics.rows(names)
+        self._topics.deleting[rows] = 0
+        self._deletion_in_progress -= {self.topic_name(row) for row in rows.tolist()}
+
+    def set_deletion_in_progress(self, names: Iterable[str]) -> None:
+        """These topics are being deleted now, and no others. KeyError."""
+        chosen = frozenset(names)
+        self._topics.rows(chosen)
+        self._deletion_in_progress = chosen
+
+    # -- brokers
+
+    def set_brokers(self, brokers: Iterable[Broker] | Brokers, *, recompute_offline: bool = True) -> None:
+        """These are the live or shutting-down brokers now; the offline replicas follow.
+
+        ``recompute_offline=False`` leaves the offline replicas as they are: a broker that was told them.
+        """
+        self._set_liveness(brokers_from(brokers), self._shutting_down, recompute_offline)
+
+    def add_brokers(self, brokers: Iterable[Broker] | Brokers) -> None:
+        """Adds live brokers; one that is known is replaced by its new registration."""
+        added = brokers_list(brokers) if isinstance(brokers, Brokers) else list(brokers)
+        # Checked before they are merged by id: one id twice among them is a mistake.
+        brokers_from(added)
+        merged = {broker.id: broker for broker in brokers_list(self._brokers)}
+        merged.update((broker.id, broker) for broker in added)
+        self.set_brokers(merged.values())
+
+    def remove_brokers(self, ids: Iterable[int]) -> None:
+        """Removes brokers; KeyError."""
+        gone = {self.broker_row(broker_id) for broker_id in ids}
+        self.set_brokers(
+            broker_at(self._brokers, row) for row in range(len(self._brokers)) if row not in gone
+        )
+
+    def set_shutting_down(self, ids: Iterable[int]) -> None:
+        """These live brokers are shutting down, and no others; their replicas are offline. KeyError."""
+        chosen = frozenset(ids)
+        for broker_id in chosen:
+            self.broker_row(broker_id)
+        self._set_liveness(self._brokers, chosen, recompute_offline=True)
+
+    def set_offline_dirs(self, broker_id: int, rows: Rows) -> None:
+        """The broker's replicas in exactly these rows lie in failed log directories. KeyError."""
+        self.broker_row(broker_id)
+        failed = np.zeros(len(self._table), dtype=bool)
+        failed[as_rows(rows, len(self._table))] = True
+        columns = self.partitions
+        assert columns.offline is not None
+        fresh = with_failed_dirs(columns.replicas, columns.offline, self.online_broker_ids, broker_id, failed)
+        self._table.assign(slice(0, len(self._table)), {}, {"offline": fresh})
+
+    # -- parts of the above
+
+    def _set_liveness(self, brokers: Brokers, shutting_down: frozenset[int], recompute_offline: bool) -> None:
+        epochs = dict(zip(self._brokers.ids.tolist(), self._brokers.epochs.tolist(), strict=True))
+        online_before = self.online_broker_ids
+        self._brokers = brokers
+        self._broker_rows = None
+        self._shutting_down = shutting_down & frozenset(brokers.ids.tolist())
+        if not recompute_offline:
+            return
+        online = self.online_broker_ids
+        # A broker that has restarted (another epoch) tells its failed directories anew.
+        same = [
+            broker_id
+            for broker_id, epoch in zip(brokers.ids.tolist(), brokers.epochs.tolist(), strict=True)
+            if epochs.get(broker_id) == epoch
+        ]
+        kept_online = np.intersect1d(online_before, np.array(same, dtype=np.int32))
+        if np.array_equal(np.sort(online), np.sort(online_before)) and len(kept_online) == len(online):
+            return
+        columns = self.partitions
+        assert columns.offline is not None
+        fresh = offline_lists(columns.replicas, columns.offline, kept_online, online)
+        self._table.assign(slice(0, len(self._table)), {}, {"offline": fresh})
+
+    def _new_rows(
+        self, topic_row: int, assignment: Mapping[int, Sequence[int]], values: NewRowValues
+    ) -> Partitions:
+        numbers = sorted(assignment)
+        if not numbers:
+            raise InvalidStateError("an assignment without partitions")
+        for number in numbers:
+            brokers = assignment[number]
+            if not 0 <= number <= _MAX_INT32:
+                raise InvalidStateError(f"partition {number} is not in 0 .. {_MAX_INT32}")
+            if not len(brokers) or len(set(brokers)) != len(brokers):
+                raise InvalidStateError(
+                    f"partition {number}: replicas {list(brokers)} are empty or name one twice"
+                )
+        count = len(numbers)
+        replicas = as_lists("replicas", [list(assignment[number]) for number in numbers], count)
+        online = self.online_broker_ids
+        zeros = np.zeros(count, np.int32)
+        state = ClusterState(
+            Topics(StringColumn.from_strings([b""])),
+            Partitions(
+                topic_row=zeros,
+                partition=np.array(numbers, dtype=np.int32),
+                controller_epoch=zeros.copy(),
+                leader=np.full(count, NO_LEADER, np.int32),
+                leader_epoch=zeros.copy(),
+                partition_epoch=zeros.copy(),
+                recovery_state=zeros.copy(),
+                isr=empty_lists(count),
+                replicas=replicas,
+                offline=offline_lists(replicas, empty_lists(count), online, online),
+            ),
+            self._brokers,
+        )
+        if values:
+            state.update("all", **values)
+        state.partitions.topic_row[:] = topic_row
+        return state.partitions
+
+    def _insert(self, rows: Partitions) -> slice:
+        at, _ = locate(self.partitions, rows.topic_row, rows.partition)
+        at += np.arange(len(at))
+        self._table.insert(at, rows)
+        return slice(int(at[0]), int(at[-1]) + 1)
+
+    def _drop(self, kept: npt.NDArray[np.bool_], topics_kept: npt.NDArray[np.bool_]) -> None:
+        self._table.keep(kept)
+        if topics_kept.all():
+            return
+        gone = {self.topic_name(row) for row in np.flatnonzero(~topics_kept).tolist()}
+        self._deletion_in_progress -= gone
+        self._topics.keep(topics_kept)
+        self._table.renumber_topics(np.cumsum(topics_kept, dtype=np.int32) - np.int32(1))

@@ -1,0 +1,110 @@
+"""Questions about list columns, answered for all rows at once.
+
+A list column is ``starts``, ``lengths`` and ``values`` (see ``ctrlchan._codec.ListColumn``). Lists may lie in
+any order, share values and leave gaps, so whoever needs them in a row asks for ``packed_values``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ctrlchan._codec import ListColumn
+
+__all__ = [
+    "contains",
+    "empty_lists",
+    "entry_rows",
+    "has_duplicates",
+    "not_within",
+    "packed_values",
+    "select",
+    "take",
+    "total_length",
+]
+
+Bool = npt.NDArray[np.bool_]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+
+def empty_lists(rows: int) -> ListColumn:
+    """``rows`` empty lists, in memory of their own."""
+    return ListColumn(np.zeros(rows, np.int32), np.zeros(rows, np.int32), np.empty(0, np.int32))
+
+
+def total_length(lists: ListColumn) -> int:
+    """The sum of all lengths, which int32 may not hold."""
+    return int(lists.lengths.sum(dtype=np.int64))
+
+
+def packed_values(lists: ListColumn) -> Int32:
+    """All lists one after another in row order. A view where they lie so already."""
+    lengths = lists.lengths
+    filled = lengths if lengths.all() else lengths[lengths > 0]
+    if not len(filled):
+        return np.empty(0, np.int32)
+    starts = lists.starts if filled is lengths else lists.starts[lengths > 0]
+    # Starts are int32 and may be any: their sum with a length is compared as int64.
+    if np.array_equal(starts[1:], starts[:-1].astype(np.int64) + filled[:-1]):
+        first = int(starts[0])
+        return lists.values[first : int(starts[-1]) + int(filled[-1])]
+    ends = np.cumsum(filled, dtype=np.int64)
+    index = np.repeat(starts - (ends - filled), filled)
+    index += np.arange(ends[-1])
+    values: Int32 = lists.values[index]
+    return values
+
+
+def entry_rows(lists: ListColumn) -> Int64:
+    """The row of each element of ``packed_values``."""
+    return np.repeat(np.arange(len(lists)), lists.lengths)
+
+
+def take(lists: ListColumn, rows: Int64 | slice) -> ListColumn:
+    """The lists of these rows. Values are shared, not copied."""
+    return ListColumn(lists.starts[rows], lists.lengths[rows], lists.values)
+
+
+def select(lists: ListColumn, keep: Bool) -> ListColumn:
+    """Each list with only those elements whose flag is set; a flag for each element of ``packed_values``."""
+    counts = np.bincount(entry_rows(lists)[keep], minlength=len(lists)).astype(np.int32)
+    ends = np.cumsum(counts, dtype=np.int64)
+    return ListColumn((ends - counts).astype(np.int32), counts, packed_values(lists)[keep])
+
+
+def contains(lists: ListColumn, wanted: Int32) -> Bool:
+    """For each row: does its list hold ``wanted`` of this row?"""
+    found = np.zeros(len(lists), dtype=bool)
+    rows = entry_rows(lists)
+    found[rows[packed_values(lists) == wanted[rows]]] = True
+    return found
+
+
+def has_duplicates(lists: ListColumn) -> Bool:
+    """For each row: does its list hold an element twice?"""
+    found = np.zeros(len(lists), dtype=bool)
+    keys = np.sort(_keys(lists))
+    found[keys[1:][keys[1:] == keys[:-1]] >> 32] = True
+    return found
+
+
+def not_within(lists: ListColumn, others: ListColumn) -> Bool:
+    """For each row: does its list hold an element that the same row of ``others`` does not?"""
+    found = np.zeros(len(lists), dtype=bool)
+    if not total_length(lists):
+        return found
+    # Both sides in one sorted array, ``others`` first among equals: a run of equal elements that begins
+    # with one of ``lists`` has none of ``others``.
+    keys = np.concatenate((_keys(others) << 1, (_keys(lists) << 1) | 1))
+    keys.sort()
+    begins = np.empty(len(keys), dtype=bool)
+    begins[0] = True
+    np.not_equal(keys[1:] >> 1, keys[:-1] >> 1, out=begins[1:])
+    found[keys[begins & (keys & 1 == 1)] >> 33] = True
+    return found
+
+
+def _keys(lists: ListColumn) -> Int64:
+    """``row << 32 | value`` for each element; rows stay below 2**30, so that one more shift is free."""
+    return (entry_rows(lists) << 32) | packed_values(lists).view(np.uint32)

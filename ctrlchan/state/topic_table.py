@@ -1,0 +1,111 @@
+"""The topic rows of a state: names, ids, deletion flags, and the way from a name to its row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ctrlchan._codec import StringColumn, Topics
+
+__all__ = ["TopicTable", "name_list"]
+
+Bool = npt.NDArray[np.bool_]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+UInt8 = npt.NDArray[np.uint8]
+
+
+class TopicTable:
+    """Topic rows in the order they came; ``columns`` is what others read and always has deletion flags.
+
+    Adopts the arrays it is given (ids and flags are copied when read-only). Topics number far fewer than
+    partitions: the name index is a dict, made on the first look-up.
+    """
+
+    columns: Topics
+
+    def __init__(self, topics: Topics) -> None:
+        ids = topics.ids if topics.ids.flags.writeable else topics.ids.copy()
+        deleting = topics.deleting
+        if deleting is None:
+            deleting = np.zeros(len(topics), np.uint8)
+        elif not deleting.flags.writeable:
+            deleting = deleting.copy()
+        self.columns = Topics(topics.names, ids, deleting)
+        self._index: dict[bytes, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def ids(self) -> UInt8:
+        """uint8[n, 16], to be changed in place."""
+        return self.columns.ids
+
+    @property
+    def deleting(self) -> UInt8:
+        """uint8[n], to be changed in place."""
+        flags = self.columns.deleting
+        assert flags is not None
+        return flags
+
+    @property
+    def index(self) -> dict[bytes, int]:
+        """Name bytes -> row."""
+        if self._index is None:
+            self._index = {name: row for row, name in enumerate(name_list(self.columns.names))}
+        return self._index
+
+    def row(self, name: str | bytes) -> int:
+        """KeyError (with the name as text) when there is no such topic."""
+        row = self.index.get(name.encode(errors="surrogateescape") if isinstance(name, str) else name)
+        if row is None:
+            raise KeyError(name if isinstance(name, str) else name.decode(errors="replace"))
+        return row
+
+    def rows(self, names: Iterable[str | bytes]) -> Int64:
+        """The rows of these names in their order; KeyError as ``row``."""
+        return np.array([self.row(name) for name in names], dtype=np.int64)
+
+    def append(self, names: Sequence[bytes], ids: UInt8) -> None:
+        """Adds topics behind the last; the caller has checked that no name is known or there twice."""
+        index = self.index
+        index.update((name, len(self) + i) for i, name in enumerate(names))
+        old, new = self.columns.names, StringColumn.from_strings(names)
+        self.columns = Topics(
+            StringColumn(
+                np.concatenate((old.starts, new.starts + np.int32(len(old.data)))),
+                np.concatenate((old.lengths, new.lengths)),
+                np.concatenate((old.data, new.data)),
+            ),
+            np.concatenate((self.ids, ids)),
+            np.concatenate((self.deleting, np.zeros(len(names), np.uint8))),
+        )
+
+    def keep(self, kept: Bool) -> None:
+        """Drops the topics whose flag is not set; later rows move up."""
+        names = StringColumn.from_strings(
+            name for name, stays in zip(name_list(self.columns.names), kept.tolist(), strict=True) if stays
+        )
+        self.columns = Topics(names, self.ids[kept], self.deleting[kept])
+        self._index = None
+
+    def have_names(self, others: StringColumn) -> bool:
+        """Are ``others`` the same names in the same order? Compared as memory where they lie alike."""
+        mine = self.columns.names
+        if len(mine) != len(others) or not np.array_equal(mine.lengths, others.lengths):
+            return False
+        if np.array_equal(mine.starts, others.starts) and np.array_equal(mine.data, others.data):
+            return True
+        return name_list(mine) == name_list(others)
+
+
+def name_list(names: StringColumn) -> list[bytes]:
+    """The names as bytes (null as empty), by one copy of the data and slices of it."""
+    data = names.data.tobytes()
+    return [
+        data[start : start + length] if length > 0 else b""
+        for start, length in zip(names.starts.tolist(), names.lengths.tolist(), strict=True)
+    ]
