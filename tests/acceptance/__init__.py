@@ -4,3 +4,8 @@
 and batch; together they are a controller for tests, without a mind of its own. All tests of a session share
 one rig and one controller (``conftest``), so each has topics of its own and leaves the cluster whole.
 """
+
+import pytest
+
+# Its checks stand outside a test file; without this their failures would not show the values.
+pytest.register_assert_rewrite("tests.acceptance.exchanges")

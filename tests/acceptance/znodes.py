@@ -42,7 +42,7 @@ class ControllerZnodes:
 
     def __init__(self, client: KazooClient, controller_id: int) -> None:
         self._client = client
-        self._controller_id = controller_id
+        self.controller_id = controller_id
         self._epoch_version = -1
         self.controller_epoch = 0
 
@@ -58,7 +58,7 @@ class ControllerZnodes:
                 multi.delete("/controller", former_version)
             seat = {
                 "version": 2,
-                "brokerid": self._controller_id,
+                "brokerid": self.controller_id,
                 "timestamp": str(time.time_ns() // 1_000_000),
                 "kraftControllerEpoch": -1,
             }

@@ -209,7 +209,7 @@ class KafkaRig:
         """Lines of one of a broker's logs: server.log, state-change.log, controller.log, output.log."""
         return (self._places[broker_id].folder / name).read_text(errors="replace").splitlines()
 
-    def last_log_lines(self, count: int = 25) -> str:
+    def last_log_lines(self, count: int = 12) -> str:
         """The ends of all logs, for the report of a failed test."""
         logs = [self.folder / "zookeeper" / "output.log"]
         for place in self._places.values():

@@ -1,0 +1,81 @@
+"""Request frames of clients (Metadata, DescribeCluster, ApiVersions) in any version, through kio."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kio.index import load_payload_module, load_response_schema
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+from tests.acceptance.frames import CLIENT_ID, CORRELATION_ID
+
+METADATA: Final = 3
+API_VERSIONS: Final = 18
+DESCRIBE_CLUSTER: Final = 60
+
+
+def metadata_frame(version: int, topics: Sequence[str | uuid.UUID]) -> bytes:
+    """Metadata of topics by name, or by id (v10 and later), without creating any (v4 and later)."""
+    module: Any = load_payload_module(METADATA, version, EntityType.request)
+
+    def topic(key: str | uuid.UUID) -> Any:
+        if version < 10:
+            return module.MetadataRequestTopic(name=key)
+        if isinstance(key, uuid.UUID):
+            return module.MetadataRequestTopic(topic_id=key, name=None)
+        return module.MetadataRequestTopic(topic_id=None, name=key)
+
+    fields: dict[str, Any] = {"topics": tuple(map(topic, topics))}
+    if version >= 4:
+        fields["allow_auto_topic_creation"] = False
+    if 8 <= version <= 10:
+        fields["include_cluster_authorized_operations"] = False
+    if version >= 8:
+        fields["include_topic_authorized_operations"] = False
+    return _frame(METADATA, version, module.MetadataRequest(**fields))
+
+
+def describe_cluster_frame(version: int) -> bytes:
+    module: Any = load_payload_module(DESCRIBE_CLUSTER, version, EntityType.request)
+    return _frame(
+        DESCRIBE_CLUSTER,
+        version,
+        module.DescribeClusterRequest(include_cluster_authorized_operations=False),
+    )
+
+
+def api_versions_frame(version: int) -> bytes:
+    """ApiVersions; a version above kio's is its highest one with another number in the header."""
+    written = min(version, 4)
+    module: Any = load_payload_module(API_VERSIONS, written, EntityType.request)
+    fields = {"client_software_name": "ctrlchan", "client_software_version": "1"} if written >= 3 else {}
+    return _frame(API_VERSIONS, version, module.ApiVersionsRequest(**fields))
+
+
+def client_response(api_key: int, version: int, response: bytes) -> Any:
+    """A client response as kio's entity."""
+    schema: Any = load_response_schema(api_key, version)
+    header, size = entity_reader(schema.__header_schema__)(response, 0)
+    assert header.correlation_id == CORRELATION_ID
+    body, _ = entity_reader(schema)(response, size)
+    return body
+
+
+def _frame(api_key: int, version: int, request: Any) -> bytes:
+    header: Any = type(request).__header_schema__
+    frame = io.BytesIO()
+    entity_writer(header)(
+        frame,
+        header(
+            request_api_key=api_key,
+            request_api_version=version,
+            correlation_id=CORRELATION_ID,
+            client_id=CLIENT_ID,
+        ),
+    )
+    entity_writer(type(request))(frame, request)
+    return frame.getvalue()

@@ -1,0 +1,45 @@
+"""One rig and one controller for all acceptance tests of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from tests.acceptance.conversation import RealConversations
+from tests.acceptance.znodes import ControllerZnodes, TakeOver
+from tests.kafka.fixtures import kafka, kafka_jars_ready, pytest_runtest_makereport
+from tests.kafka.rig import KafkaRig
+from tests.kafka.waiting import wait_until
+
+__all__ = [
+    "kafka",
+    "kafka_jars_ready",
+    "pytest_runtest_makereport",
+]
+
+CONTROLLER_ID = 1000  # no broker's id
+
+
+@pytest.fixture(scope="session")
+def znodes(kafka: KafkaRig) -> Iterator[ControllerZnodes]:
+    """The controller's ZooKeeper session; it has not taken over yet."""
+    client = KazooClient(hosts=kafka.zookeeper_connect, timeout=30.0)
+    client.start(timeout=30)
+    yield ControllerZnodes(client, CONTROLLER_ID)
+    client.stop()
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def take_over(kafka: KafkaRig, znodes: ControllerZnodes) -> TakeOver:
+    """The election that ends the reign of the rig's JVM controller."""
+    wait_until(lambda: kafka.jvm_controller() is not None, what="a JVM controller is elected")
+    return znodes.take_over()
+
+
+@pytest.fixture(scope="session")
+def conversations(kafka: KafkaRig, znodes: ControllerZnodes, take_over: TakeOver) -> RealConversations:
+    """What the real broker 1 said in each scenario; each takes place once."""
+    return RealConversations(kafka, znodes)
