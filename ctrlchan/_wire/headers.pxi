@@ -163,7 +163,6 @@ def decode_request_header(const uint8_t[::1] data not None, header_version=None)
     cdef Reader r
     cdef Fault fault
     cdef int version
-    cdef int32_t length
     open_reader(&r, &fault, data, 0)
     api_key = read_i16(&r, F_API_KEY)
     api_version = read_i16(&r, F_API_VERSION)
@@ -176,14 +175,7 @@ def decode_request_header(const uint8_t[::1] data not None, header_version=None)
         version = 2 if is_flexible(api_key, api_version) else 1
     client_id = None
     if version >= 1:
-        length = read_i16(&r, F_CLIENT_ID)
-        if length >= 0 and read_room(&r, length, F_CLIENT_ID):
-            if not utf8_valid(r.p, length):
-                fail(&fault, R_UTF8, F_CLIENT_ID, r.p - r.start)
-            client_id = PyBytes_FromStringAndSize(<const char*>r.p, length)
-            r.p += length
-        elif length < -1:
-            fail(&fault, R_NEGATIVE_COUNT, F_CLIENT_ID, r.p - r.start - 2)
+        client_id = read_string(&r, False, True, F_CLIENT_ID)
     if version >= 2:
         read_tags(&r)
     if fault.reason != R_NONE:

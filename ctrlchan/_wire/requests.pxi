@@ -115,6 +115,9 @@ cdef int read_ungrouped(Reader* r, int api_key, int version, int64_t count, Stri
     return 0
 
 
+ControlRequestBody = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+
+
 def decode_request(int api_key, int version, const uint8_t[::1] data not None, int64_t offset=0):
     """Decode the body that begins at ``offset`` and must end with ``data``; see ``_codec.pyi``."""
     cdef Reader r
