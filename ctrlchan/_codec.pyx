@@ -35,6 +35,8 @@ cdef extern from "_wire/bytes.h" nogil:
     int16_t get_i16(const uint8_t* p)
     int32_t get_i32(const uint8_t* p)
     int64_t get_i64(const uint8_t* p)
+    void put_four(uint8_t* p, int32_t a, int32_t b, int32_t c, int32_t d)
+    bint put_short_list(uint8_t* p, const int32_t* values, int64_t n)
     void swap_ints(void* to, const void* source, int64_t n)
     int uvarint_size(uint32_t value)
     uint8_t* put_uvarint(uint8_t* p, uint32_t value)

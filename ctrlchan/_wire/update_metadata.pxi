@@ -97,17 +97,21 @@ cdef int64_t update_metadata_size(Tail tail, bint flexible, Fault* fault) noexce
 
 cdef inline uint8_t* put_update_metadata_rows(Tail tail, uint8_t* p, const uint8_t* end, int64_t g, bint flexible, bint named, bint has_offline, Fault* fault) noexcept nogil:
     """The partition states of group ``g``."""
-    cdef const PartitionColumns* c = &tail._partitions.c
+    # Copies: a store through a byte pointer could change `tail` as far as the compiler knows, and it would
+    # load every column pointer again after each.
+    cdef PartitionColumns c = tail._partitions.c
     cdef const int64_t* rows = tail.plan.rows
+    cdef int64_t n_columns = tail.plan.n_columns
+    cdef int64_t stop_at = tail.plan.group_end[g]
     cdef int32_t topic = tail.plan.group_topic[g]
     cdef bint deleting = tail._topics.c_deleting != NULL and tail._topics.c_deleting[topic] != 0
     cdef int64_t i, row
     cdef uint8_t* start
-    for i in range(tail.plan.group_end[g - 1] if g > 0 else 0, tail.plan.group_end[g]):
+    for i in range(tail.plan.group_end[g - 1] if g > 0 else 0, stop_at):
         row = i
         if rows != NULL:
             row = rows[i]
-            if row < 0 or row >= tail.plan.n_columns:
+            if row < 0 or row >= n_columns:
                 fail(fault, R_ROW_RANGE, F_PARTITION_INDEX, row)
                 return NULL
         if named:
@@ -118,10 +122,7 @@ cdef inline uint8_t* put_update_metadata_rows(Tail tail, uint8_t* p, const uint8
             fail(fault, R_CHANGED, F_PARTITION_INDEX, row)
             return NULL
         start = p
-        put_i32(p, c.partition[row])
-        put_i32(p + 4, c.controller_epoch[row])
-        put_i32(p + 8, c.leader[row])
-        put_i32(p + 12, c.leader_epoch[row])
+        put_four(p, c.partition[row], c.controller_epoch[row], c.leader[row], c.leader_epoch[row])
         p = put_list(p + 16, end, &c.isr, row, flexible)
         if p == NULL or end - p < 5:
             list_fault(&c.isr, row, F_ISR, fault)

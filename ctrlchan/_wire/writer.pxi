@@ -95,6 +95,9 @@ cdef inline uint8_t* put_list(uint8_t* p, const uint8_t* end, const Lists* lists
         length = lists.lengths[row]
         if start < 0 or length < 0 or start + length > lists.n_values:
             return NULL
+    if flexible and length <= 3 and start + 4 <= lists.n_values and end - p >= 16:
+        if put_short_list(p, lists.values + start, length):
+            return p + 1 + 4 * length
     if flexible and length < 127:
         if end - p < 1 + 4 * length:
             return NULL
