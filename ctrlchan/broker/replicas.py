@@ -1,0 +1,167 @@
+"""The partitions that one broker hosts, as columns: what Kafka's ``ReplicaManager.allPartitions`` knows.
+
+A row exists from the first LeaderAndIsr that names the partition, also one that was refused because the
+broker is not among the replicas: Kafka makes its ``Partition`` before it looks. Such a row has leader epoch
+-1 and no log, so every later leader epoch is news to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ctrlchan._codec import ListColumn, Partitions, Topics
+from ctrlchan.state.lists import empty_lists
+from ctrlchan.state.table import PartitionTable
+
+if TYPE_CHECKING:
+    from ctrlchan._codec import Int32, Int64, UInt8
+
+__all__ = ["NO_EPOCH", "Bool", "HostedReplicas"]
+
+Bool = npt.NDArray[np.bool_]
+
+NO_EPOCH = -1  # LeaderAndIsr.NO_EPOCH, and the leader epoch of a partition that was never led
+
+
+class HostedReplicas:
+    """Rows sorted by ``keys`` (int64: a number for the topic, then the partition).
+
+    ``columns`` holds each partition's state as the last LeaderAndIsr that was applied told it.
+    ``topic_ids`` uint8[n, 16] belong to the partitions, not to their topics, because each log has its own
+    (zero: none). ``has_log`` and ``offline`` are flags; offline: the log directory failed.
+    """
+
+    keys: Int64
+    topic_ids: UInt8
+    has_log: UInt8
+    offline: UInt8
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self._names: list[bytes] = []
+        self._clear()
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def columns(self) -> Partitions:
+        """The rows; ``topic_row`` is an index into ``names``. Take it anew after a change."""
+        return self._table.columns
+
+    @property
+    def names(self) -> list[bytes]:
+        """Topic names by number. A name stays until the last partition of all has gone."""
+        return self._names
+
+    def keys_of(self, topics: Topics, topic_row: Int32, partition: Int32) -> Int64:
+        """The key of each (topic, partition), for topics that may be new."""
+        numbers = np.empty(len(topics), dtype=np.int64)
+        for row in range(len(topics)):
+            name = topics.names[row] or b""
+            number = self._numbers.get(name)
+            if number is None:
+                number = self._numbers[name] = len(self._names)
+                self._names.append(name)
+            numbers[row] = number
+        return (numbers[topic_row] << 32) | partition.view(np.uint32)
+
+    def find(self, keys: Int64) -> Int64:
+        """The row of each key, -1 where it is not hosted."""
+        if not len(self.keys):
+            return np.full(len(keys), -1, dtype=np.int64)
+        rows = np.searchsorted(self.keys, keys)
+        rows[rows == len(self.keys)] = 0
+        return np.where(self.keys[rows] == keys, rows, -1)
+
+    def create(self, keys: Int64) -> None:
+        """Adds a row for each of ``keys`` that has none: no leader epoch, partition epoch 0, no log."""
+        new = np.unique(keys)
+        new = new[self.find(new) < 0]
+        count = len(new)
+        if not count:
+            return
+        at = np.searchsorted(self.keys, new) + np.arange(count)
+        zeros = np.zeros(count, dtype=np.int32)
+        unknown = np.full(count, NO_EPOCH, dtype=np.int32)
+        self._table.insert(
+            at,
+            Partitions(
+                topic_row=(new >> 32).astype(np.int32),
+                partition=new.astype(np.uint32).view(np.int32),
+                controller_epoch=zeros,
+                leader=unknown,
+                leader_epoch=unknown,
+                partition_epoch=zeros,
+                recovery_state=zeros,
+                isr=empty_lists(count),
+                replicas=empty_lists(count),
+            ),
+        )
+        self.keys = _with_rows(self.keys, at, new)
+        self.topic_ids = _with_rows(self.topic_ids, at, np.uint8(0))
+        self.has_log = _with_rows(self.has_log, at, np.uint8(0))
+        self.offline = _with_rows(self.offline, at, np.uint8(0))
+
+    def assign(
+        self, rows: Int64, fixed: Mapping[str, Int32 | np.int32], lists: Mapping[str, ListColumn]
+    ) -> None:
+        """Writes columns of ``rows``: a value for each, or one for all."""
+        if len(rows):
+            self._table.assign(rows, fixed, lists)
+
+    def open_logs(self, rows: Int64, topic_ids: UInt8) -> None:
+        """Makes the logs that are missing; one without a topic id takes the given one (zero: none)."""
+        self.has_log[rows] = 1
+        without = ~self.topic_ids[rows].any(axis=1)
+        self.topic_ids[rows[without]] = topic_ids[without]
+
+    def remove(self, rows: Int64) -> None:
+        """Forgets these partitions and their logs."""
+        if not len(rows):
+            return
+        kept = np.ones(len(self.keys), dtype=bool)
+        kept[rows] = False
+        if not kept.any():
+            self._numbers.clear()
+            self._names.clear()
+            self._clear()
+            return
+        self._table.keep(kept)
+        self.keys = self.keys[kept]
+        self.topic_ids = self.topic_ids[kept]
+        self.has_log = self.has_log[kept]
+        self.offline = self.offline[kept]
+
+    def set_offline(self, topic: str, partition: int, offline: bool) -> None:
+        """A hosted partition's log directory fails or comes back. KeyError when it is not hosted."""
+        number = self._numbers.get(topic.encode())
+        key = np.array([-1 if number is None else (number << 32) | (partition & 0xFFFFFFFF)], dtype=np.int64)
+        row = int(self.find(key)[0])
+        if row < 0:
+            raise KeyError(f"{topic}-{partition} is not hosted")
+        self.offline[row] = offline
+
+    def _clear(self) -> None:
+        empty = np.empty(0, dtype=np.int32)
+        self._table = PartitionTable(
+            Partitions(empty, empty, empty, empty, empty, empty, empty, empty_lists(0), empty_lists(0))
+        )
+        self.keys = np.empty(0, dtype=np.int64)
+        self.topic_ids = np.zeros((0, 16), dtype=np.uint8)
+        self.has_log = np.zeros(0, dtype=np.uint8)
+        self.offline = np.zeros(0, dtype=np.uint8)
+
+
+def _with_rows(column: npt.NDArray[Any], at: Int64, values: Any) -> npt.NDArray[Any]:
+    """``column`` with new rows; row i of them becomes row ``at[i]`` of the result."""
+    merged = np.empty((len(column) + len(at), *column.shape[1:]), dtype=column.dtype)
+    old = np.ones(len(merged), dtype=bool)
+    old[at] = False
+    merged[at] = values
+    merged[old] = column
+    return merged
