@@ -26,12 +26,23 @@ _INTEGERS = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}
 
 
 def encode(
-    name: str, version: int, value: Json, more_tags: Callable[[str], Tags] = lambda struct: ()
+    name: str, version: int, value: Json, more_tags: Callable[[str], Tags | Raw] = lambda struct: ()
 ) -> bytes:
-    """The bytes of a message in JSON form; each struct ends with ``more_tags(its name)`` too."""
+    """The bytes of a message in JSON form, in which a Raw may stand for any value.
+
+    Each struct of a flexible version ends with ``more_tags(its name)`` too; a Raw is the whole section.
+    """
     out = bytearray()
     _Writer(MESSAGES[name], version, out, more_tags).struct(MESSAGES[name].root, value)
     return bytes(out)
+
+
+@dataclass
+class Raw:
+    """Bytes to write in place of a value; ``offset`` is where they went."""
+
+    data: bytes
+    offset: int = -1
 
 
 def uvarint(value: int) -> bytes:
@@ -46,7 +57,7 @@ def uvarint(value: int) -> bytes:
 
 class _Writer:
     def __init__(
-        self, table: Message, version: int, out: bytearray, more_tags: Callable[[str], Tags]
+        self, table: Message, version: int, out: bytearray, more_tags: Callable[[str], Tags | Raw]
     ) -> None:
         self.version = version
         self.flexible = version in table.flexible
@@ -63,13 +74,23 @@ class _Writer:
             elif value.get(field.name, field.default) != field.default:
                 tagged.append((field.tag, struct.pack(_INTEGERS[field.kind], value[field.name])))
         if self.flexible:
-            tagged = sorted([*tagged, *self.more_tags(struct_.name)])
+            more = self.more_tags(struct_.name)
+            if isinstance(more, Raw):
+                self.raw(more)
+                return
+            tagged = sorted([*tagged, *more])
             self.out += uvarint(len(tagged))
             for tag, content in tagged:
                 self.out += uvarint(tag) + uvarint(len(content)) + content
 
+    def raw(self, raw: Raw) -> None:
+        raw.offset = len(self.out)
+        self.out += raw.data
+
     def field(self, field: Field, value: Json) -> None:
-        if field.is_array:
+        if isinstance(value, Raw):
+            self.raw(value)
+        elif field.is_array:
             self.out += uvarint(len(value) + 1) if self.flexible else struct.pack(">i", len(value))
             for element in value:
                 self.single(field, element)
@@ -178,19 +199,17 @@ class _Reader:
         for _ in range(self.uvarint(where)):
             start = self.at
             tag = self.uvarint(where)
+            size = self.uvarint(where)
             if tag <= last:
                 raise Malformed(where, start, "tags do not ascend")
             last = tag
-            start = self.at
-            size = self.uvarint(where)
             if size > len(self.data) - self.at:
                 raise Malformed(where, start, "size is larger than the rest")
             if tag in known:
                 field = known[tag]
-                begin = self.at
-                value = self.integer(field.kind, field.name)
-                if self.at - begin != size:
+                if size != struct.calcsize(_INTEGERS[field.kind]):
                     raise Malformed(field.name, start, "size does not fit the content")
+                value = self.integer(field.kind, field.name)
                 if value != field.default:
                     out[field.name] = value
             else:
@@ -204,8 +223,7 @@ class _Reader:
         count = self.uvarint(field.name) - 1 if self.flexible else self.integer("int32", field.name)
         if count < 0:
             raise Malformed(field.name, start, "null or negative count")
-        if count > len(self.data) - self.at:
-            # An element takes a byte at least.
+        if count * _least(field, self.version, self.flexible) > len(self.data) - self.at:
             raise Malformed(field.name, start, "count is larger than the rest")
         return [self.single(field) for _ in range(count)]
 
@@ -236,7 +254,21 @@ class _Reader:
             raise Malformed(field.name, start, "string is too long")
         if length > len(self.data) - self.at:
             raise Malformed(field.name, start, "length is larger than the rest")
+        start = self.at
         try:
             return self.take(length, field.name).decode()
         except UnicodeDecodeError:
             raise Malformed(field.name, start, "not UTF-8") from None
+
+
+def _least(field: Field, version: int, flexible: bool) -> int:
+    """Bytes of the smallest element of an array, or of a field that is none."""
+    if field.struct is None:
+        if field.kind == "string":
+            return 1 if flexible and field.compact else 2
+        return {"bool": 1, "uuid": 16}.get(field.kind) or struct.calcsize(_INTEGERS[field.kind])
+    size = 1 if flexible else 0
+    for inner in field.struct.fields:
+        if version in inner.versions and inner.tag is None:
+            size += (1 if flexible else 4) if inner.is_array else _least(inner, version, flexible)
+    return size

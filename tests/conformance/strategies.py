@@ -19,6 +19,7 @@ HEADERS = [
     (name, version) for name, table in MESSAGES.items() if not table.api_key for version in table.versions
 ]
 ALL = BODIES + HEADERS
+FLEXIBLE = [(name, version) for name, version in ALL if version in MESSAGES[name].flexible]
 
 
 def case_id(value: object) -> str:
