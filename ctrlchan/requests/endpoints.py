@@ -1,0 +1,65 @@
+"""Which endpoint of a broker a request names: columns of brokers in, columns with fewer endpoints out."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ctrlchan._codec import Brokers, LiveLeaders, StringColumn
+from ctrlchan.errors import IllegalStateError
+
+__all__ = ["live_leaders", "plaintext_only"]
+
+Int32 = npt.NDArray[np.int32]
+
+_PLAINTEXT = 0
+
+
+def live_leaders(brokers: Brokers, leaders: Int32, listener: str) -> LiveLeaders:
+    """The brokers whose id is among ``leaders`` (any length, any order, ids of no broker are passed over),
+    with host and port of their endpoint for ``listener``.
+
+    Raises IllegalStateError for one that has no such endpoint (Kafka's BrokerEndPointNotAvailable).
+    """
+    chosen = np.flatnonzero(np.isin(brokers.ids, leaders))
+    endpoints = _endpoints_of(brokers, chosen, listener)
+    return LiveLeaders(brokers.ids[chosen], _strings_at(brokers.hosts, endpoints), brokers.ports[endpoints])
+
+
+def plaintext_only(brokers: Brokers) -> Brokers:
+    """All brokers with their endpoint for the listener named PLAINTEXT, and no other.
+
+    UpdateMetadata v0 can say nothing else of a broker. Raises IllegalStateError for one that has none.
+    """
+    endpoints = _endpoints_of(brokers, np.arange(len(brokers)), "PLAINTEXT")
+    return Brokers(
+        ids=brokers.ids,
+        epochs=brokers.epochs,
+        racks=brokers.racks,
+        endpoint_starts=np.arange(len(brokers), dtype=np.int32),
+        endpoint_lengths=np.ones(len(brokers), dtype=np.int32),
+        ports=brokers.ports[endpoints],
+        hosts=_strings_at(brokers.hosts, endpoints),
+        listeners=_strings_at(brokers.listeners, endpoints),
+        # Kafka says so by the listener's name alone, whatever protocol that listener is mapped to.
+        security_protocols=np.full(len(brokers), _PLAINTEXT, dtype=np.int32),
+    )
+
+
+def _endpoints_of(brokers: Brokers, rows: npt.NDArray[np.intp], listener: str) -> npt.NDArray[np.intp]:
+    """The endpoint row of each of these brokers for ``listener``."""
+    wanted = listener.encode()
+    found = np.empty(len(rows), dtype=np.intp)
+    for position, row in enumerate(rows.tolist()):
+        first = int(brokers.endpoint_starts[row])
+        for endpoint in range(first, first + int(brokers.endpoint_lengths[row])):
+            if brokers.listeners[endpoint] == wanted:
+                found[position] = endpoint
+                break
+        else:
+            raise IllegalStateError(f"broker {brokers.ids[row]} has no endpoint for listener {listener}")
+    return found
+
+
+def _strings_at(strings: StringColumn, rows: npt.NDArray[np.intp]) -> StringColumn:
+    return StringColumn(strings.starts[rows], strings.lengths[rows], strings.data)

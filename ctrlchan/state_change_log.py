@@ -1,0 +1,42 @@
+"""Kafka's ``state.change.logger``: what the controller tells the brokers, in Kafka's format.
+
+``[Controller id=<id> epoch=<epoch>] `` before every line; INFO for each request, TRACE (below DEBUG) for each
+partition and each response. Source: ``kafka.controller.StateChangeLogger``.
+Ask ``informs`` or ``traces`` before gathering what a line needs: nothing is formatted when its level is off.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+__all__ = ["TRACE", "StateChangeLogger"]
+
+#: log4j's TRACE is below DEBUG; Python has no level of this name.
+TRACE: Final = logging.DEBUG - 5
+logging.addLevelName(TRACE, "TRACE")
+
+_LOGGER: Final = logging.getLogger("state.change.logger")
+
+
+class StateChangeLogger:
+    """The state-change log of one controller in one epoch."""
+
+    __slots__ = ("_prefix",)
+
+    def __init__(self, controller_id: int, controller_epoch: int) -> None:
+        self._prefix = f"[Controller id={controller_id} epoch={controller_epoch}] "
+
+    @property
+    def informs(self) -> bool:
+        return _LOGGER.isEnabledFor(logging.INFO)
+
+    @property
+    def traces(self) -> bool:
+        return _LOGGER.isEnabledFor(TRACE)
+
+    def info(self, message: str) -> None:
+        _LOGGER.info("%s%s", self._prefix, message)
+
+    def trace(self, message: str) -> None:
+        _LOGGER.log(TRACE, "%s%s", self._prefix, message)
