@@ -1,3 +1,61 @@
-.PHONY: ext
-ext:
-	.venv/bin/python setup.py -q build_ext --inplace
+# The two commands are `make run` and `make test`; both do all set-up of their own. `make help` lists the rest.
+.DEFAULT_GOAL := help
+.PHONY: help run test check format bench ext debug clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := setup.py pyproject.toml ctrlchan/_codec.pyx $(wildcard ctrlchan/_wire/*)
+PYTEST_ARGS ?=
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 10
+
+run: $(VENV)/.run  ## install what is missing, then push 100,000 partitions to embedded brokers and read them back
+	$(BIN)/ctrlchan demo
+
+test: $(VENV)/.test  ## install what is missing, then run every test (real Kafka: Java 17 and Maven)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.check  ## formatting, lints, types and the arrows between the rooms
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.check  ## let ruff format and mend what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.test  ## measure codec and channel beside their peers; writes bench/RESULTS.md's tables
+	$(BIN)/python -m bench
+
+ext: $(VENV)/.run  ## build the extension again in place
+	$(BIN)/python setup.py -q build_ext --inplace
+
+debug: $(VENV)/.test  ## build the extension with bounds checks and line tracing, and run the codec's tests on it
+	CTRLCHAN_DEBUG=1 $(BIN)/python setup.py -q build_ext --inplace --force
+	$(BIN)/python -m pytest tests/unit/codec tests/conformance; status=$$?; \
+	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
+
+clean:  ## remove what was built (not the virtual environment)
+	rm -rf build dist *.egg-info ctrlchan/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+
+# Each stamp is a superset of the one before it, so `make run` does not wait for the tests' packages.
+$(VENV)/.python:
+	@sh tools/venv.sh $(VENV)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.python $(SOURCES)
+	@echo "installing ctrlchan and what it needs into $(VENV) (once; a minute or two)"
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[demo]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	@echo "installing what the tests need into $(VENV) (once)"
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[demo,test]'
+	@touch $@
+
+$(VENV)/.check: $(VENV)/.test
+	@echo "installing what the checks need into $(VENV) (once)"
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[demo,test,check]'
+	@touch $@

@@ -1,1 +1,86 @@
-"""The control plane of a ZooKeeper-mode Apache Kafka cluster."""
+"""The control plane of a ZooKeeper-mode Apache Kafka cluster.
+
+``ClusterState`` holds a cluster as columns, ``ControllerChannelManager`` talks to every broker,
+``ControllerBrokerRequestBatch`` decides which rows go to whom, ``EmbeddedCluster`` is something to talk to.
+See README.md for an example and DESIGN.md for the rooms.
+
+Names are loaded when they are first asked for: a sender process imports this package too, and must not
+carry NumPy and Arrow for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as _version
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ctrlchan.batch import ControllerBrokerRequestBatch
+    from ctrlchan.broker import EmbeddedBroker, EmbeddedCluster
+    from ctrlchan.channel import (
+        ChannelConfig,
+        ControllerChannelManager,
+        ControlRequest,
+        Outcome,
+        OutcomeKind,
+        Sent,
+    )
+    from ctrlchan.errors import CtrlchanError, ProtocolError
+    from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
+
+    __version__: str
+
+__all__ = [
+    "Broker",
+    "ChannelConfig",
+    "ClusterState",
+    "ControlRequest",
+    "ControllerBrokerRequestBatch",
+    "ControllerChannelManager",
+    "CtrlchanError",
+    "EmbeddedBroker",
+    "EmbeddedCluster",
+    "Endpoint",
+    "Outcome",
+    "OutcomeKind",
+    "ProtocolError",
+    "SecurityProtocol",
+    "Sent",
+    "__version__",
+]
+
+_HOMES: Final = {
+    "Broker": "state",
+    "ChannelConfig": "channel",
+    "ClusterState": "state",
+    "ControlRequest": "channel",
+    "ControllerBrokerRequestBatch": "batch",
+    "ControllerChannelManager": "channel",
+    "CtrlchanError": "errors",
+    "EmbeddedBroker": "broker",
+    "EmbeddedCluster": "broker",
+    "Endpoint": "state",
+    "Outcome": "channel",
+    "OutcomeKind": "channel",
+    "ProtocolError": "errors",
+    "SecurityProtocol": "state",
+    "Sent": "channel",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        try:
+            return _version("ctrlchan")
+        except PackageNotFoundError:
+            return "0+unknown"
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

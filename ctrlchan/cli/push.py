@@ -1,0 +1,243 @@
+"""``ctrlchan push``: full metadata of a snapshot to every broker of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ctrlchan.channel import ControllerChannelManager, Sent
+    from ctrlchan.state import ClusterState
+
+__all__ = ["BrokerResult", "PushResult", "push", "push_state", "show_result"]
+
+#: How often the live picture is drawn again.
+_REDRAW_SECONDS: Final = 0.1
+#: The live picture shows this many unfinished brokers, the oldest request first.
+_SHOWN_BROKERS: Final = 20
+#: An outcome that never came within the time limit.
+_PENDING: Final = "pending"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerResult:
+    """How the pushes to one broker ended: of the first round that was not acknowledged, else of the last."""
+
+    broker: int
+    outcome: str
+    error_code: int
+    error: str
+    #: Frame size of one round; 0 when no request was made.
+    bytes: int
+    #: From ``send`` until the outcome was known, median over the rounds; None: never.
+    ms: float | None
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class PushResult:
+    """What ``ctrlchan push --json`` prints. ``bytes``: all frames of all rounds."""
+
+    partitions: int
+    brokers: int
+    acknowledged: int
+    bytes: int
+    rounds_ms: list[float]
+    pss_mib: float
+    outcomes: list[BrokerResult]
+
+    @property
+    def ok(self) -> bool:
+        return self.acknowledged == self.brokers
+
+
+def push(
+    snapshot: Annotated[Path, typer.Argument(help="A snapshot folder (see `ctrlchan snapshot --help`).")],
+    rounds: Annotated[int, typer.Option(min=1, help="Push this many times, one after another.")] = 1,
+    controller_id: Annotated[
+        int | None, typer.Option(help="Speak as this controller.", show_default="the snapshot's")
+    ] = None,
+    controller_epoch: Annotated[
+        int | None, typer.Option(help="Speak in this epoch.", show_default="the snapshot's")
+    ] = None,
+    inter_broker_protocol: Annotated[
+        str, typer.Option("--inter-broker-protocol", "--ibp", help="Fixes the request versions.")
+    ] = "3.9",
+    listener: Annotated[
+        str | None, typer.Option(help="Connect to the brokers' listener of this name.")
+    ] = None,
+    senders: Annotated[
+        str, typer.Option(help="Sender processes: per-broker, auto, or a number shared by the brokers.")
+    ] = "auto",
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for one round.")] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Push a snapshot's full metadata to every broker of it.
+
+    Connects to each broker, sends one UpdateMetadata with every partition and every live broker, and waits for
+    the answers. Exit status 1 when a broker did not acknowledge.
+
+    Examples:
+
+      ctrlchan push big/ --rounds 5
+
+      ctrlchan push big/ --json | jq .rounds_ms
+    """
+    from ctrlchan.channel import ChannelConfig
+    from ctrlchan.cli.progress import step
+    from ctrlchan.state import ClusterState
+
+    with step(f"reading {snapshot}"):
+        state = ClusterState.read(snapshot)
+    config = ChannelConfig(
+        controller_id=state.controller_id if controller_id is None else controller_id,
+        inter_broker_protocol=inter_broker_protocol,
+        listener_name=listener,
+        senders=int(senders) if senders.isdecimal() else senders,
+    )
+    epoch = state.controller_epoch if controller_epoch is None else controller_epoch
+    result = push_state(state, config, epoch, rounds=rounds, timeout=timeout)
+    if as_json:
+        typer.echo(json.dumps(asdict(result)))
+    else:
+        show_result(result)
+    if not result.ok:
+        raise typer.Exit(1)
+
+
+def push_state(
+    state: ClusterState, config: Any, controller_epoch: int, *, rounds: int, timeout: float
+) -> PushResult:
+    """Push ``state`` to all its brokers ``rounds`` times; raises ConfigError when it has no broker."""
+    from ctrlchan.batch import ControllerBrokerRequestBatch
+    from ctrlchan.channel import ControllerChannelManager
+    from ctrlchan.errors import ConfigError
+    from ctrlchan.memory import pss_mib
+
+    broker_ids = [int(broker_id) for broker_id in state.broker_ids]
+    if not broker_ids:
+        raise ConfigError("the snapshot has no brokers to push to")
+    rounds_ms: list[float] = []
+    sent_rounds: list[list[Sent]] = []
+    with ControllerChannelManager(config, controller_epoch=controller_epoch) as channel:
+        channel.startup(state.brokers)
+        batch = ControllerBrokerRequestBatch(channel, state)
+        for turn in range(rounds):
+            start = time.perf_counter()
+            batch.new_batch()
+            batch.add_update_metadata(broker_ids, rows="all")
+            sent = batch.send_requests_to_brokers(controller_epoch=controller_epoch)
+            sent_rounds.append(sent)
+            answered = _watch(channel, sent, f"round {turn + 1} of {rounds}", timeout)
+            rounds_ms.append(round((time.perf_counter() - start) * 1e3, 3))
+            if not answered:
+                break
+        memory = round(pss_mib(), 1)
+        results = [_broker_result(list(of_broker)) for of_broker in zip(*sent_rounds, strict=True)]
+    return PushResult(
+        partitions=len(state.partitions),
+        brokers=len(broker_ids),
+        acknowledged=sum(result.outcome == "acknowledged" for result in results),
+        bytes=sum(one.outcome.bytes for sent in sent_rounds for one in sent if one.outcome is not None),
+        rounds_ms=rounds_ms,
+        pss_mib=memory,
+        outcomes=sorted(results, key=lambda result: result.broker),
+    )
+
+
+def _watch(channel: ControllerChannelManager, sent: Sequence[Sent], title: str, timeout: float) -> bool:
+    """Wait for the outcomes, with a live picture on a terminal; False when the time ran out."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    deadline = time.monotonic() + timeout
+    try:
+        channel.wait(sent, min(_REDRAW_SECONDS, timeout))
+    except TimeoutError:
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            while (left := deadline - time.monotonic()) > 0:
+                if console.is_terminal:
+                    live.update(_picture(channel, sent, title), refresh=True)
+                try:
+                    channel.wait(sent, min(_REDRAW_SECONDS, left))
+                except TimeoutError:
+                    continue
+                return True
+        return False
+    return True
+
+
+def _picture(channel: ControllerChannelManager, sent: Sequence[Sent], title: str) -> Table:
+    """One line for each broker that has not answered."""
+    from rich.table import Table
+
+    owed = {one.broker_id for one in sent if not one.done}
+    table = Table(title=f"{title}: {len(sent) - len(owed)} of {len(sent)} brokers answered", title_justify="left")
+    for heading in ("broker", "state", "attempts", "waiting", "last error"):
+        table.add_column(heading)
+    shown = [broker for broker in channel.describe()["brokers"] if broker["id"] in owed]
+    shown.sort(key=lambda broker: -(broker["oldest_age_s"] or 0.0))
+    for broker in shown[:_SHOWN_BROKERS]:
+        table.add_row(
+            str(broker["id"]),
+            str(broker["state"]),
+            str(broker["attempts"]),
+            f"{broker['oldest_age_s'] or 0.0:.1f} s",
+            str(broker["last_error"] or ""),
+        )
+    if len(shown) > _SHOWN_BROKERS:
+        table.caption = f"and {len(shown) - _SHOWN_BROKERS} more"
+    return table
+
+
+def _broker_result(sent: list[Sent]) -> BrokerResult:
+    from ctrlchan.errors import ErrorCode
+
+    times = [(o.completed_ns - o.enqueued_ns) / 1e6 for one in sent if (o := one.outcome) is not None]
+    told = next((one for one in sent if one.outcome is None or one.outcome.kind.value != "acknowledged"), sent[-1])
+    outcome = told.outcome
+    if outcome is None:
+        return BrokerResult(told.broker_id, _PENDING, 0, "no answer within the time limit", 0, None, 0)
+    error = ErrorCode.name_of(outcome.error_code) if outcome.error_code else outcome.detail
+    return BrokerResult(
+        broker=told.broker_id,
+        outcome=outcome.kind.value,
+        error_code=outcome.error_code,
+        error=error,
+        bytes=outcome.bytes,
+        ms=round(median(times), 3) if times else None,
+        attempts=outcome.attempts,
+    )
+
+
+def show_result(result: PushResult) -> None:
+    """The table for people: a line for each broker, a summary below."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for heading, justify in (("broker", "right"), ("outcome", "left"), ("bytes", "right"), ("ms", "right")):
+        table.add_column(heading, justify="right" if justify == "right" else "left")
+    for one in result.outcomes:
+        outcome = f"{one.outcome}: {one.error}" if one.error else one.outcome
+        table.add_row(str(one.broker), outcome, f"{one.bytes:,}", "" if one.ms is None else f"{one.ms:.1f}")
+    # A pipe has no width; a line must not be cut there.
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    slowest, best = max(result.rounds_ms), min(result.rounds_ms)
+    typer.echo(
+        f"{result.partitions:,} partitions to {result.acknowledged} of {result.brokers} brokers, "
+        f"{result.bytes / 1e6:,.1f} MB in {len(result.rounds_ms)} round(s): "
+        f"best {best:.1f} ms, median {median(result.rounds_ms):.1f} ms, slowest {slowest:.1f} ms; "
+        f"{result.pss_mib:.0f} MiB in all processes"
+    )
