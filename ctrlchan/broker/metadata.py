@@ -103,6 +103,7 @@ def _asked_topics(metadata: MetadataCache, asked: Iterable[Any]) -> tuple[list[_
         for topic_id, name in zip(ids, names, strict=True)
         if name is None
     ]
+    absent: list[_Topic] = []
     rows: list[int] = []
     for name in dict.fromkeys(names if ids else (topic.name for topic in asked)):
         if name is None:
@@ -112,11 +113,11 @@ def _asked_topics(metadata: MetadataCache, asked: Iterable[Any]) -> tuple[list[_
             error = KioError.unknown_topic_or_partition
             if why_invalid(name):
                 error = KioError.invalid_topic_exception
-            topics.append((error, name, metadata.topic_id(name), None))
+            absent.append((error, name, metadata.topic_id(name), None))
         else:
             topics.append((KioError.none, name, metadata.topic_id(name), len(rows)))
             rows.append(row)
-    return topics, rows
+    return topics + absent, rows
 
 
 def _reply(

@@ -23,6 +23,7 @@ __all__ = ["MetadataCache", "MetadataView", "Node", "RepeatedListenerError"]
 _LEADER_DURING_DELETE = -2  # LeaderAndIsr.LEADER_DURING_DELETE: the partition is going away
 _TOPIC_STATES_SINCE = 5  # first UpdateMetadata version that says something of topics (ids: from 7)
 _LISTENER_NAMES_SINCE = 3
+_RACKS_SINCE = 2
 _NO_CONTROLLER = -1
 
 
@@ -277,6 +278,9 @@ def _live_brokers(message: UpdateMetadataRequest) -> Brokers:
     last = {broker: row for row, broker in enumerate(brokers.ids.tolist()) if broker >= 0}
     rows = np.array(list(last.values()), dtype=np.int64)
     racks = brokers.racks
+    if message.version < _RACKS_SINCE:
+        # What the schema gives a broker whose rack cannot be told: an empty one, and clients see it.
+        racks = StringColumn.from_strings([b""] * len(brokers))
     return Brokers(
         ids=brokers.ids[rows],
         epochs=brokers.epochs[rows],
