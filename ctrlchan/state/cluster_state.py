@@ -140,13 +140,15 @@ class ClusterState:
         sorted by (topic name bytes, partition); unsorted rows are sorted. Raises InvalidStateError, naming
         rows and reasons.
         """
-        from ctrlchan.state.arrow import brokers_from_arrow, partitions_from_arrow
+        from ctrlchan.state.arrow import partitions_from_arrow
+        from ctrlchan.state.arrow_brokers import brokers_from_arrow
+        from ctrlchan.state.problems import Source
 
-        topics, rows = partitions_from_arrow(partitions)
+        topics, rows = partitions_from_arrow(partitions, Source("partitions"))
         return cls(
             topics,
             rows,
-            brokers_from_arrow(brokers),
+            brokers_from_arrow(brokers, Source("brokers")),
             cluster_id=cluster_id,
             controller_id=controller_id,
             controller_epoch=controller_epoch,
@@ -154,7 +156,8 @@ class ClusterState:
 
     def to_arrow(self) -> tuple[pa.Table, pa.Table]:
         """(partitions, brokers) as ``from_arrow`` takes them; int32 columns share the state's memory."""
-        from ctrlchan.state.arrow import brokers_to_arrow, partitions_to_arrow
+        from ctrlchan.state.arrow import partitions_to_arrow
+        from ctrlchan.state.arrow_brokers import brokers_to_arrow
 
         return partitions_to_arrow(self.topics, self.partitions), brokers_to_arrow(self.brokers)
 

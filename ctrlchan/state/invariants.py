@@ -75,9 +75,6 @@ class _Checker:
             led & ~np.isin(columns.leader, state.online_broker_ids),
         )
         self._report(
-            "isr-empty", "there is a known leadership without ISR", known & (columns.isr.lengths == 0)
-        )
-        self._report(
             "controller-epoch-ahead",
             "the leadership is of a later controller epoch than the cluster's",
             columns.controller_epoch > state.controller_epoch,

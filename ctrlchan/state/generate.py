@@ -1,0 +1,202 @@
+"""Synthetic clusters: the same settings give the same cluster, on every machine.
+
+Replicas are placed as Kafka places them (``kafka.admin.AdminUtils.assignReplicasToBrokers``): the first
+replicas of a topic go round the brokers from a random one, the others follow at a distance that grows by one
+with each round; with racks, a replica goes to a rack that has none of the partition while there is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ctrlchan._codec import Brokers, ListColumn, Partitions, StringColumn, Topics
+from ctrlchan.errors import ConfigError
+from ctrlchan.state.brokers import MAX_PORT, Broker, Endpoint, SecurityProtocol, brokers_from
+from ctrlchan.state.cluster_state import NO_LEADER, ClusterState
+from ctrlchan.state.lists import select
+from ctrlchan.state.names import why_invalid
+
+__all__ = ["GeneratorConfig", "generate"]
+
+Bool = npt.NDArray[np.bool_]
+Int32 = npt.NDArray[np.int32]
+UInt8 = npt.NDArray[np.uint8]
+
+#: A topic's number has at least this many digits: topic-000123.
+_DIGITS = 6
+_MAX_ROWS = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorConfig:
+    """What to generate. ConfigError, naming the setting, when it cannot be.
+
+    Broker ids run from 0. Without ``address`` broker b listens with its listener l on ``host``, port
+    ``first_port + b * len(listeners) + l``; with it every broker is at that host, listener l at its port + l.
+    """
+
+    topics: int = 1_000
+    partitions_per_topic: int = 100
+    brokers: int = 30
+    replication: int = 3
+    racks: int = 0
+    #: Of all replicas, those that are offline (in a failed directory of a live broker): 0.0 .. 1.0.
+    offline_share: float = 0.0
+    seed: int = 0
+    cluster_id: str = "ctrlchan-synthetic-cluster"
+    controller_id: int = 0
+    controller_epoch: int = 1
+    host: str = "127.0.0.1"
+    first_port: int = 19_092
+    address: tuple[str, int] | None = None
+    listeners: tuple[tuple[str, SecurityProtocol], ...] = (("PLAINTEXT", SecurityProtocol.PLAINTEXT),)
+    topic_prefix: str = "topic-"
+
+    def __post_init__(self) -> None:
+        for name in ("topics", "partitions_per_topic", "brokers", "racks", "seed", "controller_epoch"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}: {getattr(self, name)} is below 0")
+        if self.topics * self.partitions_per_topic * max(self.replication, 1) > _MAX_ROWS:
+            raise ConfigError(f"topics: more than {_MAX_ROWS:,} replicas in all")
+        if not 1 <= self.replication <= self.brokers:
+            raise ConfigError(f"replication: {self.replication} is not in 1 .. {self.brokers} (brokers)")
+        if self.racks > self.brokers:
+            raise ConfigError(f"racks: {self.racks} for {self.brokers} brokers leave one empty")
+        if not 0.0 <= self.offline_share <= 1.0:
+            raise ConfigError(f"offline_share: {self.offline_share} is not in 0 .. 1")
+        if not self.listeners or len({name for name, _ in self.listeners}) < len(self.listeners):
+            raise ConfigError("listeners: none, or one name twice")
+        first = self.first_port if self.address is None else self.address[1]
+        last = first + len(self.listeners) * (self.brokers if self.address is None else 1) - 1
+        if first < 1 or last > MAX_PORT:
+            raise ConfigError(f"first_port: ports {first} .. {last} are not in 1 .. {MAX_PORT}")
+        wrong = why_invalid(self.topic_prefix + "0" * self.digits)
+        if wrong is not None:
+            raise ConfigError(f"topic_prefix: {wrong}")
+
+    @property
+    def digits(self) -> int:
+        """How many digits a topic's number is written with."""
+        return max(_DIGITS, len(str(self.topics - 1)))
+
+
+def generate(config: GeneratorConfig) -> ClusterState:
+    """A sound cluster (``check`` finds nothing) of this shape; vectorised."""
+    rng = np.random.default_rng(config.seed)
+    topics = Topics(_names(config), _topic_ids(rng, config.topics))
+    count = config.topics * config.partitions_per_topic
+    partition = np.tile(np.arange(config.partitions_per_topic, dtype=np.int32), config.topics)
+    placed = _place(rng, config, partition)
+    replicas = _lists_of(placed)
+    offline_flags = np.zeros(placed.size, dtype=bool)
+    offline_flags[rng.permutation(placed.size)[: round(placed.size * config.offline_share)]] = True
+    isr, leader = _isr_and_leader(replicas, placed, offline_flags)
+    leader_epoch = rng.integers(0, 50, count, dtype=np.int32)
+    return ClusterState(
+        topics,
+        Partitions(
+            topic_row=np.repeat(np.arange(config.topics, dtype=np.int32), config.partitions_per_topic),
+            partition=partition,
+            controller_epoch=rng.integers(0, config.controller_epoch, count, dtype=np.int32, endpoint=True),
+            leader=leader,
+            leader_epoch=leader_epoch,
+            partition_epoch=leader_epoch + rng.integers(0, 100, count, dtype=np.int32),
+            recovery_state=np.zeros(count, np.int32),
+            isr=isr,
+            replicas=replicas,
+            offline=select(replicas, offline_flags),
+        ),
+        _brokers(rng, config),
+        cluster_id=config.cluster_id,
+        controller_id=config.controller_id,
+        controller_epoch=config.controller_epoch,
+    )
+
+
+def _names(config: GeneratorConfig) -> StringColumn:
+    """``topic-000123`` and so on: as long as one another, so a matrix of characters."""
+    prefix = np.frombuffer(config.topic_prefix.encode(), np.uint8)
+    names = np.empty((config.topics, len(prefix) + config.digits), np.uint8)
+    names[:, : len(prefix)] = prefix
+    numbers = np.arange(config.topics)
+    for digit in range(config.digits):
+        names[:, -1 - digit] = ord("0") + numbers // 10**digit % 10
+    width = names.shape[1]
+    starts = np.arange(config.topics, dtype=np.int32) * np.int32(width)
+    return StringColumn(starts, np.full(config.topics, width, np.int32), names.reshape(-1))
+
+
+def _topic_ids(rng: np.random.Generator, count: int) -> UInt8:
+    """Random UUIDs of version 4, as ``Uuid.randomUuid`` makes them."""
+    ids = rng.integers(0, 256, (count, 16), dtype=np.uint8)
+    ids[:, 6] = ids[:, 6] & 0x0F | 0x40
+    ids[:, 8] = ids[:, 8] & 0x3F | 0x80
+    # Kafka takes no id whose text begins with a dash; the first 6 bits of such a one are 62.
+    ids[ids[:, 0] >> 2 == 62, 0] = 0
+    return ids
+
+
+def _place(rng: np.random.Generator, config: GeneratorConfig, partition: Int32) -> Int32:
+    """int32[partitions, replication]: broker ids, the preferred leader first."""
+    brokers = config.brokers
+    # Broker b is in rack b % racks, so neighbours by id are in different racks.
+    racks = config.racks or 1
+    per_topic = config.partitions_per_topic
+    start = np.repeat(rng.integers(0, brokers, config.topics, dtype=np.int32), per_topic)
+    shift = np.repeat(rng.integers(0, brokers, config.topics, dtype=np.int32), per_topic)
+    shift += partition // np.int32(brokers)
+    placed = np.empty((len(partition), config.replication), np.int32)
+    placed[:, 0] = (start + partition) % brokers
+    for replica in range(1, config.replication):
+        pending = np.arange(len(partition))
+        step = 0
+        while len(pending):
+            first = placed[pending, 0]
+            distance = 1 + (shift[pending] + replica - 1 + step) % (brokers - 1)
+            candidate = ((first + distance) % brokers).astype(np.int32)
+            chosen = placed[pending, :replica]
+            taken = (chosen == candidate[:, None]).any(axis=1)
+            if replica < racks:
+                taken |= (chosen % racks == (candidate % racks)[:, None]).any(axis=1)
+            placed[pending[~taken], replica] = candidate[~taken]
+            pending = pending[taken]
+            step += 1
+    return placed
+
+
+def _isr_and_leader(replicas: ListColumn, placed: Int32, offline: Bool) -> tuple[ListColumn, Int32]:
+    """The replicas that are online, led by the first of them; where there is none the preferred leader stays
+    as the only one in the ISR and the partition has no leader, as when the last replica went."""
+    online = ~offline.reshape(placed.shape)
+    alive = online.any(axis=1)
+    leader = np.where(alive, placed[np.arange(len(placed)), online.argmax(axis=1)], NO_LEADER).astype(
+        np.int32
+    )
+    online[~alive, 0] = True
+    return select(replicas, online.reshape(-1)), leader
+
+
+def _lists_of(matrix: Int32) -> ListColumn:
+    rows, width = matrix.shape
+    starts = np.arange(rows, dtype=np.int32) * np.int32(width)
+    return ListColumn(starts, np.full(rows, width, np.int32), matrix.reshape(-1))
+
+
+def _brokers(rng: np.random.Generator, config: GeneratorConfig) -> Brokers:
+    """Epochs are distinct and ascend, as czxids of registrations one after another do."""
+    epochs = 1_000 + np.cumsum(rng.integers(1, 50, config.brokers))
+    made = []
+    for broker, epoch in enumerate(epochs.tolist()):
+        endpoints = []
+        for place, (listener, protocol) in enumerate(config.listeners):
+            if config.address is None:
+                host, port = config.host, config.first_port + broker * len(config.listeners) + place
+            else:
+                host, port = config.address[0], config.address[1] + place
+            endpoints.append(Endpoint(listener, protocol, host, port))
+        rack = f"rack-{broker % config.racks}" if config.racks else None
+        made.append(Broker(broker, epoch, tuple(endpoints), rack))
+    return brokers_from(made)

@@ -1,0 +1,80 @@
+"""Bad rows of a table, gathered so that one error can name the first of them and how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from ctrlchan.errors import CtrlchanError, InvalidStateError
+
+__all__ = ["Describe", "Problems", "Source", "always"]
+
+#: How many bad rows an error names.
+_LISTED = 5
+
+Describe = Callable[[int], str]
+
+
+def always(text: str) -> Describe:
+    """The same text for each row."""
+    return lambda _row: text
+
+
+class Problems:
+    """Collects (row, reason); ``raise_if_any`` makes one error of them."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._first: list[tuple[int, int, Describe]] = []
+        self._rows: list[npt.NDArray[np.int64]] = []
+
+    def flag(self, bad: npt.NDArray[np.bool_], reason: Describe) -> None:
+        """``bad``: a flag for each row. ``reason``: row -> why; asked only when an error is raised."""
+        self.add(np.flatnonzero(bad), reason)
+
+    def add(self, rows: npt.NDArray[np.int64], reason: Describe) -> None:
+        """``rows``: the bad rows, in any order."""
+        if len(rows):
+            self._rows.append(rows)
+            self._first.extend((row, len(self._rows), reason) for row in np.sort(rows)[:_LISTED].tolist())
+
+    def raise_if_any(self, name: Describe | None = None) -> None:
+        """Raises when there are bad rows. ``name``: row -> what it is about (topic and partition)."""
+        if not self._rows:
+            return
+        total = len(np.unique(np.concatenate(self._rows)))
+        listed: dict[int, list[str]] = {}
+        for row, _, reason in sorted(self._first, key=lambda entry: entry[:2]):
+            listed.setdefault(row, []).append(reason(row))
+        shown = list(listed.items())[:_LISTED]
+        parts = []
+        for row, reasons in shown:
+            about = f" ({name(row)})" if name is not None else ""
+            parts.append(f"{self._source.place(row)}{about}: {', '.join(reasons)}")
+        more = f"; and {total - len(shown):,} more" if total > len(shown) else ""
+        count = "1 bad row" if total == 1 else f"{total:,} bad rows"
+        raise self._source.fail(f"{count}: {'; '.join(parts)}{more}")
+
+
+class Source:
+    """Where rows come from, for errors.
+
+    ``name``: of the whole. ``error``: what to raise. ``place``: row -> where it is in there.
+    """
+
+    def __init__(
+        self, name: str, error: type[CtrlchanError] = InvalidStateError, place: Describe = "row {}".format
+    ) -> None:
+        self.name = name
+        self.error = error
+        self.place = place
+
+    def fail(self, reason: str) -> CtrlchanError:
+        """An error about the whole, to be raised."""
+        return self.error(f"{self.name}: {reason}")
+
+    def problems(self) -> Problems:
+        """A fresh collection of bad rows."""
+        return Problems(self)
