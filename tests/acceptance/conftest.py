@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
 from tests.acceptance.clients import metadata

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -78,6 +79,25 @@ class Control:
                 key = row.topic.id if by_id else row.topic.name
                 expected[key, row.partition] = self.partition_error
         assert control_errors(self.api_key, self.version, response) == (self.error, expected)
+
+
+@dataclass(frozen=True)
+class Mangled:
+    """A control request whose bytes were changed on the way; the control's expectations hold."""
+
+    control: Control
+    what: str
+    mangle: Callable[[bytes], bytes]
+
+    @property
+    def label(self) -> str:
+        return f"{self.control.label} with {self.what}"
+
+    def frame(self, target: Target) -> bytes:
+        return self.mangle(self.control.frame(target))
+
+    def check(self, response: bytes | None) -> None:
+        self.control.check(response)
 
 
 @dataclass(frozen=True)

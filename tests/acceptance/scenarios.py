@@ -15,8 +15,15 @@ from typing import Final
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.errors import ErrorCode
-from tests.acceptance.exchanges import Control, DescribeCluster, Exchange, Metadata, UnknownApiVersions
-from tests.acceptance.frames import TRUE_HEAD, Head, Row, Topic
+from tests.acceptance.exchanges import (
+    Control,
+    DescribeCluster,
+    Exchange,
+    Mangled,
+    Metadata,
+    UnknownApiVersions,
+)
+from tests.acceptance.frames import CLIENT_ID, TRUE_HEAD, Head, Row, Topic
 
 STALE_CONTROLLER = ErrorCode.STALE_CONTROLLER_EPOCH
 STALE_BROKER = ErrorCode.STALE_BROKER_EPOCH
@@ -218,6 +225,45 @@ def _unknown_versions() -> Iterable[Exchange]:
     yield UnknownApiVersions()
 
 
+def _odd_bytes() -> Iterable[Exchange]:
+    """Frames that are not quite what the schema says: what can be read is answered, the rest closes."""
+    row = Row(_topic("odd-bytes"))
+    epochs = iter(range(100))
+    # Ends of a flexible request: the body's tag buffer, which is empty, is its last byte.
+    client_id_at = 8
+    header_tags_at = client_id_at + 2 + len(CLIENT_ID)
+    tagged_field = b"\x01\x05\x03abc"
+
+    for control in (
+        Control(LEADER_AND_ISR, 7, (row,)),
+        Control(UPDATE_METADATA, 8, (row,)),
+        Control(STOP_REPLICA, 4, (row,)),
+    ):
+
+        def odd(what: str, mangle: Callable[[bytes], bytes], control: Control = control) -> Exchange:
+            # Each LeaderAndIsr is news.
+            now = replace(control, rows=(replace(row, leader_epoch=next(epochs)),), closed=False)
+            return Mangled(now, what, mangle)
+
+        def closes(what: str, mangle: Callable[[bytes], bytes], control: Control = control) -> Exchange:
+            return Mangled(replace(control, closed=True), what, mangle)
+
+        yield odd("an unknown tagged field", lambda frame: frame[:-1] + tagged_field)
+        yield odd(
+            "an unknown tagged field in its header",
+            lambda frame: frame[:header_tags_at] + tagged_field + frame[header_tags_at + 1 :],
+        )
+        yield odd(
+            "no client id",
+            lambda frame: frame[:client_id_at] + b"\xff\xff" + frame[header_tags_at:],
+        )
+        yield closes("its last byte missing", lambda frame: frame[:-1])
+        yield closes("its last half missing", lambda frame: frame[: len(frame) // 2])
+        yield closes("nothing after its header", lambda frame: frame[: header_tags_at + 1])
+        yield closes("half a header", lambda frame: frame[:6])
+    yield from _deletion(row)
+
+
 def _all_versions() -> Iterable[Exchange]:
     """The life of a partition in every version: made, published, moved on, stopped, deleted."""
     for version in range(8):
@@ -300,6 +346,7 @@ _SCENARIOS: Final[Sequence[tuple[Callable[[], Iterable[Exchange]], int]]] = (
     (_odd_leaders, 0),
     (_kraft_controller, 0),
     (_unknown_versions, 0),
+    (_odd_bytes, 0),
     (_all_versions, 0),
     (_many_partitions, 0),
     (_no_live_brokers, 0),
