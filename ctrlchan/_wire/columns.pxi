@@ -81,7 +81,10 @@ cdef class StringColumn:
     @staticmethod
     def from_strings(strings):
         """Columns of an iterable of str (as UTF-8), bytes or None."""
-        encoded = [s.encode() if isinstance(s, str) else s for s in strings]
+        try:
+            encoded = [s.encode() if isinstance(s, str) else s for s in strings]
+        except UnicodeEncodeError as error:
+            raise EncodeError(f"{error.object!r} cannot be put in UTF-8") from None
         lengths = np.array([-1 if s is None else len(s) for s in encoded], dtype=np.int32)
         ends = np.cumsum(np.maximum(lengths, 0), dtype=np.int64)
         if len(ends) and ends[len(ends) - 1] > 0x7FFFFFFF:

@@ -162,13 +162,15 @@ cdef int plan_rows(Tail tail, const int32_t* topic_row, int64_t n_columns, rows,
                 raise ValueError(f"topic_starts goes backwards at topic {i}")
             plan.group_topic[i] = <int32_t>i
             plan.group_end[i] = starts[i + 1]
-        return 0
-    with nogil:
-        plan.n_groups = count_groups(plan, topic_row, &fault)
-    if fault.reason == R_NONE:
-        allocate_groups(plan, plan.n_groups)
         with nogil:
-            fill_groups(plan, topic_row, n_topics, &fault)
+            check_rows(plan, &fault)
+    else:
+        with nogil:
+            plan.n_groups = count_groups(plan, topic_row, &fault)
+        if fault.reason == R_NONE:
+            allocate_groups(plan, plan.n_groups)
+            with nogil:
+                fill_groups(plan, topic_row, n_topics, &fault)
     if fault.reason != R_NONE:
         raise_encode_fault(&fault, request_name(tail.api_key), tail.version)
     return 0
@@ -180,6 +182,16 @@ cdef int allocate_groups(Plan* plan, int64_t n) except -1:
     plan.group_end = <int64_t*>malloc((n + 1) * sizeof(int64_t))
     if plan.group_topic == NULL or plan.group_end == NULL:
         raise MemoryError()
+    return 0
+
+
+cdef int check_rows(Plan* plan, Fault* fault) noexcept nogil:
+    """A fault when a selected row is outside the columns."""
+    cdef int64_t i
+    if plan.rows != NULL:
+        for i in range(plan.n):
+            if plan.rows[i] < 0 or plan.rows[i] >= plan.n_columns:
+                return fail(fault, R_ROW_RANGE, F_MESSAGE, plan.rows[i])
     return 0
 
 

@@ -52,21 +52,27 @@ cdef int check_endpoints(Brokers brokers, int version) except -1:
     """
     if version >= 3:
         return 0
-    cdef int64_t i, j
+    cdef int64_t i, j, start, length
     for i in range(brokers.n):
+        start = brokers._endpoint_starts[i]
+        length = brokers._endpoint_lengths[i]
+        if start < 0 or length < 0 or start + length > brokers.n_endpoints:
+            raise EncodeError(
+                f"{REASONS[R_LIST_RANGE]} (row {i})", api="UpdateMetadataRequest", version=version, field="endpoints"
+            )
         if version == 0:
-            if brokers._endpoint_lengths[i] != 1:
+            if length != 1:
                 raise UnsupportedVersionError(
-                    f"broker {brokers.ids[i]} has {brokers.endpoint_lengths[i]} endpoints, version 0 carries one",
+                    f"broker {brokers.ids[i]} has {length} endpoints, version 0 carries one",
                     api="UpdateMetadataRequest", version=version, field="endpoints",
                 )
-            if brokers.security_protocols[brokers.endpoint_starts[i]] != 0:
+            if brokers._security_protocols[start] != 0:
                 raise UnsupportedVersionError(
                     f"broker {brokers.ids[i]}: version 0 carries only PLAINTEXT endpoints",
                     api="UpdateMetadataRequest", version=version, field="endpoints",
                 )
             continue
-        for j in range(brokers._endpoint_starts[i], brokers._endpoint_starts[i] + brokers._endpoint_lengths[i]):
+        for j in range(start, start + length):
             name = brokers.listeners[j]
             if name and name != PROTOCOL_NAMES.get(brokers.security_protocols[j]):
                 raise UnsupportedVersionError(
