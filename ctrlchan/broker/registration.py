@@ -1,0 +1,145 @@
+"""A broker's entry in ZooKeeper, so that a real controller finds it.
+
+``/brokers/ids/N`` is an ephemeral node with version 5 of Kafka's registration; its czxid is the broker epoch.
+When the session is lost the broker registers again and has a new epoch, as a restarted one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from ctrlchan.errors import ConfigError
+from ctrlchan.state import Broker
+
+__all__ = ["Registrations", "registration_json"]
+
+logger = logging.getLogger("ctrlchan.broker")
+
+_SESSION_TIMEOUT = 10.0  # seconds; Kafka's own default is 18
+_CONNECT_TIMEOUT = 15.0  # seconds
+_PATIENCE = 2 * _SESSION_TIMEOUT  # for an entry of a former session: it ends within one timeout
+_RETRY_PAUSE = 1.0  # seconds
+
+
+def registration_json(broker: Broker) -> bytes:
+    """Version 5 of the znode, as ``BrokerIdZNode`` writes it: a controller chokes on one without jmx_port."""
+    first = broker.endpoints[0]
+    registration: dict[str, Any] = {
+        "version": 5,
+        "host": first.host,
+        "port": first.port,
+        "jmx_port": -1,
+        "endpoints": [str(endpoint) for endpoint in broker.endpoints],
+        "listener_security_protocol_map": {
+            endpoint.listener: endpoint.security_protocol.name for endpoint in broker.endpoints
+        },
+        "features": {},
+    }
+    if broker.rack is not None:
+        registration["rack"] = broker.rack
+    return json.dumps(registration, separators=(",", ":")).encode()
+
+
+class Registrations:
+    """Keeps brokers registered, with one ZooKeeper session for all of them.
+
+    ``registered`` is called with (broker id, epoch) after each registration, also from a thread of its own
+    after a lost session. Raises ConfigError from ``start``.
+    """
+
+    def __init__(self, zookeeper: str, brokers: list[Broker], registered: Callable[[int, int], None]) -> None:
+        self._zookeeper = zookeeper
+        self._brokers = brokers
+        self._registered = registered
+        self._client = KazooClient(hosts=zookeeper, timeout=_SESSION_TIMEOUT)
+        self._lost = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="broker-registrations", daemon=True)
+
+    def start(self) -> str | None:
+        """Registers all brokers; returns the cluster's id, None when the cluster has none yet."""
+        try:
+            self._client.start(_CONNECT_TIMEOUT)
+        except KazooTimeoutError:
+            self._client.close()
+            raise ConfigError(f"no ZooKeeper answers at {self._zookeeper}") from None
+        try:
+            self._register_all()
+            cluster_id = self._cluster_id()
+        except BaseException:
+            self._close()
+            raise
+        self._client.add_listener(self._heard)
+        self._thread.start()
+        return cluster_id
+
+    def stop(self) -> None:
+        """Takes the entries away and ends the session."""
+        self._stopped.set()
+        self._lost.set()
+        self._thread.join()
+        self._close()
+
+    def _close(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    def _cluster_id(self) -> str | None:
+        try:
+            data, _ = self._client.get("/cluster/id")
+            return str(json.loads(data)["id"])
+        except (NoNodeError, ValueError, KeyError):
+            return None
+
+    def _register_all(self) -> None:
+        for broker in self._brokers:
+            self._registered(broker.id, self._register(broker))
+
+    def _register(self, broker: Broker) -> int:
+        """The czxid of the broker's new entry. One left by a former session is waited for to go."""
+        path = f"/brokers/ids/{broker.id}"
+        data = registration_json(broker)
+        self._client.ensure_path("/brokers/ids")
+        while True:
+            gone = threading.Event()
+            try:
+                _, stat = self._client.create(path, data, ephemeral=True, include_data=True)
+            except NodeExistsError:
+                owner = self._client.exists(path, watch=lambda _event, gone=gone: gone.set())
+                if owner is not None:
+                    if owner.ephemeralOwner == self._client.client_id[0]:
+                        return int(owner.czxid)
+                    if not gone.wait(_PATIENCE):
+                        raise ConfigError(
+                            f"broker {broker.id} is registered in {self._zookeeper} already"
+                        ) from None
+            else:
+                return int(stat.czxid)
+
+    def _heard(self, state: str) -> None:
+        # kazoo calls this on its own thread, which must not wait for ZooKeeper.
+        if state == KazooState.LOST:
+            self._lost.set()
+
+    def _keep(self) -> None:
+        while True:
+            self._lost.wait()
+            if self._stopped.is_set():
+                return
+            self._lost.clear()
+            logger.warning("the ZooKeeper session was lost: registering again")
+            while not self._stopped.is_set():
+                try:
+                    self._register_all()
+                    break
+                except (KazooException, ConfigError) as error:
+                    logger.warning("cannot register again yet: %s", error or type(error).__name__)
+                    self._stopped.wait(_RETRY_PAUSE)
