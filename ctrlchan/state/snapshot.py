@@ -38,6 +38,7 @@ __all__ = [
     "CLUSTER_FILE",
     "FORMAT_VERSION",
     "PARTITIONS_FILE",
+    "check_writable",
     "read_snapshot",
     "write_snapshot",
 ]
@@ -84,8 +85,7 @@ def read_snapshot(path: Path) -> ClusterState:
 
 def write_snapshot(state: ClusterState, path: Path, *, overwrite: bool = False) -> None:
     """See ``ClusterState.write``."""
-    if path.exists():
-        _check_replaceable(path, overwrite)
+    check_writable(path, overwrite=overwrite)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # A sibling, so that the rename stays on one file system.
@@ -190,9 +190,12 @@ def _one_line(error: BaseException) -> str:
 # -- writing
 
 
-def _check_replaceable(path: Path, overwrite: bool) -> None:
+def check_writable(path: Path, *, overwrite: bool) -> None:
+    """Raises SnapshotError when ``path`` is there and must not be replaced."""
+    if not path.exists():
+        return
     if not overwrite:
-        raise SnapshotError(f"{path}: exists (overwriting has to be asked for)")
+        raise SnapshotError(f"{path}: exists; to replace it ask for that (--overwrite, overwrite=True)")
     if not path.is_dir():
         raise SnapshotError(f"{path}: exists and is not a folder")
     # Never take away a folder of somebody's that only happens to be at this path.

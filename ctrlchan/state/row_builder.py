@@ -1,0 +1,135 @@
+"""Partitions as an importer finds them, one after another -> a state."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ctrlchan._codec import ListColumn, StringColumn, Topics
+from ctrlchan.errors import InvalidStateError
+from ctrlchan.state.brokers import Broker, brokers_from
+from ctrlchan.state.cluster_state import NO_LEADER, NO_LEADERSHIP, ClusterState
+from ctrlchan.state.lists import empty_lists, take
+from ctrlchan.state.liveness import offline_lists, online_ids
+from ctrlchan.state.names import ZERO_ID
+from ctrlchan.state.rows import sort_keys
+from ctrlchan.state.table import FIXED_COLUMNS, make_partitions
+from ctrlchan.state.values import HIGHEST, LOWEST
+
+__all__ = ["RowBuilder"]
+
+Int32 = npt.NDArray[np.int32]
+
+
+class RowBuilder:
+    """Takes rows in any order and keeps them as numbers. Topic names are the importer's to check."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, int] = {}
+        self._fixed = {name: array("i") for name in FIXED_COLUMNS}
+        self._lists = {name: _Lists() for name in ("isr", "replicas", "adding", "removing")}
+
+    def __len__(self) -> int:
+        return len(self._fixed["partition"])
+
+    def add(
+        self,
+        topic: str,
+        partition: int,
+        replicas: Sequence[int],
+        *,
+        leader: int = NO_LEADER,
+        isr: Sequence[int] = (),
+        leader_epoch: int = NO_LEADERSHIP,
+        partition_epoch: int = -1,
+        controller_epoch: int = -1,
+        recovery_state: int = 0,
+        adding: Sequence[int] = (),
+        removing: Sequence[int] = (),
+    ) -> None:
+        """One partition, not there yet; of unknown leadership without the fields behind ``replicas``.
+
+        Raises InvalidStateError, naming the field, for what is no number or out of its column's range.
+        """
+        fixed = {
+            "partition": partition,
+            "controller_epoch": controller_epoch,
+            "leader": leader,
+            "leader_epoch": leader_epoch,
+            "partition_epoch": partition_epoch,
+            "recovery_state": recovery_state,
+        }
+        for name, value in fixed.items():
+            if not isinstance(value, int) or not LOWEST[name] <= value <= HIGHEST.get(name, _MAX_INT32):
+                raise InvalidStateError(f"{name.replace('_', ' ')} {value!r} is not allowed")
+        lists = {"isr": isr, "replicas": replicas, "adding": adding, "removing": removing}
+        for name, brokers in lists.items():
+            if not isinstance(brokers, (list, tuple)) or not all(map(_is_broker_id, brokers)):
+                raise InvalidStateError(f"{name} {brokers!r} is no list of broker ids")
+        self._fixed["topic_row"].append(self._topics.setdefault(topic, len(self._topics)))
+        for name, value in fixed.items():
+            self._fixed[name].append(value)
+        for name, brokers in lists.items():
+            self._lists[name].append(brokers)
+
+    def state(
+        self,
+        topic_ids: Mapping[str, bytes],
+        brokers: Iterable[Broker],
+        *,
+        cluster_id: str = "",
+        controller_id: int = -1,
+        controller_epoch: int = 0,
+    ) -> ClusterState:
+        """Topics in the order of their names, partitions ascending; replicas that are on no live broker are
+        offline. Topics without partitions are left out."""
+        names = sorted(self._topics, key=str.encode)
+        rank = np.empty(len(names), np.int32)
+        rank[[self._topics[name] for name in names]] = np.arange(len(names), dtype=np.int32)
+        fixed = {name: _numbers(values) for name, values in self._fixed.items()}
+        fixed["topic_row"] = rank[fixed["topic_row"]]
+        order = np.argsort(sort_keys(fixed["topic_row"], fixed["partition"]))
+        fixed = {name: values[order] for name, values in fixed.items()}
+        lists = {name: take(column.column(), order) for name, column in self._lists.items()}
+        columns = brokers_from(brokers)
+        online = online_ids(columns, frozenset())
+        lists["offline"] = offline_lists(lists["replicas"], empty_lists(len(self)), online, online)
+        ids = np.frombuffer(b"".join(topic_ids.get(name, ZERO_ID) for name in names), np.uint8)
+        return ClusterState(
+            Topics(StringColumn.from_strings(names), ids.reshape(-1, len(ZERO_ID))),
+            make_partitions(fixed, lists),
+            columns,
+            cluster_id=cluster_id,
+            controller_id=controller_id,
+            controller_epoch=controller_epoch,
+        )
+
+
+class _Lists:
+    def __init__(self) -> None:
+        self._lengths = array("i")
+        self._values = array("i")
+
+    def append(self, brokers: Sequence[int]) -> None:
+        self._lengths.append(len(brokers))
+        self._values.extend(brokers)
+
+    def column(self) -> ListColumn:
+        lengths = _numbers(self._lengths)
+        starts = np.cumsum(lengths, dtype=np.int64) - lengths
+        return ListColumn(starts.astype(np.int32), lengths, _numbers(self._values))
+
+
+_MAX_INT32 = 2**31 - 1
+
+
+def _is_broker_id(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value <= _MAX_INT32
+
+
+def _numbers(values: array[int]) -> Int32:
+    """A copy: an array that numbers look into cannot grow any more."""
+    return np.array(values, dtype=np.int32)
