@@ -45,8 +45,8 @@ _PUSH: Final = """\
 ## Full push: UpdateMetadata v8 of every partition to every broker
 
 From `new_batch` to the last outcome, ms. *limit*: `bench/peers/blast.c`, a finished buffer of the same size
-to as many connections of the same sink. *first*: the channel's first push. *memory*: PSS of the controller
-and all its sender processes after the last push. Command: `python -m pytest bench/test_channel.py -k push
+to as many connections of the same sink. *first*: the channel's first push. *memory*: PSS after the last
+push of the controller, all its sender processes and the sink. Command: `python -m pytest bench/test_channel.py -k push
 --benchmark-json=build/bench/channel.json`.
 """
 

@@ -19,11 +19,11 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench import workload
 from bench.alternate import milliseconds, side_by_side
-from bench.memory import pss_mib
 from bench.peers import Blast, Sink
 from ctrlchan._codec import update_metadata_tail
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.channel import ChannelConfig, ControllerChannelManager, OutcomeKind, Sent
+from ctrlchan.memory import pss_mib
 from ctrlchan.state import ClusterState
 
 CONTROLLER_EPOCH: Final = 3
@@ -91,7 +91,6 @@ class Cluster:
 def test_push(
     benchmark: BenchmarkFixture, sink: Sink, partitions: int, brokers: int, senders: str | int
 ) -> None:
-    before = pss_mib()
     with Cluster(sink, partitions, brokers, senders) as cluster:
         body_bytes = cluster.body_bytes
         first_ms = milliseconds(cluster.push)
@@ -109,7 +108,7 @@ def test_push(
                 bytes=body_bytes,
                 first_ms=first_ms,
             )
-        benchmark.extra_info.update(pss_mib=pss_mib(), pss_mib_before=before)
+        benchmark.extra_info.update(pss_mib=pss_mib())
 
 
 @pytest.mark.parametrize("senders", SENDERS)
