@@ -46,8 +46,8 @@ _PUSH: Final = """\
 
 From `new_batch` to the last outcome, ms. *limit*: `bench/peers/blast.c`, a finished buffer of the same size
 to as many connections of the same sink. *first*: the channel's first push. *memory*: PSS after the last
-push of the controller, all its sender processes and the sink. Command: `python -m pytest bench/test_channel.py -k push
---benchmark-json=build/bench/channel.json`.
+push of the controller, all its sender processes and the sink. Command: `python -m pytest
+bench/test_channel.py -k push --benchmark-json=build/bench/channel.json`.
 """
 
 _SMALL: Final = """\
