@@ -1,0 +1,51 @@
+"""The channel from one controller to every broker: queues, sender processes, outcomes.
+
+In: encoded-once requests (``ControlRequest``) for broker ids. Out: exactly one ``Outcome`` for each of them.
+It knows frames, connections and error codes; it must not know what a partition is, nor where the cluster's
+state comes from.
+
+Two worlds share this folder. The parent (manager, dispatcher, broker_queue, tails, sender_pool) decides
+everything and owns all memory. The senders (nursery, sender, link, connection) are small processes that move
+bytes; they import nothing outside this folder and the standard library, which is why the public names below
+are looked up only when they are used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ctrlchan.channel.config import ChannelConfig
+    from ctrlchan.channel.manager import ControllerChannelManager
+    from ctrlchan.channel.outcome import Outcome, OutcomeKind, Sent
+    from ctrlchan.channel.request import ControlRequest
+
+__all__ = [
+    "ChannelConfig",
+    "ControlRequest",
+    "ControllerChannelManager",
+    "Outcome",
+    "OutcomeKind",
+    "Sent",
+]
+
+_MODULE_OF: Final = {
+    "ChannelConfig": "config",
+    "ControlRequest": "request",
+    "ControllerChannelManager": "manager",
+    "Outcome": "outcome",
+    "OutcomeKind": "outcome",
+    "Sent": "outcome",
+}
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,214 @@
+"""The unfinished requests of one broker generation: the truth about what it is still owed.
+
+A request stays here until it has its outcome, also while a sender process has it in hand, so that the end of
+a sender loses nothing. Every method is called with the channel's lock held.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from ctrlchan.channel.records import (
+    ADD,
+    AGAIN,
+    COMMAND_HEAD,
+    COMMAND_REST,
+    GO,
+    NO_REST,
+    REMOVE,
+    Failure,
+)
+
+if TYPE_CHECKING:
+    from ctrlchan.channel.outcome import Sent
+    from ctrlchan.channel.sender_pool import SenderHandle
+    from ctrlchan.channel.tails import SharedMemory
+    from ctrlchan.channel.target import Target
+
+__all__ = ["BrokerQueue"]
+
+#: A sender is told of this many requests ahead, so that one wake-up moves many of them ...
+_WINDOW: Final = 64
+#: ... and of no more bytes than this beyond the second: what it was not told of can still be changed.
+_WINDOW_BYTES: Final = 1024 * 1024
+_WINDOW_LEAST: Final = 2
+#: It is told of more when so few are left, and not with every single request.
+_LOW_WATER: Final = 32
+
+#: States in which a request in hand means that a connection is being made.
+_UNCONNECTED: Final = ("idle", "disconnected")
+
+
+class BrokerQueue:
+    """``slot`` is this generation's number in the pipes; it is never used again."""
+
+    __slots__ = (
+        "attempts",
+        "gate",
+        "handed",
+        "handed_bytes",
+        "last_errno",
+        "last_error",
+        "memory",
+        "needs_resync",
+        "pieces",
+        "sender",
+        "sequence",
+        "slot",
+        "starved",
+        "state",
+        "target",
+        "waiting",
+        "waiting_bytes",
+    )
+
+    def __init__(self, slot: int, target: Target, sender: SenderHandle, memory: SharedMemory) -> None:
+        self.slot = slot
+        self.target = target
+        self.sender = sender
+        self.memory = memory
+        #: Not yet told to the sender; handed: told, in order, the first of them in flight.
+        self.waiting: deque[Sent] = deque()
+        self.handed: deque[Sent] = deque()
+        self.waiting_bytes = 0
+        self.handed_bytes = 0
+        self.sequence = 0
+        #: The last request handed over has a callback: nothing follows until that has returned.
+        self.gate = False
+        #: The first waiting request found no room in shared memory.
+        self.starved = False
+        #: Parts of a long response.
+        self.pieces: list[bytes] = []
+        self.state = "idle"
+        self.attempts = 0
+        self.last_error = Failure.NONE
+        self.last_errno = 0
+        #: An error came back: what the broker knows is no longer what it was told.
+        self.needs_resync = False
+        self._introduce()
+
+    def _introduce(self) -> None:
+        following = self.target.to_json()
+        rest = COMMAND_REST.pack(0, 0, 0, 0, b"", len(following))
+        self.sender.write(COMMAND_HEAD.pack(ADD, 0, 0, self.slot, 0) + rest + following)
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.handed)
+
+    def last_problem(self) -> str:
+        """Why the last attempt failed; empty when none has."""
+        text = self.last_error.text
+        return f"{text} ({os.strerror(self.last_errno)})" if self.last_errno > 0 else text
+
+    def describe(self, now: int) -> dict[str, Any]:
+        """Endpoint, epoch, state (idle, connecting, connected, backing off, disconnected), requests and bytes
+        queued, requests a sender has in hand, failed attempts at the first of them, last error, seconds since
+        the oldest was queued, whether an error makes a full resync necessary, the pid of its sender."""
+        oldest = self.handed[0] if self.handed else self.waiting[0] if self.waiting else None
+        return {
+            "endpoint": f"{self.target.host}:{self.target.port}",
+            "broker_epoch": self.target.epoch,
+            "state": "connecting" if self.handed and self.state in _UNCONNECTED else self.state,
+            "queue_size": len(self),
+            "queued_bytes": self.waiting_bytes + self.handed_bytes,
+            "in_flight": len(self.handed),
+            "attempts": self.attempts,
+            "last_error": self.last_problem(),
+            "oldest_age": 0.0 if oldest is None else (now - oldest.enqueued_ns) / 1e9,
+            "needs_resync": self.needs_resync,
+            "sender_pid": self.sender.pid,
+        }
+
+    # -- handing over
+
+    def append(self, sent: Sent, size: int) -> None:
+        self.waiting.append(sent)
+        self.waiting_bytes += size
+        if len(self.handed) < _WINDOW_LEAST:
+            self.hand_over()
+
+    def take_waiting(self) -> Sent:
+        """Remove the first request that the sender was not told of."""
+        sent = self.waiting.popleft()
+        self.waiting_bytes -= sent.request.size
+        return sent
+
+    def top_up(self) -> None:
+        if self.waiting and len(self.handed) <= _LOW_WATER:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Tell the sender of as many requests as it may know ahead."""
+        if self.gate:
+            return
+        waiting, handed, memory = self.waiting, self.handed, self.memory
+        while (
+            waiting
+            and len(handed) < _WINDOW
+            and (self.handed_bytes < _WINDOW_BYTES or len(handed) < _WINDOW_LEAST)
+        ):
+            sent = waiting[0]
+            frame = sent.request.frame
+            assert frame is not None
+            if not memory.pin(frame):
+                self.starved = True
+                return
+            self.starved = False
+            del waiting[0]
+            handed.append(sent)
+            self.sequence = sent.sequence = self.sequence + 1
+            self.waiting_bytes -= frame.size
+            self.handed_bytes += frame.size
+            self.sender.write(frame.send_command(self.slot, sent.sequence))
+            if sent.callback is not None:
+                self.gate = True
+                return
+
+    # -- what comes back
+
+    def take_pieces(self) -> bytes:
+        """A response that was too long for its report."""
+        body = b"".join(self.pieces)
+        self.pieces.clear()
+        return body
+
+    def finish_first(self) -> Sent:
+        """The first request has its end; the caller releases its frame."""
+        sent = self.handed.popleft()
+        self.handed_bytes -= sent.request.size
+        self.attempts = 0
+        return sent
+
+    def go(self, sequence: int) -> None:
+        self.sender.write(COMMAND_HEAD.pack(GO, 0, 0, self.slot, sequence) + NO_REST)
+
+    def again(self, sequence: int) -> None:
+        self.sender.write(COMMAND_HEAD.pack(AGAIN, 0, 0, self.slot, sequence) + NO_REST)
+
+    # -- ends
+
+    def move_to(self, sender: SenderHandle) -> None:
+        """Its sender is gone: another gets everything again, in the old order."""
+        self.sender = sender
+        self.pieces.clear()
+        if self.handed:
+            self.handed[0].sender_deaths += 1
+        while self.handed:
+            sent = self.handed.pop()
+            frame = sent.request.frame
+            assert frame is not None
+            self.memory.unpin(frame)
+            self.waiting.appendleft(sent)
+            self.waiting_bytes += frame.size
+            # A gate was closed by the last one handed over; if its callback is running it is no longer here.
+            if sent.callback is not None:
+                self.gate = False
+        self.handed_bytes = 0
+        self._introduce()
+        self.hand_over()
+
+    def leave(self) -> None:
+        """Have the sender forget this generation; it answers with REMOVED."""
+        self.sender.write(COMMAND_HEAD.pack(REMOVE, 0, 0, self.slot, 0) + NO_REST)

@@ -1,0 +1,242 @@
+"""The channel's one thread: takes reports, publishes outcomes, runs callbacks, hands over what comes next.
+
+Under the lock it keeps the books (``ledger.py``); outside of it, it calls back and logs. It owns the poller,
+so senders, the nursery and full pipes are registered here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from contextlib import suppress
+from time import monotonic
+from typing import Final
+
+from ctrlchan.channel.ledger import Ended, Ledger, Note
+from ctrlchan.channel.outcome import LISTENING, Sent
+from ctrlchan.channel.poller import READ, WRITE, new_poller
+from ctrlchan.channel.sender_pool import SenderHandle
+from ctrlchan.state_change_log import StateChangeLogger
+from ctrlchan.versions import API_NAMES
+
+__all__ = ["Dispatcher"]
+
+_LOG: Final = logging.getLogger("ctrlchan.channel")
+
+#: The nursery was asked for more processes than its socket takes: ask again after so many seconds.
+_BEAR_AGAIN: Final = 0.005
+
+
+class Dispatcher:
+    """``start`` once, ``stop`` once; ``wake`` from any thread, with or without the lock."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._poller = new_poller()
+        self._woken, self._waker = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._waker, False)
+        self._poller.register(self._woken, READ)
+        self._control = -1
+        self._readers: dict[int, SenderHandle] = {}
+        self._writers: dict[int, SenderHandle] = {}
+        self._wake_lock = threading.Lock()
+        self._stop_at: float | None = None
+        controller_id = ledger.config.controller_id
+        self._prefix = f"[RequestSendThread controllerId={controller_id}] "
+        self._state_changes = StateChangeLogger(controller_id, ledger.controller_epoch)
+        self._thread = threading.Thread(
+            target=self._run, name=f"Controller-{controller_id}-dispatcher", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        with self._wake_lock:
+            if self._waker >= 0:
+                with suppress(BlockingIOError):
+                    os.write(self._waker, b"\0")
+
+    def stop(self, deadline: float) -> bool:
+        """Publish what has ended, see all senders off, free everything. False: not done at ``deadline``.
+
+        The ledger is closed already. On its own thread it returns at once, and the work is done after the
+        callback that called it.
+        """
+        self._stop_at = deadline
+        self.wake()
+        if self.is_current_thread():
+            return True
+        self._thread.join(max(0.0, deadline - monotonic()))
+        return not self._thread.is_alive()
+
+    def is_current_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    # -- the thread
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over():
+                self._turn()
+        except Exception:  # noqa: BLE001 - nobody may be left waiting for a thread that is no more
+            _LOG.exception("%sThe channel's thread failed; every request ends.", self._prefix)
+            with self._ledger.lock:
+                if not self._ledger.closed:
+                    self._ledger.close()
+        finally:
+            self._end()
+
+    def _is_over(self) -> bool:
+        if self._stop_at is None:
+            return False
+        return not (self._readers or self._ledger.ended) or monotonic() >= self._stop_at
+
+    def _turn(self) -> None:
+        ledger = self._ledger
+        reads: list[tuple[SenderHandle, bytes | None]] = []
+        flushable: list[SenderHandle] = []
+        deaths: list[tuple[int, int, int]] = []
+        for fd, _ in self._poller.wait(self._timeout()):
+            reader = self._readers.get(fd)
+            if reader is not None:
+                reads.append((reader, reader.read()))
+            elif fd in self._writers:
+                flushable.append(self._writers.pop(fd))
+                self._poller.unregister(fd)
+            elif fd == self._woken:
+                os.read(fd, 4096)
+        with ledger.lock:
+            for sender, data in reads:
+                if data is None:
+                    self._forget(sender)
+                    ledger.sender_ended(sender)
+                else:
+                    ledger.take_reports(sender, data)
+            for sender in flushable:
+                sender.flush()
+            if self._control >= 0:
+                deaths = ledger.pool.read_deaths()
+            ledger.pool.bear()
+            ledger.pool.flush()
+            self._register()
+            ended, ledger.ended = ledger.ended, []
+            notes, ledger.notes = ledger.notes, []
+        if ended:
+            self._publish(ended)
+        if notes or deaths:
+            self._log(notes, deaths)
+
+    def _timeout(self) -> float | None:
+        if self._stop_at is not None:
+            return max(0.0, self._stop_at - monotonic())
+        return _BEAR_AGAIN if self._ledger.pool.has_unborn else None
+
+    def _register(self) -> None:
+        pool = self._ledger.pool
+        for sender in pool.fresh:
+            if sender.reports >= 0:
+                self._readers[sender.reports] = sender
+                self._poller.register(sender.reports, READ)
+        pool.fresh.clear()
+        for sender in pool.blocked:
+            if sender.blocked and sender.commands >= 0:
+                self._writers[sender.commands] = sender
+                self._poller.register(sender.commands, WRITE)
+        pool.blocked.clear()
+        if pool.control != self._control:
+            # A closed descriptor has left the poller by itself.
+            self._control = pool.control
+            if self._control >= 0:
+                self._poller.register(self._control, READ)
+
+    def _forget(self, sender: SenderHandle) -> None:
+        del self._readers[sender.reports]
+        self._poller.unregister(sender.reports)
+        if self._writers.pop(sender.commands, None) is not None:
+            self._poller.unregister(sender.commands)
+
+    # -- outside the lock
+
+    def _publish(self, ended: list[Ended]) -> None:
+        if self._state_changes.traces:
+            self._trace(ended)
+        tell: list[Sent] = []
+        called: list[Ended] = []
+        with LISTENING:
+            for end in ended:
+                sent = end.sent
+                if sent.callback is not None:
+                    called.append(end)
+                    continue
+                sent.outcome = end.outcome
+                if sent.listeners is not None:
+                    tell.append(sent)
+        for sent in tell:
+            self._tell(sent)
+        for end in called:
+            self._call_back(end)
+
+    def _call_back(self, end: Ended) -> None:
+        sent, ledger = end.sent, self._ledger
+        assert sent.callback is not None
+        try:
+            sent.callback(end.outcome)
+        except Exception:  # noqa: BLE001 - it is the caller's code, and stops nothing here
+            _LOG.exception("%sThe callback of %r failed", self._prefix, sent)
+        with LISTENING:
+            sent.outcome = end.outcome
+        if end.queue is not None:
+            with ledger.lock:
+                ledger.callback_returned(end)
+                ledger.pool.flush()
+        if sent.listeners is not None:
+            self._tell(sent)
+
+    def _tell(self, sent: Sent) -> None:
+        listeners, sent.listeners = sent.listeners, None
+        for listener in listeners or ():
+            try:
+                listener.finished(sent)
+            except Exception:  # noqa: BLE001 - a future's callbacks are the caller's code
+                _LOG.exception("%sA listener of %r failed", self._prefix, sent)
+
+    def _trace(self, ended: list[Ended]) -> None:
+        for sent, outcome, _, _ in ended:
+            if outcome.response is not None:
+                self._state_changes.trace(
+                    f"Received response error_code={outcome.error_code} ({outcome.kind.value}) for request "
+                    f"{API_NAMES[outcome.api_key]} with correlation id {outcome.correlation_id} "
+                    f"sent to broker {sent.broker_id}"
+                )
+
+    def _log(self, notes: list[Note], deaths: list[tuple[int, int, int]]) -> None:
+        for note in notes:
+            _LOG.log(note.level, self._prefix + note.message, *note.arguments)
+        for number, pid, exit_code in deaths:
+            if exit_code:
+                how = f"exit code {exit_code}" if exit_code > 0 else f"signal {-exit_code}"
+                _LOG.error("%sSender process %d (pid %d) ended with %s", self._prefix, number, pid, how)
+
+    # -- the end
+
+    def _end(self) -> None:
+        """Runs on the channel's thread, last of all."""
+        ledger = self._ledger
+        with ledger.lock:
+            ended, ledger.ended = ledger.ended, []
+        self._publish(ended)
+        with ledger.lock:
+            for sender in self._readers.values():
+                sender.close()
+            for sender in ledger.pool.fresh:
+                sender.close()
+            ledger.pool.close(self._stop_at if self._stop_at is not None else monotonic() + 1.0)
+            self._poller.close()
+            ledger.memory.close()
+        with self._wake_lock:
+            os.close(self._woken)
+            os.close(self._waker)
+            self._waker = -1

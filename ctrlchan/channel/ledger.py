@@ -1,0 +1,417 @@
+"""The books of a channel: what the one lock guards, and what may be done while holding it.
+
+Who is a broker, what is each of them owed, which memory is still read by whom. Nothing here blocks, calls
+back or logs; what must be told to the outside is left in ``ended`` and ``notes`` for the dispatcher.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from time import monotonic_ns
+from typing import Final, NamedTuple
+
+from ctrlchan.channel.broker_queue import BrokerQueue
+from ctrlchan.channel.config import ChannelConfig
+from ctrlchan.channel.frames import judge
+from ctrlchan.channel.outcome import Outcome, OutcomeCallback, OutcomeKind, Sent, Verdict
+from ctrlchan.channel.records import (
+    CONNECTED,
+    FAILED,
+    IDLE,
+    PIECE,
+    READY,
+    REMOVED,
+    REPORT,
+    RESPONSE,
+    STALE,
+    Failure,
+    Report,
+)
+from ctrlchan.channel.request import ControlRequest
+from ctrlchan.channel.sender_pool import SenderHandle, SenderPool
+from ctrlchan.channel.tails import UNFENCED, Frame, SharedMemory
+from ctrlchan.channel.target import Target
+from ctrlchan.errors import ErrorCode
+
+__all__ = ["Ended", "Ledger", "Note"]
+
+#: Senders that end one after another without a single response are replaced so often.
+_MOST_FAILURES: Final = 5
+
+OFFLINE: Final = Verdict(OutcomeKind.BROKER_GONE, detail="the broker is offline")
+REMOVED_BROKER: Final = Verdict(OutcomeKind.BROKER_GONE, detail="the broker was removed")
+SHUT_DOWN: Final = Verdict(OutcomeKind.BROKER_GONE, detail="the channel was shut down")
+NO_SENDER: Final = Verdict(OutcomeKind.BROKER_GONE, detail="its sender processes end again and again")
+TOO_LARGE: Final = Verdict(OutcomeKind.TOO_LARGE, detail="larger than max_request_bytes")
+FENCED: Final = Verdict(OutcomeKind.FENCED, detail="the controller epoch is fenced")
+
+
+class Ended(NamedTuple):
+    """A request that has its end. ``queue`` waits for its callback to return; ``go``: so does its sender."""
+
+    sent: Sent
+    outcome: Outcome
+    queue: BrokerQueue | None = None
+    go: bool = False
+
+
+class Note(NamedTuple):
+    """A line for the log, formatted outside the lock."""
+
+    level: int
+    message: str
+    arguments: tuple[object, ...]
+
+
+class Ledger:
+    """Every method but ``__init__`` is called with ``lock`` held."""
+
+    def __init__(self, config: ChannelConfig, controller_epoch: int) -> None:
+        self.lock = threading.Lock()
+        self.config = config
+        self.controller_epoch = controller_epoch
+        self.memory = SharedMemory(config.shared_memory_bytes)
+        self.pool = SenderPool(config, self.memory.fd)
+        self.by_id: dict[int, BrokerQueue] = {}
+        self._by_slot: dict[int, BrokerQueue] = {}
+        self._last_slot = 0
+        # Frames of dropped requests that a sender may still be writing: slot -> frames.
+        self._limbo: dict[int, list[Frame]] = {}
+        # Queues whose first request found no room in shared memory.
+        self._starved: set[BrokerQueue] = set()
+        self.ended: list[Ended] = []
+        self.notes: list[Note] = []
+        self.closed = False
+
+    def note(self, level: int, message: str, *arguments: object) -> None:
+        self.notes.append(Note(level, message, arguments))
+
+    # -- brokers
+
+    def add(self, target: Target) -> None:
+        """Nothing for a broker that is known; another epoch or endpoint is a new generation."""
+        known = self.by_id.get(target.broker_id)
+        if known is not None:
+            if known.target == target:
+                return
+            self.remove(target.broker_id, REMOVED_BROKER)
+        sender = self.pool.sender_for(target.broker_id)
+        self._last_slot += 1
+        queue = BrokerQueue(self._last_slot, target, sender, self.memory)
+        sender.queues[queue.slot] = queue
+        self.by_id[target.broker_id] = queue
+        self._by_slot[queue.slot] = queue
+
+    def remove(self, broker_id: int, verdict: Verdict) -> None:
+        """Every unfinished request of this broker ends at once."""
+        queue = self.by_id.pop(broker_id)
+        del self._by_slot[queue.slot]
+        del queue.sender.queues[queue.slot]
+        self._starved.discard(queue)
+        self._end_waiting(queue, verdict)
+        limbo = []
+        now = monotonic_ns()
+        while queue.handed:
+            sent = queue.finish_first()
+            frame = sent.request.frame
+            assert frame is not None
+            # Its sender may be writing it this very moment.
+            limbo.append(frame)
+            self._end(sent, verdict, None, now)
+        sender = queue.sender
+        self._limbo[queue.slot] = limbo
+        sender.leaving.add(queue.slot)
+        queue.leave()
+        if sender.broker_id >= 0:
+            # It served nobody else; when it has ended nothing reads its frames.
+            self.pool.forget(sender)
+            self.pool.flush()
+            sender.close_commands()
+
+    def _end_waiting(self, queue: BrokerQueue, verdict: Verdict) -> None:
+        now = monotonic_ns()
+        while queue.waiting:
+            sent = queue.take_waiting()
+            self._release(sent)
+            self._end(sent, verdict, None, now)
+
+    # -- sending
+
+    def send(
+        self, broker_ids: Sequence[int], request: ControlRequest, callback: OutcomeCallback | None
+    ) -> list[Sent]:
+        """Enqueue; the request's frame has as many users as there are brokers."""
+        now = monotonic_ns()
+        by_id, size = self.by_id, request.size
+        result = []
+        fenced = request.controller_epoch <= self.memory.fence
+        for broker_id in broker_ids:
+            sent = Sent(broker_id, request, callback, now)
+            result.append(sent)
+            queue = by_id.get(broker_id)
+            if queue is None or fenced:
+                if queue is None:
+                    self.note(
+                        logging.WARNING,
+                        "Not sending request %r to broker %d, since it is offline.",
+                        request,
+                        broker_id,
+                    )
+                self._release(sent)
+                self._end(sent, FENCED if fenced else OFFLINE, None, now)
+                continue
+            queue.append(sent, size)
+            if queue.starved:
+                self._starved.add(queue)
+        return result
+
+    def refuse(
+        self,
+        broker_ids: Sequence[int],
+        request: ControlRequest,
+        callback: OutcomeCallback | None,
+        verdict: Verdict,
+    ) -> list[Sent]:
+        """Every broker gets this end for a request that has no frame."""
+        now = monotonic_ns()
+        result = []
+        for broker_id in broker_ids:
+            sent = Sent(broker_id, request, callback, now)
+            result.append(sent)
+            self._end(sent, verdict, None, now)
+            queue = self.by_id.get(broker_id)
+            if queue is not None:
+                queue.needs_resync = True
+        return result
+
+    def fence(self, controller_epoch: int) -> None:
+        """Nothing of this controller epoch, or an older one, is sent any more."""
+        if controller_epoch <= self.memory.fence:
+            return
+        self.memory.fence = controller_epoch
+        for queue in self.by_id.values():
+            # What a sender was told of comes back by itself, as STALE or with the response it waits for.
+            kept = []
+            now = monotonic_ns()
+            while queue.waiting:
+                sent = queue.take_waiting()
+                if sent.request.controller_epoch <= controller_epoch:
+                    self._release(sent)
+                    self._end(sent, FENCED, None, now)
+                else:
+                    kept.append(sent)
+            for sent in kept:
+                queue.append(sent, sent.request.size)
+
+    @property
+    def fenced(self) -> bool:
+        return self.memory.fence != UNFENCED
+
+    # -- ends
+
+    def _end(
+        self,
+        sent: Sent,
+        verdict: Verdict,
+        report: Report | None,
+        now: int,
+        queue: BrokerQueue | None = None,
+        go: bool = False,
+    ) -> None:
+        outcome = Outcome(
+            sent.broker_id, sent.request, verdict, report, sent.enqueued_ns, now, sent.sender_deaths
+        )
+        self.ended.append(Ended(sent, outcome, queue, go))
+
+    def _release(self, sent: Sent) -> None:
+        frame = sent.request.frame
+        assert frame is not None
+        self.memory.release(frame)
+
+    # -- what senders report
+
+    def take_reports(self, sender: SenderHandle, data: bytes) -> None:
+        position, size, end = 0, REPORT.size, len(data)
+        by_slot, memory, ended = self._by_slot, self.memory, self.ended
+        now = monotonic_ns()
+        while end - position >= size:
+            report: Report = REPORT.unpack_from(data, position)
+            kind = report[0]
+            if kind != RESPONSE:
+                following = report[11]
+                if end - position < size + following:
+                    break
+                position += size
+                self._take_other(sender, report, data[position : position + following])
+                position += following
+                continue
+            position += size
+            queue = by_slot.get(report[3])
+            if queue is None:
+                continue
+            sender.responses += 1
+            sent = queue.handed[0]
+            request = sent.request
+            frame = request.frame
+            assert frame is not None
+            assert sent.sequence == report[4]
+            body = report[12][: report[2]] if not queue.pieces else queue.take_pieces()
+            if frame.expect and body == frame.expect:
+                verdict = frame.success
+                assert verdict is not None
+                judged = False
+            else:
+                found = judge(request, body)
+                if found is None:
+                    queue.again(report[4])
+                    continue
+                verdict = found
+                judged = True
+                self._mark(queue, request, verdict)
+            queue.finish_first()
+            frame.pins -= 1
+            memory.release(frame)
+            outcome = Outcome(
+                sent.broker_id, request, verdict, report, sent.enqueued_ns, now, sent.sender_deaths
+            )
+            if sent.callback is not None:
+                ended.append(Ended(sent, outcome, queue, judged))
+            else:
+                ended.append(Ended(sent, outcome))
+                if judged:
+                    queue.go(report[4])
+                queue.top_up()
+                if queue.starved:
+                    self._starved.add(queue)
+        sender.unread = data[position:]
+        if self._starved:
+            self._feed()
+
+    def _mark(self, queue: BrokerQueue, request: ControlRequest, verdict: Verdict) -> None:
+        if verdict.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+            self.note(
+                logging.ERROR,
+                "Broker %s knows a newer controller than epoch %d: nothing more is sent.",
+                queue.target,
+                request.controller_epoch,
+            )
+            self.fence(request.controller_epoch)
+        elif verdict.kind is not OutcomeKind.ACKNOWLEDGED:
+            queue.needs_resync = True
+
+    def _take_other(self, sender: SenderHandle, report: Report, following: bytes) -> None:
+        kind, slot = report[0], report[3]
+        if kind == READY:
+            sender.pid = report[4]
+            return
+        if kind == REMOVED:
+            sender.leaving.discard(slot)
+            self._free_limbo(slot)
+            return
+        queue = self._by_slot.get(slot)
+        if queue is None:
+            return
+        if kind == PIECE:
+            queue.pieces.append(following)
+        elif kind == STALE:
+            sent = queue.finish_first()
+            frame = sent.request.frame
+            assert frame is not None
+            frame.pins -= 1
+            self.memory.release(frame)
+            self._end(sent, FENCED, None, monotonic_ns(), queue if sent.callback is not None else None)
+            queue.top_up()
+        elif kind == CONNECTED:
+            queue.state = "connected"
+            self.note(
+                logging.INFO,
+                "Controller %d connected to %s for sending state change requests",
+                self.config.controller_id,
+                queue.target,
+            )
+        elif kind == IDLE:
+            queue.state = "disconnected"
+        elif kind == FAILED:
+            self._note_failure(queue, report)
+
+    def _note_failure(self, queue: BrokerQueue, report: Report) -> None:
+        queue.state = "backing off"
+        queue.pieces.clear()
+        queue.attempts = report[5]
+        queue.last_error = Failure(report[1])
+        queue.last_errno = report[10]
+        # At the 1st, 2nd, 4th, 8th ... attempt: a broker that is away for a day is not worth a million lines.
+        if queue.attempts & (queue.attempts - 1) == 0 and queue.handed:
+            self.note(
+                logging.WARNING,
+                "Controller %d epoch %d fails to send request %r to broker %s, attempt %d: %s. "
+                "Reconnecting to broker.",
+                self.config.controller_id,
+                queue.handed[0].request.controller_epoch,
+                queue.handed[0].request,
+                queue.target,
+                queue.attempts,
+                queue.last_problem(),
+            )
+
+    def callback_returned(self, ended: Ended) -> None:
+        """The next request to this broker may go out."""
+        queue = ended.queue
+        if queue is None or self.by_id.get(queue.target.broker_id) is not queue:
+            return
+        queue.gate = False
+        if ended.go:
+            queue.go(ended.sent.sequence)
+        queue.hand_over()
+        if queue.starved:
+            self._starved.add(queue)
+
+    def _feed(self) -> None:
+        """There may be room now."""
+        for queue in list(self._starved):
+            queue.hand_over()
+            if not queue.starved:
+                self._starved.discard(queue)
+
+    # -- senders that end
+
+    def sender_ended(self, sender: SenderHandle) -> None:
+        """All it had in hand is unfinished; another sender gets it."""
+        self.pool.forget(sender)
+        sender.close()
+        if sender.queues and not self.closed:
+            self._replace(sender)
+        for slot in sender.leaving:
+            self._free_limbo(slot)
+
+    def _replace(self, sender: SenderHandle) -> None:
+        self.note(
+            logging.ERROR,
+            "Sender process %d (pid %d) of %s ended; its requests are sent again.",
+            sender.number,
+            sender.pid,
+            ", ".join(str(queue.target) for queue in sender.queues.values()),
+        )
+        if sender.failures >= _MOST_FAILURES:
+            for queue in list(sender.queues.values()):
+                self.remove(queue.target.broker_id, NO_SENDER)
+            return
+        successor = self.pool.replace(sender)
+        for queue in sender.queues.values():
+            queue.move_to(successor)
+            successor.queues[queue.slot] = queue
+
+    def _free_limbo(self, slot: int) -> None:
+        for frame in self._limbo.pop(slot, ()):
+            frame.pins -= 1
+            self.memory.release(frame)
+
+    def close(self) -> None:
+        """Everything unfinished ends now; senders are told to end."""
+        self.closed = True
+        for broker_id in list(self.by_id):
+            self.remove(broker_id, SHUT_DOWN)
+        self.pool.flush()
+        self.pool.close_commands()

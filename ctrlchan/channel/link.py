@@ -1,0 +1,261 @@
+"""The conversation with one broker, without the broker: a state machine that never touches a socket.
+
+::
+
+    IDLE ──► CONNECTING ──► READY ──► SENDING ──► AWAITING ──► READY      (the expected response)
+     ▲            │           │          │            └──────► HELD ──► READY   (judged by the parent)
+     └────────────┴───────────┴──────────┴── any failure ──► WAITING ──► CONNECTING
+
+One request is in flight at a time; the next begins only when the one before has its response. A failure
+closes the connection, waits, and begins the same request again. ``Lane`` in ``sender.py`` drives it.
+
+Wire, both ways: int32 size, then as many bytes. A request's bytes 8:12 and a response's bytes 4:8 are the
+correlation id, which starts at 0 with each connection (KIP-482 header versions keep these places).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+from ctrlchan.channel.records import Command, Failure
+
+__all__ = ["NEVER", "Broken", "Link", "LinkSettings", "LinkState"]
+
+#: A deadline that never comes, in monotonic nanoseconds.
+NEVER: Final = 2**63 - 1
+
+#: A frame up to this size is copied and written in one piece: cheaper than gathering two.
+_ONE_PIECE: Final = 16 * 1024
+
+_CORRELATION_AT: Final = 8
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_RESPONSE_HEAD: Final = Struct(">ii")
+
+
+class LinkState(IntEnum):
+    IDLE = 0
+    CONNECTING = 1
+    READY = 2
+    SENDING = 3
+    AWAITING = 4
+    HELD = 5
+    WAITING = 6
+
+
+# Plain module names: an enum's attribute costs a look-up with each request.
+_IDLE: Final = LinkState.IDLE
+_CONNECTING: Final = LinkState.CONNECTING
+_READY: Final = LinkState.READY
+_SENDING: Final = LinkState.SENDING
+_AWAITING: Final = LinkState.AWAITING
+_HELD: Final = LinkState.HELD
+_WAITING: Final = LinkState.WAITING
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """Times in nanoseconds, sizes in bytes; the names are those of ``ChannelConfig``."""
+
+    connection_setup_timeout: int
+    connection_setup_timeout_max: int
+    socket_timeout: int
+    retry_backoff: int
+    max_response_bytes: int
+
+
+class Broken(Exception):
+    """What the broker did makes the connection useless."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+
+
+class Link:
+    """One broker's requests in order, and how far the first of them has come.
+
+    ``memory`` is the shared memory that frames lie in, ``fence[0]`` the highest controller epoch that must
+    not be sent any more. All times are monotonic nanoseconds given by the caller.
+    """
+
+    __slots__ = (
+        "_received",
+        "_response_size",
+        "attempts",
+        "broker_epoch",
+        "correlation",
+        "deadline",
+        "fence",
+        "first_byte_ns",
+        "items",
+        "last_byte_ns",
+        "memory",
+        "settings",
+        "setup_timeout",
+        "slot",
+        "state",
+        "up",
+    )
+
+    def __init__(
+        self, slot: int, broker_epoch: int, memory: memoryview, fence: memoryview, settings: LinkSettings
+    ) -> None:
+        self.slot = slot
+        self.broker_epoch = broker_epoch
+        self.memory = memory
+        self.fence = fence
+        self.settings = settings
+        self.items: deque[Command] = deque()
+        self.state = _IDLE
+        #: Whether a connection stands. It may be lost while a response is HELD, which changes nothing then.
+        self.up = False
+        #: When ``expired`` must be called.
+        self.deadline = NEVER
+        self.setup_timeout = settings.connection_setup_timeout
+        #: Failed attempts at the first item.
+        self.attempts = 0
+        #: Of the request in flight, or of the next one.
+        self.correlation = 0
+        self.first_byte_ns = 0
+        self.last_byte_ns = 0
+        # A response that came in parts; None when nothing of it is here.
+        self._received: bytearray | None = None
+        self._response_size = 0
+
+    def wants_connection(self) -> bool:
+        return self.state is _IDLE and bool(self.items)
+
+    def connecting(self, now: int) -> None:
+        self.state = _CONNECTING
+        self.deadline = now + self.setup_timeout
+
+    def connected(self) -> None:
+        self.state = _READY
+        self.up = True
+        self.deadline = NEVER
+        self.correlation = 0
+        self.setup_timeout = self.settings.connection_setup_timeout
+
+    def is_stale(self) -> bool:
+        """Whether the first item's controller epoch is fenced: it must not be (re)sent."""
+        return self.items[0][8] <= self.fence[0]
+
+    def begin(self, now: int) -> tuple[bytearray, memoryview | None]:
+        """The frame of the first item: all of it, or what precedes the part in shared memory."""
+        _, _, epoch_at, _, _, offset, size, prefix_size, _, _, _ = self.items[0]
+        if size <= _ONE_PIECE:
+            head = bytearray(self.memory[offset : offset + size])
+            tail = None
+        else:
+            head = bytearray(self.memory[offset : offset + prefix_size])
+            tail = self.memory[offset + prefix_size : offset + size]
+        _INT32.pack_into(head, _CORRELATION_AT, self.correlation)
+        if epoch_at:
+            _INT64.pack_into(head, epoch_at, self.broker_epoch)
+        self.state = _SENDING
+        self.first_byte_ns = now
+        self.deadline = now + self.settings.socket_timeout
+        return head, tail
+
+    def written(self, now: int) -> None:
+        """The last byte of the frame was given to the kernel."""
+        self.state = _AWAITING
+        self.last_byte_ns = now
+
+    def receive(self, data: bytes) -> bytes | None:
+        """The response without size and correlation id, when it is whole. Raises Broken."""
+        if self.state is not _AWAITING:
+            raise Broken(Failure.SURPLUS)
+        if self._received is None and len(data) >= _RESPONSE_HEAD.size:
+            size, correlation = _RESPONSE_HEAD.unpack_from(data)
+            if size == len(data) - 4 and correlation == self.correlation:
+                return data[_RESPONSE_HEAD.size :]
+        return self._assemble(data)
+
+    def missing(self) -> int:
+        """Bytes of a response begun that are still to come."""
+        return 0 if self._received is None else max(0, self._response_size + 4 - len(self._received))
+
+    def _assemble(self, data: bytes) -> bytes | None:
+        received = self._received
+        if received is None:
+            received = self._received = bytearray()
+            self._response_size = 0
+        received += data
+        if self._response_size == 0:
+            if len(received) < _RESPONSE_HEAD.size:
+                return None
+            size, correlation = _RESPONSE_HEAD.unpack_from(received)
+            # Before anything more is kept: a size that lies must not fill the memory.
+            if not 4 <= size <= self.settings.max_response_bytes:
+                raise Broken(Failure.RESPONSE_SIZE)
+            if correlation != self.correlation:
+                raise Broken(Failure.CORRELATION)
+            self._response_size = size
+        if len(received) < self._response_size + 4:
+            return None
+        if len(received) > self._response_size + 4:
+            raise Broken(Failure.SURPLUS)
+        self._received = None
+        return bytes(memoryview(received)[_RESPONSE_HEAD.size :])
+
+    def responded(self, body: bytes) -> bool:
+        """The first item has its response. True: it was the expected one and the next item may follow;
+        False: the parent must say so first (``go``, ``again``)."""
+        self.deadline = NEVER
+        item = self.items[0]
+        if item[1] and body == item[9][: item[1]]:
+            self._next()
+            return True
+        self.state = _HELD
+        return False
+
+    def go(self) -> None:
+        """The parent has judged the response."""
+        self._next()
+        if not self.up:
+            self.state = _IDLE
+
+    def again(self) -> None:
+        """The parent has found the response to be garbage; ``failed`` must follow."""
+        self.state = _AWAITING
+
+    def _next(self) -> None:
+        self.items.popleft()
+        self.state = _READY
+        self.attempts = 0
+        self.correlation = (self.correlation + 1) & 0x7FFFFFFF
+
+    def drop_stale(self) -> Command:
+        """Take out the first item, which is not in flight."""
+        self.attempts = 0
+        return self.items.popleft()
+
+    def failed(self, failure: Failure, now: int) -> None:
+        """The connection is gone. A request that was begun, or waits for it, is tried again later."""
+        self._received = None
+        self.up = False
+        if self.state is _HELD:
+            return
+        if failure is Failure.CONNECT_TIMEOUT:
+            self.setup_timeout = min(self.setup_timeout * 2, self.settings.connection_setup_timeout_max)
+        if self.items:
+            self.attempts += 1
+            self.state = _WAITING
+            self.deadline = now + self.settings.retry_backoff
+        else:
+            self.state = _IDLE
+            self.deadline = NEVER
+
+    def expired(self) -> Failure | None:
+        """The deadline has passed. None: the back-off is over and a connection is wanted."""
+        self.deadline = NEVER
+        if self.state is _WAITING:
+            self.state = _IDLE
+            return None
+        return Failure.CONNECT_TIMEOUT if self.state is _CONNECTING else Failure.REQUEST_TIMEOUT

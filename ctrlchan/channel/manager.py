@@ -1,0 +1,326 @@
+"""ControllerChannelManager: the face of the channel.
+
+Mirrors ``kafka.controller.ControllerChannelManager`` (Kafka 3.9). Different on purpose: a request to a broker
+that is not there has an outcome, removing a broker does not wait for it, and nothing blocks but ``wait`` and
+``shutdown``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic, monotonic_ns
+from types import TracebackType
+from typing import Any, Final
+
+from ctrlchan._codec import Brokers
+from ctrlchan.channel.config import ChannelConfig
+from ctrlchan.channel.dispatcher import Dispatcher
+from ctrlchan.channel.frames import prefix_of
+from ctrlchan.channel.ledger import REMOVED_BROKER, TOO_LARGE, Ledger
+from ctrlchan.channel.outcome import LISTENING, Outcome, OutcomeCallback, Sent
+from ctrlchan.channel.request import ControlRequest
+from ctrlchan.channel.tails import Frame
+from ctrlchan.channel.target import BrokerLike, targets_of
+from ctrlchan.errors import ChannelClosedError, IllegalStateError, UnknownBrokerError
+from ctrlchan.versions import request_versions
+
+__all__ = ["ControllerChannelManager"]
+
+_LOG: Final = logging.getLogger("ctrlchan.channel")
+
+#: At the interpreter's end nobody waits long.
+_AT_EXIT_TIMEOUT: Final = 2.0
+
+
+class ControllerChannelManager:
+    """One queue, one connection, one request in flight for each broker; brokers never wait for one another.
+
+    Thread-safe. A broker gets its requests in the order of ``send_requests``, the next one only after the
+    response to the one before has come and its callback has returned. Callbacks run on the channel's own
+    thread: they may send, add and remove, but what they wait for, the channel waits for.
+
+    The first use starts a thread and the sender processes; ``shutdown``, or the end of the ``with`` block,
+    ends them. A process that was forked from this one must make a channel of its own.
+    """
+
+    def __init__(self, config: ChannelConfig, controller_epoch: int = 0) -> None:
+        self._config = config
+        self._controller_epoch = controller_epoch
+        self._versions = request_versions(config.inter_broker_protocol)
+        self._client_id = config.client_id_bytes
+        self._log_prefix = f"[Channel manager on controller {config.controller_id}]: "
+        self._pid = os.getpid()
+        # Guards the three below; the ledger's lock guards the rest.
+        self._starting = threading.Lock()
+        self._ledger: Ledger | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._closed = False
+
+    @property
+    def config(self) -> ChannelConfig:
+        return self._config
+
+    def __enter__(self) -> ControllerChannelManager:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    # -- brokers
+
+    def startup(self, brokers: Brokers | Iterable[BrokerLike]) -> None:
+        """Add all of these; their processes start side by side.
+
+        Raises ChannelError for a broker without an endpoint for the configured listener: then none is added.
+        """
+        targets = targets_of(brokers, self._config)
+        ledger, dispatcher = self._running()
+        with ledger.lock:
+            for target in targets:
+                ledger.add(target)
+            ledger.pool.bear()
+            ledger.pool.flush()
+        dispatcher.wake()
+
+    def add_broker(self, broker: BrokerLike) -> None:
+        """Nothing changes for a known broker. One with another epoch or endpoint is a new generation: what
+        the old one is still owed ends as BROKER_GONE."""
+        self.startup([broker])
+
+    def remove_broker(self, broker_id: int) -> None:
+        """Returns at once; every unfinished request of the broker ends as BROKER_GONE.
+
+        Raises UnknownBrokerError.
+        """
+        ledger, dispatcher = self._running()
+        with ledger.lock:
+            if broker_id not in ledger.by_id:
+                raise UnknownBrokerError(f"the channel has no broker {broker_id}")
+            ledger.remove(broker_id, REMOVED_BROKER)
+            ledger.pool.flush()
+        dispatcher.wake()
+
+    def request_version(self, broker_id: int, api_key: int) -> int:
+        """The version that this broker is sent, known or not: the IBP decides."""
+        return self._versions.for_api(api_key)
+
+    # -- sending
+
+    def send_request(
+        self, broker_id: int, request: ControlRequest, callback: OutcomeCallback | None = None
+    ) -> Sent:
+        """``send_requests`` to one broker."""
+        return self.send_requests((broker_id,), request, callback)[0]
+
+    def send_requests(
+        self, broker_ids: Sequence[int], request: ControlRequest, callback: OutcomeCallback | None = None
+    ) -> list[Sent]:
+        """Queue the request for these brokers, in this order; never blocks, whatever the brokers do.
+
+        The request is encoded before this returns. ``callback`` is called once for each broker, with its
+        Outcome, on the channel's thread; what it raises is logged. Raises EncodeError, and
+        ChannelClosedError after ``shutdown``.
+        """
+        ledger, dispatcher = self._running()
+        users = len(broker_ids)
+        if users == 0:
+            return []
+        if self._encode(ledger, request, users):
+            with ledger.lock:
+                self._check_open(ledger)
+                sent = ledger.send(broker_ids, request, callback)
+                pool = ledger.pool
+                pool.flush()
+                needs_thread = bool(ledger.ended or pool.blocked)
+        else:
+            with ledger.lock:
+                self._check_open(ledger)
+                sent = ledger.refuse(broker_ids, request, callback, TOO_LARGE)
+            needs_thread = True
+        if needs_thread:
+            dispatcher.wake()
+        return sent
+
+    def _encode(self, ledger: Ledger, request: ControlRequest, users: int) -> bool:
+        """Give the request a frame with so many users more. False: it is too large to be sent."""
+        with request.encoding:
+            with ledger.lock:
+                self._check_open(ledger)
+                frame = request.frame
+                if frame is not None and frame.users > 0:
+                    frame.users += users
+                    return True
+            prefix = prefix_of(
+                request.api_key,
+                request.version,
+                self._config.controller_id,
+                request.controller_epoch,
+                request.request_type,
+                request.delete_partitions,
+                self._client_id,
+            )
+            tail = request.tail
+            before = prefix.frame_bytes(tail.size)
+            size = request.size = len(before) + tail.size
+            if size - 4 > self._config.max_request_bytes or size > ledger.memory.largest:
+                return False
+            frame = Frame(
+                size, len(before), prefix.epoch_at, request.controller_epoch, prefix.expect, prefix.success
+            )
+            with ledger.lock:
+                self._check_open(ledger)
+                buffer, offset = ledger.memory.make_room(frame, users)
+            # Outside the lock: a large tail takes a millisecond.
+            try:
+                buffer[offset : offset + len(before)] = before
+                tail.write_into(buffer, offset + len(before))
+            except BaseException:
+                with ledger.lock:
+                    if not ledger.closed:
+                        ledger.memory.release(frame, users)
+                raise
+            request.frame = frame
+            return True
+
+    # -- outcomes
+
+    def wait(self, sent: Iterable[Sent], timeout: float | None = None) -> list[Outcome]:
+        """The outcomes, in the order of ``sent``. None: for as long as it takes.
+
+        Raises TimeoutError naming the brokers that still owe an outcome after ``timeout`` seconds, and
+        IllegalStateError on the channel's own thread, which would wait for itself. Ctrl-C interrupts it.
+        """
+        sent = list(sent)
+        latch = _Latch()
+        with LISTENING:
+            for one in sent:
+                if one.outcome is None:
+                    one.listen(latch)
+                    latch.missing += 1
+        if latch.missing:
+            if self._dispatcher is not None and self._dispatcher.is_current_thread():
+                raise IllegalStateError("wait was called in a callback, and would wait for itself")
+            try:
+                latch.wait(timeout)
+            finally:
+                if latch.missing:
+                    _stop_listening(sent, latch)
+        outcomes = [one.outcome for one in sent if one.outcome is not None]
+        if len(outcomes) < len(sent):
+            owed = sorted({one.broker_id for one in sent if one.outcome is None})
+            names = ", ".join(map(str, owed))
+            raise TimeoutError(f"no outcome after {timeout} s from {len(owed)} brokers: {names}")
+        return outcomes
+
+    # -- sight
+
+    def describe(self) -> dict[str, Any]:
+        """What is going on, for people and for machines: the channel, and under ``brokers`` each broker
+        (``BrokerQueue.describe``)."""
+        ledger = self._ledger
+        described: dict[str, Any] = {
+            "controller_id": self._config.controller_id,
+            "state": "closed" if self._closed else "new",
+            "total_queue_size": 0,
+            "senders": 0,
+            "shared_memory_bytes": 0,
+            "brokers": {},
+        }
+        if ledger is not None:
+            now = monotonic_ns()
+            with ledger.lock:
+                if not ledger.closed:
+                    described["state"] = "fenced" if ledger.fenced else "running"
+                    described["total_queue_size"] = sum(len(queue) for queue in ledger.by_id.values())
+                    described["senders"] = len(ledger.pool.senders)
+                    described["shared_memory_bytes"] = ledger.memory.used
+                    described["brokers"] = {
+                        broker_id: queue.describe(now) for broker_id, queue in sorted(ledger.by_id.items())
+                    }
+        return described
+
+    # -- beginning and end
+
+    def shutdown(self, timeout: float = 30.0) -> None:
+        """Every unfinished request ends as BROKER_GONE; every process and thread is ended.
+
+        Returns within ``timeout`` seconds, also when senders hang or a callback does not return. Calling it
+        again does nothing.
+        """
+        deadline = monotonic() + timeout
+        with self._starting:
+            already, self._closed = self._closed, True
+            ledger, dispatcher = self._ledger, self._dispatcher
+        if already or ledger is None or dispatcher is None or os.getpid() != self._pid:
+            return
+        atexit.unregister(self._at_exit)
+        with ledger.lock:
+            if not ledger.closed:
+                ledger.close()
+        if not dispatcher.stop(deadline):
+            _LOG.error(
+                "%sShutdown took more than %s s; the sender processes are killed.", self._log_prefix, timeout
+            )
+            ledger.pool.kill()
+
+    def _running(self) -> tuple[Ledger, Dispatcher]:
+        ledger, dispatcher = self._ledger, self._dispatcher
+        if ledger is not None and dispatcher is not None and os.getpid() == self._pid:
+            return ledger, dispatcher
+        if os.getpid() != self._pid:
+            raise IllegalStateError("this channel belongs to the process that this one was forked from")
+        with self._starting:
+            if self._closed:
+                raise ChannelClosedError("the channel was shut down")
+            if self._ledger is None or self._dispatcher is None:
+                self._ledger = Ledger(self._config, self._controller_epoch)
+                self._dispatcher = Dispatcher(self._ledger)
+                self._dispatcher.start()
+                self._at_exit = _shutdown_of(weakref.ref(self))
+                atexit.register(self._at_exit)
+            return self._ledger, self._dispatcher
+
+    def _check_open(self, ledger: Ledger) -> None:
+        if ledger.closed:
+            raise ChannelClosedError("the channel was shut down")
+
+
+def _shutdown_of(manager: weakref.ref[ControllerChannelManager]) -> Callable[[], None]:
+    def at_exit() -> None:
+        alive = manager()
+        if alive is not None:
+            alive.shutdown(_AT_EXIT_TIMEOUT)
+
+    return at_exit
+
+
+class _Latch:
+    """Opens when every request it listens to has its outcome."""
+
+    __slots__ = ("_open", "missing")
+
+    def __init__(self) -> None:
+        self.missing = 0
+        self._open = threading.Event()
+
+    def finished(self, sent: Sent) -> None:
+        self.missing -= 1
+        if self.missing == 0:
+            self._open.set()
+
+    def wait(self, timeout: float | None) -> None:
+        self._open.wait(timeout)
+
+
+def _stop_listening(sent: list[Sent], latch: _Latch) -> None:
+    with LISTENING:
+        for one in sent:
+            if one.listeners is not None and latch in one.listeners:
+                one.listeners.remove(latch)

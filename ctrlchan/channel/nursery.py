@@ -1,0 +1,139 @@
+"""The process that sender processes come from, one for each channel.
+
+A threaded parent must not fork. ``multiprocess``'s own fork server may, but it sends every child the parent's
+``__main__`` to run again, costs 14 ms and 6 MB a child, and outlives its use. The nursery is one small
+single-threaded process that has imported all a sender needs; its children are ``multiprocess`` processes
+forked in a millisecond, sharing its pages. It starts them, tells how they ended, and sees that none of them
+outlives the parent.
+
+In, over the control socket: births. Out: deaths (``records.py``). The parent closes the socket to have an end
+of it all.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import mmap
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final
+
+import multiprocess
+
+from ctrlchan.channel.link import LinkSettings
+from ctrlchan.channel.records import BIRTH, DEATH
+from ctrlchan.channel.sender import Sender
+
+__all__ = ["main"]
+
+#: How often it is looked whether the parent lives: its pipes stay open in children that it has forked.
+_PARENT_CHECK: Final = 0.5
+#: How long senders that were told to end are waited for before they are killed.
+_GRACE: Final = 0.5
+
+
+class Nursery:
+    """``parent`` is the pid whose end is the end of everything here."""
+
+    def __init__(
+        self, control: socket.socket, shared: int, parent: int, controller_id: int, settings: LinkSettings
+    ) -> None:
+        self._control = control
+        self._parent = parent
+        self._controller_id = controller_id
+        self._settings = settings
+        size = os.fstat(shared).st_size
+        self._memory = memoryview(mmap.mmap(shared, size, mmap.MAP_SHARED, mmap.PROT_READ))
+        os.close(shared)
+        # Children are only ever forked here, where there is one thread.
+        self._fork = multiprocess.get_context("fork")
+        self._children: dict[int, tuple[int, Any]] = {}
+        self._highest_fd = 16
+        control.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(control.fileno(), select.POLLIN)
+
+    def run(self) -> None:
+        """Until the parent has closed the control socket or is gone."""
+        control = self._control.fileno()
+        alive = True
+        while alive and os.getppid() == self._parent:
+            for fd, _ in self._poll.poll(_PARENT_CHECK * 1000):
+                if fd == control:
+                    alive = self._receive()
+                else:
+                    self._bury(fd)
+        self._end()
+
+    def _receive(self) -> bool:
+        """Start what is asked for; False when the parent has closed the socket."""
+        while True:
+            try:
+                message, fds, _, _ = socket.recv_fds(self._control, BIRTH.size, 2)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if len(message) < BIRTH.size or len(fds) < 2:
+                return False
+            self._bear(*BIRTH.unpack(message), *fds)
+
+    def _bear(self, number: int, broker_id: int, commands: int, reports: int) -> None:
+        serves = f"sender-{number}" if broker_id < 0 else f"to-broker-{broker_id}-send-thread"
+        name = f"Controller-{self._controller_id}-{serves}"
+        child = self._fork.Process(target=self._be_sender, args=(commands, reports), name=name)
+        child.start()
+        os.close(commands)
+        os.close(reports)
+        self._children[child.sentinel] = (number, child)
+        self._poll.register(child.sentinel, select.POLLIN)
+        self._highest_fd = max(self._highest_fd, child.sentinel, commands, reports)
+
+    def _be_sender(self, commands: int, reports: int) -> None:
+        # The pipes of its siblings are closed already; what is left of the nursery's must not stay open here.
+        os.closerange(3, min(commands, reports))
+        os.closerange(min(commands, reports) + 1, max(commands, reports))
+        os.closerange(max(commands, reports) + 1, self._highest_fd + 16)
+        fence = self._memory[:8].cast("q")
+        Sender(commands, reports, self._memory, fence, self._settings).run()
+        # Name look-ups may still be under way in daemon threads: nothing here needs an orderly farewell.
+        os._exit(0)
+
+    def _bury(self, sentinel: int) -> None:
+        number, child = self._children.pop(sentinel)
+        self._poll.unregister(sentinel)
+        child.join()
+        with suppress(OSError):
+            self._control.send(DEATH.pack(number, child.pid, child.exitcode))
+        child.close()
+
+    def _end(self) -> None:
+        deadline = monotonic() + _GRACE
+        for _, child in self._children.values():
+            child.join(max(0.0, deadline - monotonic()))
+            if child.exitcode is None:
+                child.kill()
+                child.join()
+
+
+def main() -> None:
+    """``argv[1]`` is JSON: ``control``, ``shared``, ``parent``, ``controller_id``, ``settings``."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    given = json.loads(sys.argv[1])
+    # A broker costs a few file descriptors; the hard limit is the operator's word, the soft one a habit.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    # What was imported is never collected: the collector's marks would unshare its pages.
+    gc.collect()
+    gc.freeze()
+    control = socket.socket(fileno=given["control"])
+    settings = LinkSettings(**given["settings"])
+    Nursery(control, given["shared"], given["parent"], given["controller_id"], settings).run()

@@ -1,0 +1,75 @@
+"""ControlRequest: one (API, version, selection), the same for every broker it goes to."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from ctrlchan.versions import API_NAMES
+
+if TYPE_CHECKING:
+    from ctrlchan.channel.tails import Frame
+
+__all__ = ["ControlRequest", "RequestTail"]
+
+
+class RequestTail(Protocol):
+    """What a request needs of a ``_codec.Tail``."""
+
+    @property
+    def api_key(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def write_into(self, out: bytearray | memoryview, offset: int = 0) -> int: ...
+
+
+class ControlRequest:
+    """A request with nothing in it that belongs to one broker; send it to as many as you like.
+
+    ``tail``: the part of the body that all brokers share. It is encoded when the request is first sent, into
+    memory that all senders read, and that memory is given back when the last broker has answered: a request
+    that is sent again after that is encoded again, from columns that must still be the same.
+    ``rows``: how many partitions it speaks of, for outcomes and logs. ``request_type``: LeaderAndIsr v5+.
+    ``delete_partitions``: StopReplica v0-2.
+    """
+
+    __slots__ = (
+        "api_key",
+        "controller_epoch",
+        "delete_partitions",
+        "encoding",
+        "frame",
+        "request_type",
+        "rows",
+        "size",
+        "tail",
+        "version",
+    )
+
+    def __init__(
+        self,
+        tail: RequestTail,
+        controller_epoch: int,
+        *,
+        request_type: int = 0,
+        delete_partitions: bool = False,
+        rows: int,
+    ) -> None:
+        self.tail = tail
+        self.api_key = tail.api_key
+        self.version = tail.version
+        self.controller_epoch = controller_epoch
+        self.request_type = request_type
+        self.delete_partitions = delete_partitions
+        self.rows = rows
+        #: Bytes of the whole frame on the wire; 0 until it was first sent.
+        self.size = 0
+        # The channel's: the encoded frame while any broker owes an answer, and who may make it.
+        self.frame: Frame | None = None
+        self.encoding = threading.Lock()
+
+    def __repr__(self) -> str:
+        name = API_NAMES.get(self.api_key, str(self.api_key))
+        return f"<{name} v{self.version} controllerEpoch={self.controller_epoch} rows={self.rows}>"

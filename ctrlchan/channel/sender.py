@@ -1,0 +1,534 @@
+"""A sender process: an event loop over its brokers, which may be one or many.
+
+In: commands from the parent. Out: reports to the parent, and frames to the brokers, read from shared memory
+where the parent has put them. It decides nothing that the parent could decide: it keeps order, retries, and
+tells. It ends when the parent closes the command pipe, or is no more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from time import monotonic_ns
+from typing import Final
+
+from ctrlchan.channel.connection import Address, Connection, Resolver
+from ctrlchan.channel.link import NEVER, Broken, Link, LinkSettings, LinkState
+from ctrlchan.channel.poller import READ, WRITE, new_poller
+from ctrlchan.channel.records import (
+    ADD,
+    AGAIN,
+    COMMAND,
+    CONNECTED,
+    FAILED,
+    GO,
+    IDLE,
+    INLINE,
+    PIECE,
+    PIECE_BYTES,
+    READY,
+    REMOVE,
+    REMOVED,
+    REPORT,
+    RESPONSE,
+    SEND,
+    STALE,
+    Command,
+    Failure,
+)
+
+__all__ = ["Lane", "Sender"]
+
+#: Commands are read in pieces of up to this many bytes (a pipe's capacity on Linux).
+_READ_BYTES: Final = 64 * 1024
+#: A response is nearly always a few bytes; more is asked for only when more was announced.
+_RESPONSE_BYTES: Final = 4 * 1024
+_RESPONSE_BYTES_MAX: Final = 256 * 1024
+#: Reports may wait for company this long and in this number while their brokers have work: a wake-up of the
+#: parent costs as much as several reports.
+_HOLD_NS: Final = 300_000
+_HOLD_REPORTS: Final = 16
+#: Pieces of long responses are put into the outbox only while it holds less than this.
+_OUTBOX_BYTES: Final = 256 * 1024
+
+_NOTHING: Final = b""
+_NO_REST: Final = bytearray()
+
+_SENDING: Final = LinkState.SENDING
+_AWAITING: Final = LinkState.AWAITING
+_READY: Final = LinkState.READY
+_CONNECTING: Final = LinkState.CONNECTING
+
+
+class Lane(Link):
+    """A Link with its connection: carries out what the state machine says."""
+
+    __slots__ = (
+        "_blocked",
+        "_connection",
+        "_host",
+        "_port",
+        "_rest",
+        "_rounds",
+        "_sender",
+        "_tail",
+        "_ticket",
+    )
+
+    def __init__(self, sender: Sender, slot: int, host: str, port: int, broker_epoch: int) -> None:
+        super().__init__(slot, broker_epoch, sender.memory, sender.fence, sender.settings)
+        self._sender = sender
+        self._host = host
+        self._port = port
+        self._connection: Connection | None = None
+        # Connections tried: a host with several addresses has them tried in turn.
+        self._rounds = 0
+        self._ticket = 0
+        # What of the frame in flight is not yet written, and whether the kernel had no room for it.
+        self._rest: memoryview | bytearray = _NO_REST
+        self._tail: memoryview | None = None
+        self._blocked = False
+
+    def offer(self, item: Command) -> None:
+        self.items.append(item)
+        if len(self.items) == 1:
+            self.proceed()
+
+    def proceed(self) -> None:
+        """Begin what can begin now."""
+        while self.items and self.state in (LinkState.IDLE, _READY) and self.is_stale():
+            self._sender.report(STALE, self, sequence=self.drop_stale()[4])
+        if self.state is _READY:
+            if self.items:
+                self._begin(monotonic_ns())
+        elif self.wants_connection():
+            self._connect()
+
+    # -- the connection
+
+    def _connect(self) -> None:
+        self.connecting(monotonic_ns())
+        self._sender.watch_deadline(self.deadline)
+        self._ticket = self._sender.new_ticket()
+        addresses = self._sender.resolver.resolve(self._ticket, self._host, self._port)
+        if addresses is None:
+            self._sender.await_name(self._ticket, self)
+        else:
+            self.resolved(self._ticket, addresses)
+
+    def resolved(self, ticket: int, addresses: list[Address] | OSError) -> None:
+        if ticket != self._ticket or self.state is not _CONNECTING:
+            return
+        if isinstance(addresses, OSError):
+            self._fail(Failure.RESOLVE, addresses.errno or 0)
+            return
+        try:
+            self._connection = Connection(addresses[self._rounds % len(addresses)])
+        except OSError as problem:
+            self._rounds += 1
+            self._fail(Failure.CONNECT, problem.errno or 0)
+            return
+        self._sender.watch(self._connection.fd, self, WRITE)
+
+    def _finish_connecting(self, connection: Connection) -> None:
+        error = connection.finish()
+        if error:
+            self._rounds += 1
+            self._fail(Failure.CONNECT, error)
+            return
+        self._sender.poller.modify(connection.fd, READ)
+        self.connected()
+        self._sender.report(CONNECTED, self)
+        self.proceed()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        self._rest, self._tail = _NO_REST, None
+        self._blocked = False
+        self._ticket = 0
+        if connection is not None:
+            self._sender.unwatch(connection.fd)
+            connection.close()
+
+    def _fail(self, failure: Failure, errno: int = 0) -> None:
+        self._disconnect()
+        self.failed(failure, monotonic_ns())
+        if self.state is LinkState.WAITING:
+            self._sender.report(FAILED, self, failure=failure, errno=errno, sequence=self.items[0][4])
+            self._sender.watch_deadline(self.deadline)
+        else:
+            self._sender.report(IDLE, self, failure=failure, errno=errno)
+
+    def expire(self) -> None:
+        failure = self.expired()
+        if failure is None:
+            self.proceed()
+            return
+        if failure is Failure.CONNECT_TIMEOUT:
+            self._rounds += 1
+        self._fail(failure)
+
+    def give_up(self) -> None:
+        """The broker was removed."""
+        self._disconnect()
+        self.items.clear()
+
+    # -- what the parent says of a response
+
+    def go_on(self, sequence: int) -> None:
+        if self.state is LinkState.HELD and self.items[0][4] == sequence:
+            self.go()
+            self.proceed()
+
+    def try_again(self, sequence: int) -> None:
+        if self.state is LinkState.HELD and self.items[0][4] == sequence:
+            super().again()
+            self._fail(Failure.GARBAGE)
+
+    # -- bytes
+
+    def on_event(self, mask: int) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        if self.state is _CONNECTING:
+            self._finish_connecting(connection)
+            return
+        if mask & ~WRITE:
+            self._read(connection)
+        # Reading may have broken the connection.
+        if mask & WRITE and self._connection is connection:
+            self._write(connection)
+
+    def _read(self, connection: Connection) -> None:
+        missing = self.missing()
+        try:
+            data = connection.receive(min(missing, _RESPONSE_BYTES_MAX) if missing else _RESPONSE_BYTES)
+            if not data:
+                self._fail(Failure.CLOSED)
+                return
+            body = self.receive(data)
+        except BlockingIOError:
+            return
+        except OSError as problem:
+            self._fail(Failure.IO, problem.errno or 0)
+            return
+        except Broken as broken:
+            self._fail(broken.failure)
+            return
+        if body is not None:
+            now = monotonic_ns()
+            self._sender.respond(self, body, now)
+            if self.responded(body):
+                if self.items:
+                    if self.is_stale():
+                        self.proceed()
+                    else:
+                        self._begin(now)
+                else:
+                    self._sender.hurry = True
+            else:
+                self._sender.hurry = True
+
+    def _begin(self, now: int) -> None:
+        head, tail = self.begin(now)
+        connection = self._connection
+        assert connection is not None
+        if self.deadline < self._sender.next_deadline:
+            self._sender.next_deadline = self.deadline
+        if tail is None:
+            try:
+                count = connection.send(head)
+            except BlockingIOError:
+                count = 0
+            except OSError as problem:
+                self._fail(Failure.IO, problem.errno or 0)
+                return
+            if count == len(head):
+                self.written(now)
+                return
+            self._rest = memoryview(head)[count:]
+        else:
+            self._rest, self._tail = head, tail
+        self._write(connection)
+
+    def _write(self, connection: Connection) -> None:
+        """Give the kernel what it takes of the frame in flight."""
+        rest, tail = self._rest, self._tail
+        try:
+            while tail is not None:
+                count = connection.send_parts((rest, tail))
+                if count < len(rest):
+                    rest = memoryview(rest)[count:]
+                else:
+                    rest, tail = tail[count - len(rest) :], None
+            while len(rest):
+                rest = memoryview(rest)[connection.send(rest) :]
+        except BlockingIOError:
+            self._rest, self._tail = rest, tail
+            if not self._blocked:
+                self._blocked = True
+                self._sender.poller.modify(connection.fd, READ | WRITE)
+            return
+        except OSError as problem:
+            self._fail(Failure.IO, problem.errno or 0)
+            return
+        self._rest, self._tail = _NO_REST, None
+        if self._blocked:
+            self._blocked = False
+            self._sender.poller.modify(connection.fd, READ)
+        self.written(monotonic_ns())
+
+
+class Sender:
+    """The loop. ``memory`` is the mapped shared memory, ``fence`` its first int64."""
+
+    def __init__(
+        self, commands: int, reports: int, memory: memoryview, fence: memoryview, settings: LinkSettings
+    ) -> None:
+        self.memory = memory
+        self.fence = fence
+        self.settings = settings
+        self.poller = new_poller()
+        self.resolver = Resolver()
+        #: No lane's deadline is before this.
+        self.next_deadline = NEVER
+        #: A report is waiting that the parent may be waiting for.
+        self.hurry = False
+        self._commands = commands
+        self._reports = reports
+        self._lanes: dict[int, Lane] = {}
+        self._by_fd: dict[int, Lane] = {}
+        self._tickets: dict[int, Lane] = {}
+        self._last_ticket = 0
+        self._unread = b""
+        self._outbox: list[bytes] = []
+        self._outbox_bytes = 0
+        self._oldest_report = 0
+        # The pipe to the parent was full.
+        self._blocked = False
+        # Long responses on their way to the parent: (lane, the rest, the closing report).
+        self._streams: deque[tuple[Lane, memoryview, bytes]] = deque()
+        os.set_blocking(commands, False)
+        os.set_blocking(reports, False)
+
+    def run(self) -> None:
+        """Until the parent closes the command pipe."""
+        self.poller.register(self._commands, READ)
+        self.poller.register(self.resolver.fd, READ)
+        self._put(REPORT.pack(READY, 0, 0, 0, os.getpid(), 0, 0, 0, 0, 0, 0, 0, _NOTHING))
+        self.hurry = True
+        wait, by_fd = self.poller.wait, self._by_fd
+        try:
+            while True:
+                if self._outbox or self._streams:
+                    self._flush()
+                for fd, mask in wait(self._timeout()):
+                    lane = by_fd.get(fd)
+                    if lane is not None:
+                        lane.on_event(mask)
+                    elif fd == self._commands:
+                        if not self._read_commands():
+                            return
+                    elif fd == self._reports:
+                        self._blocked = False
+                        self.poller.unregister(fd)
+                        self.hurry = True
+                    elif fd == self.resolver.fd:
+                        self._collect_names()
+                if self.next_deadline != NEVER and monotonic_ns() >= self.next_deadline:
+                    self._sweep()
+        except BrokenPipeError:
+            return
+
+    def _timeout(self) -> float | None:
+        if self._outbox and not self._blocked:
+            return _HOLD_NS / 1e9
+        if self.next_deadline == NEVER:
+            return None
+        # A little late rather than early: an early wake-up would find nothing to do and come again.
+        return max(0.0, (self.next_deadline - monotonic_ns()) / 1e9 + 0.0005)
+
+    def _sweep(self) -> None:
+        now = monotonic_ns()
+        self.next_deadline = NEVER
+        for lane in list(self._lanes.values()):
+            if lane.deadline <= now:
+                lane.expire()
+            if lane.deadline < self.next_deadline:
+                self.next_deadline = lane.deadline
+
+    # -- for lanes
+
+    def watch(self, fd: int, lane: Lane, interest: int) -> None:
+        self._by_fd[fd] = lane
+        self.poller.register(fd, interest)
+
+    def unwatch(self, fd: int) -> None:
+        del self._by_fd[fd]
+        self.poller.unregister(fd)
+
+    def watch_deadline(self, deadline: int) -> None:
+        self.next_deadline = min(self.next_deadline, deadline)
+
+    def new_ticket(self) -> int:
+        self._last_ticket += 1
+        return self._last_ticket
+
+    def await_name(self, ticket: int, lane: Lane) -> None:
+        self._tickets[ticket] = lane
+
+    def _collect_names(self) -> None:
+        for ticket, addresses in self.resolver.collect():
+            self._tickets.pop(ticket).resolved(ticket, addresses)
+
+    # -- reports
+
+    def report(
+        self,
+        kind: int,
+        lane: Lane,
+        *,
+        failure: Failure = Failure.NONE,
+        errno: int = 0,
+        sequence: int = 0,
+    ) -> None:
+        attempts = lane.attempts
+        self._put(
+            REPORT.pack(kind, failure, 0, lane.slot, sequence, attempts, 0, 0, 0, 0, errno, 0, _NOTHING)
+        )
+        self.hurry = True
+
+    def respond(self, lane: Lane, body: bytes, now: int) -> None:
+        """Tell the parent of a response to the lane's first item."""
+        size = len(body)
+        if size <= INLINE:
+            self._put(
+                REPORT.pack(
+                    RESPONSE,
+                    0,
+                    size,
+                    lane.slot,
+                    lane.items[0][4],
+                    lane.attempts + 1,
+                    lane.correlation,
+                    lane.first_byte_ns,
+                    lane.last_byte_ns,
+                    now,
+                    0,
+                    0,
+                    body,
+                )
+            )
+            return
+        report = REPORT.pack(
+            RESPONSE,
+            0,
+            0,
+            lane.slot,
+            lane.items[0][4],
+            lane.attempts + 1,
+            lane.correlation,
+            lane.first_byte_ns,
+            lane.last_byte_ns,
+            now,
+            0,
+            0,
+            _NOTHING,
+        )
+        self._streams.append((lane, memoryview(body), report))
+
+    def _put(self, report: bytes) -> None:
+        if not self._outbox:
+            self._oldest_report = monotonic_ns()
+        self._outbox.append(report)
+        self._outbox_bytes += len(report)
+
+    def _fill_from_streams(self) -> None:
+        while self._streams and self._outbox_bytes < _OUTBOX_BYTES:
+            lane, rest, report = self._streams.popleft()
+            piece = rest[:PIECE_BYTES]
+            rest = rest[PIECE_BYTES:]
+            head = REPORT.pack(PIECE, 0, 0, lane.slot, 0, 0, 0, 0, 0, 0, 0, len(piece), _NOTHING)
+            self._put(head + piece)
+            if len(rest):
+                # Round robin: several long responses share the pipe.
+                self._streams.append((lane, rest, report))
+            else:
+                self._put(report)
+            self.hurry = True
+
+    def _flush(self) -> None:
+        if self._blocked:
+            return
+        if self._streams:
+            self._fill_from_streams()
+        if not (
+            self.hurry
+            or len(self._outbox) >= _HOLD_REPORTS
+            or monotonic_ns() - self._oldest_report >= _HOLD_NS
+        ):
+            return
+        while self._outbox:
+            data = self._outbox[0] if len(self._outbox) == 1 else b"".join(self._outbox)
+            try:
+                count = os.write(self._reports, data)
+            except BlockingIOError:
+                count = 0
+            if count < len(data):
+                self._outbox = [data[count:]]
+                self._outbox_bytes = len(data) - count
+                self._blocked = True
+                self.poller.register(self._reports, WRITE)
+                return
+            self._outbox = []
+            self._outbox_bytes = 0
+            if self._streams:
+                self._fill_from_streams()
+        self.hurry = False
+
+    # -- commands
+
+    def _read_commands(self) -> bool:
+        """False when the parent has closed the pipe."""
+        try:
+            data = os.read(self._commands, _READ_BYTES)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        if self._unread:
+            data = self._unread + data
+        position, size, end = 0, COMMAND.size, len(data)
+        lanes = self._lanes
+        while end - position >= size:
+            command: Command = COMMAND.unpack_from(data, position)
+            kind = command[0]
+            if kind == SEND:
+                position += size
+                lanes[command[3]].offer(command)
+                continue
+            following = command[10]
+            if end - position < size + following:
+                break
+            position += size
+            self._obey(kind, command, data[position : position + following])
+            position += following
+        self._unread = data[position:]
+        return True
+
+    def _obey(self, kind: int, command: Command, following: bytes) -> None:
+        slot = command[3]
+        if kind == GO:
+            self._lanes[slot].go_on(command[4])
+        elif kind == AGAIN:
+            self._lanes[slot].try_again(command[4])
+        elif kind == ADD:
+            target = json.loads(following)
+            self._lanes[slot] = Lane(self, slot, target["host"], target["port"], target["epoch"])
+        elif kind == REMOVE:
+            lane = self._lanes.pop(slot)
+            lane.give_up()
+            self._streams = deque(stream for stream in self._streams if stream[0] is not lane)
+            self.report(REMOVED, lane)

@@ -1,0 +1,323 @@
+"""The sender processes as the parent sees them: pipes, and the nursery that bears and buries them.
+
+Every method is called with the channel's lock held, except where it says otherwise. The dispatcher waits on
+the file descriptors.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections import deque
+from contextlib import suppress
+from dataclasses import asdict
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from ctrlchan.channel.config import AUTO, PER_BROKER, ChannelConfig
+from ctrlchan.channel.link import LinkSettings
+from ctrlchan.channel.records import BIRTH, DEATH
+from ctrlchan.errors import ChannelError
+
+if TYPE_CHECKING:
+    from ctrlchan.channel.broker_queue import BrokerQueue
+
+__all__ = ["SenderHandle", "SenderPool"]
+
+_READ_BYTES: Final = 64 * 1024
+#: More processes than this only get in each other's way.
+_AUTO_MOST: Final = 4
+_NANOSECONDS: Final = 1_000_000_000
+
+#: The nursery's program. The parent's module path is all that it takes over: not its ``__main__``.
+_NURSERY: Final = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])["path"]
+from ctrlchan.channel.nursery import main
+main()
+"""
+
+
+class SenderHandle:
+    """One sender process and the parent's ends of its two pipes.
+
+    It exists from the moment its pipes do; the process may come later and finds its commands there.
+    """
+
+    def __init__(self, pool: SenderPool, number: int, broker_id: int) -> None:
+        self._pool = pool
+        self.number = number
+        #: The one broker it serves, or -1.
+        self.broker_id = broker_id
+        self.pid = 0
+        self.queues: dict[int, BrokerQueue] = {}
+        #: Slots that it was told to forget and has not yet forgotten.
+        self.leaving: set[int] = set()
+        #: Predecessors that ended without having brought a single response.
+        self.failures = 0
+        self.responses = 0
+        self.unread = b""
+        #: The command pipe is full; the dispatcher flushes when it no longer is.
+        self.blocked = False
+        self._outgoing: list[bytes] = []
+        theirs_commands, self.commands = os.pipe()
+        try:
+            self.reports, theirs_reports = os.pipe()
+        except OSError:
+            os.close(theirs_commands)
+            os.close(self.commands)
+            raise
+        os.set_blocking(self.commands, False)
+        os.set_blocking(self.reports, False)
+        self.theirs: tuple[int, int] | None = (theirs_commands, theirs_reports)
+
+    def write(self, record: bytes) -> None:
+        """Queue a command; ``SenderPool.flush`` sends it."""
+        if not self._outgoing and not self.blocked:
+            self._pool.dirty.append(self)
+        self._outgoing.append(record)
+
+    def flush(self) -> None:
+        outgoing = self._outgoing
+        if not outgoing or self.commands < 0:
+            return
+        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+        try:
+            count = os.write(self.commands, data)
+        except BlockingIOError:
+            count = 0
+        except BrokenPipeError:
+            # It is gone; the end of its reports says so to the dispatcher.
+            count = len(data)
+        outgoing.clear()
+        self.blocked = count < len(data)
+        if self.blocked:
+            outgoing.append(data[count:])
+            self._pool.blocked.append(self)
+
+    def read(self) -> bytes | None:
+        """Whole and partial report records; None when the process is gone. Needs no lock."""
+        try:
+            data = os.read(self.reports, _READ_BYTES)
+        except BlockingIOError:
+            return self.unread
+        if not data:
+            return None
+        return self.unread + data if self.unread else data
+
+    def close_commands(self) -> None:
+        """Have it end."""
+        if self.commands >= 0:
+            os.close(self.commands)
+            self.commands = -1
+        self._outgoing.clear()
+
+    def close(self) -> None:
+        self.close_commands()
+        if self.reports >= 0:
+            os.close(self.reports)
+            self.reports = -1
+        self.close_theirs()
+
+    def close_theirs(self) -> None:
+        if self.theirs is not None:
+            for fd in self.theirs:
+                os.close(fd)
+            self.theirs = None
+
+
+class SenderPool:
+    """``shared``: file descriptor of the shared memory."""
+
+    def __init__(self, config: ChannelConfig, shared: int) -> None:
+        self._config = config
+        self._shared = shared
+        self._shared_by = _shared_by(config)
+        self._last_number = 0
+        self.senders: dict[int, SenderHandle] = {}
+        #: Senders with commands to flush, with a full pipe, and not yet known to the dispatcher.
+        self.dirty: list[SenderHandle] = []
+        self.blocked: list[SenderHandle] = []
+        self.fresh: list[SenderHandle] = []
+        # Not yet handed to the nursery.
+        self._unborn: deque[SenderHandle] = deque()
+        self._nursery: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._deaths = b""
+
+    def sender_for(self, broker_id: int) -> SenderHandle:
+        """The process that shall serve this broker: its own, or the one with the fewest brokers.
+
+        Raises ChannelError when the platform gives no more pipes.
+        """
+        if self._shared_by and len(self.senders) >= self._shared_by:
+            return min(self.senders.values(), key=lambda sender: len(sender.queues))
+        return self._new(-1 if self._shared_by else broker_id)
+
+    def replace(self, sender: SenderHandle) -> SenderHandle:
+        """A successor for one that ended."""
+        successor = self._new(sender.broker_id)
+        successor.failures = 0 if sender.responses else sender.failures + 1
+        return successor
+
+    def _new(self, broker_id: int) -> SenderHandle:
+        self._last_number += 1
+        try:
+            sender = SenderHandle(self, self._last_number, broker_id)
+        except OSError as problem:
+            raise ChannelError(
+                f"no pipes for another sender process: {problem} (fewer processes serve all brokers with "
+                f"senders={AUTO!r})"
+            ) from problem
+        self.senders[sender.number] = sender
+        self.fresh.append(sender)
+        self._unborn.append(sender)
+        return sender
+
+    def forget(self, sender: SenderHandle) -> None:
+        """It has ended, or shall."""
+        self.senders.pop(sender.number, None)
+
+    def flush(self) -> None:
+        """Write what was queued for any sender; never blocks."""
+        for sender in self.dirty:
+            sender.flush()
+        self.dirty.clear()
+
+    # -- the nursery
+
+    @property
+    def control(self) -> int:
+        """The socket that tells of ends, or -1."""
+        return -1 if self._control is None else self._control.fileno()
+
+    @property
+    def has_unborn(self) -> bool:
+        return bool(self._unborn)
+
+    def bear(self) -> None:
+        """Hand to the nursery what it takes now of the senders to be started; again while ``has_unborn``."""
+        while self._unborn:
+            sender = self._unborn[0]
+            if sender.theirs is not None:
+                if self._control is None:
+                    self._start_nursery()
+                assert self._control is not None
+                message = BIRTH.pack(sender.number, sender.broker_id)
+                try:
+                    socket.send_fds(self._control, [message], list(sender.theirs))
+                except BlockingIOError:
+                    return
+                except OSError as problem:
+                    if problem.errno == errno.ETOOMANYREFS:
+                        return
+                    # The nursery is gone: the senders in its hands end as well, and are replaced.
+                    self._drop_nursery()
+                sender.close_theirs()
+            self._unborn.popleft()
+
+    def _start_nursery(self) -> None:
+        config = self._config
+        ours, theirs = socket.socketpair()
+        given = {
+            "path": [os.path.abspath(entry) for entry in sys.path],
+            "control": theirs.fileno(),
+            "shared": self._shared,
+            "parent": os.getpid(),
+            "controller_id": config.controller_id,
+            "settings": asdict(_link_settings(config)),
+        }
+        try:
+            self._nursery = subprocess.Popen(
+                [sys.executable, "-c", _NURSERY, json.dumps(given)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), self._shared),
+                # The terminal's Ctrl-C is the parent's business.
+                process_group=0,
+            )
+        except OSError as problem:
+            ours.close()
+            raise ChannelError(f"no process for the senders: {problem}") from problem
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._control = ours
+
+    def read_deaths(self) -> list[tuple[int, int, int]]:
+        """(number, pid, exit code) of senders that have ended."""
+        if self._control is None:
+            return []
+        try:
+            data = self._control.recv(_READ_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            self._drop_nursery()
+            return []
+        data = self._deaths + data
+        whole = len(data) - len(data) % DEATH.size
+        self._deaths = data[whole:]
+        return [(number, pid, code) for number, pid, code in DEATH.iter_unpack(data[:whole])]
+
+    def _drop_nursery(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        self._deaths = b""
+        nursery, self._nursery = self._nursery, None
+        if nursery is not None:
+            nursery.kill()
+            nursery.wait()
+
+    # -- the end
+
+    def close_commands(self) -> None:
+        """Have all senders end."""
+        for sender in self.senders.values():
+            sender.close_commands()
+
+    def close(self, deadline: float) -> None:
+        """No process is left when it returns, at ``deadline`` (monotonic seconds) at the latest."""
+        for sender in self.senders.values():
+            sender.close()
+        self.senders.clear()
+        self._unborn.clear()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._nursery is not None:
+            # It kills what does not end by itself.
+            with suppress(subprocess.TimeoutExpired):
+                self._nursery.wait(max(0.0, deadline - monotonic()))
+        self._drop_nursery()
+
+    def kill(self) -> None:
+        """The nursery and, as their pipes are closed, all senders end now. For use without the lock."""
+        if self._nursery is not None:
+            self._nursery.kill()
+
+
+def _shared_by(config: ChannelConfig) -> int:
+    """How many processes share the brokers; 0: each broker has its own."""
+    if config.senders == PER_BROKER:
+        return 0
+    if config.senders == AUTO:
+        return min(os.cpu_count() or 1, _AUTO_MOST)
+    assert isinstance(config.senders, int)
+    return config.senders
+
+
+def _link_settings(config: ChannelConfig) -> LinkSettings:
+    return LinkSettings(
+        connection_setup_timeout=int(config.connection_setup_timeout * _NANOSECONDS),
+        connection_setup_timeout_max=int(config.connection_setup_timeout_max * _NANOSECONDS),
+        socket_timeout=int(config.socket_timeout * _NANOSECONDS),
+        retry_backoff=int(config.retry_backoff * _NANOSECONDS),
+        max_response_bytes=config.max_response_bytes,
+    )
