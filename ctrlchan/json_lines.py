@@ -1,0 +1,176 @@
+"""Lines of JSON that hold a message each: wire bytes in hexadecimal <-> Kafka's own JSON form.
+
+In: dicts, one a line, such as ``{"api": "UpdateMetadataRequest", "version": 8, "hex": "..."}``. Out: the same
+with ``json`` in place of ``hex``, or the reverse, or ``{"error": "...", "line": 7}``. It is what ``ctrlchan
+decode`` and ``ctrlchan encode`` do between standard input and output.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ctrlchan._codec import (
+    HIGHEST_VERSION,
+    ControlRequestBody,
+    ControlResponse,
+    decode_request,
+    decode_request_header,
+    decode_response,
+    decode_response_header,
+    request_header_version,
+    response_header_version,
+)
+from ctrlchan.errors import CtrlchanError
+from ctrlchan.json_form import decode_to_json, encode_from_json, find_message, name_of, to_json
+from ctrlchan.schema import MESSAGES
+
+__all__ = ["Line", "convert", "decode_frame", "decode_message", "encode_message"]
+
+Line = dict[str, Any]
+
+# What an unknown tagged field leaves in a decoded line: the JSON form has no room for it.
+UNKNOWN_TAGS = "unknown_tagged_fields"
+
+
+class LineError(CtrlchanError):
+    """A line that does not say what it should."""
+
+
+def convert(lines: Iterable[bytes], work: Callable[[Line], Line]) -> Iterator[tuple[bool, Line]]:
+    """``work`` on each line of JSON that is not blank, one at a time, as they come.
+
+    Yields True and the new line, or False and ``{"error", "line"}`` (counted from 1) for one that cannot be
+    read.
+    """
+    for number, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
+        try:
+            yield True, work(_parse(text))
+        except CtrlchanError as error:
+            yield False, {"error": str(error), "line": number}
+
+
+def _parse(text: bytes) -> Line:
+    try:
+        line = json.loads(text, parse_constant=_not_json)
+    except (ValueError, RecursionError) as error:
+        raise LineError(f"not JSON: {error}") from None
+    if not isinstance(line, dict):
+        raise LineError("not a JSON object")
+    return line
+
+
+def _not_json(constant: str) -> None:
+    raise ValueError(f"{constant} is not a JSON value")
+
+
+def decode_message(line: Line) -> Line:
+    """``api``, ``version`` and ``hex`` to ``json``; other keys stay. Raises CtrlchanError."""
+    value, unknown = decode_to_json(_name(line), _version(line), _bytes(line))
+    out = _replace(line, "hex", "json", value)
+    return out | {UNKNOWN_TAGS: unknown} if unknown else out
+
+
+def encode_message(line: Line) -> Line:
+    """``api``, ``version`` and ``json`` to ``hex``; other keys stay. Raises CtrlchanError."""
+    data = encode_from_json(_name(line), _version(line), _wanted(line, "json"))
+    line.pop(UNKNOWN_TAGS, None)
+    return _replace(line, "json", "hex", data.hex())
+
+
+def _replace(line: Line, old: str, new: str, value: Any) -> Line:
+    """The line with one key and its value replaced where they stand."""
+    return {
+        (new if key == old else key): (value if key == old else item)
+        for key, item in line.items()
+        if key != new
+    }
+
+
+def decode_frame(line: Line) -> Line:
+    """``direction`` and the ``hex`` of a whole frame to ``api``, ``version``, ``header`` and ``json``.
+
+    A response does not say what it is: its line has ``api`` (name or key) and ``version``. Other keys stay.
+    Raises CtrlchanError.
+    """
+    kept = {key: item for key, item in line.items() if key != "hex"}
+    match _wanted(line, "direction"):
+        case "request":
+            return kept | _decode_request_frame(_bytes(line))
+        case "response":
+            return kept | _decode_response_frame(_response_of(line), _version(line), _bytes(line))
+        case other:
+            raise LineError(f'"direction" must be "request" or "response", not {json.dumps(other)}')
+
+
+def _decode_request_frame(data: bytes) -> Line:
+    header = decode_request_header(data)
+    if header.api_key not in HIGHEST_VERSION:
+        raise LineError(
+            f"a request of api key {header.api_key} (version {header.api_version}, correlation id"
+            f" {header.correlation_id}) is none of the control requests 4, 5 and 6"
+        )
+    header_version = request_header_version(header.api_key, header.api_version)
+    header_json, more_tags = decode_to_json("RequestHeader", header_version, data[: header.size])
+    # The whole frame is given, so that an error's offset is one in the frame.
+    body = decode_request(header.api_key, header.api_version, data, header.size)
+    return _frame(body, header_json, body.unknown_tagged_fields + more_tags)
+
+
+def _decode_response_frame(name: str, version: int, data: bytes) -> Line:
+    api_key = find_message(name, version).api_key
+    assert api_key is not None
+    header_version = response_header_version(api_key, version)
+    correlation_id, size, more_tags = decode_response_header(data, header_version)
+    body = decode_response(api_key, version, data, size)
+    return _frame(body, {"correlationId": correlation_id}, body.unknown_tagged_fields + more_tags)
+
+
+def _frame(body: ControlRequestBody | ControlResponse, header: Line, unknown: int) -> Line:
+    out = {"api": name_of(body), "version": body.version, "header": header, "json": to_json(body)}
+    return out | {UNKNOWN_TAGS: unknown} if unknown else out
+
+
+# ----------------------------------------------------------------------------------- what a line must say
+
+
+def _wanted(line: Line, key: str) -> Any:
+    if key not in line:
+        raise LineError(f'the line has no "{key}"')
+    return line[key]
+
+
+def _name(line: Line) -> str:
+    name = _wanted(line, "api")
+    if not isinstance(name, str):
+        raise LineError(f'"api" must be a name, not {json.dumps(name)}')
+    return name
+
+
+def _response_of(line: Line) -> str:
+    """``UpdateMetadataResponse`` of ``6``, ``"UpdateMetadata"`` or ``"UpdateMetadataResponse"``."""
+    api = _wanted(line, "api")
+    for name, table in MESSAGES.items():
+        if table.kind == "response" and api in (table.api_key, name, name.removesuffix("Response")):
+            return name
+    raise LineError(
+        f'"api" must be LeaderAndIsr (4), StopReplica (5) or UpdateMetadata (6), not {json.dumps(api)}'
+    )
+
+
+def _version(line: Line) -> int:
+    version = _wanted(line, "version")
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise LineError(f'"version" must be an integer, not {json.dumps(version)}')
+    return version
+
+
+def _bytes(line: Line) -> bytes:
+    text = _wanted(line, "hex")
+    try:
+        return bytes.fromhex(text)
+    except (TypeError, ValueError) as error:
+        raise LineError(f'"hex" must be pairs of hexadecimal digits ({error})') from None

@@ -1,0 +1,1 @@
+"""The codec's public interface, piece by piece (whole messages: tests/conformance)."""
