@@ -29,7 +29,12 @@ directives = {
 # x86-64-v2 is NumPy's own baseline (2009 and later); it has the byte shuffle that the codec's rows want.
 BASELINE = ["-march=x86-64-v2"] if platform.machine() in ("x86_64", "AMD64") else []
 
-compile_args = [] if sys.platform == "win32" else ["-O0", "-g"] if DEBUG else ["-O3", "-fno-strict-aliasing", *BASELINE]
+if sys.platform == "win32":
+    compile_args = []
+elif DEBUG:
+    compile_args = ["-O0", "-g", *BASELINE]
+else:
+    compile_args = ["-O3", "-fno-strict-aliasing", *BASELINE]
 
 extension = Extension(
     "ctrlchan._codec",

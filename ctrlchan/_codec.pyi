@@ -89,7 +89,9 @@ class Topics:
     names: StringColumn
     ids: UInt8
     deleting: UInt8 | None
-    def __init__(self, names: StringColumn, ids: UInt8 | None = None, deleting: UInt8 | None = None) -> None: ...
+    def __init__(
+        self, names: StringColumn, ids: UInt8 | None = None, deleting: UInt8 | None = None
+    ) -> None: ...
     def __len__(self) -> int: ...
 
 class Partitions:

@@ -1,8 +1,8 @@
 """The ``ctrlchan`` command, one file per subcommand.
 
-In: words of a shell. Out: text for people, or JSON with ``--json``. Exit status 0 when it went well, 1 with one
-``error: ...`` line when it did not, 2 for wrong usage, 130 after Ctrl-C. What a subcommand needs is imported
-when it runs, so that ``--help`` is quick.
+In: words of a shell. Out: text for people, or JSON with ``--json``. Exit status 0 when it went well, 1 with
+one ``error: ...`` line when it did not, 2 for wrong usage, 130 after Ctrl-C. What a subcommand needs is
+imported when it runs, so that ``--help`` is quick.
 """
 
 from __future__ import annotations

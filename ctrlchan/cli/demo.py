@@ -35,8 +35,8 @@ def demo(
     """Push a whole cluster's metadata to embedded brokers and let a Kafka client read it back.
 
     Starts brokers on free ports of this machine, generates a snapshot, pushes it to every broker, then asks
-    each broker for Metadata with kafka-python and compares a sample of topics with the snapshot. Exit status 1
-    when a broker did not acknowledge or a client saw something else.
+    each broker for Metadata with kafka-python and compares a sample of topics with the snapshot. Exit status
+    1 when a broker did not acknowledge or a client saw something else.
 
     Examples:
 
@@ -78,7 +78,9 @@ def demo(
         typer.echo(f"error: {len(wrong)} partitions differ from the snapshot", err=True)
         raise typer.Exit(1)
     seen = min(sample, topics) * partitions
-    typer.echo(f"a Kafka client read {seen:,} partitions from each of {brokers} brokers: all as in the snapshot")
+    typer.echo(
+        f"a Kafka client read {seen:,} partitions from each of {brokers} brokers: all as in the snapshot"
+    )
 
 
 def _sampled(state: ClusterState, count: int) -> list[str]:
@@ -89,7 +91,7 @@ def _sampled(state: ClusterState, count: int) -> list[str]:
 
 
 def differences(state: ClusterState, broker: Broker, topics: Sequence[str]) -> list[str]:
-    """What kafka-python reads from ``broker`` of ``topics`` that is not what ``state`` says, one line each."""
+    """What kafka-python reads from ``broker`` of ``topics`` and ``state`` does not say, one line each."""
     endpoint = broker.endpoints[0]
     seen = dict(_read_back(f"{endpoint.host}:{endpoint.port}", topics))
     wrong = []

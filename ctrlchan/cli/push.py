@@ -84,8 +84,8 @@ def push(
 ) -> None:
     """Push a snapshot's full metadata to every broker of it.
 
-    Connects to each broker, sends one UpdateMetadata with every partition and every live broker, and waits for
-    the answers. Exit status 1 when a broker did not acknowledge.
+    Connects to each broker, sends one UpdateMetadata with every partition and every live broker, and waits
+    for the answers. Exit status 1 when a broker did not acknowledge.
 
     Examples:
 
@@ -183,7 +183,9 @@ def _picture(channel: ControllerChannelManager, sent: Sequence[Sent], title: str
     from rich.table import Table
 
     owed = {one.broker_id for one in sent if not one.done}
-    table = Table(title=f"{title}: {len(sent) - len(owed)} of {len(sent)} brokers answered", title_justify="left")
+    table = Table(
+        title=f"{title}: {len(sent) - len(owed)} of {len(sent)} brokers answered", title_justify="left"
+    )
     for heading in ("broker", "state", "attempts", "waiting", "last error"):
         table.add_column(heading)
     shown = [broker for broker in channel.describe()["brokers"] if broker["id"] in owed]
@@ -205,7 +207,9 @@ def _broker_result(sent: list[Sent]) -> BrokerResult:
     from ctrlchan.errors import ErrorCode
 
     times = [(o.completed_ns - o.enqueued_ns) / 1e6 for one in sent if (o := one.outcome) is not None]
-    told = next((one for one in sent if one.outcome is None or one.outcome.kind.value != "acknowledged"), sent[-1])
+    told = next(
+        (one for one in sent if one.outcome is None or one.outcome.kind.value != "acknowledged"), sent[-1]
+    )
     outcome = told.outcome
     if outcome is None:
         return BrokerResult(told.broker_id, _PENDING, 0, "no answer within the time limit", 0, None, 0)

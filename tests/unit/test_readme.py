@@ -28,7 +28,10 @@ def test_the_example_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_its_commands_have_help(command: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "ctrlchan", *command.split(), "--help"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "ctrlchan", *command.split(), "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert ran.returncode == 0, ran.stderr
     assert "ctrlchan" in ran.stdout
