@@ -182,7 +182,8 @@ cdef class StringFiller:
         cdef uint8_t* grown
         self.c_starts[self.n] = <int32_t>self.used
         self.c_lengths[self.n] = <int32_t>length
-        self.n += 1
+        # Not `+=`: with None checks on (the debug build), Cython wants the GIL for that.
+        self.n = self.n + 1
         if length <= 0:
             return 0
         if self.used + length > self.room:
@@ -194,7 +195,7 @@ cdef class StringFiller:
                 return -1
             self.data = grown
         memcpy(self.data + self.used, text, length)
-        self.used += length
+        self.used = self.used + length
         return 0
 
     cdef bint is_last(self, const uint8_t* text, int64_t length) noexcept nogil:
