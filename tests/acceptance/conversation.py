@@ -57,7 +57,7 @@ class RealConversations:
         return held
 
     def _hold(self, scenario: Scenario) -> Conversation:
-        target = self._target()
+        target = target_of(self._kafka, self._znodes, BROKER_ID)
         address = self._kafka.broker(BROKER_ID).endpoint("PLAINTEXT")
         said = []
         for step in scenario.exchanges:
@@ -65,13 +65,15 @@ class RealConversations:
             said.append(Said(step, request, ask(address.host, address.port, request)))
         return Conversation(target, tuple(said))
 
-    def _target(self) -> Target:
-        brokers = [self._kafka.broker(broker_id) for broker_id in self._kafka.broker_ids]
-        endpoints = {broker.id: broker.endpoint("PLAINTEXT") for broker in brokers}
-        return Target(
-            broker_id=BROKER_ID,
-            broker_epoch=self._kafka.broker(BROKER_ID).epoch,
-            controller_id=self._znodes.controller_id,
-            controller_epoch=self._znodes.controller_epoch,
-            live_brokers=tuple(LiveBroker(i, e.host, e.port) for i, e in endpoints.items()),
-        )
+
+def target_of(kafka: KafkaRig, znodes: ControllerZnodes, broker_id: int) -> Target:
+    """A broker of the rig as the present controller would address it."""
+    brokers = [kafka.broker(live) for live in kafka.broker_ids]
+    endpoints = {broker.id: broker.endpoint("PLAINTEXT") for broker in brokers}
+    return Target(
+        broker_id=broker_id,
+        broker_epoch=next(broker.epoch for broker in brokers if broker.id == broker_id),
+        controller_id=znodes.controller_id,
+        controller_epoch=znodes.controller_epoch,
+        live_brokers=tuple(LiveBroker(i, e.host, e.port) for i, e in endpoints.items()),
+    )

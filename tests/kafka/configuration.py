@@ -62,6 +62,8 @@ def broker_properties(
         "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in ports),
         "inter.broker.listener.name": inter_broker_listener,
+        # A follower asks again at once after its first question came before the leader was made.
+        "replica.fetch.backoff.ms": "50",
         "num.network.threads": "2",
         "num.io.threads": "4",
         "background.threads": "2",
