@@ -6,7 +6,7 @@ so each method that moves an array ends by making a new object from the arrays a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -135,19 +135,13 @@ class PartitionTable:
         rows = len(partitions)
         self._fixed = {name: Vector(getattr(partitions, name)) for name in FIXED_COLUMNS}
         self._lists: dict[str, EditableLists] = {}
-        seen: set[int] = set()
         for name in LIST_COLUMNS:
             lists = getattr(partitions, name)
-            if lists is None:
-                lists = empty_lists(rows)
-            editable = EditableLists(lists)
-            for vector in (editable.starts, editable.lengths):
-                # Two columns that are the same lists (both empty, say) must not change together.
-                pointer = vector.buffer.ctypes.data
-                if pointer in seen:
-                    vector.buffer = vector.buffer.copy()
-                seen.add(pointer)
-            self._lists[name] = editable
+            self._lists[name] = EditableLists(empty_lists(rows) if lists is None else lists)
+        vectors = list(self._fixed.values())
+        for editable in self._lists.values():
+            vectors += editable.starts, editable.lengths
+        _separate(vectors)
         self._renew()
 
     def __len__(self) -> int:
@@ -198,6 +192,16 @@ class PartitionTable:
             {name: vector.array for name, vector in self._fixed.items()},
             {name: lists.column() for name, lists in self._lists.items()},
         )
+
+
+def _separate(vectors: Iterable[Vector]) -> None:
+    """Columns that were given one array (of zeros, say) must not change together."""
+    seen: set[int] = set()
+    for vector in vectors:
+        pointer = vector.buffer.ctypes.data
+        if pointer in seen and vector.buffer.flags.writeable:
+            vector.buffer = vector.buffer.copy()
+        seen.add(pointer)
 
 
 def make_partitions(fixed: Mapping[str, Int32], lists: Mapping[str, ListColumn | None]) -> Partitions:
