@@ -168,7 +168,7 @@ def _report_duplicates(keys: Int64, order: Int64, problems: Problems) -> None:
 
     def reason(row: int) -> str:
         at = again[order[again] == row][0]
-        return f"the same partition as row {order[np.searchsorted(keys, keys[at])]}"
+        return f"the same partition as {problems.place(int(order[np.searchsorted(keys, keys[at])]))}"
 
     problems.add(order[again], reason)
 
@@ -184,7 +184,7 @@ def _one_id_each(topic_row: Int32, ids: UInt8, order: Int64, topics: int, proble
         other = int(first[topic_row[at]])
         return (
             f"topic_id is {id_to_text(ids[at].tobytes())}, "
-            f"but {id_to_text(ids[other].tobytes())} in row {order[other]} of the same topic"
+            f"but {id_to_text(ids[other].tobytes())} in {problems.place(int(order[other]))} of the same topic"
         )
 
     problems.add(order[wrong], reason)

@@ -27,6 +27,7 @@ class Problems:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self.place = source.place
         self._first: list[tuple[int, int, Describe]] = []
         self._rows: list[npt.NDArray[np.int64]] = []
 
@@ -52,7 +53,7 @@ class Problems:
         parts = []
         for row, reasons in shown:
             about = f" ({name(row)})" if name is not None else ""
-            parts.append(f"{self._source.place(row)}{about}: {', '.join(reasons)}")
+            parts.append(f"{self.place(row)}{about}: {', '.join(reasons)}")
         more = f"; and {total - len(shown):,} more" if total > len(shown) else ""
         count = "1 bad row" if total == 1 else f"{total:,} bad rows"
         raise self._source.fail(f"{count}: {'; '.join(parts)}{more}")
