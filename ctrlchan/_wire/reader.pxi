@@ -203,7 +203,7 @@ cdef class StringFiller:
         return (
             self.n > 0
             and self.c_lengths[self.n - 1] == length
-            and memcmp(self.data + self.c_starts[self.n - 1], text, length) == 0
+            and (length == 0 or memcmp(self.data + self.c_starts[self.n - 1], text, length) == 0)
         )
 
     cdef StringColumn column(self):
