@@ -85,25 +85,24 @@ class GeneratorConfig:
 
 def generate(config: GeneratorConfig) -> ClusterState:
     """A sound cluster (``check`` finds nothing) of this shape; vectorised."""
-    rng = np.random.default_rng(config.seed)
+    rng = _Random(config.seed)
     topics = Topics(_names(config), _topic_ids(rng, config.topics))
     count = config.topics * config.partitions_per_topic
     partition = np.tile(np.arange(config.partitions_per_topic, dtype=np.int32), config.topics)
     placed = _place(rng, config, partition)
     replicas = _lists_of(placed)
-    offline_flags = np.zeros(placed.size, dtype=bool)
-    offline_flags[rng.permutation(placed.size)[: round(placed.size * config.offline_share)]] = True
+    offline_flags = rng.choose(placed.size, round(placed.size * config.offline_share))
     isr, leader = _isr_and_leader(replicas, placed, offline_flags)
-    leader_epoch = rng.integers(0, 50, count, dtype=np.int32)
+    leader_epoch = rng.below(50, count)
     return ClusterState(
         topics,
         Partitions(
             topic_row=np.repeat(np.arange(config.topics, dtype=np.int32), config.partitions_per_topic),
             partition=partition,
-            controller_epoch=rng.integers(0, config.controller_epoch, count, dtype=np.int32, endpoint=True),
+            controller_epoch=rng.below(config.controller_epoch + 1, count),
             leader=leader,
             leader_epoch=leader_epoch,
-            partition_epoch=leader_epoch + rng.integers(0, 100, count, dtype=np.int32),
+            partition_epoch=leader_epoch + rng.below(100, count),
             recovery_state=np.zeros(count, np.int32),
             isr=isr,
             replicas=replicas,
@@ -114,6 +113,26 @@ def generate(config: GeneratorConfig) -> ClusterState:
         controller_id=config.controller_id,
         controller_epoch=config.controller_epoch,
     )
+
+
+class _Random:
+    """Numbers from the bits of PCG64: NumPy keeps those the same for ever, unlike its distributions."""
+
+    def __init__(self, seed: int) -> None:
+        self._source = np.random.PCG64(seed)
+
+    def bits(self, count: int) -> npt.NDArray[np.uint64]:
+        """64 random bits each."""
+        return np.asarray(self._source.random_raw(count), dtype=np.uint64)
+
+    def below(self, limit: int, count: int) -> Int32:
+        """Numbers in 0 .. limit - 1, as even as 31 bits allow."""
+        return ((self.bits(count) >> np.uint64(33)) % np.uint64(limit)).astype(np.int32)
+
+    def choose(self, total: int, count: int) -> Bool:
+        """``total`` flags of which ``count`` are set."""
+        drawn = self.bits(total)
+        return drawn <= np.partition(drawn, count - 1)[count - 1] if count else np.zeros(total, dtype=bool)
 
 
 def _names(config: GeneratorConfig) -> StringColumn:
@@ -129,9 +148,9 @@ def _names(config: GeneratorConfig) -> StringColumn:
     return StringColumn(starts, np.full(config.topics, width, np.int32), names.reshape(-1))
 
 
-def _topic_ids(rng: np.random.Generator, count: int) -> UInt8:
+def _topic_ids(rng: _Random, count: int) -> UInt8:
     """Random UUIDs of version 4, as ``Uuid.randomUuid`` makes them."""
-    ids = rng.integers(0, 256, (count, 16), dtype=np.uint8)
+    ids = rng.bits(2 * count).astype("<u8").view(np.uint8).reshape(count, 16)
     ids[:, 6] = ids[:, 6] & 0x0F | 0x40
     ids[:, 8] = ids[:, 8] & 0x3F | 0x80
     # Kafka takes no id whose text begins with a dash; the first 6 bits of such a one are 62.
@@ -139,14 +158,14 @@ def _topic_ids(rng: np.random.Generator, count: int) -> UInt8:
     return ids
 
 
-def _place(rng: np.random.Generator, config: GeneratorConfig, partition: Int32) -> Int32:
+def _place(rng: _Random, config: GeneratorConfig, partition: Int32) -> Int32:
     """int32[partitions, replication]: broker ids, the preferred leader first."""
     brokers = config.brokers
     # Broker b is in rack b % racks, so neighbours by id are in different racks.
     racks = config.racks or 1
     per_topic = config.partitions_per_topic
-    start = np.repeat(rng.integers(0, brokers, config.topics, dtype=np.int32), per_topic)
-    shift = np.repeat(rng.integers(0, brokers, config.topics, dtype=np.int32), per_topic)
+    start = np.repeat(rng.below(brokers, config.topics), per_topic)
+    shift = np.repeat(rng.below(brokers, config.topics), per_topic)
     shift += partition // np.int32(brokers)
     placed = np.empty((len(partition), config.replication), np.int32)
     placed[:, 0] = (start + partition) % brokers
@@ -185,9 +204,9 @@ def _lists_of(matrix: Int32) -> ListColumn:
     return ListColumn(starts, np.full(rows, width, np.int32), matrix.reshape(-1))
 
 
-def _brokers(rng: np.random.Generator, config: GeneratorConfig) -> Brokers:
+def _brokers(rng: _Random, config: GeneratorConfig) -> Brokers:
     """Epochs are distinct and ascend, as czxids of registrations one after another do."""
-    epochs = 1_000 + np.cumsum(rng.integers(1, 50, config.brokers))
+    epochs = 1_000 + np.cumsum(1 + rng.below(49, config.brokers), dtype=np.int64)
     made = []
     for broker, epoch in enumerate(epochs.tolist()):
         endpoints = []

@@ -34,7 +34,7 @@ _PROGRESS_STEP: Final = 10_000
 _LISTED: Final = 5
 #: Where one field ends and the next begins.
 _BETWEEN: Final = re.compile(
-    r"\s+(?=(?:TopicId|PartitionCount|ReplicationFactor|Configs|MarkedForDeletion|Partition|Leader|Replicas|Isr"
+    r"(?<!Adding)(?<!Removing)\s+(?=(?:TopicId|PartitionCount|ReplicationFactor|Configs|MarkedForDeletion|Partition|Leader|Replicas|Isr"
     r"|Adding Replicas|Removing Replicas|Elr|LastKnownElr):)"
 )
 
@@ -103,6 +103,7 @@ class _Reader:
         """Raises InvalidStateError with the reason when the line cannot be read."""
         if not line.strip():
             return
+        line = line.strip()
         fields = _fields(line)
         topic = fields.get("Topic")
         if topic is None:
@@ -162,7 +163,7 @@ class _Reader:
 
 def _fields(line: str) -> dict[str, str]:
     fields: dict[str, str] = {}
-    for field in _BETWEEN.split(line.strip()):
+    for field in _BETWEEN.split(line):
         name, _, value = field.partition(":")
         fields[name.strip()] = value.strip()
     return fields

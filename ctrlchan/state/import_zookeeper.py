@@ -86,7 +86,7 @@ class _Import:
             brokers,
             cluster_id=self._value("/cluster/id", lambda data: str(_object(data)["id"]), ""),
             controller_id=self._value("/controller", lambda data: int(_object(data)["brokerid"]), -1),
-            controller_epoch=self._value("/controller_epoch", int, 0),
+            controller_epoch=self._value("/controller_epoch", lambda data: _number(data.decode()), 0),
         )
         known = state.topics.names.to_list()
         state.mark_topics_deleting(set(self._children("/admin/delete_topics") or ()).intersection(known))
@@ -161,9 +161,7 @@ class _Import:
         except KazooTimeoutError as error:
             raise SnapshotError(f"{path}: no answer within {self._timeout:g} s") from error
         except KazooException as error:
-            raise SnapshotError(
-                f"{path}: cannot be read ({type(error).__name__} {error})".rstrip()
-            ) from error
+            raise SnapshotError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
 
 
 @contextmanager
@@ -173,7 +171,7 @@ def _about(path: str) -> Generator[None, None, None]:
         yield
     except KeyError as error:
         raise SnapshotError(f"{path}: no field {error}") from error
-    except (InvalidStateError, ValueError, TypeError, AttributeError) as error:
+    except (InvalidStateError, ValueError, TypeError) as error:
         raise SnapshotError(f"{path}: {error}") from error
 
 
@@ -197,7 +195,7 @@ def _broker(path: str, broker_id: int, znode: Znode) -> Broker:
         protocols = registration.get("listener_security_protocol_map") or {}
         endpoints = []
         for text in registration["endpoints"]:
-            listener, scheme, address = text.partition("://")
+            listener, scheme, address = str(text).partition("://")
             if not scheme:
                 raise InvalidStateError(f"{text!r} is no endpoint (LISTENER://HOST:PORT)")
             # Before version 4 listeners are named after their protocols.
@@ -216,11 +214,15 @@ def _assignments(
     described = _object(znode[0])
     if described.get("topic_id") is not None:
         topic_ids[topic] = id_from_text(described["topic_id"])
-    adding = described.get("adding_replicas") or {}
-    removing = described.get("removing_replicas") or {}
-    for number, replicas in (described.get("partitions") or {}).items():
+    by_partition: dict[str, dict[str, Any]] = {}
+    for name in ("partitions", "adding_replicas", "removing_replicas"):
+        by_partition[name] = described.get(name) or {}
+        if not isinstance(by_partition[name], dict):
+            raise InvalidStateError(f"{name} is no JSON object")
+    partitions, adding, removing = by_partition.values()
+    for number, replicas in partitions.items():
         yield (
-            int(number),
+            _number(number),
             {"replicas": replicas, "adding": adding.get(number, []), "removing": removing.get(number, [])},
         )
 
@@ -237,6 +239,12 @@ def _leadership(znode: Znode) -> dict[str, Any]:
         "recovery_state": state.get("leader_recovery_state", 0),
         "partition_epoch": stat.version,
     }
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidStateError(f"{text!r} is not a number")
+    return int(text)
 
 
 def _object(data: bytes) -> dict[str, Any]:
