@@ -7,11 +7,15 @@ import operator
 from functools import partial
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from ctrlchan.schema import MESSAGES, Field, Struct
 
 Json = Any
+
+# A deadline for each example would only measure the machine: two cores, and a Java process on one of them.
+AS_LONG_AS_IT_TAKES = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 BODIES = [(name, version) for name, table in MESSAGES.items() if table.api_key for version in table.versions]
 """The 22 request and 22 response versions."""

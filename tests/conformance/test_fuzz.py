@@ -18,7 +18,7 @@ from ctrlchan.errors import DecodeError, ProtocolError
 from ctrlchan.json_form import decode_to_json, encode_from_json
 from ctrlchan.schema import MESSAGES
 from tests.conformance import reference
-from tests.conformance.strategies import ALL, Json, case_id, messages
+from tests.conformance.strategies import ALL, AS_LONG_AS_IT_TAKES, Json, case_id, messages
 
 each_version = pytest.mark.parametrize(("name", "version"), ALL, ids=case_id)
 
@@ -85,7 +85,7 @@ def check(name: str, version: int, data: bytes) -> None:
 
 @each_version
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(AS_LONG_AS_IT_TAKES, max_examples=150)
 def test_bytes(name: str, version: int, data: st.DataObject) -> None:
     check(name, version, data.draw(garbage(name, version)))
 
@@ -126,7 +126,7 @@ def json_garbage(draw: st.DrawFn, name: str, version: int) -> Json:
 
 @each_version
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(AS_LONG_AS_IT_TAKES, max_examples=40)
 def test_json(name: str, version: int, data: st.DataObject) -> None:
     value = data.draw(ANY_JSON | json_garbage(name, version))
     try:
@@ -142,7 +142,7 @@ def test_json(name: str, version: int, data: st.DataObject) -> None:
 
 @given(data=st.binary(max_size=40))
 @example(struct.pack(">hhih", 6, 8, 1, -1) + b"\0")
-@settings(max_examples=300)
+@settings(AS_LONG_AS_IT_TAKES, max_examples=300)
 def test_headers_of_any_api(data: bytes) -> None:
     """The header says itself which version it has; anything may stand behind it."""
     try:

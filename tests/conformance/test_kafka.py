@@ -17,12 +17,12 @@ from ctrlchan.json_form import decode_to_json, encode_from_json
 from ctrlchan.schema import MESSAGES, Field, Struct
 from tests.conformance import reference
 from tests.conformance.oracle import Oracle, OracleRefusal
-from tests.conformance.strategies import ALL, FLEXIBLE, Json, case_id, messages, smallest
+from tests.conformance.strategies import ALL, AS_LONG_AS_IT_TAKES, FLEXIBLE, Json, case_id, messages, smallest
 
 
 @pytest.mark.parametrize(("name", "version"), ALL, ids=case_id)
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(AS_LONG_AS_IT_TAKES, max_examples=60)
 def test_bytes_and_json_are_kafkas(name: str, version: int, oracle: Oracle, data: st.DataObject) -> None:
     value = data.draw(messages(name, version))
     theirs = oracle.write(name, version, value)
