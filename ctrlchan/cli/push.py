@@ -188,14 +188,15 @@ def _picture(channel: ControllerChannelManager, sent: Sequence[Sent], title: str
     )
     for heading in ("broker", "state", "attempts", "waiting", "last error"):
         table.add_column(heading)
-    shown = [broker for broker in channel.describe()["brokers"] if broker["id"] in owed]
-    shown.sort(key=lambda broker: -(broker["oldest_age_s"] or 0.0))
-    for broker in shown[:_SHOWN_BROKERS]:
+    brokers = channel.describe()["brokers"]
+    shown = sorted(owed & brokers.keys(), key=lambda broker_id: -brokers[broker_id]["oldest_age"])
+    for broker_id in shown[:_SHOWN_BROKERS]:
+        broker = brokers[broker_id]
         table.add_row(
-            str(broker["id"]),
+            str(broker_id),
             str(broker["state"]),
             str(broker["attempts"]),
-            f"{broker['oldest_age_s'] or 0.0:.1f} s",
+            f"{broker['oldest_age']:.1f} s",
             str(broker["last_error"] or ""),
         )
     if len(shown) > _SHOWN_BROKERS:
