@@ -19,7 +19,7 @@ _IN_PROGRESS: Final = frozenset((0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.
 
 
 class Connection:
-    """A non-blocking TCP connection that was begun; ``send``, ``send_parts`` and ``receive`` as sockets do."""
+    """A non-blocking TCP connection that was begun; it sends and receives as its socket does."""
 
     __slots__ = ("_socket", "fd", "receive", "send", "send_parts")
 
@@ -75,7 +75,7 @@ class Resolver:
         """The addresses, or None: ``collect`` will have them under ``ticket``."""
         try:
             return _addresses(host, port, socket.AI_NUMERICHOST)
-        except OSError:
+        except (OSError, UnicodeError):
             threading.Thread(target=self._look_up, args=(ticket, host, port), daemon=True).start()
             return None
 

@@ -83,6 +83,7 @@ class ControllerChannelManager:
         targets = targets_of(brokers, self._config)
         ledger, dispatcher = self._running()
         with ledger.lock:
+            self._check_open(ledger)
             for target in targets:
                 ledger.add(target)
             ledger.pool.bear()
@@ -101,6 +102,7 @@ class ControllerChannelManager:
         """
         ledger, dispatcher = self._running()
         with ledger.lock:
+            self._check_open(ledger)
             if broker_id not in ledger.by_id:
                 raise UnknownBrokerError(f"the channel has no broker {broker_id}")
             ledger.remove(broker_id, REMOVED_BROKER)

@@ -54,22 +54,30 @@ class Nursery:
         os.close(shared)
         # Children are only ever forked here, where there is one thread.
         self._fork = multiprocess.get_context("fork")
-        self._children: dict[int, tuple[int, Any]] = {}
+        self._children: dict[int, Any] = {}
         self._highest_fd = 16
         control.setblocking(False)
+        self._ended, ended = os.pipe()
+        os.set_blocking(self._ended, False)
+        os.set_blocking(ended, False)
+        # A handler must be there for the wake-up to be written; there is nothing for it to do.
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(ended, warn_on_full_buffer=False)
         self._poll = select.poll()
         self._poll.register(control.fileno(), select.POLLIN)
+        self._poll.register(self._ended, select.POLLIN)
 
     def run(self) -> None:
         """Until the parent has closed the control socket or is gone."""
         control = self._control.fileno()
         alive = True
         while alive and os.getppid() == self._parent:
-            for fd, _ in self._poll.poll(_PARENT_CHECK * 1000):
-                if fd == control:
-                    alive = self._receive()
-                else:
-                    self._bury(fd)
+            ready = [fd for fd, _ in self._poll.poll(_PARENT_CHECK * 1000)]
+            if self._ended in ready:
+                os.read(self._ended, 4096)
+                self._bury()
+            if control in ready:
+                alive = self._receive()
         self._end()
 
     def _receive(self) -> bool:
@@ -92,31 +100,33 @@ class Nursery:
         child.start()
         os.close(commands)
         os.close(reports)
-        self._children[child.sentinel] = (number, child)
-        self._poll.register(child.sentinel, select.POLLIN)
+        self._children[number] = child
         self._highest_fd = max(self._highest_fd, child.sentinel, commands, reports)
 
     def _be_sender(self, commands: int, reports: int) -> None:
-        # The pipes of its siblings are closed already; what is left of the nursery's must not stay open here.
-        os.closerange(3, min(commands, reports))
-        os.closerange(min(commands, reports) + 1, max(commands, reports))
-        os.closerange(max(commands, reports) + 1, self._highest_fd + 16)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # The pipes of its siblings are closed already; nothing else of the nursery's may stay open here.
+        low, high = sorted((commands, reports))
+        os.closerange(3, low)
+        os.closerange(low + 1, high)
+        os.closerange(high + 1, self._highest_fd + 16)
         fence = self._memory[:8].cast("q")
         Sender(commands, reports, self._memory, fence, self._settings).run()
         # Name look-ups may still be under way in daemon threads: nothing here needs an orderly farewell.
         os._exit(0)
 
-    def _bury(self, sentinel: int) -> None:
-        number, child = self._children.pop(sentinel)
-        self._poll.unregister(sentinel)
-        child.join()
-        with suppress(OSError):
-            self._control.send(DEATH.pack(number, child.pid, child.exitcode))
-        child.close()
+    def _bury(self) -> None:
+        for number, child in list(self._children.items()):
+            if child.exitcode is not None:
+                del self._children[number]
+                with suppress(OSError):
+                    self._control.send(DEATH.pack(number, child.pid, child.exitcode))
+                child.close()
 
     def _end(self) -> None:
         deadline = monotonic() + _GRACE
-        for _, child in self._children.values():
+        for child in self._children.values():
             child.join(max(0.0, deadline - monotonic()))
             if child.exitcode is None:
                 child.kill()

@@ -40,6 +40,8 @@ class BrokerLike(Protocol):
 #: The codes of SecurityProtocol, as UpdateMetadata carries them.
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
+_MAX_PORT = 65_535
+
 
 class Target(NamedTuple):
     """A broker's generation: a broker that comes back with another of these is another one."""
@@ -85,6 +87,8 @@ def _endpoints(brokers: Brokers, row: int) -> Iterator[_Endpoint]:
 
 def _choose(broker_id: int, epoch: int, endpoints: Sequence[EndpointLike], config: ChannelConfig) -> Target:
     for endpoint in _fitting(endpoints, config):
+        if not 0 < endpoint.port <= _MAX_PORT:
+            raise ChannelError(f"broker {broker_id} has no port {endpoint.port}")
         return Target(broker_id, epoch, endpoint.host, endpoint.port)
     known = ", ".join(endpoint.listener for endpoint in endpoints) or "none"
     wanted = config.listener_name or config.broker_listener

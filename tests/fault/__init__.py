@@ -1,0 +1,1 @@
+"""A channel under brokers, processes and memory that fail."""

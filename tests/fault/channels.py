@@ -1,0 +1,62 @@
+"""Channels to scripted brokers, with impatient settings; and what a process holds, counted."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import Any
+
+import psutil
+
+from ctrlchan.channel import ChannelConfig, ControllerChannelManager
+from tests.fault.peer import Peer
+
+__all__ = ["channel_to", "eventually", "holdings", "peers"]
+
+#: Every way to share processes; a test that takes ``senders`` must hold in all of them.
+MODES: tuple[str | int, ...] = ("per-broker", 1, 2)
+
+
+def config(**settings: Any) -> ChannelConfig:
+    fast: dict[str, Any] = {"controller_id": 0, "retry_backoff": 0.01, "senders": 1}
+    return ChannelConfig(**(fast | settings))
+
+
+@contextmanager
+def channel_to(peers: Sequence[Peer], **settings: Any) -> Iterator[ControllerChannelManager]:
+    with ControllerChannelManager(config(**settings), controller_epoch=7) as channel:
+        channel.startup([peer.broker for peer in peers])
+        yield channel
+
+
+@contextmanager
+def peers(count: int) -> Iterator[list[Peer]]:
+    made = [Peer(broker_id, 1000 + broker_id) for broker_id in range(1, count + 1)]
+    try:
+        yield made
+    finally:
+        for peer in made:
+            peer.close()
+
+
+def eventually(condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    """Look every few milliseconds; for what nobody announces."""
+    deadline = monotonic() + timeout
+    while not condition():
+        assert monotonic() < deadline, f"not within {timeout} s"
+        sleep(0.005)
+
+
+def holdings() -> dict[str, Any]:
+    """File descriptors, threads and child processes of this process, and its shared mappings of ours."""
+    with open("/proc/self/maps") as maps:
+        mapped = sum("ctrlchan" in line for line in maps)
+    return {
+        "fds": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+        "children": [child.pid for child in psutil.Process().children(recursive=True)],
+        "mappings": mapped,
+    }

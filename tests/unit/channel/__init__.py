@@ -1,0 +1,1 @@
+"""The controller channel: its parts alone, and the whole against scripted brokers."""
