@@ -7,6 +7,7 @@ imported when it runs, so that ``--help`` is quick.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -51,8 +52,16 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and end.", callback=_version, is_eager=True)
     ] = False,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Log to standard error: -v warnings, -vv more.")
+    ] = 0,
 ) -> None:
     """The control plane of a ZooKeeper-mode Apache Kafka cluster."""
+    # Without -v only errors: what a command has to say it says itself.
+    levels = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
+    logging.basicConfig(
+        level=levels[min(verbose, len(levels) - 1)], format="%(asctime)s %(levelname)s %(message)s"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

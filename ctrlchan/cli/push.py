@@ -37,7 +37,7 @@ class BrokerResult:
     outcome: str
     error_code: int
     error: str
-    #: Frame size of one round; 0 when no request was made.
+    #: Size of its frame; 0 when there was no answer in time.
     bytes: int
     #: From ``send`` until the outcome was known, median over the rounds; None: never.
     ms: float | None
@@ -46,7 +46,7 @@ class BrokerResult:
 
 @dataclass(frozen=True, slots=True)
 class PushResult:
-    """What ``ctrlchan push --json`` prints. ``bytes``: all frames of all rounds."""
+    """What ``ctrlchan push --json`` prints. ``bytes``: all answered frames of all rounds."""
 
     partitions: int
     brokers: int
@@ -142,13 +142,16 @@ def push_state(
             rounds_ms.append(round((time.perf_counter() - start) * 1e3, 3))
             if not answered:
                 break
+        # All of this before the channel ends: its end would give the unanswered an outcome.
         memory = round(pss_mib(), 1)
-        results = [_broker_result(list(of_broker)) for of_broker in zip(*sent_rounds, strict=True)]
+        sent_bytes = sum(one.outcome.bytes for sent in sent_rounds for one in sent if one.outcome is not None)
+        brokers = channel.describe()["brokers"]
+        results = [_broker_result(list(of), brokers) for of in zip(*sent_rounds, strict=True)]
     return PushResult(
         partitions=len(state.partitions),
         brokers=len(broker_ids),
         acknowledged=sum(result.outcome == "acknowledged" for result in results),
-        bytes=sum(one.outcome.bytes for sent in sent_rounds for one in sent if one.outcome is not None),
+        bytes=sent_bytes,
         rounds_ms=rounds_ms,
         pss_mib=memory,
         outcomes=sorted(results, key=lambda result: result.broker),
@@ -204,7 +207,8 @@ def _picture(channel: ControllerChannelManager, sent: Sequence[Sent], title: str
     return table
 
 
-def _broker_result(sent: list[Sent]) -> BrokerResult:
+def _broker_result(sent: list[Sent], brokers: dict[int, dict[str, Any]]) -> BrokerResult:
+    """Of one broker's requests, one a round; ``brokers`` is the channel's description of all."""
     from ctrlchan.errors import ErrorCode
 
     times = [(o.completed_ns - o.enqueued_ns) / 1e6 for one in sent if (o := one.outcome) is not None]
@@ -213,7 +217,9 @@ def _broker_result(sent: list[Sent]) -> BrokerResult:
     )
     outcome = told.outcome
     if outcome is None:
-        return BrokerResult(told.broker_id, _PENDING, 0, "no answer within the time limit", 0, None, 0)
+        broker = brokers.get(told.broker_id, {})
+        error = broker.get("last_error") or "no answer within the time limit"
+        return BrokerResult(told.broker_id, _PENDING, 0, error, 0, None, broker.get("attempts", 0))
     error = ErrorCode.name_of(outcome.error_code) if outcome.error_code else outcome.detail
     return BrokerResult(
         broker=told.broker_id,
