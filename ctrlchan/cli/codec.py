@@ -61,7 +61,7 @@ def decode(
     \b
       ctrlchan decode --frames capture.jsonl | jq .json.controllerEpoch
     """
-    from ctrlchan.json_lines import decode_frame, decode_message
+    from ctrlchan.messages.json_lines import decode_frame, decode_message
 
     _each_line(file, decode_frame if frames else decode_message)
 
@@ -82,14 +82,14 @@ def encode(file: File = None) -> None:
       echo '{"api":"ResponseHeader","version":0,"json":{"correlationId":7}}' |
         ctrlchan encode
     """
-    from ctrlchan.json_lines import encode_message
+    from ctrlchan.messages.json_lines import encode_message
 
     _each_line(file, encode_message)
 
 
 def _each_line(file: Path | None, work: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Work on every line; exit status 1 when one of them could not be read."""
-    from ctrlchan.json_lines import convert
+    from ctrlchan.messages.json_lines import convert
 
     all_well = True
     with nullcontext(sys.stdin.buffer) if file is None else file.open("rb") as lines:

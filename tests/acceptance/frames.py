@@ -23,7 +23,7 @@ from ctrlchan._codec import (
     request_header_version,
     response_header_version,
 )
-from ctrlchan.json_form import encode_from_json
+from ctrlchan.messages.json_form import encode_from_json
 
 CORRELATION_ID: Final = 7
 CLIENT_ID: Final = "1000"

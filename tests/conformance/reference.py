@@ -1,4 +1,4 @@
-"""A slow, readable codec that walks the tables of ``ctrlchan.schema``: JSON form <-> wire bytes.
+"""A slow, readable codec that walks the tables of ``ctrlchan.messages.schema``: JSON form <-> wire bytes.
 
 It is what the fast codec is compared with where Kafka's jar is not asked: byte for byte when writing, and
 when reading also in what is refused and which field and byte offset is to blame. One value at a time, one
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ctrlchan.schema import MESSAGES, Field, Message, Struct
+from ctrlchan.messages.schema import MESSAGES, Field, Message, Struct
 
 Json = Any
 Tags = Iterable[tuple[int, bytes]]

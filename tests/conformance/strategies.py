@@ -1,4 +1,4 @@
-"""Hypothesis strategies for messages in JSON form, drawn from the tables of ``ctrlchan.schema``."""
+"""Hypothesis strategies for messages in JSON form, drawn from the tables of ``ctrlchan.messages.schema``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from ctrlchan.schema import MESSAGES, Field, Struct
+from ctrlchan.messages.schema import MESSAGES, Field, Struct
 
 Json = Any
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from ctrlchan._codec import decode_request_header
 from ctrlchan.errors import DecodeError, ProtocolError
-from ctrlchan.json_form import decode_to_json, encode_from_json
-from ctrlchan.schema import MESSAGES
+from ctrlchan.messages.json_form import decode_to_json, encode_from_json
+from ctrlchan.messages.schema import MESSAGES
 from tests.conformance import reference
 from tests.conformance.strategies import ALL, AS_LONG_AS_IT_TAKES, Json, case_id, messages
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ctrlchan.errors import DecodeError
-from ctrlchan.json_form import decode_to_json, encode_from_json
-from ctrlchan.schema import MESSAGES
+from ctrlchan.messages.json_form import decode_to_json, encode_from_json
+from ctrlchan.messages.schema import MESSAGES
 from tests.conformance import reference
 from tests.conformance.golden import GOLDEN, Golden
 from tests.conformance.oracle import Oracle

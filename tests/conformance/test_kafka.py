@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctrlchan.errors import EncodeError, ProtocolError
-from ctrlchan.json_form import decode_to_json, encode_from_json
-from ctrlchan.schema import MESSAGES, Field, Struct
+from ctrlchan.messages.json_form import decode_to_json, encode_from_json
+from ctrlchan.messages.schema import MESSAGES, Field, Struct
 from tests.conformance import reference
 from tests.conformance.oracle import Oracle, OracleRefusal
 from tests.conformance.strategies import ALL, AS_LONG_AS_IT_TAKES, FLEXIBLE, Json, case_id, messages, smallest

@@ -14,8 +14,8 @@ import pytest
 
 from ctrlchan._codec import decode_request, decode_response
 from ctrlchan.errors import DecodeError, ProtocolError, UnsupportedVersionError
-from ctrlchan.json_form import decode_to_json, encode_from_json
-from ctrlchan.schema import MESSAGES, Field, Struct
+from ctrlchan.messages.json_form import decode_to_json, encode_from_json
+from ctrlchan.messages.schema import MESSAGES, Field, Struct
 from tests.conformance import reference
 from tests.conformance.oracle import Oracle
 from tests.conformance.reference import Raw, uvarint

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ctrlchan.schema import MESSAGES, Field, Message, Struct, Versions
+from ctrlchan.messages.schema import MESSAGES, Field, Message, Struct, Versions
 from tests.kafka.requirement import require_kafka
 
 ZERO = {"bool": False, "string": "", "uuid": bytes(16)}

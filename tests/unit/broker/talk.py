@@ -23,8 +23,8 @@ from ctrlchan._codec import (
     response_header_version,
 )
 from ctrlchan.broker.core import BrokerCore
+from ctrlchan.messages.trees import Tree, message_of
 from ctrlchan.state import Endpoint, SecurityProtocol
-from ctrlchan.trees import Tree, message_of
 
 OURS = 1  # the broker that is spoken to
 EPOCH = 50  # its broker epoch

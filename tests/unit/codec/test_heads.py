@@ -22,7 +22,7 @@ from ctrlchan._codec import (
     response_header_version,
 )
 from ctrlchan.errors import DecodeError, EncodeError, UnsupportedVersionError
-from ctrlchan.schema import MESSAGES
+from ctrlchan.messages.schema import MESSAGES
 
 REQUESTS = [
     (table.api_key, version)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ctrlchan._codec import encode_frame_prefix, encode_response_header, response_header_version
 from ctrlchan.errors import CtrlchanError
-from ctrlchan.json_lines import convert, decode_frame, decode_message, encode_message
-from ctrlchan.schema import MESSAGES
+from ctrlchan.messages.json_lines import convert, decode_frame, decode_message, encode_message
+from ctrlchan.messages.schema import MESSAGES
 from tests.conformance.golden import GOLDEN, Golden
 
 each_golden = pytest.mark.parametrize("golden", GOLDEN, ids=str)

@@ -31,7 +31,7 @@ from ctrlchan._codec import (
     UnsupportedVersionError,
     UpdateMetadataRequest,
 )
-from ctrlchan.schema import ZERO_UUID
+from ctrlchan.messages.schema import ZERO_UUID
 
 __all__ = ["Tree", "message_of", "tree_of"]
 

@@ -23,8 +23,8 @@ from ctrlchan._codec import (
     response_header_version,
 )
 from ctrlchan.errors import CtrlchanError
-from ctrlchan.json_form import decode_to_json, encode_from_json, find_message, name_of, to_json
-from ctrlchan.schema import MESSAGES
+from ctrlchan.messages.json_form import decode_to_json, encode_from_json, find_message, name_of, to_json
+from ctrlchan.messages.schema import MESSAGES
 
 __all__ = ["Line", "convert", "decode_frame", "decode_message", "encode_message"]
 

@@ -34,8 +34,8 @@ from ctrlchan._codec import (
     encode_request_header,
     encode_response_header,
 )
-from ctrlchan.schema import MESSAGES, Field, Message, Struct
-from ctrlchan.trees import Tree, message_of, tree_of
+from ctrlchan.messages.schema import MESSAGES, Field, Message, Struct
+from ctrlchan.messages.trees import Tree, message_of, tree_of
 
 __all__ = ["Json", "decode_to_json", "encode_from_json", "find_message", "from_json", "name_of", "to_json"]
 
