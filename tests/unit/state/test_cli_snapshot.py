@@ -74,8 +74,8 @@ def test_generate_with_everything(tmp_path: Path) -> None:
     out = tmp_path / "c"
     text = run(
         "generate", out, "--topics", 2, "--partitions", 50, "--brokers", 3, "--replication", 2,
-        "--offline", 0.5, "--cluster-id", "mine", "--controller-id", 2, "--controller-epoch", 9, "--address", "sink:9000",
-        "--listener", "in:PLAINTEXT", "--listener", "SSL", "--json",
+        "--offline", 0.5, "--cluster-id", "mine", "--controller-id", 2, "--controller-epoch", 9,
+        "--address", "sink:9000", "--listener", "in:PLAINTEXT", "--listener", "SSL", "--json",
     )  # fmt: skip
     told = json.loads(text)
     assert told["snapshot"] == str(out)
