@@ -16,7 +16,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,6 +32,7 @@ DEFAULT_IDLE_TIMEOUT = 600.0  # seconds; Kafka's connections.max.idle.ms
 _SIZE_BYTES = 4
 _SMALL_BUFFER = 64 * 1024  # holds many small requests: one system call reads them all
 _RECEIVE_BUFFER = 1024 * 1024  # of the kernel, for each connection: large frames come in large pieces
+_ACCEPT_PAUSE = 0.1  # seconds, after accept has failed
 _BACKLOG = 1024  # a controller may connect to every broker of a process at once
 
 Buffers = Sequence[bytes | bytearray | memoryview]
@@ -65,20 +66,33 @@ class Server:
         self.max_request_bytes = max_request_bytes
         self.idle_timeout = idle_timeout
         self.connections: set[_Connection] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
+        self._connecting: set[asyncio.Task[Any]] = set()
         self._sweep: asyncio.TimerHandle | None = None
 
     async def start(self) -> int:
         """Bind and listen; returns the port (the chosen one when ``port`` was 0). Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: _Connection(self, loop), self.host, self.port, backlog=_BACKLOG, reuse_address=True
+        addresses = await loop.getaddrinfo(
+            self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        listener = self._server.sockets[0]
-        # Before accept, so that the window is negotiated for it.
-        for sock in self._server.sockets:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+        family, _, _, _, address = addresses[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Connections inherit it, and negotiate their windows accordingly.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            listener.close()
+            raise OSError(
+                error.errno, f"cannot listen on {self.host}:{self.port}: {error.strerror}"
+            ) from None
         self.port = cast(int, listener.getsockname()[1])
+        self._listener = listener
+        loop.add_reader(listener, self._accept, loop, listener)
         if self.idle_timeout is not None:
             self._sweep = loop.call_later(self.idle_timeout / 2, self._close_idle, loop)
         return self.port
@@ -87,13 +101,39 @@ class Server:
         """Stop listening and drop every connection. Answers that are being made are thrown away."""
         if self._sweep is not None:
             self._sweep.cancel()
-        if self._server is None:
+        if self._listener is None:
             return
-        self._server.close()
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
+        self._listener = None
+        if self._connecting:
+            await asyncio.wait(self._connecting)
         dropped = [connection.abort() for connection in list(self.connections)]
-        await asyncio.gather(*dropped)
-        await self._server.wait_closed()
-        self._server = None
+        if dropped:
+            await asyncio.wait(dropped)
+
+    # Not loop.create_server, nor loop.sock_accept: both lose a connection that is accepted in the moment
+    # in which they are closed.
+    def _accept(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
+        for _ in range(_BACKLOG):
+            try:
+                peer, _ = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Descriptors are short; others will be freed.
+                logger.warning("cannot accept a connection on port %d: %s", self.port, error)
+                loop.remove_reader(listener)
+                loop.call_later(_ACCEPT_PAUSE, self._accept_again, loop)
+                return
+            peer.setblocking(False)
+            task = loop.create_task(loop.connect_accepted_socket(lambda: _Connection(self, loop), peer))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+
+    def _accept_again(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._listener is not None:
+            loop.add_reader(self._listener, self._accept, loop, self._listener)
 
     def _close_idle(self, loop: asyncio.AbstractEventLoop) -> None:
         assert self.idle_timeout is not None

@@ -106,6 +106,5 @@ def broker(
             typer.echo(f"broker {one.id} listens on {endpoint}")
 
     if verbose:
-        logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
         logging.getLogger("ctrlchan.broker").setLevel(logging.INFO)
     run(configs, listening, zookeeper=zookeeper, keep_cluster_id=cluster_id is not None)

@@ -1,0 +1,142 @@
+"""Real clients read back what a controller pushed: kafka-python and librdkafka, 100,000 partitions."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from ctrlchan._codec import (
+    UPDATE_METADATA,
+    ListColumn,
+    Partitions,
+    StringColumn,
+    Topics,
+    encode_head,
+    encode_request_header,
+    update_metadata_tail,
+)
+from ctrlchan.broker import EmbeddedCluster
+from ctrlchan.state import brokers_from
+from tests.kafka.wire import exchange
+
+TOPICS, EACH = 1_000, 100
+CONTROLLER = 2
+
+
+@pytest.fixture(scope="module")
+def kafka_python() -> ModuleType:
+    with warnings.catch_warnings():
+        # It reads its schemas through a deprecated function of the standard library.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import kafka
+
+    logging.getLogger("kafka").setLevel(logging.ERROR)
+    return kafka  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    """Three brokers that know 100,000 partitions; broker (t + p) % 3 + 1 leads partition p of topic t."""
+    rows = TOPICS * EACH
+    topic_row = np.repeat(np.arange(TOPICS, dtype=np.int32), EACH)
+    partition = np.tile(np.arange(EACH, dtype=np.int32), TOPICS)
+    replicas = ((topic_row + partition)[:, None] + np.arange(3)) % 3 + 1
+    lists = ListColumn(
+        np.arange(rows, dtype=np.int32) * 3, np.full(rows, 3, np.int32), replicas.astype(np.int32).reshape(-1)
+    )
+    with EmbeddedCluster(3, cluster_id="told-by-nobody") as cluster:
+        tail = update_metadata_tail(
+            8,
+            Topics(StringColumn.from_strings(topic(number) for number in range(TOPICS))),
+            Partitions(
+                topic_row=topic_row,
+                partition=partition,
+                controller_epoch=np.ones(rows, np.int32),
+                leader=replicas[:, 0].astype(np.int32),
+                leader_epoch=topic_row,
+                partition_epoch=np.zeros(rows, np.int32),
+                recovery_state=np.zeros(rows, np.int32),
+                isr=lists,
+                replicas=lists,
+            ),
+            brokers_from(cluster.brokers),
+        )
+        header = encode_request_header(2, UPDATE_METADATA, 8, 0, b"2")
+        frame = header + encode_head(UPDATE_METADATA, 8, CONTROLLER, 1) + tail.to_bytes()
+        for broker in cluster.brokers:
+            endpoint = broker.endpoints[0]
+            assert exchange(endpoint.host, endpoint.port, frame)[-3:] == bytes(3)
+        yield cluster
+
+
+def topic(number: int) -> str:
+    return f"topic-{number:04}"
+
+
+def addresses(cluster: EmbeddedCluster) -> list[tuple[int, str]]:
+    return [(broker.id, f"{(e := broker.endpoints[0]).host}:{e.port}") for broker in cluster.brokers]
+
+
+def expected(number: int, partition: int) -> tuple[int, list[int]]:
+    """(leader, replicas)."""
+    brokers = [(number + partition + place) % 3 + 1 for place in range(3)]
+    return brokers[0], brokers
+
+
+SAMPLE = [(number, partition) for number in range(0, TOPICS, 37) for partition in range(0, EACH, 13)]
+
+
+def test_librdkafka_reads_all_topics(cluster: EmbeddedCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
+    told = admin.list_topics(timeout=60)
+    assert (len(told.topics), told.controller_id) == (TOPICS, CONTROLLER)
+    assert told.cluster_id == "told-by-nobody"
+    assert sum(len(one.partitions) for one in told.topics.values()) == TOPICS * EACH
+    assert {f"{one.host}:{one.port}" for one in told.brokers.values()} == {a for _, a in addresses(cluster)}
+    for number, partition in SAMPLE:
+        one = told.topics[topic(number)].partitions[partition]
+        assert one.error is None
+        assert (one.leader, one.replicas) == expected(number, partition)
+        assert one.isrs == one.replicas
+
+
+def test_librdkafka_describes_the_cluster(cluster: EmbeddedCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
+    described: Any = admin.describe_cluster().result(timeout=60)
+    assert (described.cluster_id, described.controller.id) == ("told-by-nobody", CONTROLLER)
+    assert sorted(node.id for node in described.nodes) == [1, 2, 3]
+
+
+def test_kafka_python_reads_all_topics(cluster: EmbeddedCluster, kafka_python: ModuleType) -> None:
+    client = kafka_python.KafkaAdminClient(bootstrap_servers=addresses(cluster)[0][1])
+    try:
+        told = {one["name"]: one for one in client.describe_topics()}
+        assert len(told) == TOPICS
+        for number, partition in SAMPLE:
+            one = told[topic(number)]["partitions"][partition]
+            assert (one["error_code"], one["partition_index"], one["leader_epoch"]) == (0, partition, number)
+            assert (one["leader_id"], one["replica_nodes"]) == expected(number, partition)
+            assert one["isr_nodes"] == one["replica_nodes"]
+        cluster_told = client.describe_cluster()
+        assert (cluster_told["cluster_id"], cluster_told["controller_id"]) == ("told-by-nobody", CONTROLLER)
+    finally:
+        client.close()
+
+
+def test_kafka_python_asks_each_broker_for_one_topic(
+    cluster: EmbeddedCluster, kafka_python: ModuleType
+) -> None:
+    for _, address in addresses(cluster):
+        client = kafka_python.KafkaAdminClient(bootstrap_servers=address)
+        try:
+            (one,) = client.describe_topics([topic(7)])
+            assert [p["leader_id"] for p in one["partitions"]] == [expected(7, p)[0] for p in range(EACH)]
+        finally:
+            client.close()

@@ -1,0 +1,129 @@
+"""``ctrlchan broker``: what it prints, how it ends, how it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
+from ctrlchan.broker import EmbeddedBroker
+from tests.kafka.wire import answers_api_versions, exchange
+from tests.unit.broker.talk import Part, control_frame
+
+COMMAND = [sys.executable, "-m", "ctrlchan", "broker"]
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        with process:
+            yield process
+    finally:
+        process.kill()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().rstrip()
+
+
+def ended(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
+    """(exit status, standard error) after this signal."""
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_prints_its_port_and_ends_on_a_signal(number: int) -> None:
+    with running("--id", "7", "--listener", "INTERNAL") as process:
+        told = re.fullmatch(r"broker 7 listens on INTERNAL://127\.0\.0\.1:(\d+)", line(process))
+        assert told is not None
+        assert answers_api_versions("127.0.0.1", int(told[1]))
+        assert ended(process, number) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ids"),
+    [(["--id", "4", "--id", "2"], [4, 2]), (["--count", "3", "--first-id", "0"], [0, 1, 2])],
+)
+def test_several_brokers_in_one_process(arguments: list[str], ids: list[int]) -> None:
+    with running("--json", "--epoch", "9", *arguments) as process:
+        told = [json.loads(line(process)) for _ in ids]
+        assert [one["id"] for one in told] == ids
+        assert {(one["host"], one["listener"], one["epoch"]) for one in told} == {
+            ("127.0.0.1", "PLAINTEXT", 9)
+        }
+        assert len({one["port"] for one in told}) == len(ids)
+        assert all(answers_api_versions("127.0.0.1", one["port"]) for one in told)
+        assert ended(process, signal.SIGTERM) == (0, "")
+
+
+def test_verbose_says_a_line_for_each_control_request() -> None:
+    with running("--json", "--verbose") as process:
+        port = json.loads(line(process))["port"]
+        for api_key, version in (
+            (UPDATE_METADATA, 8),
+            (LEADER_AND_ISR, 7),
+            (LEADER_AND_ISR, 7),
+            (STOP_REPLICA, 4),
+        ):
+            exchange("127.0.0.1", port, control_frame(api_key, version, [Part()]))
+        exchange("127.0.0.1", port, control_frame(UPDATE_METADATA, 8, [], controller_epoch=1))
+        status, errors = ended(process, signal.SIGTERM)
+    assert status == 0
+    said = [re.sub(r"^\S+ \S+ INFO |\d+ bytes|[\d.]+ ms", "~", one) for one in errors.splitlines()]
+    head = "correlation 77 controller 1000 epoch 5 broker epoch 50: 1 partitions, ~"
+    assert said == [
+        f"~broker 1: UpdateMetadata v8 {head}, NONE, ~",
+        f"~broker 1: LeaderAndIsr v7 {head}, NONE, ~",
+        f"~broker 1: LeaderAndIsr v7 {head}, NONE, 1 partition errors, ~",
+        f"~broker 1: StopReplica v4 {head}, NONE, ~",
+        "~broker 1 refuses UpdateMetadataRequest: the latest controller epoch known is 5",
+        "~broker 1: UpdateMetadata v8 correlation 77 controller 1000 epoch 1 broker epoch 50: "
+        "0 partitions, ~, STALE_CONTROLLER_EPOCH, ~",
+    ]
+
+
+def test_a_port_that_is_taken_is_one_line_and_status_1() -> None:
+    with EmbeddedBroker(1) as taken:
+        ran = subprocess.run(
+            [*COMMAND, "--port", str(taken.port)], capture_output=True, text=True, timeout=60
+        )
+    assert ran.returncode == 1
+    (said,) = ran.stderr.splitlines()
+    assert said.startswith("error: ")
+    assert "in use" in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--id", "1", "--count", "2"],
+        ["--id", "1", "--id", "1"],
+        ["--id", "-1"],
+        ["--count", "0"],
+        ["--port", "65535", "--count", "2"],
+        ["--port", "x"],
+    ],
+)
+def test_wrong_usage_is_status_2(arguments: list[str]) -> None:
+    ran = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 2
+    assert "Traceback" not in ran.stderr
+
+
+def test_help_has_examples() -> None:
+    ran = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0
+    assert "ctrlchan broker --count 30" in ran.stdout
