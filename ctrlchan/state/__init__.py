@@ -12,8 +12,9 @@ embedded broker carries neither.
 from __future__ import annotations
 
 from ctrlchan.state.brokers import Broker, Endpoint, SecurityProtocol, broker_at, brokers_from
-from ctrlchan.state.cluster_state import NO_LEADER, NO_LEADERSHIP, ClusterState
+from ctrlchan.state.cluster_state import ClusterState
 from ctrlchan.state.invariants import Violation
+from ctrlchan.state.new_rows import NO_LEADER, NO_LEADERSHIP
 
 __all__ = [
     "NO_LEADER",

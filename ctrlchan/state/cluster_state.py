@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -16,40 +16,23 @@ from ctrlchan.state.invariants import Violation, check_invariants
 from ctrlchan.state.lists import empty_lists, take
 from ctrlchan.state.liveness import offline_lists, online_ids, with_failed_dirs
 from ctrlchan.state.names import ZERO_ID, check_name
+from ctrlchan.state.new_rows import NewRowValues, new_rows
 from ctrlchan.state.rows import first_unsorted, locate, sort_keys
 from ctrlchan.state.summary import summarise
 from ctrlchan.state.table import PartitionTable
 from ctrlchan.state.topic_table import TopicTable
 from ctrlchan.state.upsert import VALUE_COLUMNS, upsert
-from ctrlchan.state.values import IntValues, Lists, Rows, as_int32, as_lists, as_rows, count_rows
+from ctrlchan.state.values import IntValues, Lists, Rows, as_columns, as_rows, count_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NO_LEADER", "NO_LEADERSHIP", "ClusterState", "NewRowValues"]
+__all__ = ["ClusterState"]
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
-#: ``leader_epoch`` of a partition whose leadership is not known: UpdateMetadata leaves it out.
-NO_LEADERSHIP: Final = -1
-#: ``leader`` of a partition that is known to have none (``LeaderAndIsr.NO_LEADER``).
-NO_LEADER: Final = -1
-
-_MAX_INT32 = 2**31 - 1
-
-
-class NewRowValues(TypedDict, total=False):
-    """Columns of rows that join; as for ``ClusterState.update``."""
-
-    leader: IntValues
-    leader_epoch: IntValues
-    partition_epoch: IntValues
-    controller_epoch: IntValues
-    recovery_state: IntValues
-    isr: Lists
-    adding: Lists
-    removing: Lists
+_MAX_INT32: Final = 2**31 - 1
 
 
 class ClusterState:
@@ -295,18 +278,13 @@ class ClusterState:
             "partition_epoch": partition_epoch,
             "controller_epoch": controller_epoch,
             "recovery_state": recovery_state,
-        }
-        fixed = {name: as_int32(name, value, count) for name, value in given.items() if value is not None}
-        given_lists = {
             "isr": isr,
             "replicas": replicas,
             "adding": adding,
             "removing": removing,
             "offline": offline,
         }
-        lists = {
-            name: as_lists(name, value, count) for name, value in given_lists.items() if value is not None
-        }
+        fixed, lists = as_columns({name: value for name, value in given.items() if value is not None}, count)
         self._table.assign(selected, fixed, lists)
         if replicas is not None and offline is None:
             online = self.online_broker_ids
@@ -352,7 +330,7 @@ class ClusterState:
             raise InvalidStateError(f"topic {raw.decode()} exists")
         if topic_id is not None and len(topic_id) != len(ZERO_ID):
             raise InvalidStateError(f"topic {raw.decode()}: a topic id has 16 bytes, not {len(topic_id)}")
-        rows = self._new_rows(len(self._topics), assignment, values)
+        rows = new_rows(len(self._topics), assignment, values, self.online_broker_ids)
         ids = np.frombuffer(topic_id or ZERO_ID, np.uint8).reshape(1, 16)
         self._topics.append([raw], ids)
         return self._insert(rows)
@@ -363,7 +341,7 @@ class ClusterState:
         """Adds partitions to a topic, as ``add_topic``; rows behind them move up. KeyError for no topic,
         InvalidStateError for a partition that is there."""
         topic_row = self.topic_row(name)
-        rows = self._new_rows(topic_row, assignment, values)
+        rows = new_rows(topic_row, assignment, values, self.online_broker_ids)
         there = np.isin(rows.partition, self.partitions.partition[self.rows_of_topic(name)])
         if there.any():
             raise InvalidStateError(
@@ -469,45 +447,6 @@ class ClusterState:
         assert columns.offline is not None
         fresh = offline_lists(columns.replicas, columns.offline, kept_online, online)
         self._table.assign(slice(0, len(self._table)), {}, {"offline": fresh})
-
-    def _new_rows(
-        self, topic_row: int, assignment: Mapping[int, Sequence[int]], values: NewRowValues
-    ) -> Partitions:
-        numbers = sorted(assignment)
-        if not numbers:
-            raise InvalidStateError("an assignment without partitions")
-        for number in numbers:
-            brokers = assignment[number]
-            if not 0 <= number <= _MAX_INT32:
-                raise InvalidStateError(f"partition {number} is not in 0 .. {_MAX_INT32}")
-            if not len(brokers) or len(set(brokers)) != len(brokers):
-                raise InvalidStateError(
-                    f"partition {number}: replicas {list(brokers)} are empty or name one twice"
-                )
-        count = len(numbers)
-        replicas = as_lists("replicas", [list(assignment[number]) for number in numbers], count)
-        online = self.online_broker_ids
-        zeros = np.zeros(count, np.int32)
-        state = ClusterState(
-            Topics(StringColumn.from_strings([b""])),
-            Partitions(
-                topic_row=zeros,
-                partition=np.array(numbers, dtype=np.int32),
-                controller_epoch=zeros.copy(),
-                leader=np.full(count, NO_LEADER, np.int32),
-                leader_epoch=zeros.copy(),
-                partition_epoch=zeros.copy(),
-                recovery_state=zeros.copy(),
-                isr=empty_lists(count),
-                replicas=replicas,
-                offline=offline_lists(replicas, empty_lists(count), online, online),
-            ),
-            self._brokers,
-        )
-        if values:
-            state.update("all", **values)
-        state.partitions.topic_row[:] = topic_row
-        return state.partitions
 
     def _insert(self, rows: Partitions) -> slice:
         at, _ = locate(self.partitions, rows.topic_row, rows.partition)

@@ -15,9 +15,10 @@ import numpy.typing as npt
 from ctrlchan._codec import Brokers, ListColumn, Partitions, StringColumn, Topics
 from ctrlchan.errors import ConfigError
 from ctrlchan.state.brokers import MAX_PORT, Broker, Endpoint, SecurityProtocol, brokers_from
-from ctrlchan.state.cluster_state import NO_LEADER, ClusterState
+from ctrlchan.state.cluster_state import ClusterState
 from ctrlchan.state.lists import select
 from ctrlchan.state.names import why_invalid
+from ctrlchan.state.new_rows import NO_LEADER
 
 __all__ = ["GeneratorConfig", "generate"]
 

@@ -19,8 +19,9 @@ from typing import Final
 
 from ctrlchan.errors import InvalidStateError, SnapshotError
 from ctrlchan.state.brokers import Broker
-from ctrlchan.state.cluster_state import NO_LEADER, ClusterState
+from ctrlchan.state.cluster_state import ClusterState
 from ctrlchan.state.names import id_from_text, why_invalid
+from ctrlchan.state.new_rows import NO_LEADER
 from ctrlchan.state.row_builder import RowBuilder
 
 __all__ = ["Progress", "import_describe"]

@@ -95,7 +95,11 @@ def write_snapshot(state: ClusterState, path: Path, *, overwrite: bool = False) 
         raise SnapshotError(f"{path}: cannot be written ({error})") from error
     try:
         _write_files(state, made)
+        # On the disk before the rename is: after a power cut the folder is whole too.
+        for file in made.iterdir():
+            _sync(file)
         _put_in_place(made, path)
+        _sync(path.parent)
     except (OSError, pa.ArrowException, InvalidStateError) as error:
         raise SnapshotError(f"{path}: cannot be written ({error})") from error
     finally:
@@ -242,3 +246,11 @@ def _put_in_place(made: Path, path: Path) -> None:
         raise
     with suppress(OSError):
         shutil.rmtree(aside)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

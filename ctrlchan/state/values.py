@@ -7,7 +7,7 @@ the state as it was. Each refusal is an ``InvalidStateError`` that names column,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +78,15 @@ def as_rows(rows: Rows, total: int) -> Int64 | slice:
 def count_rows(rows: Int64 | slice) -> int:
     """How many rows a selection made by ``as_rows`` has."""
     return int(rows.stop - rows.start) if isinstance(rows, slice) else len(rows)
+
+
+def as_columns(
+    values: Mapping[str, Any], count: int
+) -> tuple[dict[str, Int32 | np.int32], dict[str, ListColumn]]:
+    """(int32 columns, list columns) by name for ``count`` rows, checked one by one."""
+    fixed = {name: as_int32(name, value, count) for name, value in values.items() if name in LOWEST}
+    lists = {name: as_lists(name, value, count) for name, value in values.items() if name not in LOWEST}
+    return fixed, lists
 
 
 def as_int32(name: str, values: IntValues, count: int) -> Int32 | np.int32:

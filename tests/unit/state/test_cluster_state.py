@@ -234,6 +234,7 @@ def test_added_topics_and_partitions() -> None:
         (lambda state: state.add_topic("n", {0: [-4]}), "a broker id below 0"),
         (lambda state: state.add_topic("n", {0: [1]}, leader=-9), "leader: -9"),
         (lambda state: state.add_topic("n", {0: [1]}, leader=[1, 2]), "leader: 2 values for 1 rows"),
+        (lambda state: state.add_topic("n", {0: [1]}, replicas=[1]), "no such column of new rows: replicas"),
         (lambda state: state.add_partitions("a", {3: [1], 2: [1]}), "partition a-2 exists"),
     ],
 )
