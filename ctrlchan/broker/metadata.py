@@ -1,8 +1,9 @@
 """Metadata (3): what a client learns of the cluster.
 
 ``KafkaApis.handleTopicMetadataRequest`` and ``ZkMetadataCache.getTopicMetadata`` of Kafka 3.9, with nothing
-to authorize and without the creation of topics. Partitions come in ascending order (Kafka's order is that
-of its hash map).
+to authorize and without the creation of topics. Brokers and partitions come in ascending order, topics as
+they were asked for or told. Kafka's order is that of hash maps it has copied with each UpdateMetadata since
+it started: its Metadata and DescribeCluster can be compared with these only as sets.
 """
 
 from __future__ import annotations
