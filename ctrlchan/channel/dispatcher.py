@@ -26,6 +26,8 @@ _LOG: Final = logging.getLogger("ctrlchan.channel")
 
 #: The nursery was asked for more processes than its socket takes: ask again after so many seconds.
 _BEAR_AGAIN: Final = 0.005
+#: How long the processes may take to end when the thread has failed.
+_END: Final = 2.0
 
 
 class Dispatcher:
@@ -42,7 +44,9 @@ class Dispatcher:
         self._readers: dict[int, SenderHandle] = {}
         self._writers: dict[int, SenderHandle] = {}
         self._wake_lock = threading.Lock()
+        # Monotonic seconds: until when senders may end by themselves, and when all must be over.
         self._stop_at: float | None = None
+        self._deadline = 0.0
         controller_id = ledger.config.controller_id
         self._prefix = f"[RequestSendThread controllerId={controller_id}] "
         self._state_changes = StateChangeLogger(controller_id, ledger.controller_epoch)
@@ -65,7 +69,9 @@ class Dispatcher:
         The ledger is closed already. On its own thread it returns at once, and the work is done after the
         callback that called it.
         """
-        self._stop_at = deadline
+        now = monotonic()
+        self._deadline = deadline
+        self._stop_at = now + (deadline - now) / 2
         self.wake()
         if self.is_current_thread():
             return True
@@ -233,7 +239,7 @@ class Dispatcher:
                 sender.close()
             for sender in ledger.pool.fresh:
                 sender.close()
-            ledger.pool.close(self._stop_at if self._stop_at is not None else monotonic() + 1.0)
+            ledger.pool.close(self._deadline or monotonic() + _END)
             self._poller.close()
             ledger.memory.close()
         with self._wake_lock:

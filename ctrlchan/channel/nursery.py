@@ -34,9 +34,9 @@ from ctrlchan.channel.sender import Sender
 __all__ = ["main"]
 
 #: How often it is looked whether the parent lives: its pipes stay open in children that it has forked.
-_PARENT_CHECK: Final = 0.5
+_PARENT_CHECK: Final = 0.3
 #: How long senders that were told to end are waited for before they are killed.
-_GRACE: Final = 0.5
+_GRACE: Final = 0.3
 
 
 class Nursery:
@@ -74,7 +74,6 @@ class Nursery:
         while alive and os.getppid() == self._parent:
             ready = [fd for fd, _ in self._poll.poll(_PARENT_CHECK * 1000)]
             if self._ended in ready:
-                os.read(self._ended, 4096)
                 self._bury()
             if control in ready:
                 alive = self._receive()
@@ -117,6 +116,9 @@ class Nursery:
         os._exit(0)
 
     def _bury(self) -> None:
+        """See who has ended, and tell the parent. (A sentinel would not do: a sender closes its copy.)"""
+        with suppress(BlockingIOError):
+            os.read(self._ended, 4096)
         for number, child in list(self._children.items()):
             if child.exitcode is not None:
                 del self._children[number]
@@ -125,12 +127,17 @@ class Nursery:
                 child.close()
 
     def _end(self) -> None:
+        """Wait for the senders to end by themselves, as they do when their pipes are closed; not for long."""
         deadline = monotonic() + _GRACE
+        self._poll.unregister(self._control.fileno())
+        self._bury()
+        while self._children and monotonic() < deadline:
+            self._poll.poll(max(0.0, deadline - monotonic()) * 1000)
+            self._bury()
         for child in self._children.values():
-            child.join(max(0.0, deadline - monotonic()))
-            if child.exitcode is None:
-                child.kill()
-                child.join()
+            child.kill()
+        for child in self._children.values():
+            child.join()
 
 
 def main() -> None:
@@ -144,6 +151,6 @@ def main() -> None:
     # What was imported is never collected: the collector's marks would unshare its pages.
     gc.collect()
     gc.freeze()
-    control = socket.socket(fileno=given["control"])
     settings = LinkSettings(**given["settings"])
-    Nursery(control, given["shared"], given["parent"], given["controller_id"], settings).run()
+    with socket.socket(fileno=given["control"]) as control:
+        Nursery(control, given["shared"], given["parent"], given["controller_id"], settings).run()

@@ -45,10 +45,6 @@ _READ_BYTES: Final = 64 * 1024
 #: A response is nearly always a few bytes; more is asked for only when more was announced.
 _RESPONSE_BYTES: Final = 4 * 1024
 _RESPONSE_BYTES_MAX: Final = 256 * 1024
-#: Reports may wait for company this long and in this number while their brokers have work: a wake-up of the
-#: parent costs as much as several reports.
-_HOLD_NS: Final = 300_000
-_HOLD_REPORTS: Final = 16
 #: Pieces of long responses are put into the outbox only while it holds less than this.
 _OUTBOX_BYTES: Final = 256 * 1024
 
@@ -93,7 +89,15 @@ class Lane(Link):
     def offer(self, item: Command) -> None:
         self.items.append(item)
         if len(self.items) == 1:
-            self.proceed()
+            self._soon()
+
+    def _soon(self) -> None:
+        """Have ``proceed`` called when all reports are in the pipe.
+
+        If this process is killed, the parent sends again what it has no report of. That must never be more
+        than one request of a broker, or the broker would see an old one after a newer one.
+        """
+        self._sender.after_reports.append(self)
 
     def proceed(self) -> None:
         """Begin what can begin now."""
@@ -140,7 +144,7 @@ class Lane(Link):
         self._sender.poller.modify(connection.fd, READ)
         self.connected()
         self._sender.report(CONNECTED, self)
-        self.proceed()
+        self._soon()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -163,7 +167,7 @@ class Lane(Link):
     def expire(self) -> None:
         failure = self.expired()
         if failure is None:
-            self.proceed()
+            self._soon()
             return
         if failure is Failure.CONNECT_TIMEOUT:
             self._rounds += 1
@@ -179,7 +183,7 @@ class Lane(Link):
     def go_on(self, sequence: int) -> None:
         if self.state is LinkState.HELD and self.items[0][4] == sequence:
             self.go()
-            self.proceed()
+            self._soon()
 
     def try_again(self, sequence: int) -> None:
         if self.state is LinkState.HELD and self.items[0][4] == sequence:
@@ -218,18 +222,9 @@ class Lane(Link):
             self._fail(broken.failure)
             return
         if body is not None:
-            now = monotonic_ns()
-            self._sender.respond(self, body, now)
-            if self.responded(body):
-                if self.items:
-                    if self.is_stale():
-                        self.proceed()
-                    else:
-                        self._begin(now)
-                else:
-                    self._sender.hurry = True
-            else:
-                self._sender.hurry = True
+            self._sender.respond(self, body, monotonic_ns())
+            if self.responded(body) and self.items:
+                self._soon()
 
     def _begin(self, now: int) -> None:
         head, tail = self.begin(now)
@@ -294,8 +289,8 @@ class Sender:
         self.resolver = Resolver()
         #: No lane's deadline is before this.
         self.next_deadline = NEVER
-        #: A report is waiting that the parent may be waiting for.
-        self.hurry = False
+        #: Lanes to proceed when all reports are in the pipe.
+        self.after_reports: list[Lane] = []
         self._commands = commands
         self._reports = reports
         self._lanes: dict[int, Lane] = {}
@@ -305,7 +300,6 @@ class Sender:
         self._unread = b""
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
-        self._oldest_report = 0
         # The pipe to the parent was full.
         self._blocked = False
         # Long responses on their way to the parent: (lane, the rest, the closing report).
@@ -318,12 +312,13 @@ class Sender:
         self.poller.register(self._commands, READ)
         self.poller.register(self.resolver.fd, READ)
         self._put(REPORT.pack(READY, 0, 0, 0, os.getpid(), 0, 0, 0, 0, 0, 0, 0, _NOTHING))
-        self.hurry = True
         wait, by_fd = self.poller.wait, self._by_fd
         try:
             while True:
-                if self._outbox or self._streams:
-                    self._flush()
+                while self._outbox or self._streams or self.after_reports:
+                    if not self._flush():
+                        break
+                    self._proceed()
                 for fd, mask in wait(self._timeout()):
                     lane = by_fd.get(fd)
                     if lane is not None:
@@ -334,7 +329,6 @@ class Sender:
                     elif fd == self._reports:
                         self._blocked = False
                         self.poller.unregister(fd)
-                        self.hurry = True
                     elif fd == self.resolver.fd:
                         self._collect_names()
                 if self.next_deadline != NEVER and monotonic_ns() >= self.next_deadline:
@@ -343,8 +337,6 @@ class Sender:
             return
 
     def _timeout(self) -> float | None:
-        if self._outbox and not self._blocked:
-            return _HOLD_NS / 1e9
         if self.next_deadline == NEVER:
             return None
         # A little late rather than early: an early wake-up would find nothing to do and come again.
@@ -398,7 +390,6 @@ class Sender:
         self._put(
             REPORT.pack(kind, failure, 0, lane.slot, sequence, attempts, 0, 0, 0, 0, errno, 0, _NOTHING)
         )
-        self.hurry = True
 
     def respond(self, lane: Lane, body: bytes, now: int) -> None:
         """Tell the parent of a response to the lane's first item."""
@@ -440,8 +431,6 @@ class Sender:
         self._streams.append((lane, memoryview(body), report))
 
     def _put(self, report: bytes) -> None:
-        if not self._outbox:
-            self._oldest_report = monotonic_ns()
         self._outbox.append(report)
         self._outbox_bytes += len(report)
 
@@ -457,19 +446,13 @@ class Sender:
                 self._streams.append((lane, rest, report))
             else:
                 self._put(report)
-            self.hurry = True
 
-    def _flush(self) -> None:
+    def _flush(self) -> bool:
+        """Write all reports to the pipe; False when it is full."""
         if self._blocked:
-            return
+            return False
         if self._streams:
             self._fill_from_streams()
-        if not (
-            self.hurry
-            or len(self._outbox) >= _HOLD_REPORTS
-            or monotonic_ns() - self._oldest_report >= _HOLD_NS
-        ):
-            return
         while self._outbox:
             data = self._outbox[0] if len(self._outbox) == 1 else b"".join(self._outbox)
             try:
@@ -481,12 +464,18 @@ class Sender:
                 self._outbox_bytes = len(data) - count
                 self._blocked = True
                 self.poller.register(self._reports, WRITE)
-                return
+                return False
             self._outbox = []
             self._outbox_bytes = 0
             if self._streams:
                 self._fill_from_streams()
-        self.hurry = False
+        return True
+
+    def _proceed(self) -> None:
+        """Begin the requests that waited for reports to be written; this may make new reports."""
+        lanes, self.after_reports = self.after_reports, []
+        for lane in lanes:
+            lane.proceed()
 
     # -- commands
 

@@ -53,7 +53,7 @@ def eventually(condition: Callable[[], bool], timeout: float = 10.0) -> None:
 def holdings() -> dict[str, Any]:
     """File descriptors, threads and child processes of this process, and its shared mappings of ours."""
     with open("/proc/self/maps") as maps:
-        mapped = sum("ctrlchan" in line for line in maps)
+        mapped = sum("memfd:ctrlchan" in line for line in maps)
     return {
         "fds": len(os.listdir("/proc/self/fd")),
         "threads": threading.active_count(),

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final, TypeAlias
 
+import numpy as np
+
 from ctrlchan import Broker, Endpoint, SecurityProtocol
 from ctrlchan._codec import (
     LEADER_AND_ISR,
@@ -23,8 +25,6 @@ from ctrlchan._codec import (
     encode_response_header,
     response_header_version,
 )
-
-import numpy as np
 
 _SIZE: Final = struct.Struct(">i")
 

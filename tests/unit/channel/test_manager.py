@@ -12,7 +12,7 @@ from time import monotonic
 import pytest
 
 from ctrlchan import Broker, ChannelConfig, Endpoint, SecurityProtocol
-from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA, decode_request
+from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA, UpdateMetadataRequest, decode_request
 from ctrlchan.channel import ControllerChannelManager, Outcome, OutcomeKind
 from ctrlchan.errors import (
     ChannelClosedError,
@@ -71,6 +71,7 @@ def test_the_frame_is_a_request_that_the_codec_reads() -> None:
         [exchange] = peer.received
         assert outcome.bytes == len(exchange.frame) + 4
         request = decode_request(UPDATE_METADATA, 8, exchange.body)
+        assert isinstance(request, UpdateMetadataRequest)
         assert (request.controller_id, request.controller_epoch, request.broker_epoch) == (3, 7, peer.epoch)
         assert request.partitions.partition.tolist() == [0, 1]
 
@@ -434,8 +435,8 @@ def test_many_threads_send_at_once() -> None:
         for peer in brokers:
             got = numbers(peer)
             assert len(got) == 1000
-            for thread in range(5):
-                mine = [number for number in got if number // 1000 == thread]
+            for sender in range(5):
+                mine = [number for number in got if number // 1000 == sender]
                 assert mine == sorted(mine)
 
 

@@ -6,6 +6,7 @@ import mmap
 import os
 import random
 import resource
+from itertools import pairwise
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_frames_keep_their_bytes_and_go_with_their_last_user(nameless: str) -> N
             content = round_.to_bytes(8, "big") + chance.randbytes(size - 8)
             alive.append((put(memory, content, users=2), content))
     ranges = sorted((frame.offset, frame.offset + frame.size) for frame, _ in alive)
-    assert all(end <= start for (_, end), (start, _) in zip(ranges, ranges[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(ranges))
     assert ranges[0][0] >= PAGE
     for frame, content in alive:
         assert content_of(memory, frame) == content

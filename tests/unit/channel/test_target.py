@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ctrlchan import Broker, ChannelConfig, Endpoint, SecurityProtocol
@@ -40,7 +42,7 @@ BROKER = Broker(
 )
 @pytest.mark.parametrize("columns", [False, True])
 def test_the_control_plane_listener_comes_first_then_the_inter_broker_listener(
-    settings: dict[str, str], port: int, columns: bool
+    settings: dict[str, Any], port: int, columns: bool
 ) -> None:
     given = brokers_from([BROKER]) if columns else [BROKER]
     assert targets_of(given, ChannelConfig(**settings)) == [Target(7, 99, "host", port)]
@@ -58,7 +60,7 @@ def test_without_a_listener_of_the_protocols_name_the_first_that_speaks_it_is_ta
         ({"inter_broker_listener": "CLIENT"}, "listener CLIENT"),
     ],
 )
-def test_a_broker_without_such_an_endpoint_is_named(settings: dict[str, str], message: str) -> None:
+def test_a_broker_without_such_an_endpoint_is_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ChannelError, match=f"broker 7 has no endpoint for {message} .it has: CLIENT, INSIDE"):
         targets_of([BROKER], ChannelConfig(**settings))
 

@@ -1,0 +1,392 @@
+"""Processes that end when they should not, and that must not stay when they should end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import psutil
+import pytest
+
+from ctrlchan.channel import ControllerChannelManager, Outcome, OutcomeKind
+from tests.fault.channels import MODES, channel_to, config, eventually, holdings, peers
+from tests.fault.peer import Peer, silence
+from tests.fault.requests import leader_and_isr, number_of, update
+
+every_mode = pytest.mark.parametrize("senders", MODES)
+ROOT = Path(__file__).parents[2]
+
+
+def pids(channel: ControllerChannelManager) -> set[int]:
+    """Of the sender processes; 0 for one that has not said that it is up."""
+    return {broker["sender_pid"] for broker in channel.describe()["brokers"].values()}
+
+
+def kill(pid: int) -> None:
+    assert pid > 0
+    os.kill(pid, signal.SIGKILL)
+
+
+def has_ended(pid: int) -> bool:
+    """Gone, or waiting for its parent to notice."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+# -- senders
+
+
+@every_mode
+def test_a_killed_sender_is_replaced_and_nothing_is_lost(senders: str | int) -> None:
+    with peers(3) as brokers, channel_to(brokers, senders=senders) as channel:
+        chance = random.Random(3)
+        channel.wait(channel.send_requests([1, 2, 3], update(0)), 10)
+        sent = []
+        for number in range(1, 301):
+            sent += channel.send_requests([1, 2, 3], update(number, size=chance.choice([64, 50_000])))
+            if number % 30 == 0:
+                channel.wait(sent[-90:-80], 30)
+                kill(chance.choice([pid for pid in pids(channel) if pid] or [0]))
+                eventually(lambda: 0 not in pids(channel))
+        outcomes = channel.wait(sent, 60)
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
+        assert any(outcome.sender_deaths for outcome in outcomes)
+        assert all(outcome.attempts == 1 + outcome.sender_deaths for outcome in outcomes)
+        for peer in brokers:
+            numbers = [number_of(exchange.body) for exchange in peer.received]
+            # Sent twice only where the answer may have been lost with the sender.
+            assert [n for at, n in enumerate(numbers) if at == 0 or numbers[at - 1] != n] == list(range(301))
+        eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+
+
+def test_a_sender_that_ends_during_a_callback_is_none_of_its_business() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        channel.wait([channel.send_request(1, update(0))], 10)
+        [old] = pids(channel)
+
+        def callback(_: Outcome) -> None:
+            kill(old)
+
+        sent = [channel.send_request(1, leader_and_isr(1), callback), channel.send_request(1, update(2))]
+        outcomes = channel.wait(sent, 10)
+        assert outcomes[0].sender_deaths == 0
+        assert [number_of(exchange.body) for exchange in peer.received] == [0, 1, 2]
+        assert pids(channel) != {old}
+
+
+def test_the_end_of_the_nursery_is_the_end_of_no_sender() -> None:
+    with peers(2) as brokers, channel_to(brokers[:1], senders="per-broker") as channel:
+        channel.wait([channel.send_request(1, update(0))], 10)
+        [sender] = pids(channel)
+        nursery = psutil.Process(sender).ppid()
+        kill(nursery)
+        eventually(lambda: has_ended(nursery))
+        channel.wait([channel.send_request(1, update(1))], 10)
+        # Another is made for those that come.
+        channel.add_broker(brokers[1].broker)
+        channel.wait([channel.send_request(2, update(2))], 10)
+        # What the first one bore is no child of the second.
+        kill(sender)
+        channel.wait([channel.send_request(1, update(3))], 10)
+        assert len({psutil.Process(pid).ppid() for pid in pids(channel)}) == 1
+
+
+def test_senders_that_cannot_live_end_their_requests(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ctrlchan.channel.sender_pool._NURSERY", "raise SystemExit('no nursery today')")
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        [outcome] = channel.wait([channel.send_request(1, update())], 20)
+        assert outcome.kind is OutcomeKind.BROKER_GONE
+        assert outcome.detail == "its sender processes end again and again"
+        assert channel.describe()["brokers"] == {}
+        assert channel.describe()["shared_memory_bytes"] == 0
+    assert "no nursery today" in capfd.readouterr().err
+
+
+def test_a_stopped_sender_does_not_stop_shutdown() -> None:
+    with peers(1) as [peer]:
+        channel = ControllerChannelManager(config(), 7)
+        channel.add_broker(peer.broker)
+        channel.wait([channel.send_request(1, update())], 10)
+        [pid] = pids(channel)
+        os.kill(pid, signal.SIGSTOP)
+        sent = channel.send_request(1, update())
+        begun = monotonic()
+        channel.shutdown(2)
+        assert monotonic() - begun < 4
+        assert sent.outcome is not None
+        assert sent.outcome.kind is OutcomeKind.BROKER_GONE
+        eventually(lambda: has_ended(pid))
+
+
+# -- nothing stays
+
+
+@every_mode
+def test_a_channel_leaves_nothing_behind(senders: str | int) -> None:
+    with peers(5) as brokers:
+        before: dict[str, object] = {}
+        for _ in range(3):
+            with channel_to(brokers, senders=senders) as channel:
+                channel.wait(channel.send_requests([1, 2, 3, 4, 5], update(size=100_000)), 10)
+                assert holdings()["children"]
+            # The peers' threads of the connections end in their own time.
+            eventually(lambda: not any(peer._sockets for peer in brokers))
+            eventually(lambda: not any(_is_busy(peer) for peer in brokers))
+            after = holdings()
+            assert after["children"] == []
+            assert after["mappings"] == 0
+            before = before or after
+            assert after == before
+
+
+def _is_busy(peer: Peer) -> bool:
+    return sum(thread.is_alive() for thread in peer._threads) > 1
+
+
+@every_mode
+def test_brokers_that_come_and_go_leave_nothing_behind(senders: str | int) -> None:
+    with peers(2) as brokers, channel_to(brokers[:1], senders=senders) as channel:
+        channel.wait([channel.send_request(1, update())], 10)
+        eventually(lambda: len(pids(channel)) == 1 and 0 not in pids(channel))
+        counts = []
+        for round_ in range(60):
+            channel.add_broker(brokers[1].broker)
+            sent = channel.send_request(2, update(round_, size=10_000))
+            if round_ % 2:
+                channel.wait([sent], 10)
+            channel.remove_broker(2)
+            channel.wait([sent], 10)
+            if round_ in (9, 59):
+                eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+                expected = 2 + (senders == 2)
+                eventually(lambda count=expected: len(holdings()["children"]) <= count)  # type: ignore[misc]
+                eventually(lambda: not brokers[1]._sockets and not _is_busy(brokers[1]))
+                counts.append((holdings()["fds"], holdings()["threads"], len(holdings()["children"])))
+        assert counts[0] == counts[1]
+
+
+# -- the parent's end
+
+PRELUDE = """
+import os, signal, sys, threading, time
+from ctrlchan import Broker, ChannelConfig, ControllerChannelManager, Endpoint, SecurityProtocol
+from tests.fault.requests import update
+
+def channel_to(port):
+    channel = ControllerChannelManager(ChannelConfig(senders="per-broker"), 7)
+    endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", port)
+    channel.startup([Broker(broker_id, 1, (endpoint,)) for broker_id in (1, 2, 3)])
+    return channel
+
+def push(channel):
+    return {outcome.kind.value for outcome in channel.wait(channel.send_requests([1, 2, 3], update()), 30)}
+"""
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    with Peer() as made:
+        yield made
+
+
+def program(body: str, port: int) -> str:
+    return PRELUDE + f"PORT = {port}\n" + textwrap.dedent(body)
+
+
+MAIN = """
+channel = channel_to(PORT)
+print(*push(channel))
+channel.shutdown()
+"""
+
+
+@pytest.mark.parametrize("how", ["-c", "stdin", "script", "module", "interactive"])
+def test_any_kind_of_main_will_do_and_is_not_run_again(
+    how: str, peer: Peer, environment: dict[str, str], tmp_path: Path
+) -> None:
+    # No guard against being imported by a child, on purpose.
+    text = program(MAIN, peer.port)
+    (tmp_path / "unguarded.py").write_text(text)
+    command, stdin = {
+        "-c": (["-c", text], None),
+        "stdin": ([], text),
+        "script": ([str(tmp_path / "unguarded.py")], None),
+        "module": (["-m", "unguarded"], None),
+        "interactive": (["-i", "-q"], "from unguarded import *\n"),
+    }[how]
+    environment["PYTHONPATH"] += os.pathsep + str(tmp_path)
+    ran = subprocess.run(
+        [sys.executable, *command], input=stdin, capture_output=True, text=True, timeout=60, env=environment
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == "acknowledged\n"
+    assert ran.stderr.replace(">>> ", "").strip() == ""
+
+
+def start(body: str, port: int, environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program(body, port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        _, errors = process.communicate(timeout=10)
+        pytest.fail(errors)
+    return line
+
+
+def test_a_forgotten_shutdown_is_made_up_for_at_exit(peer: Peer, environment: dict[str, str]) -> None:
+    process = start("channel = channel_to(PORT)\nprint(*push(channel))", peer.port, environment)
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out, errors) == (0, "acknowledged\n", "")
+
+
+@pytest.mark.parametrize("with_child", [False, True])
+def test_senders_end_within_a_second_when_the_parent_is_killed(
+    with_child: bool, peer: Peer, environment: dict[str, str]
+) -> None:
+    # A child that the parent has forked holds copies of all its pipes.
+    body = f"""
+    channel = channel_to(PORT)
+    push(channel)
+    if {with_child}:
+        import warnings
+        warnings.simplefilter("ignore")
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+    print(*[broker["sender_pid"] for broker in channel.describe()["brokers"].values()], flush=True)
+    time.sleep(60)
+    """
+    with start(body, peer.port, environment) as process:
+        senders = [psutil.Process(int(pid)) for pid in line_of(process).split()]
+        nursery = senders[0].parent()
+        assert nursery is not None
+        below = psutil.Process(process.pid).children(recursive=True)
+        child = [one for one in below if one not in (*senders, nursery)]
+        assert len(child) == with_child
+        process.kill()
+        process.wait(10)
+        begun = monotonic()
+        eventually(lambda: all(has_ended(one.pid) for one in (*senders, nursery)))
+        assert monotonic() - begun < 2
+        for one in child:
+            one.kill()
+
+
+def test_ctrl_c_interrupts_wait_and_everything_ends(peer: Peer, environment: dict[str, str]) -> None:
+    peer.default = silence
+    body = """
+    channel = channel_to(PORT)
+    with channel:
+        sent = channel.send_requests([1, 2, 3], update())
+        while any(not broker["sender_pid"] for broker in channel.describe()["brokers"].values()):
+            time.sleep(0.01)
+        print(*[broker["sender_pid"] for broker in channel.describe()["brokers"].values()], flush=True)
+        try:
+            channel.wait(sent)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    print(*{one.outcome.kind.value for one in sent}, threading.active_count(), flush=True)
+    """
+    with start(body, peer.port, environment) as process:
+        senders = [int(pid) for pid in line_of(process).split()]
+        peer.until(lambda: len(peer.received) == 3)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=20)
+        assert out == "interrupted\nbroker gone 1\n"
+        assert errors == ""
+        assert all(has_ended(pid) for pid in senders)
+
+
+def test_senders_do_not_hear_a_terminals_ctrl_c() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        channel.wait([channel.send_request(1, update())], 10)
+        [pid] = pids(channel)
+        assert os.getpgid(pid) != os.getpgid(0)
+        os.kill(pid, signal.SIGINT)
+        channel.wait([channel.send_request(1, update())], 10)
+        assert pids(channel) == {pid}
+
+
+def test_a_sender_imports_neither_numpy_nor_arrow_nor_the_codec() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", "import sys, ctrlchan.channel.nursery; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    ).stdout.split()
+    assert not {"numpy", "pyarrow", "ctrlchan._codec", "ctrlchan.errors"} & set(found)
+
+
+def test_many_senders_start_side_by_side() -> None:
+    with peers(1) as [peer]:
+        brokers = []
+        for broker_id in range(1, 101):
+            peer.broker_id = broker_id
+            brokers.append(peer.broker)
+        with ControllerChannelManager(config(senders="per-broker"), 7) as channel:
+            channel.startup(brokers)
+            sent = channel.send_requests(range(1, 101), update())
+            channel.wait(sent, 30)
+            assert len(pids(channel)) == 100
+
+
+def test_threads_that_send_while_the_channel_ends_get_an_outcome_or_an_error() -> None:
+    from ctrlchan.errors import ChannelClosedError
+
+    for _ in range(5):
+        with peers(2) as brokers:
+            channel = ControllerChannelManager(config(), 7)
+            channel.startup([peer.broker for peer in brokers])
+            problems: list[BaseException] = []
+
+            def work(
+                channel: ControllerChannelManager = channel, problems: list[BaseException] = problems
+            ) -> None:
+                sent = []
+                try:
+                    while True:
+                        sent += channel.send_requests([1, 2], update(size=200_000))
+                except ChannelClosedError:
+                    pass
+                except BaseException as problem:  # noqa: BLE001
+                    problems.append(problem)
+                try:
+                    channel.wait(sent, 10)
+                except TimeoutError as problem:
+                    problems.append(problem)
+
+            threads = [threading.Thread(target=work) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            brokers[0].until(lambda peer=brokers[0]: len(peer.received) > 20)  # type: ignore[misc]
+            channel.shutdown(10)
+            for thread in threads:
+                thread.join(20)
+            assert problems == []
