@@ -31,7 +31,6 @@ DEFAULT_IDLE_TIMEOUT = 600.0  # seconds; Kafka's connections.max.idle.ms
 
 _SIZE_BYTES = 4
 _SMALL_BUFFER = 64 * 1024  # holds many small requests: one system call reads them all
-_RECEIVE_BUFFER = 1024 * 1024  # of the kernel, for each connection: large frames come in large pieces
 _ACCEPT_PAUSE = 0.1  # seconds, after accept has failed
 _BACKLOG = 1024  # a controller may connect to every broker of a process at once
 
@@ -81,8 +80,6 @@ class Server:
         try:
             listener.setblocking(False)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Connections inherit it, and negotiate their windows accordingly.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
             listener.bind(address)
             listener.listen(_BACKLOG)
         except OSError as error:
