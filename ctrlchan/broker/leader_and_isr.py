@@ -83,7 +83,7 @@ class _Transition:
 
     def run(self) -> ControlResponse:
         known = self.replicas.find(self.keys) >= 0
-        self.replicas.create(self.keys)
+        self.replicas.create(self.keys, self.message.topics)
         self.hosted = self.replicas.find(self.keys)
         errors, becomes, stop = self._check()
         if stop is not None:

@@ -123,7 +123,7 @@ class MetadataCache:
         row of the request brings the topic back; the id of a topic that it had no partitions of stays.
         """
         leaders = message.partitions.leader
-        deleting = np.unique(np.flatnonzero(leaders == _LEADER_DURING_DELETE))
+        deleting = np.flatnonzero(leaders == _LEADER_DURING_DELETE)
         if not len(deleting):
             return {}
         topic_of_row = np.repeat(np.arange(len(message.topics)), np.diff(message.topic_starts))

@@ -59,14 +59,14 @@ class HostedReplicas:
         return self._names
 
     def keys_of(self, topics: Topics, topic_row: Int32, partition: Int32) -> Int64:
-        """The key of each (topic, partition), for topics that may be new."""
+        """The key of each (topic, partition). Topics that are new have keys of their own until ``create``."""
         numbers = np.empty(len(topics), dtype=np.int64)
+        new: dict[bytes, int] = {}
         for row in range(len(topics)):
             name = topics.names[row] or b""
             number = self._numbers.get(name)
             if number is None:
-                number = self._numbers[name] = len(self._names)
-                self._names.append(name)
+                number = new.setdefault(name, len(self._names) + len(new))
             numbers[row] = number
         return (numbers[topic_row] << 32) | partition.view(np.uint32)
 
@@ -78,8 +78,13 @@ class HostedReplicas:
         rows[rows == len(self.keys)] = 0
         return np.where(self.keys[rows] == keys, rows, -1)
 
-    def create(self, keys: Int64) -> None:
-        """Adds a row for each of ``keys`` that has none: no leader epoch, partition epoch 0, no log."""
+    def create(self, keys: Int64, topics: Topics) -> None:
+        """Adds a row for each of ``keys`` (of these topics) that has none: no leader epoch, partition
+        epoch 0, no log."""
+        for row in range(len(topics)):
+            name = topics.names[row] or b""
+            if self._numbers.setdefault(name, len(self._names)) == len(self._names):
+                self._names.append(name)
         new = np.unique(keys)
         new = new[self.find(new) < 0]
         count = len(new)
