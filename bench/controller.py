@@ -1,0 +1,145 @@
+"""Our side as a process: a controller that obeys standard input, as ``peers/kafka/ControllerPeer.java`` does.
+
+Command: ``python -m bench.controller PORT BROKERS TOPICS PARTITIONS_PER_TOPIC``, with ``--config`` (fields of
+ChannelConfig as a JSON object) and ``--state-change-log LEVEL`` (lines are formatted and thrown away).
+
+Every broker lives at 127.0.0.1:PORT, a sink. Prints "ready" and answers each command with one line of
+milliseconds: ``start``, ``push`` ("BUILD SEND TOTAL"), ``awaited N``, ``queued N``; ``peers/controllers.py``
+says what they are. A process of its own has nothing in it that a controller has not, so its memory and its
+first push are those of a controller.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from time import perf_counter_ns
+from typing import Any, Final
+
+from bench import workload
+from ctrlchan.batch import ControllerBrokerRequestBatch
+from ctrlchan.channel import ChannelConfig, ControllerChannelManager, OutcomeKind, Sent
+from ctrlchan.state import ClusterState
+
+CONTROLLER_ID: Final = 0
+CONTROLLER_EPOCH: Final = 3
+TIMEOUT: Final = 120.0
+#: The partition of the small updates.
+ROW: Final = 0
+
+
+def cluster_of(port: int, brokers: int, topics: int) -> ClusterState:
+    """The measured cluster with all of its brokers at one sink."""
+    return ClusterState(
+        workload.topics_of(topics),
+        workload.partitions_of(topics, brokers),
+        workload.brokers_of(brokers, host=lambda _: "127.0.0.1", port=port),
+    )
+
+
+class Controller:
+    """State, batch and channel; every method returns milliseconds."""
+
+    def __init__(self, state: ClusterState, config: dict[str, Any]) -> None:
+        self._state = state
+        self._broker_ids: list[int] = state.broker_ids.tolist()
+        self._channel = ControllerChannelManager(
+            ChannelConfig(controller_id=CONTROLLER_ID, **config), controller_epoch=CONTROLLER_EPOCH
+        )
+        self._batch = ControllerBrokerRequestBatch(self._channel, state)
+
+    def start(self) -> float:
+        begin = perf_counter_ns()
+        self._channel.startup(self._state.brokers)
+        self._batch.new_batch()
+        self._batch.add_update_metadata(self._broker_ids, ())
+        self._wait(self._batch.send_requests_to_brokers(CONTROLLER_EPOCH))
+        return _since(begin)
+
+    def push(self) -> tuple[float, float, float]:
+        begin = perf_counter_ns()
+        self._batch.new_batch()
+        self._batch.add_update_metadata(self._broker_ids, "all")
+        built = _since(begin)
+        sent = self._batch.send_requests_to_brokers(CONTROLLER_EPOCH)
+        handed = _since(begin)
+        self._wait(sent)
+        return built, handed, _since(begin)
+
+    def awaited(self, rounds: int) -> float:
+        begin = perf_counter_ns()
+        for _ in range(rounds):
+            self._wait(self._send_one())
+        return _since(begin)
+
+    def queued(self, rounds: int) -> float:
+        begin = perf_counter_ns()
+        sent: list[Sent] = []
+        for _ in range(rounds):
+            sent += self._send_one()
+        self._wait(sent)
+        return _since(begin)
+
+    def shutdown(self) -> None:
+        self._channel.shutdown()
+
+    def _send_one(self) -> list[Sent]:
+        self._batch.new_batch()
+        self._batch.add_update_metadata(self._broker_ids, ROW)
+        return self._batch.send_requests_to_brokers(CONTROLLER_EPOCH)
+
+    def _wait(self, sent: list[Sent]) -> None:
+        for outcome in self._channel.wait(sent, TIMEOUT):
+            if outcome.kind is not OutcomeKind.ACKNOWLEDGED:
+                sys.exit(f"error: {outcome!r}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("port", type=int)
+    parser.add_argument("brokers", type=int)
+    parser.add_argument("topics", type=int)
+    parser.add_argument("partitions_per_topic", type=int, choices=[workload.PARTITIONS_PER_TOPIC])
+    parser.add_argument("--config", type=json.loads, default={})
+    parser.add_argument("--state-change-log", metavar="LEVEL")
+    options = parser.parse_args()
+    if options.state_change_log:
+        _log_at(options.state_change_log)
+    controller = Controller(cluster_of(options.port, options.brokers, options.topics), options.config)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(_obey(controller, line.split()), flush=True)
+    controller.shutdown()
+
+
+def _obey(controller: Controller, command: list[str]) -> str:
+    match command:
+        case ["start"]:
+            return f"{controller.start():.3f}"
+        case ["push"]:
+            return " ".join(f"{milliseconds:.3f}" for milliseconds in controller.push())
+        case ["awaited", rounds]:
+            return f"{controller.awaited(int(rounds)):.3f}"
+        case ["queued", rounds]:
+            return f"{controller.queued(int(rounds)):.3f}"
+    sys.exit(f"error: no such command: {command}")
+
+
+def _log_at(level: str) -> None:
+    handler = logging.StreamHandler(open(os.devnull, "w"))  # noqa: SIM115 - as long as the process lives
+    handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s %(message)s (%(name)s)"))
+    log = logging.getLogger("state.change.logger")
+    log.addHandler(handler)
+    log.setLevel(level)
+    log.propagate = False
+
+
+def _since(begin: int) -> float:
+    return (perf_counter_ns() - begin) / 1e6
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""``python -m bench.peers``: one controller by itself, in numbers on standard output.
+
+Command: ``python -m bench.peers kafka --brokers 30 --partitions 100000`` (``ours``, ``--config '{"senders":
+"per-broker"}'``, ``--heap 1g``); ``--help`` lists the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from statistics import median
+from typing import Final
+
+from bench.memory import peak_pss_mib
+from bench.peers.controllers import KAFKA_HEAP, Controller, kafka, ours
+from bench.peers.native import Sink
+
+#: Timed windows of small requests; the first ones warm a JVM up.
+_WINDOWS: Final = 5
+_WATCHED_PUSHES: Final = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.peers", description="Run one controller by itself."
+    )
+    parser.add_argument("side", choices=["ours", "kafka"])
+    parser.add_argument("--brokers", type=int, default=30)
+    parser.add_argument("--partitions", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=20, help="full pushes")
+    parser.add_argument("--small-rounds", type=int, default=300, help="rounds of small requests in a window")
+    parser.add_argument("--config", type=json.loads, default={}, help="ours: fields of ChannelConfig, JSON")
+    parser.add_argument("--heap", default=KAFKA_HEAP, help="kafka: the JVM's -Xmx")
+    options = parser.parse_args()
+    with Sink() as sink:
+        shape = sink.port, options.brokers, options.partitions
+        made = ours(*shape, options.config) if options.side == "ours" else kafka(*shape, options.heap)
+        with made as controller:
+            print(f"START ms={controller.start():.1f}")
+            _pushes(controller, options.rounds)
+            if options.small_rounds:
+                _small(controller, options.brokers, options.small_rounds)
+
+
+def _pushes(controller: Controller, rounds: int) -> None:
+    pushes = []
+    for number in range(rounds):
+        push = controller.push()
+        print(f"round {number} build {push.build:.1f} send {push.send:.1f} total {push.total:.1f} ms")
+        pushes.append(push)
+    # Looking at the memory takes time of its own.
+    peak = peak_pss_mib(controller.pid, lambda: [controller.push() for _ in range(_WATCHED_PUSHES)])
+    totals, builds = [push.total for push in pushes], [push.build for push in pushes]
+    print(
+        f"FANOUT first_ms={totals[0]:.1f} min_ms={min(totals):.1f} median_ms={median(totals):.1f} "
+        f"build_ms={min(builds):.1f} peak_pss_mib={peak:.0f}"
+    )
+
+
+def _small(controller: Controller, brokers: int, rounds: int) -> None:
+    for name, window in (("awaited", controller.awaited), ("queued", controller.queued)):
+        times = [window(rounds) for _ in range(_WINDOWS)]
+        rates = [rounds * brokers / milliseconds * 1e3 for milliseconds in times]
+        print(f"SMALL {name} best={max(rates):.0f} median={median(rates):.0f} requests/s")
+
+
+if __name__ == "__main__":
+    main()
