@@ -1,32 +1,67 @@
-"""``python -m bench``: runs the suites, each in a process of its own, and writes ``bench/RESULTS.md``."""
+"""``python -m bench [SUITE ...]``: runs suites, each in a process of its own, and writes their tables into
+``bench/RESULTS.md`` (``make bench`` runs all of them).
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench import report
+from bench.peers.process import ROOT
 
 _HERE: Final = Path(__file__).parent
-_RAW: Final = _HERE.parent / "build" / "bench"
-_SUITES: Final = ("codec", "channel")
+_RAW: Final = ROOT / "build" / "bench"
+#: Shortest first.
+_SUITES: Final = ("codec", "start", "small", "features", "push")
+#: Seconds that one benchmark may take.
+_TIMEOUT: Final = 600
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure, and write the tables.")
+    parser.add_argument("suite", nargs="*", help=f"one or more of {', '.join(_SUITES)} (all)")
+    parser.add_argument("-k", dest="keyword", help="only benchmarks whose name fits, as for pytest")
+    parser.add_argument("--no-kafka", action="store_true", help="leave Kafka's side out")
+    parser.add_argument("--quick", action="store_true", help="few rounds; prints tables and writes none")
+    options = parser.parse_args()
+    for suite in options.suite:
+        if suite not in _SUITES:
+            parser.error(f"no suite {suite!r}; there are {', '.join(_SUITES)}")
+    given = []
+    if options.keyword:
+        given += ["-k", options.keyword]
+    if options.no_kafka:
+        given.append("--no-kafka")
+    if options.quick:
+        given.append("--quick")
+    runs = [_run(suite, given) for suite in options.suite or _SUITES]
+    command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
+    results = [result for run in runs for result in report.results_of(run, command)]
+    if options.quick or options.keyword:
+        print("\n".join(report.tables(results).values()))
+    else:
+        report.write(results)
+
+
+def _run(suite: str, given: list[str]) -> dict[str, Any]:
+    """One suite in a pytest of its own; what pytest-benchmark has written of it."""
     _RAW.mkdir(parents=True, exist_ok=True)
-    for suite in _SUITES:
-        json = _RAW / f"{suite}.json"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            str(_HERE / f"test_{suite}.py"),
-            f"--benchmark-json={json}",
-        ]
-        subprocess.run(command, cwd=_HERE.parent, check=True)
-    report.main([str(_RAW / f"{suite}.json") for suite in _SUITES])
+    raw = _RAW / f"{suite}.json"
+    test = str(_HERE / f"test_{suite}.py")
+    command = [sys.executable, "-m", "pytest", test, "-q", f"--timeout={_TIMEOUT}", f"--benchmark-json={raw}"]
+    status = subprocess.run(
+        [*command, "--benchmark-columns=median", *given], cwd=ROOT, check=False
+    ).returncode
+    if status:
+        sys.exit(status)
+    written: dict[str, Any] = json.loads(raw.read_text())
+    return written
 
 
 if __name__ == "__main__":

@@ -1,47 +1,67 @@
-"""Measuring two sides in one run: the peer, then ours, round by round."""
+"""Measuring several sides in one run, turn by turn, so that all of them see the same machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Final
+from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
 from pytest_benchmark.fixture import BenchmarkFixture
 
-__all__ = ["empty_caches", "milliseconds", "side_by_side"]
+__all__ = ["OURS", "Side", "milliseconds", "side_by_side"]
 
-#: Bytes; more than the last-level caches of today's machines.
-_MORE_THAN_CACHES: Final = 128 * 2**20
+#: The side that the others are compared with.
+OURS: Final = "ours"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """``call`` does the work once and says how many milliseconds it took.
+
+    ``warmups``: calls before anything counts. ``every``: it runs only in each so-manyth round, the first
+    among them: for a side that is too slow to run as often. ``after``: called untimed after each call (not
+    of ours: pytest-benchmark would count it).
+    """
+
+    call: Callable[[], float]
+    warmups: int = 2
+    every: int = 1
+    after: Callable[[], object] | None = None
+
+    def run(self) -> float:
+        took = self.call()
+        if self.after is not None:
+            self.after()
+        return took
 
 
 def side_by_side(
-    benchmark: BenchmarkFixture,
-    ours: Callable[[], object],
-    peer: Callable[[], float],
-    rounds: int,
-    *,
-    peer_name: str,
-    before_each: Callable[[], object] | None = None,
-    **extra: object,
-) -> None:
-    """Times ``ours`` with pytest-benchmark; before each of its rounds ``peer`` runs and says how many
-    milliseconds it took. ``before_each`` runs untimed before either side. ``extra`` and the peer's times
-    go to the JSON as extra_info.
+    benchmark: BenchmarkFixture, sides: Mapping[str, Side], rounds: int, **extra: Any
+) -> dict[str, list[float]]:
+    """Warms every side up, then runs ``rounds`` rounds of all of them, ours last in each.
+
+    The times, in ``extra_info`` as ``ms`` with ``extra`` beside them, are what each side says of itself.
+    pytest-benchmark's own figures are of our side, with the question and the answer around it.
     """
-    peer_ms: list[float] = []
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for side in sides.values():
+        for _ in range(side.warmups):
+            side.run()
+    before = 0
 
-    def run_peer() -> None:
-        if before_each is not None:
-            before_each()
-        peer_ms.append(peer())
-        if before_each is not None:
-            before_each()
+    def run_others() -> None:
+        nonlocal before
+        for name, side in sides.items():
+            if name != OURS and before % side.every == 0:
+                times[name].append(side.run())
+        before += 1
 
-    benchmark.extra_info.update(extra, peer=peer_name, peer_ms=peer_ms)
-    benchmark.pedantic(ours, setup=run_peer, rounds=rounds, warmup_rounds=2)  # type: ignore[no-untyped-call]
+    benchmark.extra_info.update(extra, ms=times)
+    benchmark.pedantic(  # type: ignore[no-untyped-call]
+        lambda: times[OURS].append(sides[OURS].call()), setup=run_others, rounds=rounds
+    )
+    return times
 
 
 def milliseconds(call: Callable[[], object]) -> float:
@@ -49,14 +69,3 @@ def milliseconds(call: Callable[[], object]) -> float:
     begin = perf_counter_ns()
     call()
     return (perf_counter_ns() - begin) / 1e6
-
-
-def empty_caches() -> None:
-    """Reads more than the caches hold, so that what comes next has to be fetched from memory."""
-    _filler().sum()
-
-
-@cache
-def _filler() -> npt.NDArray[np.uint8]:
-    # Made when first used: those who measure memory must not carry it.
-    return np.ones(_MORE_THAN_CACHES, dtype=np.uint8)

@@ -1,192 +1,291 @@
-"""Benchmark JSON -> the tables of ``bench/RESULTS.md``.
+"""What the suites measured -> ``bench/results.json`` and the tables of ``bench/RESULTS.md``.
 
-Command: ``python -m bench.report build/bench/codec.json build/bench/channel.json`` (``--output FILE``);
-``make bench`` runs the suites and this.
+``results.json`` keeps every time of the last run of each suite, with its date, machine, versions and command;
+the tables are made of it. In ``RESULTS.md`` a table stands between ``<!-- table: NAME -->`` and
+``<!-- end: NAME -->``; all around them is written by hand. ``python -m bench.report`` makes the tables again.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from bench.alternate import OURS
+from ctrlchan.channel.config import PER_BROKER
 from ctrlchan.versions import API_NAMES
+from tests.kafka.jars import KafkaUnavailableError, java_version
 
-__all__ = ["main", "report"]
+__all__ = ["results_of", "tables", "write"]
 
-_DEFAULT_OUTPUT: Final = Path(__file__).parent / "RESULTS.md"
-_PACKAGES: Final = ("numpy", "multiprocess", "pytest-benchmark")
+_HERE: Final = Path(__file__).parent
+_RAW: Final = _HERE / "results.json"
+_PROSE: Final = _HERE / "RESULTS.md"
+_PACKAGES: Final = ("numpy", "multiprocess", "kio", "kafka-python")
 
-_CODEC_ORDER: Final = ("api_key", "direction", "partitions", "caches")
-
-_INTRODUCTION: Final = """\
-# Results
-
-Written by `make bench`, not by hand. Each figure is a median, its minimum in brackets. Where there is a peer
-it runs before every timed round of ours, so both sides see the same machine; ratios are of one run. Absolute
-figures of one machine move by a factor of two, ratios less.
-"""
-
-_CODEC: Final = """\
-## Codec
-
-ns per partition; columns are there before. *memcpy* copies the same number of bytes. *cold*: before each side
-more memory is read than the caches hold; *hot*: nothing else runs. Command: `python -m pytest
-bench/test_codec.py --benchmark-json=build/bench/codec.json`.
-"""
-
-_PUSH: Final = """\
-## Full push: UpdateMetadata v8 of every partition to every broker
-
-From `new_batch` to the last outcome, ms. *limit*: `bench/peers/blast.c`, a finished buffer of the same size
-to as many connections of the same sink. *first*: the channel's first push. *memory*: PSS after the last
-push of the controller, all its sender processes and the sink. Command: `python -m pytest
-bench/test_channel.py -k push --benchmark-json=build/bench/channel.json`.
-"""
-
-_SMALL: Final = """\
-## Small requests: UpdateMetadata of one partition
-
-Requests a second, all brokers together; each round of one request to every broker awaited before the next, or
-all rounds queued ahead. Command: `python -m pytest bench/test_channel.py -k small
---benchmark-json=build/bench/channel.json`.
-"""
+#: One table: ``name``, ``date``, ``machine``, ``versions``, ``command``, and ``benchmarks``, each the
+#: ``extra_info`` that its test has left, with ``ms``: side -> times.
+Result: TypeAlias = dict[str, Any]
+Benchmark: TypeAlias = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Benchmark:
-    """One benchmark of the JSON: our times and, where it has one, its peer's, in milliseconds."""
-
-    times_ms: list[float]
-    extra: dict[str, Any]
-
-    @property
-    def peer_ms(self) -> list[float]:
-        """The peer's times of our timed rounds; those of the warm-up rounds come before them."""
-        times: list[float] = self.extra["peer_ms"]
-        return times[len(times) - len(self.times_ms) :]
-
-
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Write the benchmark tables.")
-    parser.add_argument("json", nargs="+", type=Path, help="files written by --benchmark-json")
-    parser.add_argument("--output", type=Path, default=_DEFAULT_OUTPUT)
-    options = parser.parse_args(arguments)
-    options.output.write_text(report([json.loads(file.read_text()) for file in options.json]))
-    print(f"wrote {options.output.name}")
-
-
-def report(runs: list[dict[str, Any]]) -> str:
-    """Markdown of what these JSON documents hold; a suite that did not run has no section."""
-    benchmarks = [
-        Benchmark([seconds * 1e3 for seconds in entry["stats"]["data"]], entry["extra_info"])
-        for run in runs
-        for entry in run["benchmarks"]
-    ]
-    sections = [_INTRODUCTION, _machine(runs[0])]
-    for suite, title, table in (
-        ("codec", _CODEC, _codec_table),
-        ("push", _PUSH, _push_table),
-        ("small", _SMALL, _small_table),
-    ):
-        chosen = [one for one in benchmarks if one.extra["suite"] == suite]
-        if chosen:
-            sections.append(f"{title}\n{table(chosen)}")
-    return "\n".join(sections)
-
-
-def _machine(run: dict[str, Any]) -> str:
-    info = run["machine_info"]
-    versions = ", ".join(f"{package} {version(package)}" for package in _PACKAGES)
-    commit = run["commit_info"]
+def results_of(run: Mapping[str, Any], command: str) -> list[Result]:
+    """The tables that one run of pytest-benchmark has figures for."""
+    info, commit = run["machine_info"], run["commit_info"]
+    cpu = info["cpu"]
     changed = " with uncommitted changes" if commit.get("dirty") else ""
-    return (
-        f"{run['datetime'][:10]}, commit {str(commit.get('id'))[:12]}{changed}. "
-        f"{info['cpu'].get('brand_raw', platform.processor())}, {info['cpu'].get('count')} cores, "
-        f"{info['system']} {info['release']}, Python {info['python_version']}, {versions}.\n"
+    described = {
+        "date": run["datetime"][:10],
+        "commit": f"{str(commit.get('id'))[:12]}{changed}",
+        "machine": f"{cpu.get('brand_raw', platform.processor())}, {cpu.get('count')} cores, "
+        f"{info['system']} {info['release']}",
+        "versions": f"Python {info['python_version']}, {_versions()}",
+        "command": command,
+    }
+    benchmarks = [entry["extra_info"] for entry in run["benchmarks"]]
+    names = dict.fromkeys(one["suite"] for one in benchmarks)
+    return [
+        {"name": name, **described, "benchmarks": [one for one in benchmarks if one["suite"] == name]}
+        for name in names
+    ]
+
+
+def tables(results: Iterable[Result]) -> dict[str, str]:
+    """Name -> Markdown: the table, and below it where, when and how it was measured."""
+    made = {}
+    for result in results:
+        headings, rows = _TABLES[result["name"]](result["benchmarks"])
+        source = (
+            f"{result['date']}, commit {result['commit']}; {result['machine']}; {result['versions']}. "
+            f"`{result['command']}`"
+        )
+        made[result["name"]] = f"{_markdown(headings, rows)}\n{source}\n"
+    return made
+
+
+def write(results: Iterable[Result], raw: Path = _RAW, prose: Path = _PROSE) -> None:
+    """Replace these results in ``raw``, and the tables of all that is there in ``prose``.
+
+    Raises ValueError when ``prose`` has no place for a table.
+    """
+    known = {result["name"]: result for result in json.loads(raw.read_text())} if raw.exists() else {}
+    known.update({result["name"]: result for result in results})
+    text = prose.read_text()
+    for name, table in tables(known.values()).items():
+        begin, end = f"<!-- table: {name} -->", f"<!-- end: {name} -->"
+        place = re.compile(f"{re.escape(begin)}.*{re.escape(end)}", re.DOTALL)
+        text, found = place.subn(lambda _, block=f"{begin}\n{table}{end}": block, text)  # type: ignore[misc]
+        if not found:
+            raise ValueError(f"{prose.name} has no place for the table {name!r}")
+    prose.write_text(text)
+    raw.write_text(_raw_text(known.values()))
+    print(f"wrote {prose.name} and {raw.name}")
+
+
+def _versions() -> str:
+    found = [f"{package} {version(package)}" for package in _PACKAGES]
+    try:
+        found.append(f"Java {java_version()}")
+    except KafkaUnavailableError:
+        found.append("no Java")
+    return ", ".join(found)
+
+
+def _raw_text(results: Iterable[Result]) -> str:
+    """JSON with one benchmark a line; microseconds are enough."""
+    texts = []
+    for result in results:
+        described = json.dumps({key: value for key, value in result.items() if key != "benchmarks"})
+        benchmarks = ",\n  ".join(json.dumps(_rounded(one)) for one in result["benchmarks"])
+        texts.append(f'{described[:-1]}, "benchmarks": [\n  {benchmarks}\n]}}')
+    return "[" + ",\n".join(texts) + "]\n"
+
+
+def _rounded(value: Any) -> Any:
+    match value:
+        case float():
+            return round(value, 4)
+        case list():
+            return [_rounded(each) for each in value]
+        case dict():
+            return {key: _rounded(each) for key, each in value.items()}
+    return value
+
+
+# -- the tables
+
+Rows: TypeAlias = Iterable[Sequence[str]]
+
+
+def _codec(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    headings = ("message", "partitions", "bytes", "buffers", "ours", "memcpy", "ours / memcpy")
+    return headings, (
+        (
+            _message(one),
+            f"{one['partitions']:,}",
+            f"{one['bytes']:,}",
+            one["buffers"],
+            _each(one, OURS),
+            _each(one, "memcpy"),
+            _ratio(one, OURS, "memcpy", 2),
+        )
+        for one in benchmarks
     )
 
 
-def _codec_table(benchmarks: Iterable[Benchmark]) -> str:
-    ordered = sorted(benchmarks, key=lambda one: [one.extra[name] for name in _CODEC_ORDER], reverse=True)
-    rows = [
+def _peers(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    names = ("kafka-clients", "kio", "kafka-python")
+    return ("message", OURS, *names, "the fastest of them / ours"), (
         (
-            f"{API_NAMES[extra['api_key']]} v{extra['version']} {extra['direction']}",
-            f"{extra['partitions']:,}",
-            f"{extra['bytes']:,}",
-            extra["caches"],
-            _figure(one.times_ms, 1e6 / extra["partitions"], 2),
-            _figure(one.peer_ms, 1e6 / extra["partitions"], 2),
-            _ratio(one),
-        )
-        for one in ordered
-        for extra in [one.extra]
-    ]
-    headings = ("message", "partitions", "bytes", "caches", "ours", "memcpy", "ours / memcpy")
-    return _table(*headings, rows=rows)
-
-
-def _push_table(benchmarks: Iterable[Benchmark]) -> str:
-    rows = [
-        (
-            f"{extra['partitions']:,}",
-            f"{extra['brokers']:,}",
-            extra["senders"],
-            _figure(one.times_ms, 1, 1),
-            _figure(one.peer_ms, 1, 1),
-            _ratio(one),
-            f"{extra['first_ms']:.0f}",
-            f"{extra['pss_mib']:.0f} MiB",
+            _message(one),
+            _each(one, OURS),
+            *(_each(one, name) for name in names),
+            f"{min(median(one['ms'][name]) for name in names if name in one['ms']) / _median(one, OURS):.1f}",
         )
         for one in benchmarks
-        for extra in [one.extra]
-    ]
+    )
+
+
+def _push(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     headings = (
-        "partitions",
-        "brokers",
-        "sender processes",
-        "ours",
+        "partitions → brokers",
         "limit",
+        OURS,
         "ours / limit",
-        "first",
-        "memory",
+        "process per broker",
+        "Kafka",
+        "Kafka / ours",
+        "first push: ours, Kafka",
+        "memory: ours, per broker, Kafka",
+        "Kafka / ours",
     )
-    return _table(*headings, rows=rows)
-
-
-def _small_table(benchmarks: Iterable[Benchmark]) -> str:
-    rows = [
+    return headings, (
         (
-            f"{extra['brokers']:,}",
-            extra["senders"],
-            "each round awaited" if extra["awaited"] else "queued ahead",
-            f"{extra['requests'] / median(one.times_ms) * 1e3:,.0f}",
-            f"{extra['requests'] / min(one.times_ms) * 1e3:,.0f}",
+            f"{one['partitions']:,} → {one['brokers']:,}",
+            _figure(one, "blast"),
+            _figure(one, OURS),
+            _ratio(one, OURS, "blast", 2),
+            _figure(one, PER_BROKER),
+            _figure(one, "kafka"),
+            _ratio(one, "kafka", OURS, 1),
+            ", ".join(_number(one["first_ms"].get(side)) for side in (OURS, "kafka")),
+            ", ".join(_number(one["pss_mib"].get(side)) for side in (OURS, PER_BROKER, "kafka")),
+            f"{one['pss_mib']['kafka'] / one['pss_mib'][OURS]:.1f}" if "kafka" in one["pss_mib"] else "",
         )
         for one in benchmarks
-        for extra in [one.extra]
-    ]
-    return _table("brokers", "senders", "", "requests/s", "best", rows=rows)
+    )
 
 
-def _figure(times_ms: list[float], scale: float, digits: int) -> str:
-    return f"{median(times_ms) * scale:.{digits}f} ({min(times_ms) * scale:.{digits}f})"
+def _small(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    headings = ("brokers", "", OURS, "process per broker", "Kafka", "ours / Kafka")
+    return headings, (
+        (
+            f"{one['brokers']:,}",
+            one["mode"],
+            *(_rate(one, side) for side in (OURS, PER_BROKER, "kafka")),
+            _ratio(one, "kafka", OURS, 1),
+        )
+        for one in benchmarks
+    )
 
 
-def _ratio(one: Benchmark) -> str:
-    return f"{median(one.times_ms) / median(one.peer_ms):.2f} ({min(one.times_ms) / min(one.peer_ms):.2f})"
+def _start(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    headings = ("partitions → brokers", "", "start", "first push", "warm push", "first / warm")
+    return headings, (
+        (
+            f"{one['partitions']:,} → {one['brokers']:,}",
+            side,
+            _figure(one, side, 0),
+            f"{median(one['first_ms'][side]):.0f}",
+            f"{median(one['warm_ms'][side]):.0f}",
+            f"{median(one['first_ms'][side]) / median(one['warm_ms'][side]):.1f}",
+        )
+        for one in benchmarks
+        for side in (OURS, PER_BROKER, "kafka")
+        if side in one["ms"]
+    )
 
 
-def _table(*headings: str, rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [headings, tuple("---" for _ in headings), *rows]
+def _features(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    headings = ("feature", "work", "with", "without", "cost")
+    return headings, (
+        (
+            one["feature"],
+            one["work"],
+            _figure(one, OURS),
+            _figure(one, "without"),
+            f"{(_median(one, OURS) / _median(one, 'without') - 1) * 100:+.1f} %",
+        )
+        for one in benchmarks
+    )
+
+
+_TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Rows]]]] = {
+    "codec": _codec,
+    "peers": _peers,
+    "push": _push,
+    "small": _small,
+    "start": _start,
+    "features": _features,
+}
+
+
+# -- the cells; empty where a side did not run
+
+
+def _message(one: Benchmark) -> str:
+    return f"{API_NAMES[one['api_key']]} v{one['version']} {one['direction']}"
+
+
+def _median(one: Benchmark, side: str) -> float:
+    times: list[float] = one["ms"][side]
+    return median(times)
+
+
+def _figure(one: Benchmark, side: str, digits: int = 1) -> str:
+    """Milliseconds: median (minimum)."""
+    times = one["ms"].get(side)
+    return f"{median(times):,.{digits}f} ({min(times):,.{digits}f})" if times else ""
+
+
+def _each(one: Benchmark, side: str) -> str:
+    """Nanoseconds a partition: median (minimum)."""
+    times = one["ms"].get(side)
+    if not times:
+        return ""
+    scale = 1e6 / one["partitions"]
+    return f"{median(times) * scale:,.1f} ({min(times) * scale:,.1f})"
+
+
+def _rate(one: Benchmark, side: str) -> str:
+    """Requests a second: median (best)."""
+    times = one["ms"].get(side)
+    if not times:
+        return ""
+    return f"{one['requests'] / median(times) * 1e3:,.0f} ({one['requests'] / min(times) * 1e3:,.0f})"
+
+
+def _ratio(one: Benchmark, side: str, other: str, digits: int) -> str:
+    """Median to median (minimum to minimum)."""
+    times, others = one["ms"].get(side), one["ms"].get(other)
+    if not times or not others:
+        return ""
+    return f"{median(times) / median(others):.{digits}f} ({min(times) / min(others):.{digits}f})"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _markdown(headings: Sequence[str], rows: Rows) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":
-    main()
+    write([])

@@ -1,16 +1,23 @@
-"""Columns <-> bytes against memcpy of the same bytes, UpdateMetadata v8 and LeaderAndIsr v7.
+"""Columns <-> bytes beside memcpy of the same bytes, and beside other codecs.
 
-Command: ``python -m pytest bench/test_codec.py --benchmark-json=build/bench/codec.json``, then
-``python -m bench.report build/bench/codec.json``; ``make bench`` runs everything.
+Command: ``python -m bench codec``, or by itself ``python -m pytest bench/test_codec.py
+--benchmark-json=build/bench/codec.json`` (``--no-kafka``, ``--quick``, ``-k UpdateMetadata``).
 
 Encoding is sizing and writing into memory that was written before, as memcpy does; decoding allocates its
-columns. "cold": before each side more memory is read than the caches hold, as 30 brokers' copies do between
-two pushes; "hot": nothing but the two sides runs. A million partitions are more than the caches hold anyway.
+columns. Buffers of both sides are either
+
+*same*: the same ones again and again, each call right after an untimed one, so that whatever fits into the
+last-level cache is there; or
+
+*rotating*: one of many sets of buffers after the other, so that neither side finds anything there. That is
+what a push meets: 30 brokers' copies went through the caches since the one before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,83 +25,175 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench import workload
-from bench.alternate import empty_caches, milliseconds, side_by_side
+from bench.alternate import OURS, Side, milliseconds, side_by_side
+from bench.peers.codecs import Codec, KafkaClients, KafkaPython, Kio
 from ctrlchan._codec import (
     LEADER_AND_ISR,
+    STOP_REPLICA,
     UPDATE_METADATA,
     Tail,
     decode_request,
     encode_head,
     leader_and_isr_tail,
+    stop_replica_tail,
     update_metadata_tail,
 )
+from ctrlchan.versions import API_NAMES
 
 BROKERS: Final = 30
 CONTROLLER_ID: Final = 0
 CONTROLLER_EPOCH: Final = 3
 BROKER_EPOCH: Final = 1001
+VERSIONS: Final = {UPDATE_METADATA: 8, LEADER_AND_ISR: 7, STOP_REPLICA: 4}
+#: Rotating buffers of one side are read and written in turn until so much went through.
+ROTATED_BYTES: Final = 2 * 128 * 2**20
 #: Bytes encoded, copied or decoded in one benchmark: enough rounds for a steady median.
 BYTES_PER_BENCHMARK: Final = 400_000_000
 FEWEST_ROUNDS: Final = 15
+PEER_PARTITIONS: Final = 100_000
+PEER_ROUNDS: Final = 10
+#: Until the JVM has compiled what it runs.
+JAVA_WARMUPS: Final = 60
 
 
-@pytest.fixture(scope="module", params=[100_000, 1_000_000], ids=["100k", "1M"])
-def partitions(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
-
-
-@pytest.fixture(
-    scope="module", params=[(UPDATE_METADATA, 8), (LEADER_AND_ISR, 7)], ids=["UpdateMetadata", "LeaderAndIsr"]
-)
-def sized(request: pytest.FixtureRequest, partitions: int) -> Callable[[], Tail]:
-    """A call that sizes the tail anew, as each push does."""
-    api_key, version = request.param
-    count = partitions // workload.PARTITIONS_PER_TOPIC
-    topics, rows = workload.topics_of(count), workload.partitions_of(count, BROKERS)
+def sized(api_key: int, topics: int) -> Callable[[], Tail]:
+    """A call that sizes the tail anew, as each push does, from columns of its own."""
+    version = VERSIONS[api_key]
+    names, rows = workload.topics_of(topics), workload.partitions_of(topics, BROKERS)
     brokers = workload.brokers_of(BROKERS)
     if api_key == UPDATE_METADATA:
-        return lambda: update_metadata_tail(version, topics, rows, brokers)
-    leaders = workload.leaders_of(brokers)
-    return lambda: leader_and_isr_tail(version, topics, rows, leaders)
+        return lambda: update_metadata_tail(version, names, rows, brokers)
+    if api_key == LEADER_AND_ISR:
+        leaders = workload.leaders_of(brokers)
+        return lambda: leader_and_isr_tail(version, names, rows, leaders)
+    return lambda: stop_replica_tail(version, names, rows.topic_row, rows.partition, rows.leader_epoch)
 
 
-@pytest.fixture(scope="module")
-def body(sized: Callable[[], Tail]) -> bytes:
-    tail = sized()
+def body_of(tail: Tail) -> bytes:
     head = encode_head(tail.api_key, tail.version, CONTROLLER_ID, CONTROLLER_EPOCH, BROKER_EPOCH)
     return head + tail.to_bytes()
 
 
-@pytest.mark.parametrize("caches", ["cold", "hot"])
+@dataclass
+class Sets:
+    """So many sets of everything that is read or written, of one message."""
+
+    tails: list[Callable[[], Tail]]
+    bodies: list[bytes]
+    outs: list[bytearray]
+    decoded: list[object]
+
+    @staticmethod
+    def of(api_key: int, topics: int, count: int) -> Sets:
+        tails = [sized(api_key, topics) for _ in range(count)]
+        bodies = [body_of(tail()) for tail in tails]
+        return Sets(tails, bodies, [bytearray(body) for body in bodies], [None] * count)
+
+    def encode(self, index: int) -> None:
+        self.tails[index]().write_into(self.outs[index])
+
+    def decode(self, index: int, api_key: int) -> None:
+        # Kept until its turn comes again, so that columns are not made in the memory of the ones before.
+        self.decoded[index] = decode_request(api_key, VERSIONS[api_key], self.bodies[index])
+
+    def copy(self, index: int) -> None:
+        # Half a rotation away from the others: a buffer that was just used would be in the cache.
+        other = (index + len(self.bodies) // 2) % len(self.bodies)
+        np.copyto(_bytes_of(self.outs[other]), _bytes_of(self.bodies[other]))
+
+
+@pytest.mark.parametrize("buffers", ["same", "rotating"])
 @pytest.mark.parametrize("direction", ["encode", "decode"])
+@pytest.mark.parametrize("partitions", [100_000, 1_000_000])
+@pytest.mark.parametrize("api_key", VERSIONS, ids=API_NAMES.get)
 def test_codec(
-    benchmark: BenchmarkFixture, sized: Callable[[], Tail], body: bytes, direction: str, caches: str
+    benchmark: BenchmarkFixture,
+    scaled: Callable[[int], int],
+    api_key: int,
+    partitions: int,
+    direction: str,
+    buffers: str,
 ) -> None:
-    tail = sized()
-    out = bytearray(tail.size)
-    source = np.frombuffer(body, dtype=np.uint8)
-    copy = source.copy()
+    topics = partitions // workload.PARTITIONS_PER_TOPIC
+    size = len(body_of(sized(api_key, topics)()))
+    sets = Sets.of(api_key, topics, count=1 if buffers == "same" else max(2, ROTATED_BYTES // (2 * size)))
 
-    def encode() -> None:
-        sized().write_into(out)
-
-    def decode() -> None:
-        decode_request(tail.api_key, tail.version, body)
+    def decode(index: int) -> None:
+        sets.decode(index, api_key)
 
     side_by_side(
         benchmark,
-        encode if direction == "encode" else decode,
-        lambda: milliseconds(lambda: np.copyto(copy, source)),
-        rounds=max(FEWEST_ROUNDS, BYTES_PER_BENCHMARK // len(body)),
-        peer_name="memcpy",
-        before_each=empty_caches if caches == "cold" else None,
+        {
+            OURS: _turns(sets.encode if direction == "encode" else decode, len(sets.bodies)),
+            "memcpy": _turns(sets.copy, len(sets.bodies)),
+        },
+        scaled(max(FEWEST_ROUNDS, BYTES_PER_BENCHMARK // size)),
         suite="codec",
-        api_key=tail.api_key,
-        version=tail.version,
+        api_key=api_key,
+        version=VERSIONS[api_key],
         direction=direction,
-        caches=caches,
-        partitions=tail.rows,
-        bytes=len(body),
+        buffers=buffers,
+        partitions=partitions,
+        bytes=size,
     )
-    if direction == "encode":
-        assert body.endswith(out)
+
+
+def _turns(work: Callable[[int], None], count: int) -> Side:
+    """``work`` on one set after the other; with a single one, each timed call comes after an untimed one."""
+    turn = 0
+
+    def call() -> float:
+        nonlocal turn
+        if count == 1:
+            work(0)
+        turn = (turn + 1) % count
+        return milliseconds(lambda: work(turn))
+
+    # Once round: every page is there.
+    return Side(call=call, warmups=count)
+
+
+def _bytes_of(buffer: bytes | bytearray) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return np.frombuffer(buffer, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("direction", ["encode", "decode"])
+@pytest.mark.parametrize("api_key", VERSIONS, ids=API_NAMES.get)
+def test_codec_peers(
+    benchmark: BenchmarkFixture, scaled: Callable[[int], int], with_kafka: bool, api_key: int, direction: str
+) -> None:
+    version = VERSIONS[api_key]
+    sets = Sets.of(api_key, PEER_PARTITIONS // workload.PARTITIONS_PER_TOPIC, count=1)
+    body = sets.bodies[0]
+    peers: dict[str, Codec] = {"kio": Kio(api_key, version, body)}
+    if with_kafka:
+        peers["kafka-python"] = KafkaPython(api_key, version, body)
+        peers["kafka-clients"] = KafkaClients(api_key, version, body)
+
+    def ours() -> None:
+        if direction == "encode":
+            sets.encode(0)
+        else:
+            sets.decode(0, api_key)
+
+    with ExitStack() as stack:
+        for peer in peers.values():
+            stack.enter_context(peer)
+        sides = {
+            name: Side(
+                call=peer.encode if direction == "encode" else peer.decode,
+                warmups=scaled(JAVA_WARMUPS) if name == "kafka-clients" else 1,
+            )
+            for name, peer in peers.items()
+        }
+        side_by_side(
+            benchmark,
+            {OURS: Side(call=lambda: milliseconds(ours)), **sides},
+            scaled(PEER_ROUNDS),
+            suite="peers",
+            api_key=api_key,
+            version=version,
+            direction=direction,
+            partitions=PEER_PARTITIONS,
+            bytes=len(body),
+        )

@@ -41,9 +41,13 @@ def partitions_of(topics: int, brokers: int) -> Partitions:
     partition = np.tile(np.arange(PARTITIONS_PER_TOPIC, dtype=np.int32), topics)
     first = topic_row * 7 + partition
     replicas = (first[:, None] + np.arange(_REPLICATION)) % max(brokers, _REPLICATION) + 1
-    starts = np.arange(0, rows * _REPLICATION, _REPLICATION, dtype=np.int32)
-    lengths = np.full(rows, _REPLICATION, dtype=np.int32)
     values = replicas.astype(np.int32).reshape(-1)
+
+    def triples() -> ListColumn:
+        # Each list column has its own memory, as in a state whose columns change independently.
+        starts = np.arange(0, rows * _REPLICATION, _REPLICATION, dtype=np.int32)
+        return ListColumn(starts, np.full(rows, _REPLICATION, dtype=np.int32), values.copy())
+
     return Partitions(
         topic_row=topic_row,
         partition=partition,
@@ -52,8 +56,8 @@ def partitions_of(topics: int, brokers: int) -> Partitions:
         leader_epoch=np.full(rows, 5, dtype=np.int32),
         partition_epoch=np.full(rows, 7, dtype=np.int32),
         recovery_state=np.zeros(rows, dtype=np.int32),
-        isr=ListColumn(starts, lengths, values),
-        replicas=ListColumn(starts, lengths, values),
+        isr=triples(),
+        replicas=triples(),
     )
 
 

@@ -1,4 +1,4 @@
-"""The benchmark report: from pytest-benchmark's JSON to tables."""
+"""The benchmark report: from pytest-benchmark's JSON to tables between the prose."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.report import main, report
+import pytest
+
+from bench.report import results_of, tables, write
 
 RUN: dict[str, Any] = {
     "datetime": "2026-01-02T03:04:05+00:00",
@@ -18,43 +20,80 @@ RUN: dict[str, Any] = {
         "python_version": "3.11.7",
     },
 }
+COMMAND = "python -m bench"
+
+CODEC = {
+    "suite": "codec", "api_key": 6, "version": 8, "direction": "encode", "buffers": "rotating",
+    "partitions": 100_000, "bytes": 4_841_391, "ms": {"ours": [0.6, 0.4, 0.5], "memcpy": [0.3, 0.25, 0.2]},
+}  # fmt: skip
+PUSH = {
+    "suite": "push", "partitions": 100_000, "brokers": 30, "bytes": 4_841_391,
+    "start_ms": {"ours": 70.0, "kafka": 280.0}, "first_ms": {"ours": 41.2, "kafka": 5000.0},
+    "ms": {"ours": [30.0, 20.0, 25.0], "kafka": [1000.0], "blast": [20.0, 25.0, 10.0]},
+    "pss_mib": {"ours": 60.0, "kafka": 3000.0},
+}  # fmt: skip
+SMALL = {
+    "suite": "small", "brokers": 30, "mode": "awaited", "requests": 3000,
+    "ms": {"ours": [100.0, 50.0], "per-broker": [200.0, 100.0], "kafka": [300.0]},
+}  # fmt: skip
 
 
-def a_run(*benchmarks: dict[str, Any]) -> dict[str, Any]:
-    return RUN | {"benchmarks": list(benchmarks)}
+def a_run(*extra_infos: dict[str, Any]) -> dict[str, Any]:
+    return RUN | {"benchmarks": [{"extra_info": extra_info} for extra_info in extra_infos]}
 
 
-def a_benchmark(seconds: list[float], **extra: Any) -> dict[str, Any]:
-    return {"stats": {"data": seconds}, "extra_info": extra}
-
-
-CODEC = a_benchmark(
-    [0.003, 0.001, 0.002],
-    suite="codec", api_key=6, version=8, direction="encode", partitions=100_000, bytes=4_841_391,
-    caches="cold",
-    # The first of the peer's times was beside a warm-up round.
-    peer="memcpy", peer_ms=[99.0, 2.0, 1.0, 0.5],
-)  # fmt: skip
-PUSH = a_benchmark(
-    [0.030, 0.020, 0.025],
-    suite="push", partitions=100_000, brokers=30, senders="2", bytes=4_841_391, first_ms=41.2, pss_mib=98.7,
-    peer="blast", peer_ms=[20.0, 25.0, 10.0],
-)  # fmt: skip
-SMALL = a_benchmark([0.1, 0.05], suite="small", brokers=30, senders="per-broker", requests=3000, awaited=True)
+def prose(*names: str) -> str:
+    return "\n".join(
+        f"before {name}\n<!-- table: {name} -->\nold\n<!-- end: {name} -->\nafter" for name in names
+    )
 
 
 def test_tables() -> None:
-    text = report([a_run(CODEC), a_run(PUSH, SMALL)])
-    assert "2026-01-02, commit 0123456789ab. A CPU, 2 cores, Linux 6.1, Python 3.11.7" in text
-    assert "| UpdateMetadata v8 encode | 100,000 | 4,841,391 | cold | 20.00 (10.00) | 10.00 (5.00) |" in text
-    assert "| 2.00 (2.00) |" in text
-    assert "| 100,000 | 30 | 2 | 25.0 (20.0) | 20.0 (10.0) | 1.25 (2.00) | 41 | 99 MiB |" in text
-    assert "| 30 | per-broker | each round awaited | 40,000 | 60,000 |" in text
+    made = tables(results_of(a_run(CODEC, PUSH, SMALL), COMMAND))
+    assert list(made) == ["codec", "push", "small"]
+    assert (
+        "| UpdateMetadata v8 encode | 100,000 | 4,841,391 | rotating | 5.0 (4.0) | 2.5 (2.0) | 2.00 (2.00) |"
+        in made["codec"]
+    )
+    assert (
+        "| 100,000 → 30 | 20.0 (10.0) | 25.0 (20.0) | 1.25 (2.00) |  | 1,000.0 (1,000.0) | 40.0 (50.0) |"
+        in made["push"]
+    )
+    assert "| 41, 5,000 | 60, –, 3,000 | 50.0 |" in made["push"]
+    assert (
+        "| 30 | awaited | 40,000 (60,000) | 20,000 (30,000) | 10,000 (10,000) | 4.0 (6.0) |" in made["small"]
+    )
+    source = "2026-01-02, commit 0123456789ab; A CPU, 2 cores, Linux 6.1; Python 3.11.7, "
+    assert all(source in table and table.endswith("`python -m bench`\n") for table in made.values())
 
 
-def test_a_suite_that_did_not_run_has_no_section(tmp_path: Path) -> None:
-    run, output = tmp_path / "codec.json", tmp_path / "RESULTS.md"
-    run.write_text(json.dumps(a_run(CODEC)))
-    main([str(run), "--output", str(output)])
-    headings = [line for line in output.read_text().splitlines() if line.startswith("#")]
-    assert headings == ["# Results", "## Codec"]
+def test_a_side_that_did_not_run_leaves_its_cells_empty() -> None:
+    alone = PUSH | {"ms": {"ours": [30.0], "blast": [20.0]}, "pss_mib": {"ours": 60.0}}
+    assert (
+        "| 20.0 (20.0) | 30.0 (30.0) | 1.50 (1.50) |  |  |  | 41, 5,000 | 60, –, – |  |"
+        in (tables(results_of(a_run(alone), COMMAND))["push"])
+    )
+
+
+def test_the_prose_stays_and_so_do_tables_of_other_suites(tmp_path: Path) -> None:
+    raw, file = tmp_path / "results.json", tmp_path / "RESULTS.md"
+    file.write_text(prose("codec", "push"))
+    write(results_of(a_run(CODEC, PUSH), COMMAND), raw, file)
+    both = file.read_text()
+    slower = PUSH | {"ms": {"ours": [60.0], "blast": [20.0]}}
+    write(results_of(a_run(slower), "another command"), raw, file)
+    text = file.read_text()
+    assert "old" not in both
+    assert text.split("before push")[0] == both.split("before push")[0]
+    assert "60.0 (60.0)" in text
+    assert text.count("after") == 2
+    assert [result["command"] for result in json.loads(raw.read_text())] == [COMMAND, "another command"]
+    write([], raw, file)
+    assert file.read_text() == text
+
+
+def test_a_table_without_a_place_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "RESULTS.md"
+    file.write_text(prose("codec"))
+    with pytest.raises(ValueError, match="no place for the table 'push'"):
+        write(results_of(a_run(PUSH), COMMAND), tmp_path / "results.json", file)

@@ -1,0 +1,69 @@
+"""What a feature costs: the channel with it beside the channel without it, in one run.
+
+Command: ``python -m bench features``, or by itself ``python -m pytest bench/test_features.py
+--benchmark-json=build/bench/features.json`` (``--quick``, ``-k INFO``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from bench.alternate import OURS, Side, side_by_side
+from bench.peers.controllers import Controller, ours
+from bench.peers.native import Sink
+
+PARTITIONS: Final = 100_000
+BROKERS: Final = 30
+ROUNDS: Final = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """``config``: fields of ChannelConfig that switch it on; ``options``: of ``bench/controller.py``."""
+
+    name: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name.replace(" ", "-")
+
+
+#: One line each: whatever may be on in production and has to stay cheap.
+FEATURES: Final = [
+    Feature(name="state-change log at INFO", options=("--state-change-log", "INFO")),
+    Feature(name="state-change log at TRACE", options=("--state-change-log", "TRACE")),
+]
+
+#: What is timed -> one call of it.
+WORK: Final[dict[str, Callable[[Controller], float]]] = {
+    "push": lambda controller: controller.push().total,
+    "awaited": lambda controller: controller.awaited(100),
+    "queued": lambda controller: controller.queued(100),
+}
+
+
+@pytest.mark.parametrize("work", WORK)
+@pytest.mark.parametrize("feature", FEATURES, ids=str)
+def test_feature(
+    benchmark: BenchmarkFixture, sink: Sink, scaled: Callable[[int], int], feature: Feature, work: str
+) -> None:
+    shape = sink.port, BROKERS, PARTITIONS
+    with ours(*shape, feature.config, feature.options) as on, ours(*shape) as off:
+        on.start()
+        off.start()
+        side_by_side(
+            benchmark,
+            {OURS: Side(call=lambda: WORK[work](on)), "without": Side(call=lambda: WORK[work](off))},
+            scaled(ROUNDS),
+            suite="features",
+            feature=feature.name,
+            work=work,
+            partitions=PARTITIONS,
+            brokers=BROKERS,
+        )

@@ -1,0 +1,75 @@
+"""Small requests: UpdateMetadata of one partition to every broker, again and again, ours and Kafka's.
+
+Command: ``python -m bench small``, or by itself ``python -m pytest bench/test_small.py
+--benchmark-json=build/bench/small.json`` (``--no-kafka``, ``--quick``, ``-k 30-awaited``).
+
+*awaited*: each round of one request to every broker has been answered by all before the next begins.
+*queued*: all rounds are queued at once. Merging of neighbouring requests is off where a channel has it: what
+counts here is requests that travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final, Literal
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from bench.alternate import OURS, Side, side_by_side
+from bench.peers.controllers import Controller, kafka, ours
+from bench.peers.native import Sink
+from ctrlchan.channel.config import PER_BROKER
+
+PARTITIONS: Final = 10_000
+#: Brokers -> how many requests each of them gets in one timed call.
+REQUESTS_EACH: Final = {30: 300, 1_000: 10}
+#: A process for each broker is measured up to so many.
+PER_BROKER_MOST: Final = 30
+ROUNDS: Final = 20
+KAFKA_EVERY: Final = 2
+KAFKA_WARMUPS: Final = 6
+
+
+@pytest.mark.parametrize("mode", ["awaited", "queued"])
+@pytest.mark.parametrize("brokers", REQUESTS_EACH)
+def test_small(
+    benchmark: BenchmarkFixture,
+    sink: Sink,
+    with_kafka: bool,
+    scaled: Callable[[int], int],
+    brokers: int,
+    mode: Literal["awaited", "queued"],
+) -> None:
+    shape = sink.port, brokers, PARTITIONS
+    each = REQUESTS_EACH[brokers]
+    with ExitStack() as stack:
+        controllers: dict[str, Controller] = {OURS: stack.enter_context(ours(*shape))}
+        if brokers <= PER_BROKER_MOST:
+            controllers[PER_BROKER] = stack.enter_context(ours(*shape, {"senders": PER_BROKER}))
+        if with_kafka:
+            controllers["kafka"] = stack.enter_context(kafka(*shape))
+        for controller in controllers.values():
+            controller.start()
+        sides = {name: Side(call=_call(one, mode, each)) for name, one in controllers.items()}
+        if with_kafka:
+            sides["kafka"] = Side(
+                call=_call(controllers["kafka"], mode, each),
+                warmups=scaled(KAFKA_WARMUPS),
+                every=KAFKA_EVERY,
+                after=controllers["kafka"].settle,
+            )
+        side_by_side(
+            benchmark,
+            sides,
+            scaled(ROUNDS),
+            suite="small",
+            brokers=brokers,
+            mode=mode,
+            requests=brokers * each,
+        )
+
+
+def _call(controller: Controller, mode: Literal["awaited", "queued"], each: int) -> Callable[[], float]:
+    return (lambda: controller.awaited(each)) if mode == "awaited" else (lambda: controller.queued(each))
