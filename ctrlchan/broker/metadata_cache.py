@@ -83,7 +83,7 @@ class MetadataCache:
         brokers = _live_brokers(message)
         state = self.state
         self._row_by_id = None
-        forgotten = self._topics_that_lose_their_id(message)
+        settled = self._ids_after_deletions(message)
         if message.version >= _TOPIC_STATES_SINCE:
             # A topic that is told without an id has none from here on.
             untold = np.flatnonzero(~message.topics.ids.any(axis=1))
@@ -92,7 +92,7 @@ class MetadataCache:
         if (message.partitions.leader == _LEADER_DURING_DELETE).any():
             rows = np.unique(rows)
             state.remove_rows(rows[state.partitions.leader[rows] == _LEADER_DURING_DELETE])
-            self._settle_ids(forgotten)
+            self._settle_ids(settled)
         state.set_brokers(brokers, recompute_offline=False)
         state.controller_id = max(message.controller_id, _NO_CONTROLLER)
         state.controller_epoch = message.controller_epoch
@@ -116,7 +116,7 @@ class MetadataCache:
         except KeyError:
             return None
 
-    def _topics_that_lose_their_id(self, message: UpdateMetadataRequest) -> dict[bytes, bytes]:
+    def _ids_after_deletions(self, message: UpdateMetadataRequest) -> dict[bytes, bytes]:
         """The ids that topics with deleted partitions have afterwards.
 
         Kafka goes row by row and drops a topic's id in the moment its last partition goes, also when a later
