@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from kio.index import load_payload_module, load_response_schema
@@ -63,6 +64,25 @@ def client_response(api_key: int, version: int, response: bytes) -> Any:
     assert header.correlation_id == CORRELATION_ID
     body, _ = entity_reader(schema)(response, size)
     return body
+
+
+def without_map_order(request: bytes, response: bytes | None) -> object:
+    """A response so that two can be compared, without the order in which a JVM's maps come out.
+
+    Control responses as their bytes. Kafka lists Metadata's brokers and partitions and DescribeCluster's
+    brokers in the order of Scala maps that it copies with each UpdateMetadata: it tells of what was there
+    before, and nobody may rely on it. Of those all fields, the bytes' number, and the topics' order remain.
+    """
+    api_key, version = int.from_bytes(request[:2]), int.from_bytes(request[2:4])
+    if response is None or api_key not in (METADATA, DESCRIBE_CLUSTER):
+        return response
+    body = client_response(api_key, version, response)
+    rest = [getattr(body, name) for name in body.__dataclass_fields__ if name not in ("brokers", "topics")]
+    topics = [
+        (replace(topic, partitions=()), sorted(map(repr, topic.partitions)))
+        for topic in getattr(body, "topics", ())
+    ]
+    return len(response), sorted(map(repr, body.brokers)), topics, rest
 
 
 def _frame(api_key: int, version: int, request: Any) -> bytes:
