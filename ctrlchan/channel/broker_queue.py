@@ -18,7 +18,9 @@ from ctrlchan.channel.records import (
     GO,
     NO_REST,
     REMOVE,
+    SEND,
     Failure,
+    Report,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ _WINDOW_BYTES: Final = 1024 * 1024
 _WINDOW_LEAST: Final = 2
 #: It is told of more when so few are left, and not with every single request.
 _LOW_WATER: Final = 32
+
+_pack_head: Final = COMMAND_HEAD.pack
 
 #: States in which a request in hand means that a connection is being made.
 _UNCONNECTED: Final = ("idle", "disconnected")
@@ -143,7 +147,8 @@ class BrokerQueue:
         """Tell the sender of as many requests as it may know ahead."""
         if self.gate:
             return
-        waiting, handed, memory = self.waiting, self.handed, self.memory
+        waiting, handed, write, slot = self.waiting, self.handed, self.sender.write, self.slot
+        self.starved = False
         while (
             waiting
             and len(handed) < _WINDOW
@@ -152,24 +157,26 @@ class BrokerQueue:
             sent = waiting[0]
             frame = sent.request.frame
             assert frame is not None
-            if not memory.pin(frame):
+            if frame.offset < 0 and not self.memory.admit(frame):
                 self.starved = True
                 return
-            self.starved = False
-            del waiting[0]
-            handed.append(sent)
-            self.sequence = sent.sequence = self.sequence + 1
+            frame.pins += 1
+            self.sequence = sequence = self.sequence + 1
+            sent.sequence = sequence
+            handed.append(waiting.popleft())
             self.waiting_bytes -= frame.size
             self.handed_bytes += frame.size
-            self.sender.write(frame.send_command(self.slot, sent.sequence))
+            write(_pack_head(SEND, frame.expect_size, frame.epoch_at, slot, sequence) + frame.rest)
             if sent.callback is not None:
                 self.gate = True
                 return
 
     # -- what comes back
 
-    def take_pieces(self) -> bytes:
-        """A response that was too long for its report."""
+    def take_response(self, report: Report) -> bytes:
+        """The response of a RESPONSE report: inside it, or in the pieces that came before."""
+        if not self.pieces:
+            return report[12][: report[2]]
         body = b"".join(self.pieces)
         self.pieces.clear()
         return body
@@ -199,7 +206,7 @@ class BrokerQueue:
             sent = self.handed.pop()
             frame = sent.request.frame
             assert frame is not None
-            self.memory.unpin(frame)
+            frame.pins -= 1
             self.waiting.appendleft(sent)
             self.waiting_bytes += frame.size
             # A gate was closed by the last one handed over; if its callback is running it is no longer here.

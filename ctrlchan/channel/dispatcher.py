@@ -13,8 +13,9 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final
 
+from ctrlchan.channel.broker_queue import BrokerQueue
 from ctrlchan.channel.ledger import Ended, Ledger, Note
-from ctrlchan.channel.outcome import LISTENING, Sent
+from ctrlchan.channel.outcome import LISTENING, Outcome, Sent
 from ctrlchan.channel.poller import READ, WRITE, new_poller
 from ctrlchan.channel.sender_pool import SenderHandle
 from ctrlchan.state_change_log import StateChangeLogger
@@ -173,31 +174,30 @@ class Dispatcher:
         called: list[Ended] = []
         with LISTENING:
             for end in ended:
-                sent = end.sent
+                sent = end[0]
                 if sent.callback is not None:
                     called.append(end)
                     continue
-                sent.outcome = end.outcome
+                sent.outcome = end[1]
                 if sent.listeners is not None:
                     tell.append(sent)
         for sent in tell:
             self._tell(sent)
         for end in called:
-            self._call_back(end)
+            self._call_back(*end)
 
-    def _call_back(self, end: Ended) -> None:
-        sent, ledger = end.sent, self._ledger
+    def _call_back(self, sent: Sent, outcome: Outcome, queue: BrokerQueue | None, go: bool) -> None:
         assert sent.callback is not None
         try:
-            sent.callback(end.outcome)
+            sent.callback(outcome)
         except Exception:  # noqa: BLE001 - it is the caller's code, and stops nothing here
             _LOG.exception("%sThe callback of %r failed", self._prefix, sent)
         with LISTENING:
-            sent.outcome = end.outcome
-        if end.queue is not None:
-            with ledger.lock:
-                ledger.callback_returned(end)
-                ledger.pool.flush()
+            sent.outcome = outcome
+        if queue is not None:
+            with self._ledger.lock:
+                self._ledger.callback_returned(queue, sent, go)
+                self._ledger.pool.flush()
         if sent.listeners is not None:
             self._tell(sent)
 

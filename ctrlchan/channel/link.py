@@ -21,7 +21,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
-from ctrlchan.channel.records import Command, Failure
+from ctrlchan.channel.records import C_CONTROLLER_EPOCH, Command, Failure
 
 __all__ = ["NEVER", "Broken", "Link", "LinkSettings", "LinkState"]
 
@@ -32,8 +32,8 @@ NEVER: Final = 2**63 - 1
 _ONE_PIECE: Final = 16 * 1024
 
 _CORRELATION_AT: Final = 8
-_INT32: Final = Struct(">i")
-_INT64: Final = Struct(">q")
+_put_int32: Final = Struct(">i").pack_into
+_put_int64: Final = Struct(">q").pack_into
 _RESPONSE_HEAD: Final = Struct(">ii")
 
 
@@ -143,20 +143,22 @@ class Link:
 
     def is_stale(self) -> bool:
         """Whether the first item's controller epoch is fenced: it must not be (re)sent."""
-        return self.items[0][8] <= self.fence[0]
+        return self.items[0][C_CONTROLLER_EPOCH] <= self.fence[0]
 
     def begin(self, now: int) -> tuple[bytearray, memoryview | None]:
         """The frame of the first item: all of it, or what precedes the part in shared memory."""
-        _, _, epoch_at, _, _, offset, size, prefix_size, _, _, _ = self.items[0]
+        item = self.items[0]
+        epoch_at, offset, size = item[2], item[5], item[6]
         if size <= _ONE_PIECE:
             head = bytearray(self.memory[offset : offset + size])
             tail = None
         else:
-            head = bytearray(self.memory[offset : offset + prefix_size])
-            tail = self.memory[offset + prefix_size : offset + size]
-        _INT32.pack_into(head, _CORRELATION_AT, self.correlation)
+            prefix_end = offset + item[7]
+            head = bytearray(self.memory[offset:prefix_end])
+            tail = self.memory[prefix_end : offset + size]
+        _put_int32(head, _CORRELATION_AT, self.correlation)
         if epoch_at:
-            _INT64.pack_into(head, epoch_at, self.broker_epoch)
+            _put_int64(head, epoch_at, self.broker_epoch)
         self.state = _SENDING
         self.first_byte_ns = now
         self.deadline = now + self.settings.socket_timeout
@@ -178,7 +180,7 @@ class Link:
         return self._assemble(data)
 
     def missing(self) -> int:
-        """Bytes of a response begun that are still to come."""
+        """Bytes of a response that are still to come; 0 when none has begun."""
         return 0 if self._received is None else max(0, self._response_size + 4 - len(self._received))
 
     def _assemble(self, data: bytes) -> bytes | None:
@@ -209,7 +211,8 @@ class Link:
         False: the parent must say so first (``go``, ``again``)."""
         self.deadline = NEVER
         item = self.items[0]
-        if item[1] and body == item[9][: item[1]]:
+        expect_size = item[1]
+        if expect_size and body == item[9][:expect_size]:
             self._next()
             return True
         self.state = _HELD

@@ -21,7 +21,8 @@ Report (sender -> parent), 96 bytes::
     kind u8 | failure u8 | inline_size u16 | slot u32 | sequence u64 | attempts u32 | correlation_id i32 |
     first_byte_ns u64 | last_byte_ns u64 | response_ns u64 | errno i32 | following u32 | inline 40s
 
-    RESPONSE   the request ended with a response: ``inline``, or the PIECEs before it when it is longer
+    EXPECTED   the request ended with the response it expected (``inline``)
+    RESPONSE   it ended with another: ``inline``, or the PIECEs before it when it is longer
     PIECE      ``following`` bytes of a response
     STALE      the request was not sent: its controller epoch is fenced
     CONNECTED  a connection is up
@@ -62,7 +63,9 @@ Command: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, bytes, i
 #: response_ns, errno, following, inline
 Report: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, bytes]
 
-#: Positions in a Report that more than one file reads.
+#: Positions in a Command and in a Report that more than one file reads.
+C_SEQUENCE: Final = 4
+C_CONTROLLER_EPOCH: Final = 8
 R_ATTEMPTS: Final = 5
 R_CORRELATION: Final = 6
 R_FIRST_BYTE: Final = 7
@@ -83,6 +86,7 @@ FAILED: Final = 5
 REMOVED: Final = 6
 READY: Final = 7
 IDLE: Final = 8
+EXPECTED: Final = 9
 
 #: A response up to this size travels inside its report.
 INLINE: Final = 40

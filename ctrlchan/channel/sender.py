@@ -19,8 +19,10 @@ from ctrlchan.channel.poller import READ, WRITE, new_poller
 from ctrlchan.channel.records import (
     ADD,
     AGAIN,
+    C_SEQUENCE,
     COMMAND,
     CONNECTED,
+    EXPECTED,
     FAILED,
     GO,
     IDLE,
@@ -45,16 +47,16 @@ _READ_BYTES: Final = 64 * 1024
 #: A response is nearly always a few bytes; more is asked for only when more was announced.
 _RESPONSE_BYTES: Final = 4 * 1024
 _RESPONSE_BYTES_MAX: Final = 256 * 1024
-#: Pieces of long responses are put into the outbox only while it holds less than this.
-_OUTBOX_BYTES: Final = 256 * 1024
+#: So many pieces of long responses are put before other brokers' reports at once.
+_PIECES_AT_ONCE: Final = 4
 
-_NOTHING: Final = b""
 _NO_REST: Final = bytearray()
 
 _SENDING: Final = LinkState.SENDING
 _AWAITING: Final = LinkState.AWAITING
 _READY: Final = LinkState.READY
 _CONNECTING: Final = LinkState.CONNECTING
+_IDLE: Final = LinkState.IDLE
 
 
 class Lane(Link):
@@ -86,11 +88,6 @@ class Lane(Link):
         self._tail: memoryview | None = None
         self._blocked = False
 
-    def offer(self, item: Command) -> None:
-        self.items.append(item)
-        if len(self.items) == 1:
-            self._soon()
-
     def _soon(self) -> None:
         """Have ``proceed`` called when all reports are in the pipe.
 
@@ -101,8 +98,8 @@ class Lane(Link):
 
     def proceed(self) -> None:
         """Begin what can begin now."""
-        while self.items and self.state in (LinkState.IDLE, _READY) and self.is_stale():
-            self._sender.report(STALE, self, sequence=self.drop_stale()[4])
+        while self.items and self.state in (_IDLE, _READY) and self.is_stale():
+            self._sender.report(STALE, self, sequence=self.drop_stale()[C_SEQUENCE])
         if self.state is _READY:
             if self.items:
                 self._begin(monotonic_ns())
@@ -159,7 +156,9 @@ class Lane(Link):
         self._disconnect()
         self.failed(failure, monotonic_ns())
         if self.state is LinkState.WAITING:
-            self._sender.report(FAILED, self, failure=failure, errno=errno, sequence=self.items[0][4])
+            self._sender.report(
+                FAILED, self, failure=failure, errno=errno, sequence=self.items[0][C_SEQUENCE]
+            )
             self._sender.watch_deadline(self.deadline)
         else:
             self._sender.report(IDLE, self, failure=failure, errno=errno)
@@ -181,12 +180,12 @@ class Lane(Link):
     # -- what the parent says of a response
 
     def go_on(self, sequence: int) -> None:
-        if self.state is LinkState.HELD and self.items[0][4] == sequence:
+        if self.state is LinkState.HELD and self.items[0][C_SEQUENCE] == sequence:
             self.go()
             self._soon()
 
     def try_again(self, sequence: int) -> None:
-        if self.state is LinkState.HELD and self.items[0][4] == sequence:
+        if self.state is LinkState.HELD and self.items[0][C_SEQUENCE] == sequence:
             super().again()
             self._fail(Failure.GARBAGE)
 
@@ -206,9 +205,8 @@ class Lane(Link):
             self._write(connection)
 
     def _read(self, connection: Connection) -> None:
-        missing = self.missing()
         try:
-            data = connection.receive(min(missing, _RESPONSE_BYTES_MAX) if missing else _RESPONSE_BYTES)
+            data = connection.receive(_RESPONSE_BYTES if self._received is None else self._wanted())
             if not data:
                 self._fail(Failure.CLOSED)
                 return
@@ -222,9 +220,28 @@ class Lane(Link):
             self._fail(broken.failure)
             return
         if body is not None:
-            self._sender.respond(self, body, monotonic_ns())
-            if self.responded(body) and self.items:
-                self._soon()
+            item = self.items[0]
+            circumstances = (
+                self.slot,
+                item[C_SEQUENCE],
+                self.attempts + 1,
+                self.correlation,
+                self.first_byte_ns,
+                self.last_byte_ns,
+                monotonic_ns(),
+            )
+            if self.responded(body):
+                self._sender.outbox.append(REPORT.pack(EXPECTED, 0, len(body), *circumstances, 0, 0, body))
+                if self.items:
+                    self._soon()
+            elif len(body) <= INLINE:
+                self._sender.outbox.append(REPORT.pack(RESPONSE, 0, len(body), *circumstances, 0, 0, body))
+            else:
+                self._sender.stream(self.slot, body, REPORT.pack(RESPONSE, 0, 0, *circumstances, 0, 0, b""))
+
+    def _wanted(self) -> int:
+        """How many bytes to ask for in the middle of a response."""
+        return min(max(self.missing(), 1), _RESPONSE_BYTES_MAX)
 
     def _begin(self, now: int) -> None:
         head, tail = self.begin(now)
@@ -289,6 +306,8 @@ class Sender:
         self.resolver = Resolver()
         #: No lane's deadline is before this.
         self.next_deadline = NEVER
+        #: Reports that are not yet in the pipe.
+        self.outbox: list[bytes] = []
         #: Lanes to proceed when all reports are in the pipe.
         self.after_reports: list[Lane] = []
         self._commands = commands
@@ -298,12 +317,10 @@ class Sender:
         self._tickets: dict[int, Lane] = {}
         self._last_ticket = 0
         self._unread = b""
-        self._outbox: list[bytes] = []
-        self._outbox_bytes = 0
         # The pipe to the parent was full.
         self._blocked = False
-        # Long responses on their way to the parent: (lane, the rest, the closing report).
-        self._streams: deque[tuple[Lane, memoryview, bytes]] = deque()
+        # Long responses on their way to the parent: (slot, the rest, the closing report).
+        self._streams: deque[tuple[int, memoryview, bytes]] = deque()
         os.set_blocking(commands, False)
         os.set_blocking(reports, False)
 
@@ -311,11 +328,11 @@ class Sender:
         """Until the parent closes the command pipe."""
         self.poller.register(self._commands, READ)
         self.poller.register(self.resolver.fd, READ)
-        self._put(REPORT.pack(READY, 0, 0, 0, os.getpid(), 0, 0, 0, 0, 0, 0, 0, _NOTHING))
+        self.outbox.append(REPORT.pack(READY, 0, 0, 0, os.getpid(), 0, 0, 0, 0, 0, 0, 0, b""))
         wait, by_fd = self.poller.wait, self._by_fd
         try:
             while True:
-                while self._outbox or self._streams or self.after_reports:
+                while self.outbox or self._streams or self.after_reports:
                     if not self._flush():
                         break
                     self._proceed()
@@ -387,65 +404,28 @@ class Sender:
         sequence: int = 0,
     ) -> None:
         attempts = lane.attempts
-        self._put(
-            REPORT.pack(kind, failure, 0, lane.slot, sequence, attempts, 0, 0, 0, 0, errno, 0, _NOTHING)
+        self.outbox.append(
+            REPORT.pack(kind, failure, 0, lane.slot, sequence, attempts, 0, 0, 0, 0, errno, 0, b"")
         )
 
-    def respond(self, lane: Lane, body: bytes, now: int) -> None:
-        """Tell the parent of a response to the lane's first item."""
-        size = len(body)
-        if size <= INLINE:
-            self._put(
-                REPORT.pack(
-                    RESPONSE,
-                    0,
-                    size,
-                    lane.slot,
-                    lane.items[0][4],
-                    lane.attempts + 1,
-                    lane.correlation,
-                    lane.first_byte_ns,
-                    lane.last_byte_ns,
-                    now,
-                    0,
-                    0,
-                    body,
-                )
-            )
-            return
-        report = REPORT.pack(
-            RESPONSE,
-            0,
-            0,
-            lane.slot,
-            lane.items[0][4],
-            lane.attempts + 1,
-            lane.correlation,
-            lane.first_byte_ns,
-            lane.last_byte_ns,
-            now,
-            0,
-            0,
-            _NOTHING,
-        )
-        self._streams.append((lane, memoryview(body), report))
-
-    def _put(self, report: bytes) -> None:
-        self._outbox.append(report)
-        self._outbox_bytes += len(report)
+    def stream(self, slot: int, body: bytes, report: bytes) -> None:
+        """Send a long response to the parent in pieces, and then its report."""
+        self._streams.append((slot, memoryview(body), report))
 
     def _fill_from_streams(self) -> None:
-        while self._streams and self._outbox_bytes < _OUTBOX_BYTES:
-            lane, rest, report = self._streams.popleft()
+        for _ in range(_PIECES_AT_ONCE):
+            if not self._streams:
+                return
+            slot, rest, report = self._streams.popleft()
             piece = rest[:PIECE_BYTES]
             rest = rest[PIECE_BYTES:]
-            head = REPORT.pack(PIECE, 0, 0, lane.slot, 0, 0, 0, 0, 0, 0, 0, len(piece), _NOTHING)
-            self._put(head + piece)
+            head = REPORT.pack(PIECE, 0, 0, slot, 0, 0, 0, 0, 0, 0, 0, len(piece), b"")
+            self.outbox.append(head + piece)
             if len(rest):
                 # Round robin: several long responses share the pipe.
-                self._streams.append((lane, rest, report))
+                self._streams.append((slot, rest, report))
             else:
-                self._put(report)
+                self.outbox.append(report)
 
     def _flush(self) -> bool:
         """Write all reports to the pipe; False when it is full."""
@@ -453,20 +433,19 @@ class Sender:
             return False
         if self._streams:
             self._fill_from_streams()
-        while self._outbox:
-            data = self._outbox[0] if len(self._outbox) == 1 else b"".join(self._outbox)
+        outbox = self.outbox
+        while outbox:
+            data = outbox[0] if len(outbox) == 1 else b"".join(outbox)
+            outbox.clear()
             try:
                 count = os.write(self._reports, data)
             except BlockingIOError:
                 count = 0
             if count < len(data):
-                self._outbox = [data[count:]]
-                self._outbox_bytes = len(data) - count
+                outbox.append(data[count:])
                 self._blocked = True
                 self.poller.register(self._reports, WRITE)
                 return False
-            self._outbox = []
-            self._outbox_bytes = 0
             if self._streams:
                 self._fill_from_streams()
         return True
@@ -496,7 +475,10 @@ class Sender:
             kind = command[0]
             if kind == SEND:
                 position += size
-                lanes[command[3]].offer(command)
+                lane = lanes[command[3]]
+                lane.items.append(command)
+                if len(lane.items) == 1:
+                    self.after_reports.append(lane)
                 continue
             following = command[10]
             if end - position < size + following:
@@ -519,5 +501,5 @@ class Sender:
         elif kind == REMOVE:
             lane = self._lanes.pop(slot)
             lane.give_up()
-            self._streams = deque(stream for stream in self._streams if stream[0] is not lane)
+            self._streams = deque(stream for stream in self._streams if stream[0] != slot)
             self.report(REMOVED, lane)

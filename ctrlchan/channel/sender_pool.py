@@ -59,7 +59,7 @@ class SenderHandle:
         self.leaving: set[int] = set()
         #: Predecessors that ended without having brought a single response.
         self.failures = 0
-        self.responses = 0
+        self.has_responded = False
         self.unread = b""
         #: The command pipe is full; the dispatcher flushes when it no longer is.
         self.blocked = False
@@ -161,7 +161,7 @@ class SenderPool:
     def replace(self, sender: SenderHandle) -> SenderHandle:
         """A successor for one that ended."""
         successor = self._new(sender.broker_id)
-        successor.failures = 0 if sender.responses else sender.failures + 1
+        successor.failures = 0 if sender.has_responded else sender.failures + 1
         return successor
 
     def _new(self, broker_id: int) -> SenderHandle:

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from typing import Final
 
 from ctrlchan.channel.outcome import Verdict
-from ctrlchan.channel.records import COMMAND_HEAD, COMMAND_REST, SEND
+from ctrlchan.channel.records import COMMAND_REST
 from ctrlchan.errors import ChannelError
 
 __all__ = ["Frame", "SharedMemory"]
@@ -43,14 +43,15 @@ class Frame:
     """
 
     __slots__ = (
-        "_rest",
         "controller_epoch",
         "epoch_at",
         "expect",
+        "expect_size",
         "offset",
         "pins",
         "prefix_size",
         "private",
+        "rest",
         "size",
         "success",
         "users",
@@ -70,6 +71,7 @@ class Frame:
         self.epoch_at = epoch_at
         self.controller_epoch = controller_epoch
         self.expect = expect
+        self.expect_size = len(expect)
         self.success = success
         #: Requests to single brokers that have no outcome yet, or that a sender may still be writing.
         self.users = 0
@@ -78,18 +80,15 @@ class Frame:
         #: In shared memory, or -1.
         self.offset = -1
         self.private: bytearray | None = None
-        self._rest = b""
+        #: The part of a SEND command that is the same for every broker; the other part is a COMMAND_HEAD.
+        self.rest = b""
 
     def place(self, offset: int) -> None:
         self.private = None
         self.offset = offset
-        self._rest = COMMAND_REST.pack(
+        self.rest = COMMAND_REST.pack(
             offset, self.size, self.prefix_size, self.controller_epoch, self.expect, 0
         )
-
-    def send_command(self, slot: int, sequence: int) -> bytes:
-        """The SEND record for one broker; the frame is pinned, so in shared memory."""
-        return COMMAND_HEAD.pack(SEND, len(self.expect), self.epoch_at, slot, sequence) + self._rest
 
 
 class SharedMemory:
@@ -143,22 +142,18 @@ class SharedMemory:
         self._frames[frame] = None
         return self.view, offset
 
-    def pin(self, frame: Frame) -> bool:
-        """A sender is about to be told of it. False: there is no room for it yet."""
-        if frame.offset < 0 and not self._admit(frame):
-            return False
-        frame.pins += 1
-        return True
-
-    def unpin(self, frame: Frame) -> None:
-        """The sender it was told to is gone; the request is not."""
-        frame.pins -= 1
+    def admit(self, frame: Frame) -> bool:
+        """A sender is about to be told of it: it must lie here. False: there is no room yet."""
+        return frame.offset >= 0 or self._admit(frame)
 
     def release(self, frame: Frame, users: int = 1) -> None:
         """So many users less."""
         frame.users -= users
-        if frame.users:
-            return
+        if frame.users == 0:
+            self.free(frame)
+
+    def free(self, frame: Frame) -> None:
+        """It has no user any more."""
         frame.private = None
         if frame.offset >= 0:
             del self._frames[frame]

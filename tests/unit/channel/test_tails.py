@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from ctrlchan.channel.records import COMMAND
+from ctrlchan.channel.records import COMMAND, COMMAND_HEAD, SEND
 from ctrlchan.channel.tails import UNFENCED, Frame, SharedMemory
 
 PAGE = mmap.PAGESIZE
@@ -31,6 +31,12 @@ def put(memory: SharedMemory, content: bytes, users: int = 1) -> Frame:
     buffer, offset = memory.make_room(frame, users)
     buffer[offset : offset + len(content)] = content
     return frame
+
+
+def pin(memory: SharedMemory, frame: Frame) -> None:
+    """As a queue does when it tells a sender."""
+    assert memory.admit(frame)
+    frame.pins += 1
 
 
 def content_of(memory: SharedMemory, frame: Frame) -> bytes:
@@ -93,12 +99,12 @@ def test_a_frame_that_finds_no_room_waits_in_private_memory_and_moves_in_when_th
 ) -> None:
     memory = SharedMemory(MIB)
     first = put(memory, b"a" * 600_000)
-    assert memory.pin(first)
+    pin(memory, first)
     second = put(memory, b"b" * 600_000)
     assert second.private is not None
-    assert not memory.pin(second)
+    assert not memory.admit(second)
     memory.release(first)
-    assert memory.pin(second)
+    assert memory.admit(second)
     assert second.private is None
     assert content_of(memory, second) == b"b" * 600_000
     memory.release(second)
@@ -111,12 +117,12 @@ def test_frames_that_no_sender_was_told_of_make_room_for_one_that_is_wanted_now(
     idle = [put(memory, bytes([at]) * 300_000) for at in range(3)]
     wanted = put(memory, b"w" * 300_000)
     assert wanted.private is not None
-    assert memory.pin(wanted)
+    pin(memory, wanted)
     assert sum(frame.private is not None for frame in idle) == 1
     # The youngest went; it comes back when it is wanted, with its bytes.
     assert idle[2].private is not None
     memory.release(wanted)
-    assert memory.pin(idle[2])
+    assert memory.admit(idle[2])
     for at, frame in enumerate(idle):
         assert content_of(memory, frame) == bytes([at]) * 300_000
     memory.close()
@@ -126,11 +132,11 @@ def test_a_pinned_frame_does_not_move() -> None:
     memory = SharedMemory(MIB)
     pinned = [put(memory, bytes(300_000)) for _ in range(3)]
     for frame in pinned:
-        assert memory.pin(frame)
+        pin(memory, frame)
     wanted = put(memory, bytes(300_000))
-    assert not memory.pin(wanted)
-    memory.unpin(pinned[0])
-    assert memory.pin(wanted)
+    assert not memory.admit(wanted)
+    pinned[0].pins -= 1
+    assert memory.admit(wanted)
     memory.close()
 
 
@@ -140,8 +146,9 @@ def test_the_send_command_says_where_the_frame_is_now() -> None:
     second = Frame(600_000, 44, 17, 9, b"\0\0\0")
     memory.make_room(second, 1)
     memory.release(first)
-    memory.pin(second)
-    command = COMMAND.unpack(second.send_command(5, 12))
+    pin(memory, second)
+    head = COMMAND_HEAD.pack(SEND, second.expect_size, second.epoch_at, 5, 12)
+    command = COMMAND.unpack(head + second.rest)
     assert command == (1, 3, 17, 5, 12, second.offset, 600_000, 44, 9, b"\0\0\0".ljust(8, b"\0"), 0)
     memory.close()
 
