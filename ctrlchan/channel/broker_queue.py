@@ -64,6 +64,7 @@ class BrokerQueue:
         "starved",
         "state",
         "target",
+        "troubles",
         "waiting",
         "waiting_bytes",
     )
@@ -89,8 +90,10 @@ class BrokerQueue:
         self.attempts = 0
         self.last_error = Failure.NONE
         self.last_errno = 0
-        #: An error came back: what the broker knows is no longer what it was told.
+        #: An error came back: what the broker knows is no longer what it was told, until it has acknowledged
+        #: a full request; and how often that has happened.
         self.needs_resync = False
+        self.troubles = 0
         self._introduce()
 
     def _introduce(self) -> None:
@@ -124,6 +127,11 @@ class BrokerQueue:
             "needs_resync": self.needs_resync,
             "sender_pid": self.sender.pid,
         }
+
+    def mark(self) -> None:
+        """What the broker knows is uncertain from here on."""
+        self.needs_resync = True
+        self.troubles += 1
 
     # -- handing over
 

@@ -32,7 +32,7 @@ from ctrlchan.channel.records import (
 )
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.sender_pool import SenderHandle, SenderPool
-from ctrlchan.channel.tails import UNFENCED, Frame, SharedMemory
+from ctrlchan.channel.tails import ALL_FENCED, UNFENCED, Frame, SharedMemory
 from ctrlchan.channel.target import Target
 from ctrlchan.errors import ErrorCode
 
@@ -47,6 +47,7 @@ SHUT_DOWN: Final = Verdict(OutcomeKind.BROKER_GONE, detail="the channel was shut
 NO_SENDER: Final = Verdict(OutcomeKind.BROKER_GONE, detail="its sender processes end again and again")
 TOO_LARGE: Final = Verdict(OutcomeKind.TOO_LARGE, detail="larger than max_request_bytes")
 FENCED: Final = Verdict(OutcomeKind.FENCED, detail="the controller epoch is fenced")
+RESIGNED: Final = Verdict(OutcomeKind.FENCED, detail="the controller has resigned")
 
 
 #: A request that has its end, in the order of ends: (sent, outcome, the queue that waits for its callback to
@@ -149,7 +150,7 @@ class Ledger:
             result.append(sent)
             queue = by_id.get(broker_id)
             if queue is None or fenced:
-                if queue is None:
+                if not fenced:
                     self.note(
                         logging.WARNING,
                         "Not sending request %r to broker %d, since it is offline.",
@@ -157,7 +158,7 @@ class Ledger:
                         broker_id,
                     )
                 self._release(sent)
-                self._end(sent, FENCED if fenced else OFFLINE, None, now)
+                self._end(sent, self._fenced_verdict() if fenced else OFFLINE, None, now)
                 continue
             queue.append(sent, size)
             if queue.starved:
@@ -180,7 +181,7 @@ class Ledger:
             self._end(sent, verdict, None, now)
             queue = self.by_id.get(broker_id)
             if queue is not None:
-                queue.needs_resync = True
+                queue.mark()
         return result
 
     def fence(self, controller_epoch: int) -> None:
@@ -202,9 +203,22 @@ class Ledger:
             for sent in kept:
                 queue.append(sent, sent.request.size)
 
+    def resign(self) -> None:
+        """Nothing is sent any more, of no epoch; whatever is unfinished ends now, also what is half sent."""
+        self.memory.fence = ALL_FENCED
+        for broker_id in list(self.by_id):
+            self.remove(broker_id, RESIGNED)
+
     @property
     def fenced(self) -> bool:
         return self.memory.fence != UNFENCED
+
+    @property
+    def resigned(self) -> bool:
+        return self.memory.fence == ALL_FENCED
+
+    def _fenced_verdict(self) -> Verdict:
+        return RESIGNED if self.resigned else FENCED
 
     # -- ends
 
@@ -254,6 +268,8 @@ class Ledger:
             assert frame is not None
             assert frame.success is not None
             assert sent.sequence == report[4]
+            if queue.needs_resync and request.full:
+                queue.needs_resync = False
             frame.pins -= 1
             frame.users -= 1
             if frame.users == 0:
@@ -311,7 +327,9 @@ class Ledger:
             )
             self.fence(request.controller_epoch)
         elif verdict.kind is not OutcomeKind.ACKNOWLEDGED:
-            queue.needs_resync = True
+            queue.mark()
+        elif request.full:
+            queue.needs_resync = False
 
     def _take_other(self, sender: SenderHandle, report: Report, following: bytes) -> None:
         kind, slot = report[0], report[3]

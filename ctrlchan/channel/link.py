@@ -69,11 +69,12 @@ class LinkSettings:
 
 
 class Broken(Exception):
-    """What the broker did makes the connection useless."""
+    """What the broker did makes the connection useless. ``detail``: more of it, for people; "" for none."""
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.text)
+    def __init__(self, failure: Failure, detail: str = "") -> None:
+        super().__init__(f"{failure.text}: {detail}" if detail else failure.text)
         self.failure = failure
+        self.detail = detail
 
 
 class Link:
@@ -238,6 +239,12 @@ class Link:
         """Take out the first item, which is not in flight."""
         self.attempts = 0
         return self.items.popleft()
+
+    def cut(self) -> None:
+        """The connection was given up with the first item half written; ``drop_stale`` must follow."""
+        self.up = False
+        self.state = _IDLE
+        self.deadline = NEVER
 
     def failed(self, failure: Failure, now: int) -> None:
         """The connection is gone. A request that was begun, or waits for it, is tried again later."""

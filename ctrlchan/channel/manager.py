@@ -84,6 +84,8 @@ class ControllerChannelManager:
         ledger, dispatcher = self._running()
         with ledger.lock:
             self._check_open(ledger)
+            if ledger.resigned:
+                return
             for target in targets:
                 ledger.add(target)
             ledger.pool.bear()
@@ -103,6 +105,8 @@ class ControllerChannelManager:
         ledger, dispatcher = self._running()
         with ledger.lock:
             self._check_open(ledger)
+            if ledger.resigned:
+                return
             if broker_id not in ledger.by_id:
                 raise UnknownBrokerError(f"the channel has no broker {broker_id}")
             ledger.remove(broker_id, REMOVED_BROKER)
@@ -221,6 +225,31 @@ class ControllerChannelManager:
             raise TimeoutError(f"no outcome after {timeout} s from {len(owed)} brokers: {names}")
         return outcomes
 
+    # -- fencing
+
+    def resign(self) -> None:
+        """This controller is one no more: nothing is sent from here on, nor sent again, nor sent to its end.
+
+        Every unfinished request ends as FENCED, also one that its broker may have applied, and so does what
+        is sent later. Brokers are forgotten, and adding or removing some has no effect. Returns at once.
+        """
+        ledger, dispatcher = self._running()
+        with ledger.lock:
+            self._check_open(ledger)
+            ledger.resign()
+            ledger.pool.flush()
+        dispatcher.wake()
+
+    def needs_resync(self, broker_id: int) -> bool:
+        """Whether an error came back from this generation of the broker, and since then no acknowledgement of
+        a ``full`` request. Raises UnknownBrokerError."""
+        ledger, _ = self._running()
+        with ledger.lock:
+            queue = ledger.by_id.get(broker_id)
+            if queue is None:
+                raise UnknownBrokerError(f"the channel has no broker {broker_id}")
+            return queue.needs_resync
+
     # -- sight
 
     def describe(self) -> dict[str, Any]:
@@ -239,7 +268,9 @@ class ControllerChannelManager:
             now = monotonic_ns()
             with ledger.lock:
                 if not ledger.closed:
-                    described["state"] = "fenced" if ledger.fenced else "running"
+                    described["state"] = (
+                        "resigned" if ledger.resigned else "fenced" if ledger.fenced else "running"
+                    )
                     described["total_queue_size"] = sum(len(queue) for queue in ledger.by_id.values())
                     described["senders"] = len(ledger.pool.senders)
                     described["shared_memory_bytes"] = ledger.memory.used

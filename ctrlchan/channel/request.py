@@ -32,18 +32,23 @@ class ControlRequest:
     memory that all senders read, and that memory is given back when the last broker has answered: a request
     that is sent again after that is encoded again, from columns that must still be the same.
     ``rows``: how many partitions it speaks of, for outcomes and logs. ``request_type``: LeaderAndIsr v5+.
-    ``delete_partitions``: StopReplica v0-2.
+    ``delete_partitions``: StopReplica v0-2. ``full``: it says all that a broker has to know, so that its
+    acknowledgement ends the need of a resync.
     """
 
     __slots__ = (
         "api_key",
         "controller_epoch",
         "delete_partitions",
+        "encoded_ns",
         "encoding",
+        "encoding_ns",
         "frame",
+        "full",
         "request_type",
         "rows",
         "size",
+        "state_version",
         "tail",
         "version",
     )
@@ -55,7 +60,9 @@ class ControlRequest:
         *,
         request_type: int = 0,
         delete_partitions: bool = False,
+        full: bool = False,
         rows: int,
+        state_version: int | None = None,
     ) -> None:
         self.tail = tail
         self.api_key = tail.api_key
@@ -63,7 +70,13 @@ class ControlRequest:
         self.controller_epoch = controller_epoch
         self.request_type = request_type
         self.delete_partitions = delete_partitions
+        self.full = full
         self.rows = rows
+        #: Which version of the sender's state it tells of: for the journal, so that a stale broker can be found.
+        self.state_version = state_version
+        #: Monotonic nanoseconds when it was encoded, and how many that took; 0: nobody asked (``Recorder``).
+        self.encoded_ns = 0
+        self.encoding_ns = 0
         #: Bytes of the whole frame on the wire; 0 until it was first sent.
         self.size = 0
         # The channel's: the encoded frame while any broker owes an answer, and who may make it.

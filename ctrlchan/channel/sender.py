@@ -163,6 +163,13 @@ class Lane(Link):
         else:
             self._sender.report(IDLE, self, failure=failure, errno=errno)
 
+    def _cut(self) -> None:
+        """The request was fenced while it was being written: the broker never gets the rest of it."""
+        self._disconnect()
+        self.cut()
+        self._sender.report(IDLE, self)
+        self._soon()
+
     def expire(self) -> None:
         failure = self.expired()
         if failure is None:
@@ -270,12 +277,18 @@ class Lane(Link):
         rest, tail = self._rest, self._tail
         try:
             while tail is not None:
+                if self.is_stale():
+                    self._cut()
+                    return
                 count = connection.send_parts((rest, tail))
                 if count < len(rest):
                     rest = memoryview(rest)[count:]
                 else:
                     rest, tail = tail[count - len(rest) :], None
             while len(rest):
+                if self.is_stale():
+                    self._cut()
+                    return
                 rest = memoryview(rest)[connection.send(rest) :]
         except BlockingIOError:
             self._rest, self._tail = rest, tail

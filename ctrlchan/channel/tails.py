@@ -31,8 +31,9 @@ _KEEP: Final = 64 * 2**20
 #: An address space that is too small for the file asked for is offered halves, down to this.
 _SMALLEST: Final = 2**20
 
-#: No epoch is fenced.
+#: No epoch is fenced; every epoch is.
 UNFENCED: Final = -(2**63)
+ALL_FENCED: Final = 2**63 - 1
 
 
 class Frame:
