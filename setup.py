@@ -1,4 +1,4 @@
-"""Builds the one extension module. Everything else about the package stands in pyproject.toml.
+"""Builds the extension modules. Everything else about the package stands in pyproject.toml.
 
 ``CTRLCHAN_DEBUG=1`` builds the codec with bounds checks, None checks, overflow checks and line tracing
 (slow; for finding errors, and for coverage of the .pyx).
@@ -36,7 +36,7 @@ elif DEBUG:
 else:
     compile_args = ["-O3", "-fno-strict-aliasing", *BASELINE]
 
-extension = Extension(
+codec = Extension(
     "ctrlchan._codec",
     ["ctrlchan/_codec.pyx"],
     depends=[os.path.join("ctrlchan", "_wire", name) for name in sorted(os.listdir("ctrlchan/_wire"))],
@@ -45,9 +45,16 @@ extension = Extension(
     extra_compile_args=compile_args,
 )
 
+gather = Extension(
+    "ctrlchan.channel._gather",
+    ["ctrlchan/channel/_gather.pyx"],
+    define_macros=[("CYTHON_TRACE_NOGIL", "1")] if DEBUG else [],
+    extra_compile_args=compile_args,
+)
+
 setup(
     ext_modules=cythonize(
-        [extension],
+        [codec, gather],
         compiler_directives=directives,
         build_dir="build/cython-debug" if DEBUG else "build/cython",
         force=DEBUG,

@@ -8,6 +8,7 @@
     │   ├── EncodeError            the owner of the columns is to blame
     │   └── UnsupportedVersionError  the version cannot carry it, or does not exist
     ├── SnapshotError              a file of a snapshot: says file, row and reason
+    ├── JournalError               a file of a journal: says file and reason
     ├── InvalidStateError          rows that a cluster state refuses: the caller is to blame
     ├── IllegalStateError          a call at the wrong time (Kafka's IllegalStateException)
     ├── ConfigError                a setting that cannot work
@@ -40,6 +41,7 @@ __all__ = [
     "ErrorCode",
     "IllegalStateError",
     "InvalidStateError",
+    "JournalError",
     "ProtocolError",
     "SnapshotError",
     "UnknownBrokerError",
@@ -49,6 +51,10 @@ __all__ = [
 
 class SnapshotError(CtrlchanError):
     """A snapshot that cannot be read or written; the message names file, row and reason."""
+
+
+class JournalError(CtrlchanError):
+    """A journal that cannot be read or written; the message names file and reason."""
 
 
 class InvalidStateError(CtrlchanError, ValueError):

@@ -1,0 +1,81 @@
+"""Reading a journal folder, also one that is being written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from ctrlchan.errors import JournalError
+from ctrlchan.journal.schema import SCHEMA, VERSION, VERSION_KEY
+
+__all__ = ["journal_dataset", "journal_files", "read_journal"]
+
+
+def journal_files(path: str | Path) -> list[Path]:
+    """The files that are complete now, oldest first; hidden ones are being written.
+
+    Raises JournalError when there is no such folder.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise JournalError(f"{folder}: no such journal folder")
+    return sorted(file for file in folder.glob("*.parquet") if not file.name.startswith("."))
+
+
+def journal_dataset(path: str | Path) -> ds.Dataset:
+    """A folder, or one file of it, as a dataset: for journals that do not fit into memory.
+
+    Columns this version does not know are kept; a column that an older file lacks is null there. Raises
+    JournalError naming the file that is broken, is no journal, or is of a newer version.
+    """
+    files = [Path(path)] if Path(path).is_file() else journal_files(path)
+    schemas = [SCHEMA]
+    # Nearly all files have the very same columns.
+    for file in files:
+        schema = _schema_of(file)
+        if not any(schema.equals(known) for known in schemas):
+            schemas.append(schema)
+    try:
+        unified = pa.unify_schemas([_nullable(schema) for schema in schemas], promote_options="permissive")
+    except pa.ArrowInvalid as problem:
+        raise JournalError(f"{path}: the files do not fit together: {problem}") from problem
+    return ds.dataset([str(file) for file in files], schema=unified, format="parquet")
+
+
+def read_journal(path: str | Path, columns: list[str] | None = None) -> pa.Table:
+    """All rows (or these columns of them), in the order of the files. Raises JournalError as above."""
+    dataset = journal_dataset(path)
+    try:
+        return dataset.to_table(columns=columns)
+    except (pa.ArrowInvalid, OSError) as problem:
+        # The footer was whole; the pages are not.
+        raise JournalError(f"{path}: a file is broken: {problem}") from problem
+
+
+def _schema_of(file: Path) -> pa.Schema:
+    try:
+        schema = pq.read_schema(file)
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise JournalError(f"{file}: not a whole Parquet file: {problem}") from problem
+    written = (schema.metadata or {}).get(VERSION_KEY)
+    if written is None:
+        raise JournalError(f"{file}: not a journal file: its metadata has no {VERSION_KEY.decode()}")
+    try:
+        version = int(written)
+    except ValueError:
+        raise JournalError(f"{file}: {written!r} is no version of a journal") from None
+    if version > VERSION:
+        raise JournalError(
+            f"{file}: journal version {version} is of a newer ctrlchan; this one reads up to {VERSION}"
+        )
+    missing = [name for name in SCHEMA.names if name not in schema.names]
+    if missing:
+        raise JournalError(f"{file}: these columns are missing: {', '.join(missing)}")
+    return schema
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_nullable(True) for field in schema])

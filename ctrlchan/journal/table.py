@@ -1,0 +1,68 @@
+"""Chunks of rows -> one Arrow table in the schema of the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic_ns, time_ns
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ctrlchan.journal.rows import NOT_KNOWN, Chunk
+from ctrlchan.journal.schema import MOMENTS, SCHEMA
+
+__all__ = ["table_of", "wall_offset"]
+
+#: In a microsecond.
+_NANOSECONDS: Final = 1_000
+_NO_CORRELATION: Final = -1
+
+
+def wall_offset() -> int:
+    """What to add to the monotonic clock for wall time, nanoseconds."""
+    before = monotonic_ns()
+    wall = time_ns()
+    return wall - (before + monotonic_ns()) // 2
+
+
+def table_of(chunks: Sequence[Chunk], host: str, offset: int) -> pa.Table:
+    """One row for each of theirs. ``offset``: ``wall_offset``, taken at about the time of the rows."""
+    return pa.concat_tables([_table_of(chunk, host, offset) for chunk in chunks])
+
+
+def _table_of(chunk: Chunk, host: str, offset: int) -> pa.Table:
+    rows, count = chunk.rows, len(chunk.rows)
+    texts = pa.array(chunk.texts, pa.string())
+
+    def whole(field: str) -> NDArray[Any]:
+        return np.ascontiguousarray(rows[field])
+
+    def nullable(field: str, null: int) -> pa.Array[Any]:
+        values = whole(field)
+        array: pa.Array[Any] = pa.array(values, mask=values == null)
+        return array
+
+    columns: dict[str, pa.Array[Any]] = {
+        "channel": pa.repeat(chunk.channel, count),
+        "sequence": pa.array(np.arange(chunk.sequence, chunk.sequence + count, dtype=np.int64)),
+        "host": pa.repeat(host, count),
+        "controller_id": pa.repeat(pa.scalar(chunk.controller_id, pa.int32()), count),
+        "broker_epoch": nullable("broker_epoch", NOT_KNOWN),
+        "state_version": nullable("state_version", NOT_KNOWN),
+        "correlation_id": nullable("correlation_id", _NO_CORRELATION),
+        "encoding_ns": pa.array(whole("encoding"), mask=rows["encoded"] == 0),
+        "outcome": texts.take(pa.array(whole("kind"))),
+        "detail": texts.take(pa.array(whole("detail"))),
+    }
+    for name, field in MOMENTS.items():
+        moments = whole(field)
+        never = moments == 0
+        columns[f"{name}_ns"] = pa.array(moments, mask=never)
+        columns[f"{name}_at"] = pa.array((moments + offset) // _NANOSECONDS, mask=never)
+    arrays = []
+    for name, arrow_type in zip(SCHEMA.names, SCHEMA.types, strict=True):
+        column = columns.get(name)
+        arrays.append((pa.array(whole(name)) if column is None else column).cast(arrow_type))
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)

@@ -1,0 +1,304 @@
+"""Journal: turns chunks of rows into Parquet files, on a thread of its own.
+
+A file is written under a hidden name and appears by rename, whole or not at all, after at most
+``flush_interval``: what a crash can lose is what no file holds yet. Names ascend, also when the clock goes
+back.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import platform
+import re
+import threading
+import time
+import uuid
+import weakref
+from collections import deque
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ctrlchan.errors import ConfigError, JournalError
+from ctrlchan.journal.rows import ROW, Chunk, Source
+from ctrlchan.journal.table import table_of, wall_offset
+
+__all__ = ["Journal"]
+
+_LOG: Final = logging.getLogger("ctrlchan.journal")
+
+#: A disk that is full stays so for a while: one line for so many seconds.
+_COMPLAIN_EVERY: Final = 60.0
+#: A hidden file that is older than this, in seconds, was left by a process that is no more.
+_ORPHAN: Final = 3600.0
+_NAME: Final = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-(\d{6,})\.parquet")
+_STAMP: Final = "%Y%m%dT%H%M%S.%fZ"
+_AT_EXIT_TIMEOUT: Final = 2.0
+
+
+class Journal:
+    """A journal folder, written while it is open; give it to ``ControllerChannelManager(..., journal=...)``.
+
+    ``flush_interval``: seconds; rows are in a file, and visible to readers, at most so long after the end of
+    their requests (and the time it takes to write them). Longer gives fewer, larger files.
+    ``max_file_bytes``: a file holds no more than this of rows, before compression. ``max_pending_bytes``: of
+    rows that wait for a disk that is slow or full; beyond it the oldest are lost, counted and told. Several
+    channels, also of several processes, may write into one folder.
+
+    Raises JournalError when the folder cannot be made, ConfigError for settings that cannot work. After that
+    nothing that happens to the disk reaches the channel: a write that fails is tried again with the next,
+    and logged once a minute.
+
+        with Journal("outcomes") as journal, ControllerChannelManager(config, journal=journal) as channel:
+            ...
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        flush_interval: float = 1.0,
+        max_file_bytes: int = 64 * 2**20,
+        max_pending_bytes: int = 256 * 2**20,
+    ) -> None:
+        if not flush_interval > 0:
+            raise ConfigError(f"flush_interval must be above 0 seconds, not {flush_interval!r}")
+        if max_file_bytes < ROW.itemsize or max_pending_bytes < max_file_bytes:
+            raise ConfigError(
+                f"max_file_bytes must be at least {ROW.itemsize} and at most max_pending_bytes, "
+                f"not {max_file_bytes} and {max_pending_bytes}"
+            )
+        self.path = Path(path)
+        self._flush_interval = flush_interval
+        self._rows_of_file = max_file_bytes // ROW.itemsize
+        self._most_rows = max_pending_bytes // ROW.itemsize
+        self._host = platform.node()
+        # Several journals may write into the folder: hidden names must differ.
+        self._mark = uuid.uuid4().hex[:12]
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._last_name = self._look_around()
+        except OSError as problem:
+            raise JournalError(f"{self.path}: no folder for a journal: {problem}") from problem
+        # Guards all below, but for what only the writer's thread touches.
+        self._lock = threading.Lock()
+        self._pending: deque[Chunk] = deque()
+        self._pending_rows = 0
+        self._sources: weakref.WeakSet[Source] = weakref.WeakSet()
+        self._asked = 0
+        self._closing = False
+        self._lost_rows = 0
+        self._written_rows = 0
+        self._files = 0
+        self._last_error = ""
+        self._wake = threading.Event()
+        self._answered = threading.Condition(self._lock)
+        self._served = 0
+        # The writer's thread alone.
+        self._silent_until = 0.0
+        self._lost_told = 0
+        self._thread = threading.Thread(target=self._run, name="ctrlchan-journal", daemon=True)
+        self._thread.start()
+        atexit.register(self.close, _AT_EXIT_TIMEOUT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- for channels
+
+    def attach(self, source: Source) -> None:
+        """Rows come from here; it is asked for them before every write."""
+        with self._lock:
+            if self._closing:
+                raise JournalError(f"{self.path}: the journal is closed")
+            self._sources.add(source)
+
+    def take(self, chunk: Chunk) -> None:
+        """Never blocks for longer than it takes to queue it, and never raises."""
+        with self._lock:
+            if self._closing:
+                self._lost_rows += len(chunk.rows)
+                return
+            self._pending.append(chunk)
+            self._pending_rows += len(chunk.rows)
+            while self._pending_rows > self._most_rows:
+                lost = len(self._pending.popleft().rows)
+                self._pending_rows -= lost
+                self._lost_rows += lost
+            full = self._pending_rows >= self._rows_of_file
+        if full:
+            self._wake.set()
+
+    # -- for users
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Have everything that has ended so far written now; False: it was not within ``timeout`` seconds, or
+        could not be written."""
+        with self._lock:
+            self._asked += 1
+            ticket = self._asked
+            self._wake.set()
+            in_time = self._answered.wait_for(lambda: self._served >= ticket, timeout)
+            return in_time and not self._pending
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Write what there is and end the thread; what cannot be written within ``timeout`` seconds is lost.
+
+        Close the channel first. Calling it again does nothing.
+        """
+        atexit.unregister(self.close)
+        if not self._thread.is_alive():
+            return
+        self.flush(timeout)
+        with self._lock:
+            self._closing = True
+            unwritten = self._pending_rows
+            self._lost_rows += unwritten
+            self._pending.clear()
+            self._pending_rows = 0
+        self._wake.set()
+        self._thread.join(timeout)
+        if unwritten:
+            _LOG.error(
+                "The journal %s is closed, and %d rows with it: %s.", self.path, unwritten, self._last_error
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """Folder, rows and files written, rows that wait, rows lost, the last error (empty: none)."""
+        with self._lock:
+            return {
+                "path": str(self.path),
+                "written_rows": self._written_rows,
+                "files": self._files,
+                "pending_rows": self._pending_rows,
+                "lost_rows": self._lost_rows,
+                "last_error": self._last_error,
+            }
+
+    # -- the thread
+
+    def _run(self) -> None:
+        due = monotonic() + self._flush_interval
+        while True:
+            self._wake.wait(max(0.0, due - monotonic()))
+            self._wake.clear()
+            with self._lock:
+                closing, asked, full = self._closing, self._asked, self._pending_rows >= self._rows_of_file
+                sources = list(self._sources)
+            if closing:
+                return
+            if monotonic() >= due or asked > self._served or full:
+                for source in sources:
+                    source.flush()
+                self._write_pending()
+                due = monotonic() + self._flush_interval
+            with self._lock:
+                self._served = asked
+                self._answered.notify_all()
+
+    def _write_pending(self) -> None:
+        """Whole files of what waits; what fails waits on."""
+        while True:
+            chunks = self._next_file()
+            if not chunks:
+                break
+            try:
+                self._write(table_of(chunks, self._host, wall_offset()))
+            except (OSError, pa.ArrowException) as problem:
+                self._put_back(chunks, problem)
+                break
+            with self._lock:
+                self._written_rows += sum(len(chunk.rows) for chunk in chunks)
+                self._files += 1
+                self._last_error = ""
+        self._complain()
+
+    def _next_file(self) -> list[Chunk]:
+        chunks: list[Chunk] = []
+        room = self._rows_of_file
+        with self._lock:
+            while room and self._pending:
+                chunk = self._pending.popleft()
+                if len(chunk.rows) > room:
+                    rest = chunk._replace(rows=chunk.rows[room:], sequence=chunk.sequence + room)
+                    self._pending.appendleft(rest)
+                    chunk = chunk._replace(rows=chunk.rows[:room])
+                room -= len(chunk.rows)
+                self._pending_rows -= len(chunk.rows)
+                chunks.append(chunk)
+        return chunks
+
+    def _put_back(self, chunks: list[Chunk], problem: Exception) -> None:
+        with self._lock:
+            self._last_error = str(problem)
+            self._pending.extendleft(reversed(chunks))
+            self._pending_rows += sum(len(chunk.rows) for chunk in chunks)
+
+    def _complain(self) -> None:
+        with self._lock:
+            error, waiting, lost = self._last_error, self._pending_rows, self._lost_rows
+        if (error or lost > self._lost_told) and monotonic() >= self._silent_until:
+            self._silent_until = monotonic() + _COMPLAIN_EVERY
+            self._lost_told = lost
+            _LOG.error(
+                "The journal %s cannot keep up: %s. %d rows wait, %d are lost so far.",
+                self.path,
+                error or "the disk is slower than the channel",
+                waiting,
+                lost,
+            )
+
+    # -- files
+
+    def _write(self, table: pa.Table) -> None:
+        hidden = self.path / f".{self._mark}.tmp"
+        try:
+            with hidden.open("wb") as file:
+                pq.write_table(table, file, compression="zstd", row_group_size=len(table))
+                file.flush()
+                os.fsync(file.fileno())
+            self._last_name = self._next_name()
+            hidden.rename(self.path / self._last_name)
+        except BaseException:
+            hidden.unlink(missing_ok=True)
+            raise
+
+    def _next_name(self) -> str:
+        """After all names that this journal has seen, and not one that another journal has taken."""
+        stamp, number = datetime.now(UTC).strftime(_STAMP), 0
+        last = _NAME.fullmatch(self._last_name)
+        if last is not None:
+            stamp, number = max(stamp, last[1]), int(last[2]) + 1
+        while (self.path / (name := f"{stamp}-{number:06}.parquet")).exists():
+            number += 1
+        return name
+
+    def _look_around(self) -> str:
+        """The last name in the folder, or nothing; what dead processes left half-written is removed."""
+        last = ""
+        for entry in os.scandir(self.path):
+            if _NAME.fullmatch(entry.name):
+                last = max(last, entry.name)
+            elif entry.name.startswith(".") and entry.name.endswith(".tmp"):
+                self._remove_orphan(Path(entry.path))
+        return last
+
+    def _remove_orphan(self, file: Path) -> None:
+        try:
+            if time.time() - file.stat().st_mtime > _ORPHAN:
+                file.unlink()
+        except FileNotFoundError:
+            # Its writer was alive after all.
+            return
