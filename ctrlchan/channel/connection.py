@@ -7,13 +7,16 @@ import os
 import socket
 import threading
 from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Address", "Connection", "Resolver"]
+__all__ = ["Address", "Buffer", "Connection", "Resolver"]
 
 #: (address family, socket address), as ``socket`` wants them.
 Address: TypeAlias = tuple[int, tuple[Any, ...]]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _IN_PROGRESS: Final = frozenset((0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR))
 
@@ -22,6 +25,10 @@ class Connection:
     """A non-blocking TCP connection that was begun; it sends and receives as its socket does."""
 
     __slots__ = ("_socket", "fd", "receive", "send", "send_parts")
+
+    send: Callable[[Buffer], int]
+    send_parts: Callable[[Sequence[Buffer]], int]
+    receive: Callable[[int], bytes]
 
     def __init__(self, address: Address) -> None:
         """Begin to connect. OSError when it fails at once."""
@@ -56,6 +63,10 @@ class Connection:
             return problem.errno or errno.ENOTCONN
         return 0
 
+    def shake(self) -> int:
+        """What to wait for (READ, WRITE) before the next call; 0 when bytes may pass, as here they may."""
+        return 0
+
     def close(self) -> None:
         self._socket.close()
 
@@ -73,11 +84,11 @@ class Resolver:
 
     def resolve(self, ticket: int, host: str, port: int) -> list[Address] | None:
         """The addresses, or None: ``collect`` will have them under ``ticket``."""
-        try:
-            return _addresses(host, port, socket.AI_NUMERICHOST)
-        except (OSError, UnicodeError):
+        numeric = _numeric(host, port)
+        if numeric is None:
             threading.Thread(target=self._look_up, args=(ticket, host, port), daemon=True).start()
             return None
+        return [numeric]
 
     def collect(self) -> list[tuple[int, list[Address] | OSError]]:
         with suppress(BlockingIOError):
@@ -89,7 +100,8 @@ class Resolver:
 
     def _look_up(self, ticket: int, host: str, port: int) -> None:
         try:
-            self._found.append((ticket, _addresses(host, port, 0)))
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            self._found.append((ticket, [(family, where) for family, _, _, _, where in found]))
         except OSError as problem:
             self._found.append((ticket, problem))
         except UnicodeError as problem:
@@ -101,6 +113,10 @@ class Resolver:
         os.close(self._wake)
 
 
-def _addresses(host: str, port: int, flags: int) -> list[Address]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-    return [(family, where) for family, _, _, _, where in found]
+def _numeric(host: str, port: int) -> Address | None:
+    """Without ``getaddrinfo``, for which Python would load its tables of international names (1 MB)."""
+    for family, where in ((socket.AF_INET, (host, port)), (socket.AF_INET6, (host, port, 0, 0))):
+        with suppress(OSError):
+            socket.inet_pton(family, host)
+            return family, where
+    return None

@@ -6,16 +6,24 @@
      ▲            │           │          │            └──────► HELD ──► READY   (judged by the parent)
      └────────────┴───────────┴──────────┴── any failure ──► WAITING ──► CONNECTING
 
+Between CONNECTING and READY there is HANDSHAKE where a connection begins with TLS, SASL or ApiVersions.
+
 One request is in flight at a time; the next begins only when the one before has its response. A failure
 closes the connection, waits, and begins the same request again. ``Lane`` in ``sender.py`` drives it.
 
 Wire, both ways: int32 size, then as many bytes. A request's bytes 8:12 and a response's bytes 4:8 are the
-correlation id, which starts at 0 with each connection (KIP-482 header versions keep these places).
+correlation id, which starts at 0 with each connection and its handshake (KIP-482 header versions keep these
+places).
+
+A link that negotiates (``eager``) connects without being given a request, and again whenever it is not
+connected. When the broker's versions are not those that its requests were made for, it stays in HANDSHAKE
+until the parent has said ``resume``, and drops all that it was given before: the parent hands it over anew.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
@@ -45,6 +53,7 @@ class LinkState(IntEnum):
     AWAITING = 4
     HELD = 5
     WAITING = 6
+    HANDSHAKE = 7
 
 
 # Plain module names: an enum's attribute costs a look-up with each request.
@@ -55,6 +64,7 @@ _SENDING: Final = LinkState.SENDING
 _AWAITING: Final = LinkState.AWAITING
 _HELD: Final = LinkState.HELD
 _WAITING: Final = LinkState.WAITING
+_HANDSHAKE: Final = LinkState.HANDSHAKE
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +97,19 @@ class Link:
     __slots__ = (
         "_received",
         "_response_size",
+        "agreed",
+        "agreements",
         "attempts",
         "broker_epoch",
         "correlation",
         "deadline",
+        "eager",
         "fence",
         "first_byte_ns",
         "items",
         "last_byte_ns",
         "memory",
+        "ranges",
         "settings",
         "setup_timeout",
         "slot",
@@ -118,8 +132,14 @@ class Link:
         #: When ``expired`` must be called.
         self.deadline = NEVER
         self.setup_timeout = settings.connection_setup_timeout
-        #: Failed attempts at the first item.
+        #: Failed attempts at the first item; at a connection, when that is wanted without one.
         self.attempts = 0
+        #: Whether a connection is wanted without a request.
+        self.eager = False
+        #: The broker's versions as last told, how often they were, and whether requests are made for them.
+        self.ranges: Mapping[int, tuple[int, int]] | None = None
+        self.agreements = 0
+        self.agreed = False
         #: Of the request in flight, or of the next one.
         self.correlation = 0
         self.first_byte_ns = 0
@@ -129,18 +149,45 @@ class Link:
         self._response_size = 0
 
     def wants_connection(self) -> bool:
-        return self.state is _IDLE and bool(self.items)
+        return self.state is _IDLE and (bool(self.items) or self.eager)
 
     def connecting(self, now: int) -> None:
         self.state = _CONNECTING
         self.deadline = now + self.setup_timeout
 
-    def connected(self) -> None:
+    def shaking_hands(self, now: int) -> None:
+        """TCP stands."""
+        self.state = _HANDSHAKE
+        self.deadline = now + self.settings.socket_timeout
+        self.setup_timeout = self.settings.connection_setup_timeout
+
+    def connected(self, correlation: int = 0) -> None:
+        """Requests may follow; the first has this correlation id."""
         self.state = _READY
         self.up = True
         self.deadline = NEVER
-        self.correlation = 0
+        self.correlation = correlation
         self.setup_timeout = self.settings.connection_setup_timeout
+        if not self.items:
+            self.attempts = 0
+
+    def agree(self, ranges: Mapping[int, tuple[int, int]]) -> bool:
+        """The broker has these versions. False: the parent must be told, and ``resume``."""
+        if self.agreed and ranges == self.ranges:
+            return True
+        self.ranges = ranges
+        self.agreements += 1
+        self.agreed = False
+        return False
+
+    def resume(self, agreement: int) -> bool:
+        """What follows is made for the versions told as this agreement. False: others were told since."""
+        if agreement != self.agreements:
+            return False
+        self.items.clear()
+        self.attempts = 0
+        self.agreed = True
+        return True
 
     def is_stale(self) -> bool:
         """Whether the first item's controller epoch is fenced: it must not be (re)sent."""
@@ -254,7 +301,7 @@ class Link:
             return
         if failure is Failure.CONNECT_TIMEOUT:
             self.setup_timeout = min(self.setup_timeout * 2, self.settings.connection_setup_timeout_max)
-        if self.items:
+        if self.items or self.eager:
             self.attempts += 1
             self.state = _WAITING
             self.deadline = now + self.settings.retry_backoff
@@ -268,4 +315,6 @@ class Link:
         if self.state is _WAITING:
             self.state = _IDLE
             return None
+        if self.state is _HANDSHAKE:
+            return Failure.HANDSHAKE_TIMEOUT
         return Failure.CONNECT_TIMEOUT if self.state is _CONNECTING else Failure.REQUEST_TIMEOUT

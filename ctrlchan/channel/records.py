@@ -15,6 +15,10 @@ Command (parent -> sender), 48 bytes::
     REMOVE  close its connection, drop its requests; answered by REMOVED
     GO      the response of ``sequence`` was judged: the next request may follow
     AGAIN   the response of ``sequence`` was garbage: reconnect and send the request again
+    CREDENTIALS  how connections made from here on begin, for all brokers of this sender: ``following`` bytes
+            of JSON (``Credentials``). Never sent: they begin with nothing
+    RESUME  requests from here on are made for the versions that were told as agreement ``sequence``; those
+            before are forgotten
 
 Report (sender -> parent), 96 bytes::
 
@@ -26,7 +30,11 @@ Report (sender -> parent), 96 bytes::
     PIECE      ``following`` bytes of a response
     STALE      the request was not sent: its controller epoch is fenced
     CONNECTED  a connection is up
-    FAILED     an attempt failed (``failure``, ``errno``, ``attempts``); it goes on after the back-off
+    VERSIONS   the broker has other versions than its requests were made for, or was asked for the first time:
+               ``following`` bytes of JSON, {api key: [lowest, highest]}, as agreement ``sequence``. Nothing
+               is sent before RESUME
+    FAILED     an attempt failed (``failure``, ``errno``, ``attempts``); it goes on after the back-off.
+               ``following`` bytes of UTF-8 say more
     IDLE       a connection that nothing was waiting for is gone
     REMOVED    nothing of this slot touches shared memory any more
     READY      the process is up; ``sequence`` is its pid
@@ -77,6 +85,8 @@ ADD: Final = 2
 REMOVE: Final = 3
 GO: Final = 4
 AGAIN: Final = 5
+CREDENTIALS: Final = 6
+RESUME: Final = 7
 
 RESPONSE: Final = 1
 PIECE: Final = 2
@@ -87,6 +97,7 @@ REMOVED: Final = 6
 READY: Final = 7
 IDLE: Final = 8
 EXPECTED: Final = 9
+VERSIONS: Final = 10
 
 #: A response up to this size travels inside its report.
 INLINE: Final = 40
@@ -109,6 +120,13 @@ class Failure(IntEnum):
     SURPLUS = 9
     GARBAGE = 10
     SENDER_DIED = 11
+    CREDENTIALS = 12
+    TLS = 13
+    CERTIFICATE = 14
+    MECHANISM = 15
+    AUTHENTICATION = 16
+    HANDSHAKE = 17
+    HANDSHAKE_TIMEOUT = 18
 
     @property
     def text(self) -> str:
@@ -128,4 +146,11 @@ _TEXT: Final = {
     Failure.SURPLUS: "the broker sent bytes nobody asked for",
     Failure.GARBAGE: "the response is not one of this API and version",
     Failure.SENDER_DIED: "the sender process ended",
+    Failure.CREDENTIALS: "our own TLS files cannot be used",
+    Failure.TLS: "TLS failed",
+    Failure.CERTIFICATE: "the broker's certificate is refused",
+    Failure.MECHANISM: "the broker does not have our SASL mechanism",
+    Failure.AUTHENTICATION: "authentication failed",
+    Failure.HANDSHAKE: "the handshake failed",
+    Failure.HANDSHAKE_TIMEOUT: "the handshake was not over within the socket timeout",
 }

@@ -13,6 +13,7 @@ from collections import deque
 from time import monotonic_ns
 from typing import Final
 
+from ctrlchan.channel.access import Access, Opening
 from ctrlchan.channel.connection import Address, Connection, Resolver
 from ctrlchan.channel.link import NEVER, Broken, Link, LinkSettings, LinkState
 from ctrlchan.channel.poller import READ, WRITE, new_poller
@@ -22,6 +23,7 @@ from ctrlchan.channel.records import (
     C_SEQUENCE,
     COMMAND,
     CONNECTED,
+    CREDENTIALS,
     EXPECTED,
     FAILED,
     GO,
@@ -34,11 +36,14 @@ from ctrlchan.channel.records import (
     REMOVED,
     REPORT,
     RESPONSE,
+    RESUME,
     SEND,
     STALE,
+    VERSIONS,
     Command,
     Failure,
 )
+from ctrlchan.channel.security import Credentials
 
 __all__ = ["Lane", "Sender"]
 
@@ -49,6 +54,9 @@ _RESPONSE_BYTES: Final = 4 * 1024
 _RESPONSE_BYTES_MAX: Final = 256 * 1024
 #: So many pieces of long responses are put before other brokers' reports at once.
 _PIECES_AT_ONCE: Final = 4
+
+#: What is said of a failure, at most.
+_DETAIL_BYTES: Final = 1024
 
 _NO_REST: Final = bytearray()
 
@@ -66,6 +74,7 @@ class Lane(Link):
         "_blocked",
         "_connection",
         "_host",
+        "_opening",
         "_port",
         "_rest",
         "_rounds",
@@ -80,6 +89,8 @@ class Lane(Link):
         self._host = host
         self._port = port
         self._connection: Connection | None = None
+        # Of a connection that begins with TLS, SASL or ApiVersions, until requests may follow.
+        self._opening: Opening | None = None
         # Connections tried: a host with several addresses has them tried in turn.
         self._rounds = 0
         self._ticket = 0
@@ -124,27 +135,73 @@ class Lane(Link):
         if isinstance(addresses, OSError):
             self._fail(Failure.RESOLVE, addresses.errno or 0)
             return
+        address, access = addresses[self._rounds % len(addresses)], self._sender.access
         try:
-            self._connection = Connection(addresses[self._rounds % len(addresses)])
+            self._connection = Connection(address) if access is None else access.connect(address, self._host)
         except OSError as problem:
             self._rounds += 1
             self._fail(Failure.CONNECT, problem.errno or 0)
             return
+        except Broken as broken:
+            self._fail(broken.failure, detail=broken.detail)
+            return
         self._sender.watch(self._connection.fd, self, WRITE)
 
-    def _finish_connecting(self, connection: Connection) -> None:
-        error = connection.finish()
-        if error:
-            self._rounds += 1
-            self._fail(Failure.CONNECT, error)
-            return
+    def _set_up(self, connection: Connection) -> None:
+        try:
+            opening = self._opening
+            if opening is None:
+                error = connection.finish()
+                if error:
+                    self._rounds += 1
+                    self._fail(Failure.CONNECT, error)
+                    return
+                access = self._sender.access
+                if access is None:
+                    self._ready(connection, 0)
+                    return
+                self.shaking_hands(monotonic_ns())
+                self._sender.watch_deadline(self.deadline)
+                opening = self._opening = access.opening(connection)
+            interest = opening.advance()
+        except OSError as problem:
+            self._fail(Failure.IO, problem.errno or 0)
+        except Broken as broken:
+            self._fail(broken.failure, detail=broken.detail)
+        else:
+            if interest:
+                self._sender.poller.modify(connection.fd, interest)
+            else:
+                self._opened(connection, opening)
+
+    def _opened(self, connection: Connection, opening: Opening) -> None:
+        ranges = opening.handshake.ranges
+        if self.eager and ranges is not None and not self.agree(ranges):
+            self._sender.poller.modify(connection.fd, READ)
+            self._sender.report(
+                VERSIONS, self, sequence=self.agreements, following=json.dumps(ranges).encode()
+            )
+        else:
+            self._ready(connection, opening.handshake.correlation)
+
+    def _ready(self, connection: Connection, correlation: int) -> None:
+        self._opening = None
         self._sender.poller.modify(connection.fd, READ)
-        self.connected()
+        self.connected(correlation)
         self._sender.report(CONNECTED, self)
         self._soon()
 
+    def resumed(self, agreement: int) -> None:
+        """The parent knows the broker's versions."""
+        connection, opening = self._connection, self._opening
+        if not self.resume(agreement):
+            return
+        if connection is not None and opening is not None and opening.over:
+            self._ready(connection, opening.handshake.correlation)
+
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
+        self._opening = None
         self._rest, self._tail = _NO_REST, None
         self._blocked = False
         self._ticket = 0
@@ -152,16 +209,20 @@ class Lane(Link):
             self._sender.unwatch(connection.fd)
             connection.close()
 
-    def _fail(self, failure: Failure, errno: int = 0) -> None:
+    def _fail(self, failure: Failure, errno: int = 0, detail: str = "") -> None:
         self._disconnect()
         self.failed(failure, monotonic_ns())
-        if self.state is LinkState.WAITING:
-            self._sender.report(
-                FAILED, self, failure=failure, errno=errno, sequence=self.items[0][C_SEQUENCE]
-            )
+        waiting = self.state is LinkState.WAITING
+        self._sender.report(
+            FAILED if waiting else IDLE,
+            self,
+            failure=failure,
+            errno=errno,
+            sequence=self.items[0][C_SEQUENCE] if waiting and self.items else 0,
+            following=detail.encode(errors="replace")[:_DETAIL_BYTES],
+        )
+        if waiting:
             self._sender.watch_deadline(self.deadline)
-        else:
-            self._sender.report(IDLE, self, failure=failure, errno=errno)
 
     def _cut(self) -> None:
         """The request was fenced while it was being written: the broker never gets the rest of it."""
@@ -202,8 +263,8 @@ class Lane(Link):
         connection = self._connection
         if connection is None:
             return
-        if self.state is _CONNECTING:
-            self._finish_connecting(connection)
+        if not self.up:
+            self._set_up(connection)
             return
         if mask & ~WRITE:
             self._read(connection)
@@ -224,7 +285,7 @@ class Lane(Link):
             self._fail(Failure.IO, problem.errno or 0)
             return
         except Broken as broken:
-            self._fail(broken.failure)
+            self._fail(broken.failure, detail=broken.detail)
             return
         if body is not None:
             item = self.items[0]
@@ -264,6 +325,9 @@ class Lane(Link):
             except OSError as problem:
                 self._fail(Failure.IO, problem.errno or 0)
                 return
+            except Broken as broken:
+                self._fail(broken.failure, detail=broken.detail)
+                return
             if count == len(head):
                 self.written(now)
                 return
@@ -299,6 +363,9 @@ class Lane(Link):
         except OSError as problem:
             self._fail(Failure.IO, problem.errno or 0)
             return
+        except Broken as broken:
+            self._fail(broken.failure, detail=broken.detail)
+            return
         self._rest, self._tail = _NO_REST, None
         if self._blocked:
             self._blocked = False
@@ -315,6 +382,8 @@ class Sender:
         self.memory = memory
         self.fence = fence
         self.settings = settings
+        #: How connections begin; None: with nothing.
+        self.access: Access | None = None
         self.poller = new_poller()
         self.resolver = Resolver()
         #: No lane's deadline is before this.
@@ -415,11 +484,11 @@ class Sender:
         failure: Failure = Failure.NONE,
         errno: int = 0,
         sequence: int = 0,
+        following: bytes = b"",
     ) -> None:
-        attempts = lane.attempts
-        self.outbox.append(
-            REPORT.pack(kind, failure, 0, lane.slot, sequence, attempts, 0, 0, 0, 0, errno, 0, b"")
-        )
+        attempts, size = lane.attempts, len(following)
+        record = REPORT.pack(kind, failure, 0, lane.slot, sequence, attempts, 0, 0, 0, 0, errno, size, b"")
+        self.outbox.append(record + following)
 
     def stream(self, slot: int, body: bytes, report: bytes) -> None:
         """Send a long response to the parent in pieces, and then its report."""
@@ -510,9 +579,17 @@ class Sender:
             self._lanes[slot].try_again(command[4])
         elif kind == ADD:
             target = json.loads(following)
-            self._lanes[slot] = Lane(self, slot, target["host"], target["port"], target["epoch"])
+            lane = Lane(self, slot, target["host"], target["port"], target["epoch"])
+            self._lanes[slot] = lane
+            if self.access is not None and self.access.negotiates:
+                lane.eager = True
+                self.after_reports.append(lane)
         elif kind == REMOVE:
             lane = self._lanes.pop(slot)
             lane.give_up()
             self._streams = deque(stream for stream in self._streams if stream[0] != slot)
             self.report(REMOVED, lane)
+        elif kind == CREDENTIALS:
+            self.access = Access(Credentials.from_json(following))
+        elif kind == RESUME:
+            self._lanes[slot].resumed(command[4])

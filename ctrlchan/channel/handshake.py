@@ -1,0 +1,307 @@
+"""What is said on a new connection before requests may pass: ApiVersions, then SASL. Bytes in, bytes out.
+
+::
+
+    ApiVersions v3 ──(35)──► ApiVersions v0 ──► SaslHandshake v1 ──► SaslAuthenticate v0-2 (once or twice)
+
+ApiVersions is asked when the channel negotiates, and before SASL, whose versions it fixes, as Kafka's own
+SaslClientAuthenticator does. One question is out at a time; correlation ids count from 0 and the requests'
+go on from there. KIP-43 and KIP-152 (SASL), KIP-84 (SCRAM), KIP-511 (ApiVersions v3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from struct import Struct, error
+from typing import Final, Protocol, TypeAlias
+
+from ctrlchan.channel.link import Broken
+from ctrlchan.channel.records import Failure
+from ctrlchan.channel.security import SaslSettings
+
+__all__ = ["CONTROL_APIS", "Handshake", "Ranges"]
+
+#: API key -> (lowest, highest) version.
+Ranges: TypeAlias = dict[int, tuple[int, int]]
+#: Asks with a frame's body, is sent the answer's.
+_Talk: TypeAlias = Generator[bytes, bytes, None]
+
+#: LeaderAndIsr, StopReplica, UpdateMetadata.
+CONTROL_APIS: Final = (4, 5, 6)
+
+_SASL_HANDSHAKE: Final = 17
+_API_VERSIONS: Final = 18
+_SASL_AUTHENTICATE: Final = 36
+#: From this version on a message is "flexible" (KIP-482).
+_FLEXIBLE_FROM: Final = {_API_VERSIONS: 3, _SASL_AUTHENTICATE: 2}
+
+_UNSUPPORTED_SASL_MECHANISM: Final = 33
+_ILLEGAL_SASL_STATE: Final = 34
+_UNSUPPORTED_VERSION: Final = 35
+_SASL_AUTHENTICATION_FAILED: Final = 58
+
+#: No answer of these is longer than a few KiB.
+_MAX_ANSWER: Final = 1024 * 1024
+#: Kafka makes no SCRAM user with fewer, and none with more than 16,384: a peer that asks for more wants to
+#: keep this process busy, one that asks for fewer wants to guess the password.
+_SCRAM_ITERATIONS: Final = (4_096, 131_072)
+#: What a broker says goes into logs: so much of it.
+_MAX_WORDS: Final = 300
+
+_INT8: Final = Struct(">b")
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_HEAD: Final = Struct(">hhi")
+
+
+class Handshake:
+    """``start`` gives the first bytes to send, ``receive`` takes bytes and gives the next; until ``done``.
+
+    Raises Broken when the broker refuses us, is not to be trusted, or does not speak the protocol.
+    """
+
+    def __init__(self, client_id: str, *, negotiate: bool, sasl: SaslSettings | None) -> None:
+        name = client_id.encode()
+        self._client_id = _INT16.pack(len(name)) + name
+        self._sasl = sasl
+        #: Of the next request on this connection.
+        self.correlation = 0
+        #: What is under way, for people.
+        self.stage = ""
+        #: The broker's versions of the control APIs it has, when it was asked.
+        self.ranges: Ranges | None = None
+        self.done = not negotiate and sasl is None
+        self._received = bytearray()
+        self._talk = self._converse()
+
+    def start(self) -> bytes:
+        """Nothing when there is nothing to say."""
+        return b"" if self.done else next(self._talk)
+
+    def receive(self, data: bytes) -> bytes:
+        received = self._received
+        received += data
+        if len(received) < 8:
+            return b""
+        size, correlation = _INT32.unpack_from(received)[0], _INT32.unpack_from(received, 4)[0]
+        if not 4 <= size <= _MAX_ANSWER:
+            raise Broken(Failure.HANDSHAKE, f"{self.stage}: {_foreign(bytes(received[:8]))}")
+        if correlation != self.correlation:
+            raise Broken(Failure.CORRELATION, self.stage)
+        if len(received) < 4 + size:
+            return b""
+        if len(received) > 4 + size:
+            raise Broken(Failure.SURPLUS, self.stage)
+        body = bytes(received[8:])
+        received.clear()
+        self.correlation += 1
+        try:
+            return self._talk.send(body)
+        except StopIteration:
+            self.done = True
+            return b""
+        except (error, UnicodeDecodeError):
+            raise Broken(Failure.HANDSHAKE, f"{self.stage}: not an answer of this API") from None
+
+    # -- the conversation
+
+    def _converse(self) -> _Talk:
+        versions: Ranges = {}
+        yield from self._ask_versions(versions)
+        self.ranges = {api: versions[api] for api in CONTROL_APIS if api in versions}
+        if self._sasl is not None:
+            yield from self._choose_mechanism(self._sasl, versions)
+            version = _highest(_SASL_AUTHENTICATE, 0, 2, versions)
+            if self._sasl.mechanism == "PLAIN":
+                yield from self._prove_plainly(self._sasl, version)
+            else:
+                yield from self._prove_by_scram(self._sasl, version)
+
+    def _ask_versions(self, versions: Ranges) -> _Talk:
+        self.stage = "ApiVersions"
+        name, version = _compact(b"ctrlchan"), _compact(b"0")
+        reader = _Reader((yield self._frame(_API_VERSIONS, 3, name + version + b"\0")))
+        code, flexible = reader.int16(), True
+        if code == _UNSUPPORTED_VERSION:
+            reader = _Reader((yield self._frame(_API_VERSIONS, 0, b"")))
+            code, flexible = reader.int16(), False
+        if code:
+            raise Broken(Failure.HANDSHAKE, f"ApiVersions is answered with error code {code}")
+        for _ in range(reader.count() if flexible else reader.int32()):
+            api = reader.int16()
+            versions[api] = reader.int16(), reader.int16()
+            if flexible:
+                reader.skip_tags()
+
+    def _choose_mechanism(self, sasl: SaslSettings, versions: Ranges) -> _Talk:
+        self.stage = "SaslHandshake"
+        version = _highest(_SASL_HANDSHAKE, 1, 1, versions)
+        mechanism = sasl.mechanism.encode()
+        answer = yield self._frame(_SASL_HANDSHAKE, version, _INT16.pack(len(mechanism)) + mechanism)
+        reader = _Reader(answer)
+        code = reader.int16()
+        offered = [reader.text() for _ in range(reader.int32())]
+        if code == _UNSUPPORTED_SASL_MECHANISM or (code == 0 and sasl.mechanism not in offered):
+            has = self._words(", ".join(offered)) or "none"
+            raise Broken(Failure.MECHANISM, f"{sasl.mechanism}; it has: {has}")
+        if code:
+            raise Broken(Failure.HANDSHAKE, f"SaslHandshake is answered with error code {code}")
+
+    def _prove_plainly(self, sasl: SaslSettings, version: int) -> _Talk:
+        """RFC 4616."""
+        self.stage = "SaslAuthenticate with PLAIN"
+        token = f"\0{sasl.username}\0{sasl.password}".encode()
+        self._token((yield self._authenticate(version, token)), version)
+
+    def _prove_by_scram(self, sasl: SaslSettings, version: int) -> _Talk:
+        """RFC 5802: both sides prove that they know the password."""
+        from scramp import ScramClient, ScramException
+
+        self.stage = f"SaslAuthenticate with {sasl.mechanism}"
+        try:
+            client: _Scram = ScramClient([sasl.mechanism], sasl.username, sasl.password)
+            answer = yield self._authenticate(version, client.get_client_first().encode())
+            first = self._token(answer, version).decode()
+            _check_iterations(first)
+            client.set_server_first(first)
+            answer = yield self._authenticate(version, client.get_client_final().encode())
+            client.set_server_final(self._token(answer, version).decode())
+        except ScramException as problem:
+            raise Broken(Failure.AUTHENTICATION, self._words(str(problem))) from None
+
+    # -- frames
+
+    def _frame(self, api: int, version: int, body: bytes) -> bytes:
+        tags = b"\0" if version >= _FLEXIBLE_FROM.get(api, version + 1) else b""
+        data = _HEAD.pack(api, version, self.correlation) + self._client_id + tags + body
+        return _INT32.pack(len(data)) + data
+
+    def _authenticate(self, version: int, token: bytes) -> bytes:
+        if version >= _FLEXIBLE_FROM[_SASL_AUTHENTICATE]:
+            return self._frame(_SASL_AUTHENTICATE, version, _compact(token) + b"\0")
+        return self._frame(_SASL_AUTHENTICATE, version, _INT32.pack(len(token)) + token)
+
+    def _token(self, answer: bytes, version: int) -> bytes:
+        """What the broker says in the mechanism's own words."""
+        reader = _Reader(answer)
+        flexible = version >= _FLEXIBLE_FROM[_SASL_AUTHENTICATE]
+        if flexible:
+            reader.skip_tags()
+        code = reader.int16()
+        message = reader.take(reader.count() if flexible else reader.int16()).decode()
+        if code:
+            kind = Failure.HANDSHAKE if code == _ILLEGAL_SASL_STATE else Failure.AUTHENTICATION
+            words = self._words(message)
+            if code != _SASL_AUTHENTICATION_FAILED or not words:
+                words = f"error code {code}" + (f": {words}" if words else "")
+            raise Broken(kind, words)
+        return reader.take(reader.count() if flexible else reader.int32())
+
+    def _words(self, text: str) -> str:
+        """A broker's words, fit for a line of a log: no control characters, no end of them, no password."""
+        if self._sasl is not None:
+            text = text.replace(self._sasl.password, "********")
+        text = "".join(character if character.isprintable() else " " for character in text)
+        return text if len(text) <= _MAX_WORDS else text[:_MAX_WORDS] + "..."
+
+
+class _Scram(Protocol):
+    """What is used of scramp's client."""
+
+    def get_client_first(self) -> str: ...
+    def set_server_first(self, message: str) -> None: ...
+    def get_client_final(self) -> str: ...
+    def set_server_final(self, message: str) -> None: ...
+
+
+class _Reader:
+    """Reads on from the front; ``struct.error`` when there is not as much as was announced."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def int16(self) -> int:
+        return self._fixed(_INT16)
+
+    def int32(self) -> int:
+        return self._fixed(_INT32)
+
+    def _fixed(self, struct: Struct) -> int:
+        value: int = struct.unpack_from(self._data, self._at)[0]
+        self._at += struct.size
+        return value
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._fixed(_INT8)
+            value |= (byte & 0x7F) << shift
+            if byte >= 0:
+                return value
+            shift += 7
+            if shift > 28:
+                raise error("a varint of more than 5 bytes")
+
+    def count(self) -> int:
+        """A compact length; -1 is null."""
+        return self.varint() - 1
+
+    def take(self, size: int) -> bytes:
+        """Null (a size of -1) is nothing."""
+        if size < 0:
+            return b""
+        if self._at + size > len(self._data):
+            raise error("shorter than it says")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def text(self) -> str:
+        return self.take(self.int16()).decode()
+
+    def skip_tags(self) -> None:
+        for _ in range(self.varint()):
+            self.varint()
+            self.take(self.varint())
+
+
+def _compact(data: bytes) -> bytes:
+    size = len(data) + 1
+    out = bytearray()
+    while size > 0x7F:
+        out.append(size & 0x7F | 0x80)
+        size >>= 7
+    out.append(size)
+    return bytes(out) + data
+
+
+def _highest(api: int, lowest: int, highest: int, versions: Ranges) -> int:
+    """The highest version both sides have."""
+    theirs = versions.get(api, (0, -1))
+    version = min(highest, theirs[1])
+    if version < max(lowest, theirs[0]):
+        name = {_SASL_HANDSHAKE: "SaslHandshake", _SASL_AUTHENTICATE: "SaslAuthenticate"}[api]
+        has = f"{theirs[0]} to {theirs[1]}" if theirs[1] >= 0 else "none"
+        needs = f"{lowest} to {highest}" if lowest < highest else str(lowest)
+        raise Broken(Failure.HANDSHAKE, f"the broker's versions of {name}: {has}; needed: {needs}")
+    return version
+
+
+def _check_iterations(server_first: str) -> None:
+    """Before any work is done for it."""
+    value = next((part[2:] for part in server_first.split(",") if part.startswith("i=")), "")
+    least, most = _SCRAM_ITERATIONS
+    if not (value.isascii() and value.isdecimal() and len(value) < 10 and least <= int(value) <= most):
+        raise Broken(
+            Failure.AUTHENTICATION,
+            f"the broker asks for a number of SCRAM iterations not in {least} to {most}",
+        )
+
+
+def _foreign(data: bytes) -> str:
+    """What the first bytes of something that is not Kafka's protocol look like."""
+    if data[:1] in (b"\x15", b"\x16") and data[1:2] == b"\x03":
+        return "the broker speaks TLS on this port"
+    if data.startswith(b"HTTP"):
+        return "this is an HTTP server"
+    return "not an answer in Kafka's protocol"

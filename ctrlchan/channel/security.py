@@ -1,0 +1,120 @@
+"""What a channel proves to a broker, and what it wants proven: TLS files, a SASL user.
+
+Plain values that the parent checks and the senders use; nothing heavy is imported for them. Passwords and
+keys are in no ``repr``. They reach the senders through their command pipes only: never as an argument, in the
+environment or in a file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, NoReturn
+
+__all__ = ["MECHANISMS", "SECURITY_PROTOCOLS", "Credentials", "SaslSettings", "TlsSettings"]
+
+#: The codes of Kafka's SecurityProtocol, as UpdateMetadata carries them.
+SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+#: What older protocols there are, nobody may fall back to.
+_TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TlsSettings:
+    """Files are PEM or PKCS#12 (told apart by what is in them) and are read again when they have changed.
+
+    - ``ca_file``: the certificates that sign brokers' certificates (``ssl.truststore.location``), or
+      ``ca_pem``, their text (``ssl.truststore.certificates``). Neither: those that the system trusts.
+    - ``certificate_file``: our certificate, its chain and, unless ``key_file`` has it, its private key
+      (``ssl.keystore.location``); or ``certificate_pem`` and ``key_pem``, their text
+      (``ssl.keystore.certificate.chain``, ``ssl.keystore.key``). None: we show no certificate.
+    - ``key_password``: of an encrypted private key; ``keystore_password``, ``truststore_password``: of
+      PKCS#12 files.
+    - ``verify_host_name``: the broker's certificate must be for the host that is connected to
+      (``ssl.endpoint.identification.algorithm=https``).
+    - ``versions``: those allowed (``ssl.enabled.protocols``); nothing below TLSv1.2 ever is.
+    """
+
+    ca_file: str | None = None
+    ca_pem: str | None = None
+    truststore_password: str | None = field(default=None, repr=False)
+    certificate_file: str | None = None
+    key_file: str | None = None
+    certificate_pem: str | None = field(default=None, repr=False)
+    key_pem: str | None = field(default=None, repr=False)
+    keystore_password: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
+    verify_host_name: bool = True
+    versions: tuple[str, ...] = _TLS_VERSIONS
+
+    def __post_init__(self) -> None:
+        if self.ca_file is not None and self.ca_pem is not None:
+            _refuse("ca_file and ca_pem: only one of them can be given")
+        if self.certificate_file is not None and self.certificate_pem is not None:
+            _refuse("certificate_file and certificate_pem: only one of them can be given")
+        if (self.certificate_pem is None) != (self.key_pem is None):
+            _refuse("certificate_pem and key_pem: neither is of use without the other")
+        if self.key_file is not None and self.certificate_file is None:
+            _refuse("key_file: of no use without certificate_file")
+        unknown = [version for version in self.versions if version not in _TLS_VERSIONS]
+        if unknown or not self.versions:
+            _refuse(f"versions: {', '.join(unknown) or 'none'} (there are {' and '.join(_TLS_VERSIONS)})")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Those that are read; they may change."""
+        return tuple(file for file in (self.ca_file, self.certificate_file, self.key_file) if file)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SaslSettings:
+    """``mechanism`` is one of MECHANISMS."""
+
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.mechanism not in MECHANISMS:
+            _refuse(f"mechanism: {self.mechanism!r} is not {', '.join(MECHANISMS)}")
+        if not self.username:
+            _refuse("username: it is empty")
+        if not self.password:
+            _refuse("password: it is empty")
+        if self.mechanism == "PLAIN" and "\0" in self.username + self.password:
+            _refuse("username and password: PLAIN cannot carry the character U+0000")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Credentials:
+    """All that a sender must know to open a connection; it replaces what it was told before."""
+
+    client_id: str
+    negotiate: bool = False
+    tls: TlsSettings | None = None
+    sasl: SaslSettings | None = None
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @staticmethod
+    def from_json(data: bytes) -> Credentials:
+        given: dict[str, Any] = json.loads(data)
+        tls, sasl = given.pop("tls"), given.pop("sasl")
+        if tls is not None:
+            tls["versions"] = tuple(tls["versions"])
+        return Credentials(
+            tls=None if tls is None else TlsSettings(**tls),
+            sasl=None if sasl is None else SaslSettings(**sasl),
+            **given,
+        )
+
+
+def _refuse(reason: str) -> NoReturn:
+    # Senders import this file and must not carry the codec for an error that only their parent meets.
+    from ctrlchan.errors import ConfigError
+
+    raise ConfigError(reason)
