@@ -53,7 +53,7 @@ class ChannelConfig:
     connection_setup_timeout_max: float = 30.0
     socket_timeout: float = 30.0
     retry_backoff: float = 0.1
-    senders: str | int = AUTO
+    senders: str | int = PER_BROKER
     max_request_bytes: int = 100 * 2**20
     max_response_bytes: int = 100 * 2**20
     shared_memory_bytes: int = 64 * 2**30

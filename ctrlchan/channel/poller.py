@@ -23,6 +23,9 @@ class PortablePoller:
         self._selector = selectors.DefaultSelector()
 
     def register(self, fd: int, interest: int) -> None:
+        if fd in self._selector.get_map():
+            # Of a descriptor that was closed without a word, which epoll forgets by itself.
+            self._selector.unregister(fd)
         self._selector.register(fd, _SELECTORS_MASK[interest])
 
     def modify(self, fd: int, interest: int) -> None:
