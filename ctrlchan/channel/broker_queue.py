@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from ctrlchan.channel.description import head_of
 from ctrlchan.channel.records import (
     ADD,
     AGAIN,
@@ -18,6 +20,7 @@ from ctrlchan.channel.records import (
     GO,
     NO_REST,
     REMOVE,
+    RESUME,
     SEND,
     Failure,
     Report,
@@ -53,6 +56,8 @@ class BrokerQueue:
         "gate",
         "handed",
         "handed_bytes",
+        "held",
+        "last_detail",
         "last_errno",
         "last_error",
         "memory",
@@ -65,6 +70,7 @@ class BrokerQueue:
         "state",
         "target",
         "troubles",
+        "versions",
         "waiting",
         "waiting_bytes",
     )
@@ -90,6 +96,11 @@ class BrokerQueue:
         self.attempts = 0
         self.last_error = Failure.NONE
         self.last_errno = 0
+        self.last_detail = ""
+        #: The versions of the control APIs that the broker has, once it was asked; while ``held``, the sender
+        #: takes nothing, for it may be of other versions.
+        self.versions: Mapping[int, tuple[int, int]] | None = None
+        self.held = False
         #: An error came back: what the broker knows is no longer what it was told, until it has acknowledged
         #: a full request; and how often that has happened.
         self.needs_resync = False
@@ -107,13 +118,16 @@ class BrokerQueue:
     def last_problem(self) -> str:
         """Why the last attempt failed; empty when none has."""
         text = self.last_error.text
+        if self.last_detail:
+            return f"{text}: {self.last_detail}"
         return f"{text} ({os.strerror(self.last_errno)})" if self.last_errno > 0 else text
 
     def describe(self, now: int) -> dict[str, Any]:
         """Endpoint, epoch, state (idle, connecting, connected, backing off, disconnected), requests and bytes
         queued, requests a sender has in hand, failed attempts at the first of them, last error, seconds since
-        the oldest was queued, whether an error makes a full resync necessary, the pid of its sender."""
-        oldest = self.handed[0] if self.handed else self.waiting[0] if self.waiting else None
+        the oldest was queued, the first of them (``head_of``), whether an error makes a full resync
+        necessary, the pid of its sender."""
+        head = head_of(self.handed[0] if self.handed else self.waiting[0] if self.waiting else None, now)
         return {
             "endpoint": f"{self.target.host}:{self.target.port}",
             "broker_epoch": self.target.epoch,
@@ -123,7 +137,8 @@ class BrokerQueue:
             "in_flight": len(self.handed),
             "attempts": self.attempts,
             "last_error": self.last_problem(),
-            "oldest_age": 0.0 if oldest is None else (now - oldest.enqueued_ns) / 1e9,
+            "oldest_age": 0.0 if head is None else head["age"],
+            "head": head,
             "needs_resync": self.needs_resync,
             "sender_pid": self.sender.pid,
         }
@@ -147,13 +162,25 @@ class BrokerQueue:
         self.waiting_bytes -= sent.request.size
         return sent
 
+    def withdraw(self, chosen: set[Sent]) -> list[Sent]:
+        """Remove those of ``chosen`` that the sender was never told of."""
+        found = [sent for sent in self.waiting if sent in chosen and sent.sequence == 0]
+        if found:
+            gone = set(found)
+            kept = [sent for sent in self.waiting if sent not in gone]
+            self.waiting.clear()
+            self.waiting.extend(kept)
+            self.waiting_bytes -= sum(sent.request.size for sent in found)
+            self.starved = self.starved and bool(kept)
+        return found
+
     def top_up(self) -> None:
         if self.waiting and len(self.handed) <= _LOW_WATER:
             self.hand_over()
 
     def hand_over(self) -> None:
         """Tell the sender of as many requests as it may know ahead."""
-        if self.gate:
+        if self.gate or self.held:
             return
         waiting, handed, write, slot = self.waiting, self.handed, self.sender.write, self.slot
         self.starved = False
@@ -210,6 +237,22 @@ class BrokerQueue:
         self.pieces.clear()
         if self.handed:
             self.handed[0].sender_deaths += 1
+        self._take_back()
+        # A sender that negotiates takes nothing before it knows the broker's versions.
+        self.held = self.versions is not None or self.held
+        self._introduce()
+        self.hand_over()
+
+    def resume(self, agreement: int, versions: Mapping[int, tuple[int, int]]) -> None:
+        """The broker has other versions than before: the sender has dropped all it had and gets it anew."""
+        self.versions = versions
+        self._take_back()
+        self.held = False
+        self.sender.write(COMMAND_HEAD.pack(RESUME, 0, 0, self.slot, agreement) + NO_REST)
+        self.hand_over()
+
+    def _take_back(self) -> None:
+        """The sender has nothing of this queue any more."""
         while self.handed:
             sent = self.handed.pop()
             frame = sent.request.frame
@@ -221,8 +264,6 @@ class BrokerQueue:
             if sent.callback is not None:
                 self.gate = False
         self.handed_bytes = 0
-        self._introduce()
-        self.hand_over()
 
     def leave(self) -> None:
         """Have the sender forget this generation; it answers with REMOVED."""

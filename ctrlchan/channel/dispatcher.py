@@ -10,14 +10,15 @@ import logging
 import os
 import threading
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, monotonic_ns
 from typing import Final
 
 from ctrlchan.channel.broker_queue import BrokerQueue
 from ctrlchan.channel.ledger import Ended, Ledger, Note
-from ctrlchan.channel.outcome import LISTENING, Outcome, Sent
+from ctrlchan.channel.outcome import LISTENING, Listener, Outcome, Sent
 from ctrlchan.channel.poller import READ, WRITE, new_poller
 from ctrlchan.channel.sender_pool import SenderHandle
+from ctrlchan.channel.time_limits import NEVER
 from ctrlchan.state_change_log import StateChangeLogger
 from ctrlchan.versions import API_NAMES
 
@@ -106,6 +107,7 @@ class Dispatcher:
         reads: list[tuple[SenderHandle, bytes | None]] = []
         flushable: list[SenderHandle] = []
         deaths: list[tuple[int, int, int]] = []
+        nursery_speaks = False
         for fd, _ in self._poller.wait(self._timeout()):
             reader = self._readers.get(fd)
             if reader is not None:
@@ -115,6 +117,8 @@ class Dispatcher:
                 self._poller.unregister(fd)
             elif fd == self._woken:
                 os.read(fd, 4096)
+            else:
+                nursery_speaks = True
         with ledger.lock:
             for sender, data in reads:
                 if data is None:
@@ -124,7 +128,9 @@ class Dispatcher:
                     ledger.take_reports(sender, data)
             for sender in flushable:
                 sender.flush()
-            if self._control >= 0:
+            if ledger.limits.next_ns != NEVER and ledger.limits.next_ns <= (now := monotonic_ns()):
+                ledger.expire(now)
+            if nursery_speaks:
                 deaths = ledger.pool.read_deaths()
             ledger.pool.bear()
             ledger.pool.flush()
@@ -139,7 +145,12 @@ class Dispatcher:
     def _timeout(self) -> float | None:
         if self._stop_at is not None:
             return max(0.0, self._stop_at - monotonic())
-        return _BEAR_AGAIN if self._ledger.pool.has_unborn else None
+        timeout = _BEAR_AGAIN if self._ledger.pool.has_unborn else None
+        limit = self._ledger.limits.next_ns
+        if limit == NEVER:
+            return timeout
+        left = max(0.0, (limit - monotonic_ns()) / 1e9)
+        return left if timeout is None else min(left, timeout)
 
     def _register(self) -> None:
         pool = self._ledger.pool
@@ -153,8 +164,13 @@ class Dispatcher:
                 self._writers[sender.commands] = sender
                 self._poller.register(sender.commands, WRITE)
         pool.blocked.clear()
+        for sender in pool.ending:
+            if self._writers.pop(sender.commands, None) is not None:
+                self._poller.unregister(sender.commands)
+            sender.close_commands()
+        pool.ending.clear()
         if pool.control != self._control:
-            # A closed descriptor has left the poller by itself.
+            # A closed descriptor has left the poller.
             self._control = pool.control
             if self._control >= 0:
                 self._poller.register(self._control, READ)
@@ -170,7 +186,7 @@ class Dispatcher:
     def _publish(self, ended: list[Ended]) -> None:
         if self._state_changes.traces:
             self._trace(ended)
-        tell: list[Sent] = []
+        tell: list[tuple[Sent, list[Listener]]] = []
         called: list[Ended] = []
         with LISTENING:
             for end in ended:
@@ -179,31 +195,42 @@ class Dispatcher:
                     called.append(end)
                     continue
                 sent.outcome = end[1]
-                if sent.listeners is not None:
-                    tell.append(sent)
-        for sent in tell:
-            self._tell(sent)
-        for end in called:
-            self._call_back(*end)
+                if sent.listeners:
+                    tell.append((sent, sent.listeners))
+                    sent.listeners = None
+        for sent, listeners in tell:
+            self._tell(sent, listeners)
+        recorder = self._ledger.recorder
+        if recorder is None:
+            for end in called:
+                self._call_back(*end)
+            return
+        # A callback may take long: what has none is recorded before.
+        recorder.ended([end for end in ended if end[0].callback is None] if called else ended)
+        if called:
+            recorder.ended(called, [self._call_back(*end) for end in called])
 
-    def _call_back(self, sent: Sent, outcome: Outcome, queue: BrokerQueue | None, go: bool) -> None:
+    def _call_back(self, sent: Sent, outcome: Outcome, queue: BrokerQueue | None, go: bool) -> int:
+        """Monotonic nanoseconds when the callback had returned."""
         assert sent.callback is not None
         try:
             sent.callback(outcome)
         except Exception:  # noqa: BLE001 - it is the caller's code, and stops nothing here
             _LOG.exception("%sThe callback of %r failed", self._prefix, sent)
+        returned = monotonic_ns()
         with LISTENING:
             sent.outcome = outcome
+            listeners, sent.listeners = sent.listeners, None
         if queue is not None:
             with self._ledger.lock:
                 self._ledger.callback_returned(queue, sent, go)
                 self._ledger.pool.flush()
-        if sent.listeners is not None:
-            self._tell(sent)
+        if listeners:
+            self._tell(sent, listeners)
+        return returned
 
-    def _tell(self, sent: Sent) -> None:
-        listeners, sent.listeners = sent.listeners, None
-        for listener in listeners or ():
+    def _tell(self, sent: Sent, listeners: list[Listener]) -> None:
+        for listener in listeners:
             try:
                 listener.finished(sent)
             except Exception:  # noqa: BLE001 - a future's callbacks are the caller's code
@@ -234,6 +261,8 @@ class Dispatcher:
         with ledger.lock:
             ended, ledger.ended = ledger.ended, []
         self._publish(ended)
+        if ledger.recorder is not None:
+            ledger.recorder.flush()
         with ledger.lock:
             for sender in self._readers.values():
                 sender.close()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from ctrlchan.channel.records import R_ATTEMPTS, R_CORRELATION, R_FIRST_BYTE, R_LAST_BYTE, R_RESPONSE, Report
 
@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from ctrlchan._codec import ControlResponse
     from ctrlchan.channel.request import ControlRequest
 
-__all__ = ["LISTENING", "Listener", "Outcome", "OutcomeCallback", "OutcomeKind", "Sent", "Verdict"]
+__all__ = [
+    "LISTENING",
+    "Canceller",
+    "Listener",
+    "Outcome",
+    "OutcomeCallback",
+    "OutcomeKind",
+    "Sent",
+    "Verdict",
+]
 
 #: Held while an outcome is published and while somebody begins to listen for one, so that nobody misses it.
 LISTENING: Final = threading.Lock()
@@ -35,6 +44,8 @@ class OutcomeKind(Enum):
     TOO_LARGE = "too large"
     #: The broker answered with any other error.
     REFUSED = "refused"
+    #: Cancelled, or its time limit was over, while it was queued: nothing of it was sent.
+    CANCELLED = "cancelled"
 
 
 class Verdict(NamedTuple):
@@ -55,6 +66,7 @@ class Outcome:
         "broker_id",
         "completed_ns",
         "enqueued_ns",
+        "merged",
         "request",
         "sender_deaths",
     )
@@ -68,6 +80,7 @@ class Outcome:
         enqueued_ns: int,
         completed_ns: int,
         sender_deaths: int,
+        merged: int = 1,
     ) -> None:
         self.broker_id = broker_id
         self.request = request
@@ -76,6 +89,8 @@ class Outcome:
         self.completed_ns = completed_ns
         #: How many sender processes ended with this request on their hands.
         self.sender_deaths = sender_deaths
+        #: How many requests went to this broker as one, this among them, and share its response.
+        self.merged = merged
         self._verdict = verdict
         self._report = report
 
@@ -156,10 +171,17 @@ class Listener(Protocol):
     def finished(self, sent: Sent) -> None: ...
 
 
+class Canceller(Protocol):
+    """What can cancel requests: the channel they were sent through."""
+
+    def cancel(self, sent: Iterable[Sent]) -> int: ...
+
+
 class Sent:
     """A request on its way to one broker. Cheap on purpose: a future is made only when it is asked for.
 
     ``outcome`` is None until the request has ended and its callback, if any, has returned or failed.
+    ``await sent`` gives the Outcome; a task that is cancelled there cancels the request while it is queued.
     """
 
     __slots__ = (
@@ -174,6 +196,9 @@ class Sent:
         "sequence",
     )
 
+    #: Stands for others (``joint.py``); never one that users hold.
+    joint = False
+
     def __init__(
         self, broker_id: int, request: ControlRequest, callback: OutcomeCallback | None, enqueued_ns: int
     ) -> None:
@@ -186,7 +211,7 @@ class Sent:
         self.outcome: Outcome | None = None
         #: Changed only while LISTENING is held.
         self.listeners: list[Listener] | None = None
-        self._future: Future[Outcome] | None = None
+        self._future: _SentFuture | None = None
 
     @property
     def api_key(self) -> int:
@@ -198,17 +223,28 @@ class Sent:
 
     @property
     def future(self) -> Future[Outcome]:
-        """Resolves to the Outcome; it never holds an exception and cannot be cancelled."""
+        """Resolves to the Outcome; it never holds an exception. ``future.cancel()`` cancels the request when
+        it is still queued; other ways to cancel it resolve the future to an Outcome of kind CANCELLED."""
         with LISTENING:
             future = self._future
             if future is None:
-                future = self._future = Future()
-                future.set_running_or_notify_cancel()
+                future = self._future = _SentFuture(self)
                 if self.outcome is None:
-                    self.listen(_Resolve(future))
+                    self.listen(future)
                 else:
-                    future.set_result(self.outcome)
+                    future.finished(self)
             return future
+
+    def cancel(self) -> bool:
+        """True when the request was still queued: it ends as CANCELLED, and nothing of it was or is sent.
+        False when a sender process had it in hand, or it had ended. ``channel.cancel`` for many at once."""
+        channel = self.request.channel
+        return channel is not None and channel.cancel((self,)) == 1
+
+    def __await__(self) -> Generator[Any, None, Outcome]:
+        from ctrlchan.channel.aio import outcomes_of
+
+        return (yield from outcomes_of([self]).__await__())[0]
 
     def listen(self, listener: Listener) -> None:
         """The caller holds LISTENING and has seen that there is no outcome yet."""
@@ -222,14 +258,28 @@ class Sent:
         return f"<Sent to broker {self.broker_id}: {end} {self.request!r}>"
 
 
-class _Resolve:
-    """Hands an outcome on to a future."""
+class _SentFuture(Future[Outcome]):
+    """Pending until the request ends; cancelled only where ``cancel`` could cancel the request."""
 
-    __slots__ = ("_future",)
+    def __init__(self, sent: Sent) -> None:
+        super().__init__()
+        self._sent = sent
+        self._to_be_cancelled = False
 
-    def __init__(self, future: Future[Outcome]) -> None:
-        self._future = future
+    def cancel(self) -> bool:
+        if self.done():
+            return self.cancelled()
+        # Before the channel's thread can publish the end.
+        self._to_be_cancelled = True
+        if not self._sent.cancel():
+            self._to_be_cancelled = False
+            return self.cancelled()
+        return super().cancel()
 
     def finished(self, sent: Sent) -> None:
-        if sent.outcome is not None:
-            self._future.set_result(sent.outcome)
+        outcome = sent.outcome
+        assert outcome is not None
+        if self._to_be_cancelled and outcome.kind is OutcomeKind.CANCELLED:
+            super().cancel()
+        if self.set_running_or_notify_cancel():
+            self.set_result(outcome)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from ctrlchan.versions import API_NAMES
 
 if TYPE_CHECKING:
+    from ctrlchan.channel.outcome import Canceller
+    from ctrlchan.channel.merge import Facts
     from ctrlchan.channel.tails import Frame
 
 __all__ = ["ControlRequest", "RequestTail"]
@@ -37,17 +39,23 @@ class ControlRequest:
     """
 
     __slots__ = (
+        "__weakref__",
         "api_key",
+        "channel",
         "controller_epoch",
         "delete_partitions",
         "encoded_ns",
         "encoding",
         "encoding_ns",
+        "facts",
         "frame",
         "full",
+        "goes_alone",
+        "parts",
         "request_type",
         "rows",
         "size",
+        "sources",
         "state_version",
         "tail",
         "version",
@@ -81,7 +89,22 @@ class ControlRequest:
         self.size = 0
         # The channel's: the encoded frame while any broker owes an answer, and who may make it.
         self.frame: Frame | None = None
+        # In its place, where the request is too large to go as one: what goes, in order.
+        self.parts: tuple[ControlRequest, ...] | None = None
+        # Of how many requests it was merged; what was found out about merging it with others.
+        self.sources = 1
+        self.facts: Facts | None = None
+        self.goes_alone = False
+        # Whom it was last sent through.
+        self.channel: Canceller | None = None
         self.encoding = threading.Lock()
+
+    def frames(self) -> tuple[Frame, ...]:
+        """What lies in memory of it, as long as any broker owes an answer."""
+        if self.parts is None:
+            assert self.frame is not None
+            return (self.frame,)
+        return tuple(frame for part in self.parts for frame in part.frames())
 
     def __repr__(self) -> str:
         name = API_NAMES.get(self.api_key, str(self.api_key))

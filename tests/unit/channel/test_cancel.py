@@ -1,0 +1,166 @@
+"""Cancelling what is still queued: by hand, by a future, by a time limit."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError
+from concurrent.futures import wait as wait_for_futures
+from time import monotonic_ns
+
+import pytest
+
+from ctrlchan.channel import Outcome, OutcomeKind
+from ctrlchan.channel.outcome import Sent
+from ctrlchan.channel.time_limits import NEVER, TimeLimits
+from tests.fault.channels import MODES, channel_to, eventually, peers
+from tests.fault.peer import Peer, silence
+from tests.fault.requests import leader_and_isr, number_of, update
+
+every_mode = pytest.mark.parametrize("senders", MODES)
+
+
+def numbers(peer: Peer) -> list[int]:
+    return [number_of(exchange.body) for exchange in peer.received]
+
+
+@every_mode
+def test_what_is_queued_is_cancelled_and_never_sent(senders: str | int) -> None:
+    with peers(1) as [peer], channel_to([peer], senders=senders) as channel:
+        peer.gate.clear()
+        sent = [channel.send_request(1, update(number)) for number in range(200)]
+        # The newest is never the one in hand; the oldest is.
+        assert not sent[0].cancel()
+        assert sent[-1].cancel()
+        assert not sent[-1].cancel()
+        count = channel.cancel(sent[1::2])
+        assert 0 < count < 100
+        queued = channel.describe()["brokers"][1]
+        assert queued["queue_size"] == 200 - count - 1
+        assert queued["queued_bytes"] == (200 - count - 1) * sent[0].request.size
+        peer.gate.set()
+        outcomes = channel.wait(sent, 10)
+        cancelled = [i for i, outcome in enumerate(outcomes) if outcome.kind is OutcomeKind.CANCELLED]
+        assert len(cancelled) == count + 1
+        assert {outcomes[i].attempts for i in cancelled} == {0}
+        assert numbers(peer) == [i for i in range(200) if i not in cancelled]
+        assert not channel.needs_resync(1)
+        assert not sent[1].cancel()
+        eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+
+
+def test_one_broker_of_many_and_a_callback_that_is_told() -> None:
+    with peers(2) as brokers, channel_to(brokers) as channel:
+        kinds: list[OutcomeKind] = []
+        brokers[0].gate.clear()
+        # A request with a callback is in hand alone: everything behind it is queued.
+        first = channel.send_request(1, leader_and_isr(0), lambda _: None)
+        sent = channel.send_requests([1, 2], update(1), lambda outcome: kinds.append(outcome.kind))
+        assert channel.wait(sent[1:], 10)[0].kind is OutcomeKind.ACKNOWLEDGED
+        assert sent[0].cancel()
+        [outcome] = channel.wait(sent[:1], 10)
+        assert (outcome.kind, outcome.detail) == (OutcomeKind.CANCELLED, "cancelled before it was sent")
+        assert kinds == [OutcomeKind.ACKNOWLEDGED, OutcomeKind.CANCELLED]
+        assert not first.done
+        brokers[0].gate.set()
+        assert channel.wait([first], 10)[0].kind is OutcomeKind.ACKNOWLEDGED
+        assert numbers(brokers[0]) == [0]
+
+
+def test_a_future_that_is_cancelled_cancels_its_request() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        peer.gate.clear()
+        sent = [channel.send_request(1, update(0), lambda _: None)]
+        sent += [channel.send_request(1, update(number)) for number in (1, 2, 3)]
+        futures = [one.future for one in sent]
+        assert not futures[0].cancel()
+        assert futures[1].cancel()
+        assert futures[1].cancel()
+        assert futures[1].cancelled()
+        with pytest.raises(CancelledError):
+            futures[1].result(0)
+        # Cancelled in another way, a future has an outcome as any other.
+        assert sent[2].cancel()
+        assert futures[2].result(10).kind is OutcomeKind.CANCELLED
+        assert futures[2].cancel() is False
+        peer.gate.set()
+        assert wait_for_futures(futures, 10).not_done == set()
+        assert not futures[3].cancel()
+        assert futures[0].result().kind is OutcomeKind.ACKNOWLEDGED
+        [outcome] = channel.wait(sent[1:2], 10)
+        assert outcome.kind is OutcomeKind.CANCELLED
+        assert numbers(peer) == [0, 3]
+
+
+def test_nothing_is_cancelled_without_a_broker_or_after_the_end() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        offline = channel.send_request(9, update())
+        assert not offline.cancel()
+        peer.gate.clear()
+        sent = [channel.send_request(1, update(), lambda _: None) for _ in range(2)]
+        channel.remove_broker(1)
+        assert channel.cancel(sent) == 0
+        assert {outcome.kind for outcome in channel.wait(sent, 10)} == {OutcomeKind.BROKER_GONE}
+    assert channel.cancel(sent) == 0
+    assert channel.cancel([Sent(1, update(), None, 0)]) == 0
+
+
+# -- time limits
+
+
+@every_mode
+def test_what_is_queued_after_its_time_limit_is_cancelled(senders: str | int) -> None:
+    with peers(2) as brokers, channel_to(brokers, senders=senders) as channel:
+        brokers[0].gate.clear()
+        outcomes: list[Outcome] = []
+        begun = monotonic_ns()
+        first = channel.send_request(1, leader_and_isr(0), lambda _: None, timeout=0.01)
+        patient = channel.send_request(1, update(1), timeout=60)
+        hasty = [channel.send_requests([1, 2], update(2 + i), outcomes.append, timeout=0.2) for i in range(3)]
+        late = channel.wait([pair[0] for pair in hasty], 10)
+        assert {(o.kind, o.detail) for o in late} == {
+            (OutcomeKind.CANCELLED, "not sent within its time limit")
+        }
+        assert all(200e6 <= o.completed_ns - begun < 5e9 for o in late)
+        assert {o.kind for o in channel.wait([pair[1] for pair in hasty], 10)} == {OutcomeKind.ACKNOWLEDGED}
+        assert len(outcomes) == 6
+        # In hand, or with time left.
+        assert not first.done
+        assert not patient.done
+        brokers[0].gate.set()
+        assert {o.kind for o in channel.wait([first, patient], 10)} == {OutcomeKind.ACKNOWLEDGED}
+        assert numbers(brokers[0]) == [0, 1]
+
+
+def test_a_later_limit_does_not_hide_an_earlier_one() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        peer.default = silence
+        channel.send_request(1, leader_and_isr(0), lambda _: None)
+        long = channel.send_request(1, update(1), timeout=60)
+        short = channel.send_request(1, update(2), timeout=0.05)
+        assert channel.wait([short], 10)[0].kind is OutcomeKind.CANCELLED
+        assert not long.done
+
+
+def test_a_request_that_could_not_be_queued_has_no_limit() -> None:
+    with peers(1) as [peer], channel_to([peer], max_request_bytes=1000) as channel:
+        sent = [
+            channel.send_request(1, update(size=5000), timeout=0),
+            channel.send_request(7, update(), timeout=0),
+        ]
+        kinds = [outcome.kind for outcome in channel.wait(sent, 10)]
+        assert kinds == [OutcomeKind.TOO_LARGE, OutcomeKind.BROKER_GONE]
+
+
+def test_limits_of_finished_requests_do_not_pile_up() -> None:
+    limits = TimeLimits()
+    waiting = Sent(1, update(), None, 0)
+    assert limits.add(50, [waiting])
+    for deadline in range(100, 20_100):
+        done = Sent(1, update(), None, 0)
+        done.sequence = 1
+        assert not limits.add(deadline, [done])
+    assert len(limits._heap) < 2048
+    assert limits.next_ns == 50
+    assert limits.due(49) == []
+    assert limits.due(50) == [waiting]
+    assert limits.due(30_000)
+    assert limits.next_ns == NEVER
