@@ -110,7 +110,7 @@ class SenderHandle:
         return self.unread + data if self.unread else data
 
     def close_commands(self) -> None:
-        """Have it end."""
+        """Without its command pipe it ends. For the dispatcher only."""
         if self.commands >= 0:
             os.close(self.commands)
             self.commands = -1
@@ -139,10 +139,12 @@ class SenderPool:
         self._shared_by = _shared_by(config)
         self._last_number = 0
         self.senders: dict[int, SenderHandle] = {}
-        #: Senders with commands to flush, with a full pipe, and not yet known to the dispatcher.
+        #: Senders with commands to flush. The others are for the dispatcher, which alone closes what its
+        #: poller may know: senders with a full pipe, new ones, and those that shall end.
         self.dirty: list[SenderHandle] = []
         self.blocked: list[SenderHandle] = []
         self.fresh: list[SenderHandle] = []
+        self.ending: list[SenderHandle] = []
         # Not yet handed to the nursery.
         self._unborn: deque[SenderHandle] = deque()
         self._nursery: subprocess.Popen[bytes] | None = None
@@ -179,8 +181,13 @@ class SenderPool:
         return sender
 
     def forget(self, sender: SenderHandle) -> None:
-        """It has ended, or shall."""
+        """It has ended."""
         self.senders.pop(sender.number, None)
+
+    def end(self, sender: SenderHandle) -> None:
+        """Have it end when it has read its commands."""
+        self.forget(sender)
+        self.ending.append(sender)
 
     def flush(self) -> None:
         """Write what was queued for any sender; never blocks."""
@@ -277,10 +284,9 @@ class SenderPool:
 
     # -- the end
 
-    def close_commands(self) -> None:
-        """Have all senders end."""
-        for sender in self.senders.values():
-            sender.close_commands()
+    def end_all(self) -> None:
+        for sender in list(self.senders.values()):
+            self.end(sender)
 
     def close(self, deadline: float) -> None:
         """No process is left when it returns, at ``deadline`` (monotonic seconds) at the latest."""
