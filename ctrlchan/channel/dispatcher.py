@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, monotonic_ns
 from typing import Final
 
 from ctrlchan.channel.broker_queue import BrokerQueue
@@ -18,6 +18,7 @@ from ctrlchan.channel.ledger import Ended, Ledger, Note
 from ctrlchan.channel.outcome import LISTENING, Listener, Outcome, Sent
 from ctrlchan.channel.poller import READ, WRITE, new_poller
 from ctrlchan.channel.sender_pool import SenderHandle
+from ctrlchan.channel.time_limits import NEVER
 from ctrlchan.state_change_log import StateChangeLogger
 from ctrlchan.versions import API_NAMES
 
@@ -127,6 +128,8 @@ class Dispatcher:
                     ledger.take_reports(sender, data)
             for sender in flushable:
                 sender.flush()
+            if ledger.limits.next_ns != NEVER and ledger.limits.next_ns <= (now := monotonic_ns()):
+                ledger.expire(now)
             if nursery_speaks:
                 deaths = ledger.pool.read_deaths()
             ledger.pool.bear()
@@ -142,7 +145,12 @@ class Dispatcher:
     def _timeout(self) -> float | None:
         if self._stop_at is not None:
             return max(0.0, self._stop_at - monotonic())
-        return _BEAR_AGAIN if self._ledger.pool.has_unborn else None
+        timeout = _BEAR_AGAIN if self._ledger.pool.has_unborn else None
+        limit = self._ledger.limits.next_ns
+        if limit == NEVER:
+            return timeout
+        left = max(0.0, (limit - monotonic_ns()) / 1e9)
+        return left if timeout is None else min(left, timeout)
 
     def _register(self) -> None:
         pool = self._ledger.pool
@@ -192,15 +200,24 @@ class Dispatcher:
                     sent.listeners = None
         for sent, listeners in tell:
             self._tell(sent, listeners)
-        for end in called:
-            self._call_back(*end)
+        recorder = self._ledger.recorder
+        if recorder is None:
+            for end in called:
+                self._call_back(*end)
+            return
+        # A callback may take long: what has none is recorded before.
+        recorder.ended([end for end in ended if end[0].callback is None] if called else ended)
+        if called:
+            recorder.ended(called, [self._call_back(*end) for end in called])
 
-    def _call_back(self, sent: Sent, outcome: Outcome, queue: BrokerQueue | None, go: bool) -> None:
+    def _call_back(self, sent: Sent, outcome: Outcome, queue: BrokerQueue | None, go: bool) -> int:
+        """Monotonic nanoseconds when the callback had returned."""
         assert sent.callback is not None
         try:
             sent.callback(outcome)
         except Exception:  # noqa: BLE001 - it is the caller's code, and stops nothing here
             _LOG.exception("%sThe callback of %r failed", self._prefix, sent)
+        returned = monotonic_ns()
         with LISTENING:
             sent.outcome = outcome
             listeners, sent.listeners = sent.listeners, None
@@ -210,6 +227,7 @@ class Dispatcher:
                 self._ledger.pool.flush()
         if listeners:
             self._tell(sent, listeners)
+        return returned
 
     def _tell(self, sent: Sent, listeners: list[Listener]) -> None:
         for listener in listeners:
@@ -243,6 +261,8 @@ class Dispatcher:
         with ledger.lock:
             ended, ledger.ended = ledger.ended, []
         self._publish(ended)
+        if ledger.recorder is not None:
+            ledger.recorder.flush()
         with ledger.lock:
             for sender in self._readers.values():
                 sender.close()

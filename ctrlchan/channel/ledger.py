@@ -6,9 +6,10 @@ back or logs; what must be told to the outside is left in ``ended`` and ``notes`
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from time import monotonic_ns
 from typing import Final, NamedTuple, TypeAlias
 
@@ -27,13 +28,16 @@ from ctrlchan.channel.records import (
     REPORT,
     RESPONSE,
     STALE,
+    VERSIONS,
     Failure,
     Report,
 )
+from ctrlchan.channel.recorder import Recorder
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.sender_pool import SenderHandle, SenderPool
 from ctrlchan.channel.tails import ALL_FENCED, UNFENCED, Frame, SharedMemory
 from ctrlchan.channel.target import Target
+from ctrlchan.channel.time_limits import TimeLimits
 from ctrlchan.errors import ErrorCode
 
 __all__ = ["Ended", "Ledger", "Note"]
@@ -49,6 +53,8 @@ TOO_LARGE: Final = Verdict(
     OutcomeKind.TOO_LARGE, detail="larger than max_request_bytes, or than half the shared memory"
 )
 FENCED: Final = Verdict(OutcomeKind.FENCED, detail="the controller epoch is fenced")
+CANCELLED: Final = Verdict(OutcomeKind.CANCELLED, detail="cancelled before it was sent")
+TIME_OVER: Final = Verdict(OutcomeKind.CANCELLED, detail="not sent within its time limit")
 RESIGNED: Final = Verdict(OutcomeKind.FENCED, detail="the controller has resigned")
 
 
@@ -68,10 +74,14 @@ class Note(NamedTuple):
 class Ledger:
     """Every method but ``__init__`` is called with ``lock`` held."""
 
-    def __init__(self, config: ChannelConfig, controller_epoch: int) -> None:
+    def __init__(
+        self, config: ChannelConfig, controller_epoch: int, recorder: Recorder | None = None
+    ) -> None:
         self.lock = threading.Lock()
         self.config = config
         self.controller_epoch = controller_epoch
+        #: None: nobody asked for rows.
+        self.recorder = recorder
         self.memory = SharedMemory(config.shared_memory_bytes)
         self.pool = SenderPool(config, self.memory.fd)
         self.by_id: dict[int, BrokerQueue] = {}
@@ -81,6 +91,7 @@ class Ledger:
         self._limbo: dict[int, list[Frame]] = {}
         # Queues whose first request found no room in shared memory.
         self._starved: set[BrokerQueue] = set()
+        self.limits = TimeLimits()
         self.ended: list[Ended] = []
         self.notes: list[Note] = []
         self.closed = False
@@ -100,9 +111,12 @@ class Ledger:
         sender = self.pool.sender_for(target.broker_id)
         self._last_slot += 1
         queue = BrokerQueue(self._last_slot, target, sender, self.memory)
+        queue.held = self.config.negotiate
         sender.queues[queue.slot] = queue
         self.by_id[target.broker_id] = queue
         self._by_slot[queue.slot] = queue
+        if self.recorder is not None:
+            self.recorder.generation(queue.slot, target.epoch)
 
     def remove(self, broker_id: int, verdict: Verdict) -> None:
         """Every unfinished request of this broker ends at once."""
@@ -183,6 +197,29 @@ class Ledger:
             if queue is not None:
                 queue.mark()
         return result
+
+    def cancel(self, sent: Iterable[Sent], verdict: Verdict = CANCELLED) -> int:
+        """End those of these that no sender was told of; how many they were."""
+        chosen: dict[BrokerQueue, set[Sent]] = {}
+        for one in sent:
+            if one.sequence == 0:
+                queue = self.by_id.get(one.broker_id)
+                if queue is not None and queue.waiting:
+                    chosen.setdefault(queue, set()).add(one)
+        now = monotonic_ns()
+        count = 0
+        for queue, wanted in chosen.items():
+            for one in queue.withdraw(wanted):
+                self._release(one)
+                self._end(one, verdict, None, now)
+                count += 1
+            if not queue.starved:
+                self._starved.discard(queue)
+        return count
+
+    def expire(self, now: int) -> None:
+        """The time limit of some requests may be over."""
+        self.cancel(self.limits.due(now), TIME_OVER)
 
     def fence(self, controller_epoch: int) -> None:
         """Nothing of this controller epoch, or an older one, is sent any more."""
@@ -352,8 +389,15 @@ class Ledger:
             sent = self._finish_first(queue)
             self._end(sent, FENCED, None, monotonic_ns(), queue if sent.callback is not None else None)
             self._top_up(queue)
+        elif kind == VERSIONS:
+            told = json.loads(following).items()
+            queue.resume(report[4], {int(api): (lowest, highest) for api, (lowest, highest) in told})
+            if queue.starved:
+                self._starved.add(queue)
         elif kind == CONNECTED:
             queue.state = "connected"
+            if not queue.handed:
+                queue.attempts = 0
             self.note(
                 logging.INFO,
                 "Controller %d connected to %s for sending state change requests",
@@ -363,16 +407,28 @@ class Ledger:
         elif kind == IDLE:
             queue.state = "disconnected"
         elif kind == FAILED:
-            self._note_failure(queue, report)
+            self._note_failure(queue, report, following.decode(errors="replace"))
 
-    def _note_failure(self, queue: BrokerQueue, report: Report) -> None:
+    def _note_failure(self, queue: BrokerQueue, report: Report, detail: str) -> None:
         queue.state = "backing off"
         queue.pieces.clear()
         queue.attempts = report[5]
         queue.last_error = Failure(report[1])
         queue.last_errno = report[10]
+        queue.last_detail = detail
         # At the 1st, 2nd, 4th, 8th ... attempt: a broker that is away for a day is not worth a million lines.
-        if queue.attempts & (queue.attempts - 1) == 0 and queue.handed:
+        if queue.attempts & (queue.attempts - 1):
+            return
+        if not queue.handed:
+            self.note(
+                logging.WARNING,
+                "Controller %d fails to connect to broker %s, attempt %d: %s.",
+                self.config.controller_id,
+                queue.target,
+                queue.attempts,
+                queue.last_problem(),
+            )
+        else:
             self.note(
                 logging.WARNING,
                 "Controller %d epoch %d fails to send request %r to broker %s, attempt %d: %s. "

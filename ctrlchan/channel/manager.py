@@ -7,27 +7,38 @@ that is not there has an outcome, removing a broker does not wait for it, and no
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from time import monotonic, monotonic_ns
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from ctrlchan._codec import Brokers
+from ctrlchan.channel.aio import outcomes_of
 from ctrlchan.channel.config import ChannelConfig
+from ctrlchan.channel.description import apis_of
 from ctrlchan.channel.dispatcher import Dispatcher
 from ctrlchan.channel.frames import prefix_of
 from ctrlchan.channel.ledger import REMOVED_BROKER, TOO_LARGE, Ledger
 from ctrlchan.channel.outcome import LISTENING, Outcome, OutcomeCallback, Sent
+from ctrlchan.channel.recorder import Recorder
 from ctrlchan.channel.request import ControlRequest
+from ctrlchan.channel.security import SaslSettings, TlsSettings
 from ctrlchan.channel.tails import Frame
 from ctrlchan.channel.target import BrokerLike, targets_of
 from ctrlchan.errors import ChannelClosedError, IllegalStateError, UnknownBrokerError
+from ctrlchan.journal.rows import Taker
 from ctrlchan.versions import request_versions
+
+if TYPE_CHECKING:
+    from ctrlchan.channel.metrics import ChannelMetrics
+    from ctrlchan.journal import Journal
 
 __all__ = ["ControllerChannelManager"]
 
@@ -44,12 +55,26 @@ class ControllerChannelManager:
     response to the one before has come and its callback has returned. Callbacks run on the channel's own
     thread: they may send, add and remove, but what they wait for, the channel waits for.
 
+    ``journal`` and ``metrics`` are told of every outcome; close a journal after the channel.
+
     The first use starts a thread and the sender processes; ``shutdown``, or the end of the ``with`` block,
     ends them. A process that was forked from this one must make a channel of its own.
     """
 
-    def __init__(self, config: ChannelConfig, controller_epoch: int = 0) -> None:
+    def __init__(
+        self,
+        config: ChannelConfig,
+        controller_epoch: int = 0,
+        *,
+        journal: Journal | None = None,
+        metrics: ChannelMetrics | None = None,
+    ) -> None:
+        config.credentials.check()
         self._config = config
+        self._journal = journal
+        self._metrics = metrics
+        takers: list[Taker] = [taker for taker in (journal, metrics) if taker is not None]
+        self._recorder = Recorder(takers, config.controller_id) if takers else None
         self._controller_epoch = controller_epoch
         self._versions = request_versions(config.inter_broker_protocol)
         self._client_id = config.client_id_bytes
@@ -60,6 +85,11 @@ class ControllerChannelManager:
         self._ledger: Ledger | None = None
         self._dispatcher: Dispatcher | None = None
         self._closed = False
+        if self._recorder is not None:
+            if journal is not None:
+                journal.attach(self._recorder)
+            if metrics is not None:
+                metrics.attach(self._recorder, weakref.WeakMethod(self.describe))
 
     @property
     def config(self) -> ChannelConfig:
@@ -72,6 +102,15 @@ class ControllerChannelManager:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.shutdown()
+
+    async def __aenter__(self) -> ControllerChannelManager:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # It waits for processes to end.
+        await asyncio.to_thread(self.shutdown)
 
     # -- brokers
 
@@ -91,6 +130,28 @@ class ControllerChannelManager:
             ledger.pool.bear()
             ledger.pool.flush()
         dispatcher.wake()
+
+    def reload_credentials(self, *, tls: TlsSettings | None = None, sasl: SaslSettings | None = None) -> None:
+        """Connections are made with these from here on, those that stand are left alone; None: as before.
+
+        Changed TLS files need no call: each new connection looks at them. Raises ConfigError for what cannot
+        work, and then nothing has changed.
+        """
+        with self._starting:
+            config = replace(self._config, tls=tls or self._config.tls, sasl=sasl or self._config.sasl)
+            config.credentials.check()
+            self._config = config
+            ledger = self._ledger
+            if ledger is None:
+                return
+            with ledger.lock:
+                self._check_open(ledger)
+                ledger.config = config
+                ledger.pool.reload(config)
+                ledger.pool.flush()
+                needs_thread = bool(ledger.pool.blocked)
+        if needs_thread and self._dispatcher is not None:
+            self._dispatcher.wake()
 
     def add_broker(self, broker: BrokerLike) -> None:
         """Nothing changes for a known broker. One with another epoch or endpoint is a new generation: what
@@ -120,24 +181,34 @@ class ControllerChannelManager:
     # -- sending
 
     def send_request(
-        self, broker_id: int, request: ControlRequest, callback: OutcomeCallback | None = None
+        self,
+        broker_id: int,
+        request: ControlRequest,
+        callback: OutcomeCallback | None = None,
+        timeout: float | None = None,
     ) -> Sent:
         """``send_requests`` to one broker."""
-        return self.send_requests((broker_id,), request, callback)[0]
+        return self.send_requests((broker_id,), request, callback, timeout)[0]
 
     def send_requests(
-        self, broker_ids: Sequence[int], request: ControlRequest, callback: OutcomeCallback | None = None
+        self,
+        broker_ids: Sequence[int],
+        request: ControlRequest,
+        callback: OutcomeCallback | None = None,
+        timeout: float | None = None,
     ) -> list[Sent]:
         """Queue the request for these brokers, in this order; never blocks, whatever the brokers do.
 
         The request is encoded before this returns. ``callback`` is called once for each broker, with its
-        Outcome, on the channel's thread; what it raises is logged. Raises EncodeError, and
-        ChannelClosedError after ``shutdown``.
+        Outcome, on the channel's thread; what it raises is logged. ``timeout``: where the request is still
+        queued after so many seconds it ends as CANCELLED; what a sender process has in hand has no limit.
+        Raises EncodeError, and ChannelClosedError after ``shutdown``.
         """
         ledger, dispatcher = self._running()
         users = len(broker_ids)
         if users == 0:
             return []
+        request.channel = self
         if self._encode(ledger, request, users):
             with ledger.lock:
                 self._check_open(ledger)
@@ -145,6 +216,8 @@ class ControllerChannelManager:
                 pool = ledger.pool
                 pool.flush()
                 needs_thread = bool(ledger.ended or pool.blocked)
+                if timeout is not None:
+                    needs_thread |= ledger.limits.add(monotonic_ns() + int(timeout * 1e9), sent)
         else:
             with ledger.lock:
                 self._check_open(ledger)
@@ -153,6 +226,21 @@ class ControllerChannelManager:
         if needs_thread:
             dispatcher.wake()
         return sent
+
+    def cancel(self, sent: Iterable[Sent]) -> int:
+        """End as CANCELLED those of these that are still queued, so that nothing of them was or is sent.
+
+        Returns how many they were. The others, which a sender process has in hand, go on to their ends. A few
+        requests of each broker are in hand ahead of time; costs a look at the whole queue of each broker.
+        """
+        ledger, dispatcher = self._ledger, self._dispatcher
+        if ledger is None or dispatcher is None or os.getpid() != self._pid:
+            return 0
+        with ledger.lock:
+            count = ledger.cancel(sent)
+        if count:
+            dispatcher.wake()
+        return count
 
     def _encode(self, ledger: Ledger, request: ControlRequest, users: int) -> bool:
         """Give the request a frame with so many users more. False: it is too large to be sent."""
@@ -184,6 +272,7 @@ class ControllerChannelManager:
                 self._check_open(ledger)
                 buffer, offset = ledger.memory.make_room(frame, users)
             # Outside the lock: a large tail takes a millisecond.
+            begun = 0 if self._recorder is None else monotonic_ns()
             try:
                 buffer[offset : offset + len(before)] = before
                 tail.write_into(buffer, offset + len(before))
@@ -193,6 +282,9 @@ class ControllerChannelManager:
                         ledger.memory.release(frame, users)
                 raise
             request.frame = frame
+            if self._recorder is not None:
+                request.encoded_ns = monotonic_ns()
+                request.encoding_ns = request.encoded_ns - begun
             return True
 
     # -- outcomes
@@ -225,6 +317,40 @@ class ControllerChannelManager:
             raise TimeoutError(f"no outcome after {timeout} s from {len(owed)} brokers: {names}")
         return outcomes
 
+    @overload
+    async def send(
+        self,
+        broker_ids: int,
+        request: ControlRequest,
+        callback: OutcomeCallback | None = None,
+        timeout: float | None = None,
+    ) -> Outcome: ...
+
+    @overload
+    async def send(
+        self,
+        broker_ids: Sequence[int],
+        request: ControlRequest,
+        callback: OutcomeCallback | None = None,
+        timeout: float | None = None,
+    ) -> list[Outcome]: ...
+
+    async def send(
+        self,
+        broker_ids: int | Sequence[int],
+        request: ControlRequest,
+        callback: OutcomeCallback | None = None,
+        timeout: float | None = None,
+    ) -> Outcome | list[Outcome]:
+        """``send_requests``, and its outcomes in the order of ``broker_ids``; one id: its one outcome.
+
+        When the task that awaits it is cancelled, so is what of it is still queued. The request is encoded
+        on the event loop's thread: a million partitions hold it up for some milliseconds.
+        """
+        if isinstance(broker_ids, int):
+            return await self.send_request(broker_ids, request, callback, timeout)
+        return await outcomes_of(self.send_requests(broker_ids, request, callback, timeout))
+
     # -- fencing
 
     def resign(self) -> None:
@@ -254,14 +380,17 @@ class ControllerChannelManager:
 
     def describe(self) -> dict[str, Any]:
         """What is going on, for people and for machines: the channel, and under ``brokers`` each broker
-        (``BrokerQueue.describe``)."""
+        (``BrokerQueue.describe``), with what it is owed of each API (``apis_of``) and, where there are
+        ``metrics``, what has ended (``ChannelMetrics.counters``)."""
         ledger = self._ledger
+        unfinished: dict[int, list[Sent]] = {}
         described: dict[str, Any] = {
             "controller_id": self._config.controller_id,
             "state": "closed" if self._closed else "new",
             "total_queue_size": 0,
             "senders": 0,
             "shared_memory_bytes": 0,
+            "journal": None if self._journal is None else self._journal.describe(),
             "brokers": {},
         }
         if ledger is not None:
@@ -279,6 +408,14 @@ class ControllerChannelManager:
                     described["brokers"] = {
                         broker_id: queue.describe(now) for broker_id, queue in sorted(ledger.by_id.items())
                     }
+                    unfinished = {
+                        queue.target.broker_id: [*queue.handed, *queue.waiting]
+                        for queue in ledger.by_id.values()
+                    }
+            # Outside the lock: a backlog may be long.
+            counters = {} if self._metrics is None else self._metrics.counters()
+            for broker_id, broker in described["brokers"].items():
+                broker["apis"] = apis_of(unfinished[broker_id], now, counters.get(broker_id, {}))
         return described
 
     # -- beginning and end
@@ -315,7 +452,7 @@ class ControllerChannelManager:
             if self._closed:
                 raise ChannelClosedError("the channel was shut down")
             if self._ledger is None or self._dispatcher is None:
-                self._ledger = Ledger(self._config, self._controller_epoch)
+                self._ledger = Ledger(self._config, self._controller_epoch, self._recorder)
                 self._dispatcher = Dispatcher(self._ledger)
                 self._dispatcher.start()
                 self._at_exit = _shutdown_of(weakref.ref(self))
