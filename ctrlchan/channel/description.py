@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ctrlchan.versions import API_NAMES
@@ -10,9 +10,9 @@ from ctrlchan.versions import API_NAMES
 if TYPE_CHECKING:
     from ctrlchan.channel.outcome import Sent
 
-__all__ = ["NOTHING_UNFINISHED", "api_name", "apis_of", "head_of"]
+__all__ = ["api_name", "apis_of", "head_of"]
 
-NOTHING_UNFINISHED: Final = {"unfinished": 0, "unfinished_bytes": 0, "oldest_age": 0.0}
+_NOTHING_UNFINISHED: Final = {"unfinished": 0, "unfinished_bytes": 0, "oldest_age": 0.0}
 
 
 def api_name(api_key: int) -> str:
@@ -33,8 +33,11 @@ def head_of(sent: Sent | None, now: int) -> dict[str, Any] | None:
     }
 
 
-def apis_of(unfinished: Iterable[Sent], now: int) -> dict[str, dict[str, Any]]:
-    """API name -> how many requests are unfinished, their bytes, and the age of the oldest in seconds.
+def apis_of(
+    unfinished: Iterable[Sent], now: int, counters: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """API name -> how many requests are unfinished, their bytes, the age of the oldest in seconds; and what
+    the ``counters`` of that API say.
 
     ``unfinished``: in the order of their queue.
     """
@@ -51,7 +54,10 @@ def apis_of(unfinished: Iterable[Sent], now: int) -> dict[str, dict[str, Any]]:
         else:
             api["unfinished"] += 1
             api["unfinished_bytes"] += request.size
-    return {api_name(api_key): api for api_key, api in apis.items()}
+    named = {api_name(api_key): api for api_key, api in apis.items()}
+    for name, counted in counters.items():
+        named[name] = {**named.get(name, _NOTHING_UNFINISHED), **counted}
+    return named
 
 
 def _age(sent: Sent, now: int) -> float:

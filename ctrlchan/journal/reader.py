@@ -40,7 +40,7 @@ def journal_dataset(path: str | Path) -> ds.Dataset:
             schemas.append(schema)
     try:
         unified = pa.unify_schemas([_nullable(schema) for schema in schemas], promote_options="permissive")
-    except pa.ArrowInvalid as problem:
+    except pa.ArrowException as problem:
         raise JournalError(f"{path}: the files do not fit together: {problem}") from problem
     return ds.dataset([str(file) for file in files], schema=unified, format="parquet")
 
@@ -50,7 +50,7 @@ def read_journal(path: str | Path, columns: list[str] | None = None) -> pa.Table
     dataset = journal_dataset(path)
     try:
         return dataset.to_table(columns=columns)
-    except (pa.ArrowInvalid, OSError) as problem:
+    except (pa.ArrowException, OSError) as problem:
         # The footer was whole; the pages are not.
         raise JournalError(f"{path}: a file is broken: {problem}") from problem
 
@@ -58,7 +58,7 @@ def read_journal(path: str | Path, columns: list[str] | None = None) -> pa.Table
 def _schema_of(file: Path) -> pa.Schema:
     try:
         schema = pq.read_schema(file)
-    except (pa.ArrowInvalid, OSError) as problem:
+    except (pa.ArrowException, OSError) as problem:
         raise JournalError(f"{file}: not a whole Parquet file: {problem}") from problem
     written = (schema.metadata or {}).get(VERSION_KEY)
     if written is None:

@@ -1,0 +1,31 @@
+"""Chunks of made-up rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ctrlchan.journal.rows import NOT_KNOWN, ROW, Chunk
+
+__all__ = ["TEXTS", "chunk_of", "plain_chunk"]
+
+TEXTS = ["acknowledged", "", "fenced", "STALE_BROKER_EPOCH"]
+
+
+def chunk_of(rows: Sequence[Mapping[str, Any]], *, sequence: int = 0, channel: str = "c") -> Chunk:
+    """``rows``: fields of ROW; those left out are 0, and epochs and state versions unknown."""
+    array = np.zeros(len(rows), dtype=ROW)
+    array["broker_epoch"] = array["state_version"] = NOT_KNOWN
+    array["detail"] = 1
+    for number, row in enumerate(rows):
+        for name, value in row.items():
+            array[name][number] = value
+    return Chunk(array, TEXTS, sequence, channel, 3)
+
+
+def plain_chunk(count: int, sequence: int = 0, *, channel: str = "c") -> Chunk:
+    return chunk_of(
+        [{"broker": number, "api": 6} for number in range(count)], sequence=sequence, channel=channel
+    )

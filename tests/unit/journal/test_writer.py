@@ -1,0 +1,239 @@
+"""Writing: every row once, in order, in whole files; a disk that fails loses rows and nothing else."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctrlchan.errors import ConfigError, JournalError
+from ctrlchan.journal import Journal, journal_files, read_journal
+from ctrlchan.journal.rows import ROW
+from ctrlchan.journal.schema import MOMENTS, SCHEMA, VERSION, VERSION_KEY
+from ctrlchan.journal.table import table_of, wall_offset
+from tests.fault.channels import eventually
+from tests.unit.journal.chunks import TEXTS, chunk_of, plain_chunk
+
+#: Long enough to never come by itself.
+NEVER = 3600.0
+
+
+def sequences(path: Path) -> list[int | None]:
+    return read_journal(path)["sequence"].to_pylist()
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                name: st.integers(1, 2**62) if ROW[name] == np.int64 else st.integers(0, 2**15 - 1)
+                for name in ROW.names or ()
+                if name not in ("kind", "detail")
+            }
+            | {"kind": st.sampled_from([0, 2]), "detail": st.sampled_from([1, 3])}
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_a_table_holds_what_the_rows_hold(rows: list[dict[str, int]]) -> None:
+    table = table_of([chunk_of(rows, sequence=5)], "here", 0)
+    assert table.schema.equals(SCHEMA, check_metadata=True)
+    for number, (row, written) in enumerate(zip(rows, table.to_pylist(), strict=True)):
+        assert written["sequence"] == 5 + number
+        assert (written["host"], written["channel"], written["controller_id"]) == ("here", "c", 3)
+        assert (written["outcome"], written["detail"]) == (TEXTS[row["kind"]], TEXTS[row["detail"]])
+        assert written["encoding_ns"] == row["encoding"]
+        for name, field in MOMENTS.items():
+            assert written[f"{name}_ns"] == row[field]
+        for name in (
+            "broker",
+            "broker_epoch",
+            "state_version",
+            "correlation_id",
+            "bytes",
+            "merged",
+            "error_code",
+        ):
+            assert written[name] == row[name]
+
+
+def test_what_never_came_is_null_and_wall_times_are_of_the_wall() -> None:
+    now, wall = time.monotonic_ns(), datetime.now(UTC)
+    [row] = table_of(
+        [chunk_of([{"enqueued": now, "ended": now, "correlation_id": -1}])], "here", wall_offset()
+    ).to_pylist()
+    assert abs((row["enqueue_at"] - wall).total_seconds()) < 1
+    nulls = {name for name, value in row.items() if value is None}
+    assert nulls == {"broker_epoch", "correlation_id", "state_version", "encoding_ns"} | {
+        f"{moment}_{unit}"
+        for moment in ("encode", "first_byte", "last_byte", "response", "callback")
+        for unit in ("ns", "at")
+    }
+
+
+def test_flush_writes_what_there_is_in_one_file(tmp_path: Path) -> None:
+    with Journal(tmp_path / "a" / "b", flush_interval=NEVER) as journal:
+        journal.take(plain_chunk(3))
+        journal.take(plain_chunk(2, 3))
+        assert journal_files(journal.path) == []
+        assert journal.flush()
+        [file] = journal_files(journal.path)
+        metadata = pq.read_schema(file).metadata
+        assert metadata is not None
+        assert metadata[VERSION_KEY] == str(VERSION).encode()
+        assert sequences(journal.path) == [0, 1, 2, 3, 4]
+        described = journal.describe()
+        assert (described["written_rows"], described["files"], described["pending_rows"]) == (5, 1, 0)
+        # Nothing more, no file more.
+        assert journal.flush()
+        assert len(journal_files(journal.path)) == 1
+
+
+def test_rows_are_written_after_the_interval_without_being_asked(tmp_path: Path) -> None:
+    with Journal(tmp_path, flush_interval=0.02) as journal:
+        for number in range(3):
+            journal.take(plain_chunk(1, number))
+            eventually(lambda expected=number: len(journal_files(tmp_path)) == expected + 1)  # type: ignore[misc]
+        assert sequences(tmp_path) == [0, 1, 2]
+
+
+def test_a_file_has_no_more_bytes_of_rows_than_it_may(tmp_path: Path) -> None:
+    with Journal(tmp_path, flush_interval=NEVER, max_file_bytes=10 * ROW.itemsize) as journal:
+        journal.take(plain_chunk(7))
+        assert journal_files(tmp_path) == []
+        journal.take(plain_chunk(25, 7))
+        # It is full: nobody has to ask.
+        eventually(lambda: journal.describe()["written_rows"] == 32)
+        assert [read_journal(file).num_rows for file in journal_files(tmp_path)] == [10, 10, 10, 2]
+        assert sequences(tmp_path) == list(range(32))
+
+
+def test_closing_writes_the_rest_and_closing_again_does_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, flush_interval=NEVER)
+    journal.take(plain_chunk(4))
+    journal.close()
+    journal.close()
+    assert sequences(tmp_path) == [0, 1, 2, 3]
+    journal.take(plain_chunk(2, 4))
+    assert journal.describe()["lost_rows"] == 2
+    with pytest.raises(JournalError, match="closed"):
+        journal.attach(_Source())
+
+
+class _Source:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def flush(self) -> None:
+        self.asked += 1
+
+
+def test_sources_are_asked_before_a_write(tmp_path: Path) -> None:
+    source = _Source()
+    with Journal(tmp_path, flush_interval=NEVER) as journal:
+        journal.attach(source)
+        journal.flush()
+        assert source.asked == 1
+    assert source.asked == 2
+
+
+def test_names_ascend_also_when_the_clock_goes_back(tmp_path: Path) -> None:
+    future = tmp_path / "29990101T000000.000000Z-000041.parquet"
+    pq.write_table(table_of([plain_chunk(1)], "host", 0), future)
+    with Journal(tmp_path, flush_interval=NEVER) as journal:
+        for number in range(3):
+            journal.take(plain_chunk(1, number))
+            journal.flush()
+    assert [file.name for file in journal_files(tmp_path)] == [
+        f"29990101T000000.000000Z-{number:06}.parquet" for number in (41, 42, 43, 44)
+    ]
+
+
+def test_two_journals_share_a_folder(tmp_path: Path) -> None:
+    with Journal(tmp_path, flush_interval=NEVER) as one, Journal(tmp_path, flush_interval=NEVER) as other:
+        for number in range(10):
+            one.take(plain_chunk(1, number, channel="one"))
+            other.take(plain_chunk(1, number, channel="other"))
+            one.flush()
+            other.flush()
+    rows = read_journal(tmp_path, ["channel", "sequence"]).to_pylist()
+    for channel in ("one", "other"):
+        assert [row["sequence"] for row in rows if row["channel"] == channel] == list(range(10))
+
+
+def test_only_old_hidden_files_are_orphans(tmp_path: Path) -> None:
+    young, old = tmp_path / ".young.tmp", tmp_path / ".old.tmp"
+    for file in (young, old):
+        file.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    Journal(tmp_path).close()
+    assert young.exists()
+    assert not old.exists()
+
+
+def test_a_write_that_fails_is_tried_again_and_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with caplog.at_level(logging.ERROR), Journal(tmp_path, flush_interval=NEVER) as journal:
+        with monkeypatch.context() as patch:
+            patch.setattr(pq, "write_table", full)
+            for number in range(5):
+                journal.take(plain_chunk(2, 2 * number))
+                assert not journal.flush()
+            assert "No space left" in journal.describe()["last_error"]
+            assert journal.describe()["pending_rows"] == 10
+            assert list(tmp_path.iterdir()) == []
+        assert journal.flush()
+        assert sequences(tmp_path) == list(range(10))
+        assert journal.describe()["last_error"] == ""
+        assert journal.describe()["lost_rows"] == 0
+    [record] = caplog.records
+    assert "No space left on device. 2 rows wait, 0 are lost so far" in record.getMessage()
+
+
+def test_rows_that_wait_are_bounded_and_the_lost_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    ten = 10 * ROW.itemsize
+    with caplog.at_level(logging.ERROR):
+        journal = Journal(tmp_path, flush_interval=NEVER, max_file_bytes=ten, max_pending_bytes=ten)
+        monkeypatch.setattr(pq, "write_table", full)
+        for number in range(8):
+            journal.take(plain_chunk(4, 4 * number))
+        journal.flush()
+        described = journal.describe()
+        assert described["lost_rows"] + described["pending_rows"] == 32
+        assert described["pending_rows"] <= 10
+        journal.close()
+        assert journal.describe()["lost_rows"] == 32
+    assert "is closed, and 8 rows with it" in caplog.records[-1].getMessage()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"flush_interval": 0}, {"max_file_bytes": 1}, {"max_file_bytes": 2000, "max_pending_bytes": 1999}],
+)
+def test_settings_that_cannot_work(tmp_path: Path, settings: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        Journal(tmp_path, **settings)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(JournalError, match="no folder for a journal"):
+        Journal(tmp_path / "file" / "journal")
