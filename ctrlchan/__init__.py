@@ -11,8 +11,6 @@ carry NumPy and Arrow for it.
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -71,8 +69,11 @@ _HOMES: Final = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        # Slow to import, and nothing but this needs it.
+        from importlib.metadata import PackageNotFoundError, version
+
         try:
-            return _version("ctrlchan")
+            return version("ctrlchan")
         except PackageNotFoundError:
             return "0+unknown"
     if name not in _HOMES:
