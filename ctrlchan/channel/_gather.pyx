@@ -107,7 +107,7 @@ cdef class Gatherer:
             row.ended = outcome.completed_ns
             row.callback = 0 if called is None else called[position]
             row.attempts = outcome.sender_deaths
-            row.merged = 1
+            row.merged = outcome.merged
             if <PyObject*>its_request == request:
                 row.api = last.api
                 row.version = last.version
