@@ -57,10 +57,14 @@ class Opening:
         self._unsent = memoryview(b"")
 
     def advance(self) -> int:
-        """What to wait for: READ, READ | WRITE or WRITE; 0 when requests may follow.
+        """What to wait for: READ, READ | WRITE or WRITE; 0 when requests may follow. Raises Broken."""
+        try:
+            return self._advance()
+        except OSError as problem:
+            stage = "TLS" if self._shaking else self.handshake.stage
+            raise Broken(Failure.IO, f"{problem.strerror}, during {stage}") from None
 
-        Raises Broken, or OSError when the connection is lost.
-        """
+    def _advance(self) -> int:
         handshake, connection = self.handshake, self._connection
         if self._shaking:
             interest = connection.shake()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from os import PathLike
+from typing import Any, Final
 
+from ctrlchan.channel.security import SECURITY_PROTOCOLS, Credentials, SaslSettings, TlsSettings
 from ctrlchan.errors import ConfigError
 from ctrlchan.versions import request_versions
 
@@ -30,6 +33,10 @@ class ChannelConfig:
     - ``listener_name``: the control-plane listener (``control.plane.listener.name``). None: the inter-broker
       listener, ``inter_broker_listener`` (``inter.broker.listener.name``); None there: the listener named as
       ``security_protocol`` (``security.inter.broker.protocol``), else the first that speaks it.
+    - ``security_protocol``: of that listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, with ``tls`` (None
+      with SSL: the system's authorities, no certificate of ours) and ``sasl`` for how.
+    - ``negotiate``: ask each broker for its versions (ApiVersions) with each connection, and connect without
+      waiting for a request. False: nobody is asked, as in Kafka.
     - ``connection_setup_timeout``: for resolving and connecting; doubles with each attempt that runs into
       it, up to ``connection_setup_timeout_max`` (``socket.connection.setup.timeout[.max].ms``).
     - ``socket_timeout``: from a request's first byte to its whole response
@@ -37,7 +44,10 @@ class ChannelConfig:
     - ``retry_backoff``: pause after every failure (100 ms in Kafka's RequestSendThread).
     - ``senders``: ``"per-broker"`` (a process for each broker), a number of processes that share the
       brokers, or ``"auto"``.
-    - ``max_request_bytes``: a larger request ends as TOO_LARGE (the brokers' ``socket.request.max.bytes``).
+    - ``max_request_bytes``: a larger request is split, and ends as TOO_LARGE where that cannot be done (the
+      brokers' ``socket.request.max.bytes``).
+    - ``merge_update_metadata``: neighbouring UpdateMetadata that wait for a broker go as one.
+    - ``max_backlog_bytes``: when more than that waits for one broker, everything is merged that can be.
     - ``max_response_bytes``: a larger response is garbage.
     - ``shared_memory_bytes``: room for request bodies, sparse: what is not used costs nothing. A body that
       finds no room waits in private memory.
@@ -49,6 +59,9 @@ class ChannelConfig:
     listener_name: str | None = None
     inter_broker_listener: str | None = None
     security_protocol: str = "PLAINTEXT"
+    tls: TlsSettings | None = None
+    sasl: SaslSettings | None = None
+    negotiate: bool = False
     connection_setup_timeout: float = 10.0
     connection_setup_timeout_max: float = 30.0
     socket_timeout: float = 30.0
@@ -56,12 +69,13 @@ class ChannelConfig:
     senders: str | int = PER_BROKER
     max_request_bytes: int = 100 * 2**20
     max_response_bytes: int = 100 * 2**20
+    merge_update_metadata: bool = True
+    max_backlog_bytes: int = 256 * 2**20
     shared_memory_bytes: int = 64 * 2**30
 
     def __post_init__(self) -> None:
         request_versions(self.inter_broker_protocol)
-        if self.security_protocol != "PLAINTEXT":
-            raise ConfigError(f"security_protocol: {self.security_protocol!r} is not PLAINTEXT")
+        self._check_security()
         for name in ("connection_setup_timeout", "socket_timeout"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}: {getattr(self, name)!r} is not above 0 seconds")
@@ -72,6 +86,8 @@ class ChannelConfig:
         for name in ("max_request_bytes", "max_response_bytes"):
             if not 0 < getattr(self, name) <= _MAX_FRAME:
                 raise ConfigError(f"{name}: {getattr(self, name)!r} is not in 1 .. {_MAX_FRAME}")
+        if not self.max_backlog_bytes > 0:
+            raise ConfigError(f"max_backlog_bytes: {self.max_backlog_bytes!r} is not above 0")
         if len(self.client_id_bytes) > 2**15 - 1:
             raise ConfigError("client_id: longer than 32,767 bytes")
         if isinstance(self.senders, str):
@@ -79,6 +95,38 @@ class ChannelConfig:
                 raise ConfigError(f"senders: {self.senders!r} is not {PER_BROKER!r}, {AUTO!r} or a number")
         elif self.senders < 1:
             raise ConfigError(f"senders: {self.senders!r} is below 1")
+
+    def _check_security(self) -> None:
+        protocol = self.security_protocol
+        if protocol not in SECURITY_PROTOCOLS:
+            raise ConfigError(f"security_protocol: {protocol!r} is not {', '.join(SECURITY_PROTOCOLS)}")
+        if self.tls is not None and not protocol.endswith("SSL"):
+            raise ConfigError(f"tls: security_protocol {protocol} has no TLS")
+        if self.sasl is not None and not protocol.startswith("SASL"):
+            raise ConfigError(f"sasl: security_protocol {protocol} has no SASL")
+        if self.sasl is None and protocol.startswith("SASL"):
+            raise ConfigError(f"sasl: security_protocol {protocol} needs it")
+
+    @classmethod
+    def from_properties(
+        cls, source: str | PathLike[str] | Mapping[str, str], **settings: Any
+    ) -> ChannelConfig:
+        """The settings of a broker's ``server.properties`` (a path, or its keys and values), which are also
+        its controller's; ``settings`` win over them. See ``properties.py`` for the keys.
+
+        Raises ConfigError naming file, line and key for a value that cannot work.
+        """
+        from ctrlchan.channel.properties import settings_of
+
+        return cls(**(settings_of(source) | settings))
+
+    @property
+    def credentials(self) -> Credentials:
+        """How each connection begins."""
+        tls = self.tls or TlsSettings() if self.security_protocol.endswith("SSL") else None
+        return Credentials(
+            client_id=self.client_id_bytes.decode(), negotiate=self.negotiate, tls=tls, sasl=self.sasl
+        )
 
     @property
     def client_id_bytes(self) -> bytes:

@@ -81,12 +81,14 @@ class Handshake:
     def receive(self, data: bytes) -> bytes:
         received = self._received
         received += data
+        if len(received) < 4:
+            return b""
+        size = _INT32.unpack_from(received)[0]
+        if not 4 <= size <= _MAX_ANSWER:
+            raise Broken(Failure.HANDSHAKE, f"{self.stage}: {_foreign(bytes(received[:4]))}")
         if len(received) < 8:
             return b""
-        size, correlation = _INT32.unpack_from(received)[0], _INT32.unpack_from(received, 4)[0]
-        if not 4 <= size <= _MAX_ANSWER:
-            raise Broken(Failure.HANDSHAKE, f"{self.stage}: {_foreign(bytes(received[:8]))}")
-        if correlation != self.correlation:
+        if _INT32.unpack_from(received, 4)[0] != self.correlation:
             raise Broken(Failure.CORRELATION, self.stage)
         if len(received) < 4 + size:
             return b""

@@ -50,8 +50,7 @@ def _opened(data: bytes, password: str | None, name: str) -> PKCS12KeyAndCertifi
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
     except ImportError:
         raise ValueError(
-            f"{name}: PKCS#12 is read by the package `cryptography`: pip install 'ctrlchan[pkcs12]', "
-            "or give PEM files"
+            f"{name}: PKCS#12 needs a package: pip install cryptography (PEM files need none)"
         ) from None
     try:
         return load_pkcs12(data, None if password is None else password.encode())

@@ -139,7 +139,7 @@ class Link:
         #: The broker's versions as last told, how often they were, and whether requests are made for them.
         self.ranges: Mapping[int, tuple[int, int]] | None = None
         self.agreements = 0
-        self.agreed = False
+        self.agreed = True
         #: Of the request in flight, or of the next one.
         self.correlation = 0
         self.first_byte_ns = 0

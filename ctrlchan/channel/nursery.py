@@ -22,6 +22,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from importlib import import_module
 from time import monotonic
 from typing import Any, Final
 
@@ -141,13 +142,15 @@ class Nursery:
 
 
 def main() -> None:
-    """``argv[1]`` is JSON: ``control``, ``shared``, ``parent``, ``controller_id``, ``settings``."""
+    """``argv[1]`` is JSON: control, shared, parent, controller_id, settings, modules."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     given = json.loads(sys.argv[1])
     # A broker costs a few file descriptors; the hard limit is the operator's word, the soft one a habit.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for name in given["modules"]:
+        import_module(name)
     # What was imported is never collected: the collector's marks would unshare its pages.
     gc.collect()
     gc.freeze()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from typing import Any, Final, NoReturn
 
 __all__ = ["MECHANISMS", "SECURITY_PROTOCOLS", "Credentials", "SaslSettings", "TlsSettings"]
@@ -17,6 +18,9 @@ __all__ = ["MECHANISMS", "SECURITY_PROTOCOLS", "Credentials", "SaslSettings", "T
 SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+#: The library for SCRAM, imported only where it is used.
+SCRAM: Final = "scramp"
 
 #: What older protocols there are, nobody may fall back to.
 _TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
@@ -96,6 +100,31 @@ class Credentials:
     negotiate: bool = False
     tls: TlsSettings | None = None
     sasl: SaslSettings | None = None
+
+    @property
+    def are_needed(self) -> bool:
+        """Whether a connection begins with anything at all."""
+        return self.negotiate or self.tls is not None or self.sasl is not None
+
+    def check(self) -> None:
+        """Raises ConfigError naming a file that cannot be used, or a package that is missing."""
+        if self.tls is not None:
+            from ctrlchan.channel.tls import context_of
+
+            try:
+                context_of(self.tls)
+            except (OSError, ValueError) as problem:
+                _refuse(f"tls: {problem}")
+        if self.sasl is not None and self.sasl.mechanism != "PLAIN":
+            try:
+                import_module(SCRAM)
+            except ImportError:
+                _refuse(f"sasl: {self.sasl.mechanism} needs a package: pip install {SCRAM}")
+
+    def modules(self) -> list[str]:
+        """What a sender imports for them."""
+        found = [] if self.tls is None else ["ctrlchan.channel.tls"]
+        return [*found, SCRAM] if self.sasl is not None and self.sasl.mechanism != "PLAIN" else found
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()

@@ -109,6 +109,11 @@ class Lane(Link):
 
     def proceed(self) -> None:
         """Begin what can begin now."""
+        if not self.agreed:
+            # What it was given is not made for this broker's versions.
+            if self.wants_connection():
+                self._connect()
+            return
         while self.items and self.state in (_IDLE, _READY) and self.is_stale():
             self._sender.report(STALE, self, sequence=self.drop_stale()[C_SEQUENCE])
         if self.state is _READY:
@@ -582,7 +587,7 @@ class Sender:
             lane = Lane(self, slot, target["host"], target["port"], target["epoch"])
             self._lanes[slot] = lane
             if self.access is not None and self.access.negotiates:
-                lane.eager = True
+                lane.eager, lane.agreed = True, False
                 self.after_reports.append(lane)
         elif kind == REMOVE:
             lane = self._lanes.pop(slot)

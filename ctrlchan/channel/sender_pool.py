@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from ctrlchan.channel.config import AUTO, PER_BROKER, ChannelConfig
 from ctrlchan.channel.link import LinkSettings
-from ctrlchan.channel.records import BIRTH, DEATH
+from ctrlchan.channel.records import BIRTH, COMMAND_HEAD, COMMAND_REST, CREDENTIALS, DEATH
 from ctrlchan.errors import ChannelError
 
 if TYPE_CHECKING:
@@ -138,6 +138,8 @@ class SenderPool:
         self._shared = shared
         self._shared_by = _shared_by(config)
         self._last_number = 0
+        # The first that a sender is told, and told again when it has changed; empty: nothing.
+        self._credentials = _credentials_record(config)
         self.senders: dict[int, SenderHandle] = {}
         #: Senders with commands to flush. The others are for the dispatcher, which alone closes what its
         #: poller may know: senders with a full pipe, new ones, and those that shall end.
@@ -175,10 +177,19 @@ class SenderPool:
                 f"no pipes for another sender process: {problem} (fewer processes serve all brokers with "
                 f"senders={AUTO!r})"
             ) from problem
+        if self._credentials:
+            sender.write(self._credentials)
         self.senders[sender.number] = sender
         self.fresh.append(sender)
         self._unborn.append(sender)
         return sender
+
+    def reload(self, config: ChannelConfig) -> None:
+        """Connections from now on are made with these credentials."""
+        self._config = config
+        self._credentials = _credentials_record(config)
+        for sender in self.senders.values():
+            sender.write(self._credentials)
 
     def forget(self, sender: SenderHandle) -> None:
         """It has ended."""
@@ -236,6 +247,7 @@ class SenderPool:
             "shared": self._shared,
             "parent": os.getpid(),
             "controller_id": config.controller_id,
+            "modules": config.credentials.modules(),
             "settings": asdict(_link_settings(config)),
         }
         try:
@@ -317,6 +329,14 @@ def _shared_by(config: ChannelConfig) -> int:
         return min(os.cpu_count() or 1, _AUTO_MOST)
     assert isinstance(config.senders, int)
     return config.senders
+
+
+def _credentials_record(config: ChannelConfig) -> bytes:
+    if not config.credentials.are_needed:
+        return b""
+    following = config.credentials.to_json()
+    rest = COMMAND_REST.pack(0, 0, 0, 0, b"", len(following))
+    return COMMAND_HEAD.pack(CREDENTIALS, 0, 0, 0, 0) + rest + following
 
 
 def _link_settings(config: ChannelConfig) -> LinkSettings:

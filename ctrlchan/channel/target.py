@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from ctrlchan._codec import Brokers
 from ctrlchan.channel.config import ChannelConfig
+from ctrlchan.channel.security import SECURITY_PROTOCOLS
 from ctrlchan.errors import ChannelError
 
 __all__ = ["BrokerLike", "EndpointLike", "Target", "targets_of"]
@@ -36,9 +37,6 @@ class BrokerLike(Protocol):
     @property
     def endpoints(self) -> Sequence[EndpointLike]: ...
 
-
-#: The codes of SecurityProtocol, as UpdateMetadata carries them.
-_SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 _MAX_PORT = 65_535
 
@@ -97,7 +95,7 @@ def _choose(broker_id: int, epoch: int, endpoints: Sequence[EndpointLike], confi
 
 def _fitting(endpoints: Sequence[EndpointLike], config: ChannelConfig) -> Iterator[EndpointLike]:
     """The endpoints that may be used, best first."""
-    protocol = _SECURITY_PROTOCOLS[config.security_protocol]
+    protocol = SECURITY_PROTOCOLS[config.security_protocol]
     wanted = config.listener_name or config.broker_listener
     for endpoint in endpoints:
         if endpoint.listener == wanted and endpoint.security_protocol == protocol:

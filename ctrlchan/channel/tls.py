@@ -53,14 +53,22 @@ _REASON_WORDS: Final = {
 }
 
 
+_SILENT: Final = (
+    "the broker closed the connection before it said anything; "
+    "perhaps it does not accept our certificate, or wants one"
+)
+
+
 class TlsConnection(Connection):
     """A Connection that must ``shake`` hands after ``finish``, and then sends and receives under TLS."""
 
-    __slots__ = ("_context", "_host", "_tls")
+    __slots__ = ("_context", "_heard", "_host", "_tls")
 
     def __init__(self, address: Address, context: ssl.SSLContext, host: str) -> None:
         super().__init__(address)
         self._context = context
+        # Whether a byte has come under TLS.
+        self._heard = False
         # A name that ends in a dot is absolute; a certificate has it without.
         self._host = host.rstrip(".")
 
@@ -101,6 +109,8 @@ class TlsConnection(Connection):
             return self._tls.send(memoryview(data)[:_PIECE])
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
+        except (ssl.SSLEOFError, ConnectionError):
+            raise self._lost() from None
         except ssl.SSLError as problem:
             raise _broken(problem) from None
 
@@ -117,9 +127,31 @@ class TlsConnection(Connection):
                 data += tls.recv(waiting)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
+        except ConnectionError:
+            raise self._lost() from None
         except ssl.SSLError as problem:
             raise _broken(problem) from None
+        if not data and not self._heard:
+            raise self._lost()
+        self._heard = True
         return data
+
+    def _lost(self) -> Broken:
+        """Why the connection ended, as far as it can be known.
+
+        With TLS 1.3 our side is sure before the broker has looked at our certificate; a word of refusal comes
+        later, and may be lost with the connection.
+        """
+        if self._heard:
+            return Broken(Failure.CLOSED)
+        try:
+            self._tls.recv(1)
+        except ssl.SSLError as problem:
+            if problem.reason in _REASON_WORDS:
+                return _broken(problem)
+        except OSError:
+            pass
+        return Broken(Failure.TLS, _SILENT)
 
 
 class TlsContexts:

@@ -14,7 +14,7 @@ from ctrlchan.errors import ConfigError
     ("setting", "value"),
     [
         ("inter_broker_protocol", "17.2"),
-        ("security_protocol", "SSL"),
+        ("security_protocol", "TLS"),
         ("connection_setup_timeout", 0),
         ("connection_setup_timeout", float("nan")),
         ("connection_setup_timeout_max", 1),
