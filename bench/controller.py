@@ -1,7 +1,8 @@
 """Our side as a process: a controller that obeys standard input, as ``peers/kafka/ControllerPeer.java`` does.
 
 Command: ``python -m bench.controller PORT BROKERS TOPICS PARTITIONS_PER_TOPIC``, with ``--config`` (fields of
-ChannelConfig as a JSON object) and ``--state-change-log LEVEL`` (lines are formatted and thrown away).
+ChannelConfig as a JSON object) and what may be on in production: ``--journal`` (into a folder that goes with
+the process), ``--metrics`` and ``--state-change-log LEVEL`` (lines are formatted and thrown away).
 
 Every broker lives at 127.0.0.1:PORT, a sink. Prints "ready" and answers each command with one line of
 milliseconds: ``start``, ``push`` ("BUILD SEND TOTAL"), ``awaited N``, ``queued N``; ``peers/controllers.py``
@@ -16,19 +17,31 @@ import json
 import logging
 import os
 import sys
+from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from bench import workload
+from ctrlchan._codec import UPDATE_METADATA, encode_head, update_metadata_tail
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.channel import ChannelConfig, ControllerChannelManager, OutcomeKind, Sent
 from ctrlchan.state import ClusterState
+
+if TYPE_CHECKING:
+    from ctrlchan.channel.metrics import ChannelMetrics
+    from ctrlchan.journal import Journal
 
 CONTROLLER_ID: Final = 0
 CONTROLLER_EPOCH: Final = 3
 TIMEOUT: Final = 120.0
 #: The partition of the small updates.
 ROW: Final = 0
+#: The version that the channel sends by itself.
+_VERSION: Final = 8
 
 
 def cluster_of(port: int, brokers: int, topics: int) -> ClusterState:
@@ -40,14 +53,30 @@ def cluster_of(port: int, brokers: int, topics: int) -> ClusterState:
     )
 
 
+def body_bytes(state: ClusterState, rows: npt.NDArray[np.int64] | None = None) -> int:
+    """Size of the UpdateMetadata body of these rows (None: all)."""
+    tail = update_metadata_tail(_VERSION, state.topics, state.partitions, state.brokers, rows)
+    head = encode_head(UPDATE_METADATA, _VERSION, CONTROLLER_ID, CONTROLLER_EPOCH)
+    return len(head) + tail.size
+
+
 class Controller:
     """State, batch and channel; every method returns milliseconds."""
 
-    def __init__(self, state: ClusterState, config: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        config: dict[str, Any],
+        journal: Journal | None = None,
+        metrics: ChannelMetrics | None = None,
+    ) -> None:
         self._state = state
         self._broker_ids: list[int] = state.broker_ids.tolist()
         self._channel = ControllerChannelManager(
-            ChannelConfig(controller_id=CONTROLLER_ID, **config), controller_epoch=CONTROLLER_EPOCH
+            ChannelConfig(controller_id=CONTROLLER_ID, **config),
+            controller_epoch=CONTROLLER_EPOCH,
+            journal=journal,
+            metrics=metrics,
         )
         self._batch = ControllerBrokerRequestBatch(self._channel, state)
 
@@ -104,15 +133,29 @@ def main() -> None:
     parser.add_argument("topics", type=int)
     parser.add_argument("partitions_per_topic", type=int, choices=[workload.PARTITIONS_PER_TOPIC])
     parser.add_argument("--config", type=json.loads, default={})
+    parser.add_argument("--journal", action="store_true")
+    parser.add_argument("--metrics", action="store_true")
     parser.add_argument("--state-change-log", metavar="LEVEL")
     options = parser.parse_args()
     if options.state_change_log:
         _log_at(options.state_change_log)
-    controller = Controller(cluster_of(options.port, options.brokers, options.topics), options.config)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        print(_obey(controller, line.split()), flush=True)
-    controller.shutdown()
+    state = cluster_of(options.port, options.brokers, options.topics)
+    with ExitStack() as stack:
+        journal = metrics = None
+        if options.journal:
+            from ctrlchan.journal import Journal
+
+            folder = stack.enter_context(TemporaryDirectory(prefix="ctrlchan-bench-"))
+            journal = stack.enter_context(Journal(folder))
+        if options.metrics:
+            from ctrlchan.channel.metrics import ChannelMetrics
+
+            metrics = ChannelMetrics()
+        controller = Controller(state, options.config, journal, metrics)
+        print("ready", flush=True)
+        for line in sys.stdin:
+            print(_obey(controller, line.split()), flush=True)
+        controller.shutdown()
 
 
 def _obey(controller: Controller, command: list[str]) -> str:

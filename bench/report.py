@@ -182,12 +182,12 @@ def _push(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
 
 
 def _small(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
-    headings = ("brokers", "", OURS, "process per broker", "Kafka", "ours / Kafka")
+    headings = ("brokers", "", "limit", OURS, "process per broker", "Kafka", "ours / Kafka")
     return headings, (
         (
             f"{one['brokers']:,}",
             one["mode"],
-            *(_rate(one, side) for side in (OURS, PER_BROKER, "kafka")),
+            *(_rate(one, side) for side in ("blast", OURS, PER_BROKER, "kafka")),
             _ratio(one, "kafka", OURS, 1),
         )
         for one in benchmarks
@@ -219,7 +219,8 @@ def _features(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
             one["work"],
             _figure(one, OURS),
             _figure(one, "without"),
-            f"{(_median(one, OURS) / _median(one, 'without') - 1) * 100:+.1f} %",
+            f"{_more(median(one['ms'][OURS]), median(one['ms']['without']))} "
+            f"({_more(min(one['ms'][OURS]), min(one['ms']['without']))})",
         )
         for one in benchmarks
     )
@@ -276,6 +277,10 @@ def _ratio(one: Benchmark, side: str, other: str, digits: int) -> str:
     if not times or not others:
         return ""
     return f"{median(times) / median(others):.{digits}f} ({min(times) / min(others):.{digits}f})"
+
+
+def _more(value: float, base: float) -> str:
+    return f"{(value / base - 1) * 100:+.1f} %"
 
 
 def _number(value: float | None) -> str:

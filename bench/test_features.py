@@ -6,15 +6,15 @@ Command: ``python -m bench features``, or by itself ``python -m pytest bench/tes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.alternate import OURS, Side, side_by_side
-from bench.peers.controllers import Controller, ours
+from bench.peers.controllers import UNMERGED, Controller, ours
 from bench.peers.native import Sink
 
 PARTITIONS: Final = 100_000
@@ -24,11 +24,10 @@ ROUNDS: Final = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """``config``: fields of ChannelConfig that switch it on; ``options``: of ``bench/controller.py``."""
+    """``options``: of ``bench/controller.py``, to switch it on."""
 
     name: str
-    config: Mapping[str, Any] = field(default_factory=dict)
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...]
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")
@@ -36,6 +35,9 @@ class Feature:
 
 #: One line each: whatever may be on in production and has to stay cheap.
 FEATURES: Final = [
+    Feature(name="journal", options=("--journal",)),
+    Feature(name="metrics", options=("--metrics",)),
+    Feature(name="journal and metrics", options=("--journal", "--metrics")),
     Feature(name="state-change log at INFO", options=("--state-change-log", "INFO")),
     Feature(name="state-change log at TRACE", options=("--state-change-log", "TRACE")),
 ]
@@ -54,7 +56,7 @@ def test_feature(
     benchmark: BenchmarkFixture, sink: Sink, scaled: Callable[[int], int], feature: Feature, work: str
 ) -> None:
     shape = sink.port, BROKERS, PARTITIONS
-    with ours(*shape, feature.config, feature.options) as on, ours(*shape) as off:
+    with ours(*shape, UNMERGED, feature.options) as on, ours(*shape, UNMERGED) as off:
         on.start()
         off.start()
         side_by_side(

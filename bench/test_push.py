@@ -20,16 +20,13 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.alternate import OURS, Side, side_by_side
-from bench.controller import cluster_of
+from bench.controller import body_bytes, cluster_of
 from bench.memory import peak_pss_mib
 from bench.peers.controllers import Controller, kafka, ours
 from bench.peers.native import Blast, Sink
 from bench.workload import PARTITIONS_PER_TOPIC
-from ctrlchan._codec import update_metadata_tail
 from ctrlchan.channel.config import PER_BROKER
 
-UPDATE_METADATA_VERSION: Final = 8
-HEAD_BYTES: Final = 17
 #: Pushes in which memory is watched, untimed, after those that are timed.
 WATCHED_PUSHES: Final = 20
 WATCHED_KAFKA_PUSHES: Final = 3
@@ -76,8 +73,8 @@ def test_push(
             controllers[PER_BROKER] = stack.enter_context(ours(*shape, {"senders": PER_BROKER}))
         if with_kafka and workload.kafka_every:
             controllers["kafka"] = stack.enter_context(kafka(*shape))
-        body_bytes = _body_bytes(workload)
-        blast = Blast(sink.port, workload.brokers, body_bytes, threads=os.cpu_count() or 1)
+        size = body_bytes(cluster_of(0, workload.brokers, workload.partitions // PARTITIONS_PER_TOPIC))
+        blast = Blast(sink.port, workload.brokers, size, threads=os.cpu_count() or 1)
         limit = stack.enter_context(blast)
 
         start_ms = {name: controller.start() for name, controller in controllers.items()}
@@ -92,12 +89,12 @@ def test_push(
             )
         side_by_side(
             benchmark,
-            {**sides, "blast": Side(call=limit.round)},
+            {**sides, "blast": Side(call=lambda: limit.awaited(1))},
             scaled(workload.rounds),
             suite="push",
             partitions=workload.partitions,
             brokers=workload.brokers,
-            bytes=body_bytes,
+            bytes=size,
             start_ms=start_ms,
             first_ms=first_ms,
         )
@@ -105,12 +102,6 @@ def test_push(
             name: peak_pss_mib(controller.pid, _pushes(controller, name))
             for name, controller in controllers.items()
         }
-
-
-def _body_bytes(workload: Workload) -> int:
-    state = cluster_of(0, workload.brokers, workload.partitions // PARTITIONS_PER_TOPIC)
-    tail = update_metadata_tail(UPDATE_METADATA_VERSION, state.topics, state.partitions, state.brokers)
-    return HEAD_BYTES + tail.size
 
 
 def _total_of(controller: Controller) -> Callable[[], float]:

@@ -1,11 +1,12 @@
-"""Small requests: UpdateMetadata of one partition to every broker, again and again, ours and Kafka's.
+"""Small requests: UpdateMetadata of one partition to every broker, again and again, ours and Kafka's beside
+blast, the limit.
 
 Command: ``python -m bench small``, or by itself ``python -m pytest bench/test_small.py
 --benchmark-json=build/bench/small.json`` (``--no-kafka``, ``--quick``, ``-k 30-awaited``).
 
 *awaited*: each round of one request to every broker has been answered by all before the next begins.
-*queued*: all rounds are queued at once. Merging of neighbouring requests is off where a channel has it: what
-counts here is requests that travel.
+*queued*: all rounds are queued at once. Merging of neighbouring requests is off: what counts here is requests
+that travel.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final, Literal
 
+import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.alternate import OURS, Side, side_by_side
-from bench.peers.controllers import Controller, kafka, ours
-from bench.peers.native import Sink
+from bench.controller import ROW, body_bytes, cluster_of
+from bench.peers.controllers import UNMERGED, Controller, kafka, ours
+from bench.peers.native import Blast, Sink
+from bench.workload import PARTITIONS_PER_TOPIC
 from ctrlchan.channel.config import PER_BROKER
 
 PARTITIONS: Final = 10_000
@@ -28,6 +32,8 @@ REQUESTS_EACH: Final = {30: 300, 1_000: 10}
 #: A process for each broker is measured up to so many.
 PER_BROKER_MOST: Final = 30
 ROUNDS: Final = 20
+#: The sink has the other core.
+BLAST_THREADS: Final = 1
 KAFKA_EVERY: Final = 2
 KAFKA_WARMUPS: Final = 6
 
@@ -45,14 +51,18 @@ def test_small(
     shape = sink.port, brokers, PARTITIONS
     each = REQUESTS_EACH[brokers]
     with ExitStack() as stack:
-        controllers: dict[str, Controller] = {OURS: stack.enter_context(ours(*shape))}
+        controllers: dict[str, Controller] = {OURS: stack.enter_context(ours(*shape, UNMERGED))}
         if brokers <= PER_BROKER_MOST:
-            controllers[PER_BROKER] = stack.enter_context(ours(*shape, {"senders": PER_BROKER}))
+            per_broker = ours(*shape, UNMERGED | {"senders": PER_BROKER})
+            controllers[PER_BROKER] = stack.enter_context(per_broker)
         if with_kafka:
             controllers["kafka"] = stack.enter_context(kafka(*shape))
         for controller in controllers.values():
             controller.start()
+        blast = Blast(sink.port, brokers, _body_bytes(brokers), threads=BLAST_THREADS)
+        limit = stack.enter_context(blast)
         sides = {name: Side(call=_call(one, mode, each)) for name, one in controllers.items()}
+        sides["blast"] = Side(call=_call(limit, mode, each))
         if with_kafka:
             sides["kafka"] = Side(
                 call=_call(controllers["kafka"], mode, each),
@@ -71,5 +81,10 @@ def test_small(
         )
 
 
-def _call(controller: Controller, mode: Literal["awaited", "queued"], each: int) -> Callable[[], float]:
-    return (lambda: controller.awaited(each)) if mode == "awaited" else (lambda: controller.queued(each))
+def _body_bytes(brokers: int) -> int:
+    state = cluster_of(0, brokers, PARTITIONS // PARTITIONS_PER_TOPIC)
+    return body_bytes(state, np.array([ROW], dtype=np.int64))
+
+
+def _call(one: Controller | Blast, mode: Literal["awaited", "queued"], each: int) -> Callable[[], float]:
+    return (lambda: one.awaited(each)) if mode == "awaited" else (lambda: one.queued(each))

@@ -5,8 +5,12 @@
  *
  * Opens BROKERS connections to 127.0.0.1:PORT (a sink). A round sends one UpdateMetadata v8 frame of
  * BODY_BYTES to each and waits for every reply. ROUNDS > 0: runs them and prints
- * "BLAST B= L= W= min ms median ms mean ms GB/s". ROUNDS 0: runs one round for each line on standard input
- * and prints its milliseconds, so that a benchmark can alternate it with what it measures.
+ * "BLAST B= L= W= min ms median ms mean ms GB/s". ROUNDS 0: obeys standard input and prints milliseconds, so
+ * that a benchmark can alternate it with what it measures:
+ *
+ *     awaited N   N rounds
+ *     queued N    one round of N frames to each connection, each after the reply to the one before, while no
+ *                 connection waits for another
  *
  * A sink discards bodies unread, so the body is filler; only the frame's size and API are true.
  */
@@ -34,8 +38,9 @@ enum {
 };
 
 static int brokers, threads;
-static size_t body_size;
-static uint8_t *body;
+static int frames_each = 1;
+static size_t frame_size;
+static uint8_t *frame;
 static int *sockets;
 
 static void die(const char *what)
@@ -59,16 +64,29 @@ static double now_ms(void)
     return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
 }
 
-static void send_head(int socket)
+static void make_frame(size_t body_size)
 {
-    uint8_t head[HEAD] = {0};
     uint32_t size = htonl((uint32_t)(HEAD - sizeof(uint32_t) + body_size));
 
-    memcpy(head, &size, sizeof size);
-    head[5] = UPDATE_METADATA;
-    head[7] = VERSION;
-    if (send(socket, head, HEAD, MSG_MORE | MSG_NOSIGNAL) != HEAD)
-        die("send");
+    frame_size = HEAD + body_size;
+    frame = allocate(frame_size, 1);
+    memset(frame + HEAD, 1, body_size);
+    memcpy(frame, &size, sizeof size);
+    frame[5] = UPDATE_METADATA;
+    frame[7] = VERSION;
+}
+
+/* What the kernel takes of the frame that is left. */
+static void send_frame(int socket, size_t *left)
+{
+    while (*left) {
+        ssize_t sent = send(socket, frame + (frame_size - *left), *left, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EAGAIN)
+            return;
+        if (sent < 0)
+            die("send");
+        *left -= (size_t)sent;
+    }
 }
 
 /* One thread's part of a round: every `threads`-th connection, all of them in flight at once. */
@@ -76,6 +94,7 @@ static void *round_of_thread(void *argument)
 {
     int first = (int)(intptr_t)argument, waiting = 0;
     size_t *left = allocate((size_t)brokers, sizeof *left);
+    int *more = allocate((size_t)brokers, sizeof *more);
     struct epoll_event events[EVENTS];
     int epoll = epoll_create1(0);
 
@@ -83,8 +102,8 @@ static void *round_of_thread(void *argument)
         die("epoll_create1");
     for (int broker = first; broker < brokers; broker += threads) {
         struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.u32 = (uint32_t)broker};
-        left[broker] = body_size;
-        send_head(sockets[broker]);
+        left[broker] = frame_size;
+        more[broker] = frames_each - 1;
         if (epoll_ctl(epoll, EPOLL_CTL_ADD, sockets[broker], &event))
             die("epoll_ctl");
         waiting++;
@@ -95,26 +114,23 @@ static void *round_of_thread(void *argument)
             die("epoll_wait");
         for (int i = 0; i < count; i++) {
             uint32_t broker = events[i].data.u32;
-            while (left[broker]) {
-                ssize_t sent = send(
-                    sockets[broker], body + (body_size - left[broker]), left[broker], MSG_NOSIGNAL);
-                if (sent < 0 && errno == EAGAIN)
-                    break;
-                if (sent < 0)
-                    die("send");
-                left[broker] -= (size_t)sent;
-            }
             if (events[i].events & EPOLLIN) {
                 uint8_t reply[64];
                 ssize_t received = recv(sockets[broker], reply, sizeof reply, 0);
-                if (received > 0)
-                    waiting--;
-                else if (received == 0 || errno != EAGAIN)
+                if (received == 0 || (received < 0 && errno != EAGAIN))
                     die("recv");
+                if (received > 0 && more[broker]) {
+                    more[broker]--;
+                    left[broker] = frame_size;
+                } else if (received > 0) {
+                    waiting--;
+                }
             }
+            send_frame(sockets[broker], &left[broker]);
         }
     }
     close(epoll);
+    free(more);
     free(left);
     return NULL;
 }
@@ -124,6 +140,10 @@ static double one_round(void)
     pthread_t running[MAX_THREADS];
     double begin = now_ms();
 
+    if (threads == 1) {
+        round_of_thread(0);
+        return now_ms() - begin;
+    }
     for (int i = 0; i < threads; i++)
         if (pthread_create(&running[i], NULL, round_of_thread, (void *)(intptr_t)i))
             die("pthread_create");
@@ -160,18 +180,28 @@ static void report(int rounds)
     for (int i = 0; i < rounds; i++)
         sum += times[i] = one_round();
     qsort(times, (size_t)rounds, sizeof *times, by_value);
-    printf("BLAST B=%d L=%zu W=%d min %.2f ms median %.2f ms mean %.2f ms %.2f GB/s\n", brokers, body_size,
+    printf("BLAST B=%d L=%zu W=%d min %.2f ms median %.2f ms mean %.2f ms %.2f GB/s\n", brokers, frame_size - HEAD,
            threads, times[0], times[rounds / 2], sum / rounds,
-           (double)body_size * brokers / times[0] * 1e-6);
+           (double)frame_size * brokers / times[0] * 1e-6);
     free(times);
 }
 
 static void obey_standard_input(void)
 {
     char line[64];
+    int count;
 
     while (fgets(line, sizeof line, stdin)) {
-        printf("%.3f\n", one_round());
+        double took = 0;
+        if (sscanf(line, "queued %d", &count) == 1) {
+            frames_each = count;
+            took = one_round();
+            frames_each = 1;
+        } else if (sscanf(line, "awaited %d", &count) == 1) {
+            while (count-- > 0)
+                took += one_round();
+        }
+        printf("%.3f\n", took);
         fflush(stdout);
     }
 }
@@ -184,14 +214,13 @@ int main(int argc, char **argv)
     }
     int rounds = atoi(argv[5]);
     brokers = atoi(argv[2]);
-    body_size = (size_t)strtoull(argv[3], NULL, 10);
+    size_t body_size = (size_t)strtoull(argv[3], NULL, 10);
     threads = atoi(argv[4]);
     if (brokers < 1 || threads < 1 || threads > MAX_THREADS || rounds < 0) {
         fprintf(stderr, "%s: a number is out of range\n", argv[0]);
         return 2;
     }
-    body = allocate(body_size, 1);
-    memset(body, 1, body_size);
+    make_frame(body_size);
     sockets = allocate((size_t)brokers, sizeof *sockets);
     connect_all(atoi(argv[1]));
     if (rounds)

@@ -52,11 +52,15 @@ class Sink(PeerProcess):
 
 
 class Blast(PeerProcess):
-    """The limit: ``round`` sends ``body_bytes`` to each of ``brokers`` connections and awaits the replies."""
+    """The limit: frames with a body of ``body_bytes`` to each of ``brokers`` connections."""
 
     def __init__(self, port: int, brokers: int, body_bytes: int, threads: int) -> None:
         super().__init__(_command("blast", port, brokers, body_bytes, threads, 0))
 
-    def round(self) -> float:
-        """Milliseconds of one round."""
-        return float(self.ask(""))
+    def awaited(self, rounds: int) -> float:
+        """Milliseconds of so many rounds, each of one frame to every connection."""
+        return float(self.ask(f"awaited {rounds}"))
+
+    def queued(self, rounds: int) -> float:
+        """The same frames, but no connection waits for another."""
+        return float(self.ask(f"queued {rounds}"))
