@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -16,7 +17,9 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ctrlchan.channel import ControllerChannelManager, Sent
+    from ctrlchan.channel import ChannelConfig, ControllerChannelManager, Sent
+    from ctrlchan.channel.metrics import ChannelMetrics
+    from ctrlchan.journal import Journal
     from ctrlchan.state import ClusterState
 
 __all__ = ["BrokerResult", "PushResult", "push", "push_state", "show_result"]
@@ -64,15 +67,31 @@ class PushResult:
 def push(
     snapshot: Annotated[Path, typer.Argument(help="A snapshot folder (see `ctrlchan snapshot --help`).")],
     rounds: Annotated[int, typer.Option(min=1, help="Push this many times, one after another.")] = 1,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            help="A broker's server.properties: IBP, listeners, TLS, SASL, time limits; options win.",
+        ),
+    ] = None,
     controller_id: Annotated[
-        int | None, typer.Option(help="Speak as this controller.", show_default="the snapshot's")
+        int | None,
+        typer.Option(
+            help="Speak as this controller.", show_default="the broker.id of --config, the snapshot's"
+        ),
     ] = None,
     controller_epoch: Annotated[
         int | None, typer.Option(help="Speak in this epoch.", show_default="the snapshot's")
     ] = None,
     inter_broker_protocol: Annotated[
-        str, typer.Option("--inter-broker-protocol", "--ibp", help="Fixes the request versions.")
-    ] = "3.9",
+        str | None,
+        typer.Option(
+            "--inter-broker-protocol",
+            "--ibp",
+            help="Fixes the request versions.",
+            show_default="that of --config, 3.9",
+        ),
+    ] = None,
     listener: Annotated[
         str | None, typer.Option(help="Connect to the brokers' listener of this name.")
     ] = None,
@@ -80,6 +99,18 @@ def push(
         str, typer.Option(help="Sender processes: per-broker, auto, or a number shared by the brokers.")
     ] = "auto",
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for one round.")] = 60.0,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_535,
+            help="Serve Prometheus metrics on this port of 127.0.0.1 while it runs; 0: a free one (printed).",
+        ),
+    ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(file_okay=False, help="Write every outcome to this journal folder (Parquet files)."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Push a snapshot's full metadata to every broker of it.
@@ -92,21 +123,44 @@ def push(
       ctrlchan push big/ --rounds 5
 
       ctrlchan push big/ --json | jq .rounds_ms
+
+      ctrlchan push big/ --config server.properties --journal outcomes/ --metrics-port 9404
     """
     from ctrlchan.channel import ChannelConfig
     from ctrlchan.cli.progress import step
+    from ctrlchan.journal import Journal
     from ctrlchan.state import ClusterState
 
     with step(f"reading {snapshot}"):
         state = ClusterState.read(snapshot)
-    config = ChannelConfig(
-        controller_id=state.controller_id if controller_id is None else controller_id,
-        inter_broker_protocol=inter_broker_protocol,
-        listener_name=listener,
-        senders=int(senders) if senders.isdecimal() else senders,
-    )
+    given = {
+        "controller_id": controller_id,
+        "inter_broker_protocol": inter_broker_protocol,
+        "listener_name": listener,
+        "senders": int(senders) if senders.isdecimal() else senders,
+    }
+    settings: dict[str, Any] = {}
+    if config is not None:
+        from ctrlchan.channel.properties import settings_of
+
+        settings = settings_of(config)
+    settings |= {name: value for name, value in given.items() if value is not None}
+    settings.setdefault("controller_id", state.controller_id)
     epoch = state.controller_epoch if controller_epoch is None else controller_epoch
-    result = push_state(state, config, epoch, rounds=rounds, timeout=timeout)
+    with ExitStack() as stack:
+        writer = None if journal is None else stack.enter_context(Journal(journal))
+        metrics = None if metrics_port is None else stack.enter_context(_served_metrics(metrics_port))
+        result = push_state(
+            state,
+            ChannelConfig(**settings),
+            epoch,
+            rounds=rounds,
+            timeout=timeout,
+            journal=writer,
+            metrics=metrics,
+        )
+    if writer is not None and (lost := writer.describe()["lost_rows"]):
+        typer.echo(f"warning: {lost} outcomes could not be written to {journal}", err=True)
     if as_json:
         typer.echo(json.dumps(asdict(result)))
     else:
@@ -115,8 +169,31 @@ def push(
         raise typer.Exit(1)
 
 
+@contextmanager
+def _served_metrics(port: int) -> Iterator[ChannelMetrics]:
+    """Metrics that are served until the end of the block; raises ConfigError when the port cannot be had."""
+    from ctrlchan.channel.metrics import ChannelMetrics
+    from ctrlchan.errors import ConfigError
+
+    metrics = ChannelMetrics()
+    try:
+        server = metrics.serve(port)
+    except OSError as problem:
+        raise ConfigError(f"metrics port {port}: {problem.strerror}") from problem
+    with server:
+        typer.echo(f"metrics: http://127.0.0.1:{server.port}/metrics", err=True)
+        yield metrics
+
+
 def push_state(
-    state: ClusterState, config: Any, controller_epoch: int, *, rounds: int, timeout: float
+    state: ClusterState,
+    config: ChannelConfig,
+    controller_epoch: int,
+    *,
+    rounds: int,
+    timeout: float,
+    journal: Journal | None = None,
+    metrics: ChannelMetrics | None = None,
 ) -> PushResult:
     """Push ``state`` to all its brokers ``rounds`` times; raises ConfigError when it has no broker."""
     from ctrlchan.batch import ControllerBrokerRequestBatch
@@ -129,7 +206,7 @@ def push_state(
         raise ConfigError("the snapshot has no brokers to push to")
     rounds_ms: list[float] = []
     sent_rounds: list[list[Sent]] = []
-    with ControllerChannelManager(config, controller_epoch=controller_epoch) as channel:
+    with ControllerChannelManager(config, controller_epoch, journal=journal, metrics=metrics) as channel:
         channel.startup(state.brokers)
         batch = ControllerBrokerRequestBatch(channel, state)
         for turn in range(rounds):

@@ -1,0 +1,128 @@
+"""``ctrlchan push`` with eyes: metrics while it runs, a journal of what became of it, settings of Kafka."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from ctrlchan import ClusterState, EmbeddedCluster
+from ctrlchan.journal import read_journal
+from tests.fault.channels import eventually, peers
+from tests.fault.peer import Peer
+
+
+def snapshot_of(brokers: list[Peer], folder: Path) -> Path:
+    state = ClusterState.empty(controller_id=3, controller_epoch=7)
+    state.set_brokers([peer.broker for peer in brokers])
+    state.add_topic("topic", {0: [1, 2], 1: [2, 1]})
+    state.update(state.rows_of_topic("topic"), leader=[1, 2], leader_epoch=0, isr=[[1, 2], [2, 1]])
+    state.write(folder)
+    return folder
+
+
+@contextmanager
+def pushing(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "ctrlchan", "push", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_metrics_are_served_while_a_broker_is_slow(tmp_path: Path) -> None:
+    with peers(2) as brokers:
+        brokers[1].gate.clear()
+        snapshot = snapshot_of(brokers, tmp_path / "snapshot")
+        with pushing(snapshot, "--metrics-port", 0, "--json") as process:
+            assert process.stderr is not None
+            line = process.stderr.readline().strip()
+            assert line.startswith("metrics: http://127.0.0.1:")
+            url = line.removeprefix("metrics: ")
+
+            def values() -> dict[tuple[str, str], float]:
+                with urllib.request.urlopen(url, timeout=10) as answered:
+                    text = answered.read().decode()
+                return {
+                    (sample.name, sample.labels.get("broker_id", "")): sample.value
+                    for family in text_string_to_metric_families(text)
+                    for sample in family.samples
+                }
+
+            size = "kafka_controller_controllerchannelmanager_queuesize"
+            eventually(lambda: values().get((size, "1")) == 0 and values().get((size, "2")) == 1, 30)
+            found = values()
+            assert found["kafka_controller_controllerchannelmanager_totalqueuesize", ""] == 1
+            assert found["ctrlchan_channel_oldest_request_age_seconds", "2"] > 0
+            assert found["ctrlchan_channel_requests_total", "1"] == 1
+            brokers[1].gate.set()
+            out, _ = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert json.loads(out)["acknowledged"] == 2
+
+
+def test_a_journal_of_a_push(tmp_path: Path) -> None:
+    with peers(2) as brokers:
+        snapshot = snapshot_of(brokers, tmp_path / "snapshot")
+        with pushing(snapshot, "--journal", tmp_path / "journal", "--rounds", 3) as process:
+            process.communicate(timeout=60)
+        assert process.returncode == 0
+    rows = read_journal(tmp_path / "journal").to_pylist()
+    assert sorted(row["broker"] for row in rows) == [1, 1, 1, 2, 2, 2]
+    assert {(row["outcome"], row["rows"], row["controller_id"], row["controller_epoch"]) for row in rows} == {
+        ("acknowledged", 2, 3, 7)
+    }
+
+
+def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
+    with peers(2) as brokers, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        snapshot = snapshot_of(brokers, tmp_path / "snapshot")
+        with pushing(snapshot, "--metrics-port", port) as process:
+            _, said = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert said.startswith(f"error: metrics port {port}: ")
+
+
+def test_settings_come_from_server_properties_and_options_win(tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("broker.id=8\ninter.broker.protocol.version=2.8\nlog.dirs=/var/lib/kafka\n")
+    with peers(2) as brokers:
+        snapshot = snapshot_of(brokers, tmp_path / "snapshot")
+        for options in ([], ["--controller-id", "9", "--ibp", "3.4"]):
+            journal = tmp_path / f"journal-{len(options)}"
+            with pushing(snapshot, "--config", properties, "--journal", journal, *options) as process:
+                process.communicate(timeout=60)
+            assert process.returncode == 0
+    told = [
+        {
+            (row["controller_id"], row["version"])
+            for row in read_journal(tmp_path / f"journal-{count}").to_pylist()
+        }
+        for count in (0, 4)
+    ]
+    assert told == [{(8, 7)}, {(9, 8)}]
+
+
+def test_a_push_of_embedded_brokers_with_everything_on(tmp_path: Path) -> None:
+    with EmbeddedCluster(count=2) as cluster:
+        state = ClusterState.empty(controller_id=0, controller_epoch=7)
+        state.set_brokers(cluster.brokers)
+        state.write(tmp_path / "snapshot")
+        with pushing(
+            tmp_path / "snapshot", "--journal", tmp_path / "journal", "--metrics-port", 0
+        ) as process:
+            process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert read_journal(tmp_path / "journal").num_rows == 2
