@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.channel.description import head_of
+from ctrlchan.channel.joint import Merged, parts_of
 from ctrlchan.channel.records import (
     ADD,
     AGAIN,
@@ -27,7 +30,9 @@ from ctrlchan.channel.records import (
 )
 
 if TYPE_CHECKING:
+    from ctrlchan.channel.merger import Merger
     from ctrlchan.channel.outcome import Sent
+    from ctrlchan.channel.request import ControlRequest
     from ctrlchan.channel.sender_pool import SenderHandle
     from ctrlchan.channel.tails import SharedMemory
     from ctrlchan.channel.target import Target
@@ -41,6 +46,12 @@ _WINDOW_BYTES: Final = 1024 * 1024
 _WINDOW_LEAST: Final = 2
 #: It is told of more when so few are left, and not with every single request.
 _LOW_WATER: Final = 32
+
+#: Waiting UpdateMetadata are merged when there are so many more than the last time, and when they are at
+#: least this share of all that waits, or so many.
+_LOOSE: Final = 64
+_LOOSE_SHARE: Final = 8
+_LOOSE_MOST: Final = 1024
 
 _pack_head: Final = COMMAND_HEAD.pack
 
@@ -60,7 +71,11 @@ class BrokerQueue:
         "last_detail",
         "last_errno",
         "last_error",
+        "loose",
+        "loose_bytes",
         "memory",
+        "merged",
+        "merger",
         "needs_resync",
         "pieces",
         "sender",
@@ -75,7 +90,14 @@ class BrokerQueue:
         "waiting_bytes",
     )
 
-    def __init__(self, slot: int, target: Target, sender: SenderHandle, memory: SharedMemory) -> None:
+    def __init__(
+        self,
+        slot: int,
+        target: Target,
+        sender: SenderHandle,
+        memory: SharedMemory,
+        merger: Merger | None = None,
+    ) -> None:
         self.slot = slot
         self.target = target
         self.sender = sender
@@ -85,6 +107,13 @@ class BrokerQueue:
         self.handed: deque[Sent] = deque()
         self.waiting_bytes = 0
         self.handed_bytes = 0
+        #: None: requests go as they are.
+        self.merger = merger
+        #: Requests that were not sent because they were merged with others.
+        self.merged = 0
+        # UpdateMetadata that came since the last merging at the end of ``waiting``.
+        self.loose = 0
+        self.loose_bytes = 0
         self.sequence = 0
         #: The last request handed over has a callback: nothing follows until that has returned.
         self.gate = False
@@ -125,8 +154,8 @@ class BrokerQueue:
     def describe(self, now: int) -> dict[str, Any]:
         """Endpoint, epoch, state (idle, connecting, connected, backing off, disconnected), requests and bytes
         queued, requests a sender has in hand, failed attempts at the first of them, last error, seconds since
-        the oldest was queued, the first of them (``head_of``), whether an error makes a full resync
-        necessary, the pid of its sender."""
+        the oldest was queued, the first of them (``head_of``), requests that were not sent because they were
+        merged with others, whether an error makes a full resync necessary, the pid of its sender."""
         head = head_of(self.handed[0] if self.handed else self.waiting[0] if self.waiting else None, now)
         return {
             "endpoint": f"{self.target.host}:{self.target.port}",
@@ -139,6 +168,7 @@ class BrokerQueue:
             "last_error": self.last_problem(),
             "oldest_age": 0.0 if head is None else head["age"],
             "head": head,
+            "merged": self.merged,
             "needs_resync": self.needs_resync,
             "sender_pid": self.sender.pid,
         }
@@ -155,6 +185,8 @@ class BrokerQueue:
         self.waiting_bytes += size
         if len(self.handed) < _WINDOW_LEAST:
             self.hand_over()
+        if self.merger is not None:
+            self._count_loose(sent, size)
 
     def take_waiting(self) -> Sent:
         """Remove the first request that the sender was not told of."""
@@ -183,15 +215,22 @@ class BrokerQueue:
         if self.gate or self.held:
             return
         waiting, handed, write, slot = self.waiting, self.handed, self.sender.write, self.slot
+        merger = self.merger
         self.starved = False
         while (
             waiting
             and len(handed) < _WINDOW
             and (self.handed_bytes < _WINDOW_BYTES or len(handed) < _WINDOW_LEAST)
         ):
+            if merger is not None and len(waiting) > 1:
+                self._merge_head(merger)
             sent = waiting[0]
             frame = sent.request.frame
-            assert frame is not None
+            if frame is None:
+                # It goes in parts, one after another.
+                waiting.popleft()
+                waiting.extendleft(reversed(parts_of(sent)))
+                continue
             if frame.offset < 0 and not self.memory.admit(frame):
                 self.starved = True
                 return
@@ -205,6 +244,63 @@ class BrokerQueue:
             if sent.callback is not None:
                 self.gate = True
                 return
+
+    # -- merging
+
+    def _count_loose(self, sent: Sent, size: int) -> None:
+        """Merge what waits before it is many, and before it is much."""
+        if sent.request.api_key != UPDATE_METADATA:
+            self.loose = self.loose_bytes = 0
+            return
+        self.loose += 1
+        self.loose_bytes += size
+        if self.loose < _LOOSE:
+            return
+        # What was merged before is merged again: not for a few bytes more.
+        if self.loose < _LOOSE_MOST and self.loose_bytes * _LOOSE_SHARE < self.waiting_bytes:
+            return
+        self.merge_waiting()
+
+    def _merge_head(self, merger: Merger) -> None:
+        run = merger.run_of(self.waiting)
+        made = merger.join([sent.request for sent in run]) if len(run) > 1 else None
+        if made is not None:
+            for _ in range(made.sources):
+                self.waiting.popleft()
+            self.waiting.appendleft(self._stand_in(merger, made, run[: made.sources]))
+
+    def merge_waiting(self) -> None:
+        """Merge all neighbours that may be merged."""
+        self.loose = self.loose_bytes = 0
+        merger = self.merger
+        if merger is None:
+            return
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        at = 0
+        while at < len(waiting):
+            run = merger.run_of(islice(waiting, at, None))
+            made = merger.join([sent.request for sent in run]) if len(run) > 1 else None
+            if made is None:
+                self.waiting.append(waiting[at])
+                at += 1
+            else:
+                self.waiting.append(self._stand_in(merger, made, run[: made.sources]))
+                at += made.sources
+
+    def _stand_in(self, merger: Merger, made: ControlRequest, run: list[Sent]) -> Merged:
+        """An entry for a merged request in the place of these."""
+        for frame in made.frames():
+            frame.users += 1
+        for sent in run:
+            self.waiting_bytes -= sent.request.size
+            for frame in sent.request.frames():
+                self.memory.release(frame)
+        self.waiting_bytes += made.size
+        saved = len(run) - 1
+        self.merged += saved
+        merger.saved += saved
+        return Merged(made, run)
 
     # -- what comes back
 

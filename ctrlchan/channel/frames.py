@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ctrlchan._codec import (
     UPDATE_METADATA,
@@ -23,9 +23,13 @@ from ctrlchan._codec import (
 )
 from ctrlchan.channel.outcome import OutcomeKind, Verdict
 from ctrlchan.channel.request import ControlRequest
+from ctrlchan.channel.tails import Frame
 from ctrlchan.errors import ErrorCode
 
-__all__ = ["Prefix", "judge", "prefix_of"]
+if TYPE_CHECKING:
+    from ctrlchan.channel.config import ChannelConfig
+
+__all__ = ["Prefix", "judge", "new_frame", "prefix_of"]
 
 _SIZE: Final = Struct(">i")
 _NO_CORRELATION: Final = bytes(4)
@@ -82,6 +86,25 @@ def prefix_of(
     header = encode_response_header(response_header_version(api_key, version), 0)
     expect = header[4:] + ControlResponse(api_key=api_key, version=version, error_code=0).encode()
     return Prefix(data, epoch_at, expect, _judged(api_key, version, expect))
+
+
+def new_frame(request: ControlRequest, config: ChannelConfig) -> tuple[Frame, bytes]:
+    """A frame for this request, nowhere yet, and what precedes the tail in it; ``request.size`` is set."""
+    prefix = prefix_of(
+        request.api_key,
+        request.version,
+        config.controller_id,
+        request.controller_epoch,
+        request.request_type,
+        request.delete_partitions,
+        config.client_id_bytes,
+    )
+    before = prefix.frame_bytes(request.tail.size)
+    size = request.size = len(before) + request.tail.size
+    frame = Frame(
+        size, len(before), prefix.epoch_at, request.controller_epoch, prefix.expect, prefix.success
+    )
+    return frame, before
 
 
 def judge(request: ControlRequest, body: bytes) -> Verdict | None:

@@ -16,6 +16,8 @@ from typing import Final, NamedTuple, TypeAlias
 from ctrlchan.channel.broker_queue import BrokerQueue
 from ctrlchan.channel.config import ChannelConfig
 from ctrlchan.channel.frames import judge
+from ctrlchan.channel.joint import Merged, Part
+from ctrlchan.channel.merger import Merger
 from ctrlchan.channel.outcome import Outcome, OutcomeCallback, OutcomeKind, Sent, Verdict
 from ctrlchan.channel.records import (
     CONNECTED,
@@ -84,6 +86,7 @@ class Ledger:
         self.recorder = recorder
         self.memory = SharedMemory(config.shared_memory_bytes)
         self.pool = SenderPool(config, self.memory.fd)
+        self.merger = Merger(config, self.memory) if config.merge_update_metadata else None
         self.by_id: dict[int, BrokerQueue] = {}
         self._by_slot: dict[int, BrokerQueue] = {}
         self._last_slot = 0
@@ -110,7 +113,7 @@ class Ledger:
             self.remove(target.broker_id, REMOVED_BROKER)
         sender = self.pool.sender_for(target.broker_id)
         self._last_slot += 1
-        queue = BrokerQueue(self._last_slot, target, sender, self.memory)
+        queue = BrokerQueue(self._last_slot, target, sender, self.memory, self.merger)
         queue.held = self.config.negotiate
         sender.queues[queue.slot] = queue
         self.by_id[target.broker_id] = queue
@@ -268,15 +271,57 @@ class Ledger:
         queue: BrokerQueue | None = None,
         go: bool = False,
     ) -> None:
+        if sent.joint:
+            self._end_joint(sent, verdict, report, now, queue, go)
+            return
         outcome = Outcome(
             sent.broker_id, sent.request, verdict, report, sent.enqueued_ns, now, sent.sender_deaths
         )
         self.ended.append((sent, outcome, queue, go))
 
+    def _end_joint(
+        self,
+        sent: Sent,
+        verdict: Verdict,
+        report: Report | None,
+        now: int,
+        queue: BrokerQueue | None,
+        go: bool,
+    ) -> None:
+        """The end of an entry that stands for others; those whom it stands for end here."""
+        if isinstance(sent, Part):
+            whole = sent.whole
+            whole.take(sent, verdict, report)
+            if whole.missing == 0:
+                verdict = whole.verdict
+                own = self.by_id.get(sent.broker_id)
+                if own is not None and whole.sent.request.full and verdict.kind is OutcomeKind.ACKNOWLEDGED:
+                    own.needs_resync = False
+                self._end(whole.sent, verdict, whole.report, now, queue, go)
+            return
+        assert isinstance(sent, Merged)
+        sent.settle()
+        # The queue waits for the last callback of them all.
+        called = [member for member in sent.members if member.callback is not None]
+        for member in sent.members:
+            outcome = Outcome(
+                member.broker_id,
+                member.request,
+                verdict,
+                report,
+                member.enqueued_ns,
+                now,
+                member.sender_deaths,
+                len(sent.members),
+            )
+            if called and member is called[-1]:
+                self.ended.append((member, outcome, queue, go))
+            else:
+                self.ended.append((member, outcome, None, False))
+
     def _release(self, sent: Sent) -> None:
-        frame = sent.request.frame
-        assert frame is not None
-        self.memory.release(frame)
+        for frame in sent.request.frames():
+            self.memory.release(frame)
 
     # -- what senders report
 
@@ -311,6 +356,12 @@ class Ledger:
             frame.users -= 1
             if frame.users == 0:
                 memory.free(frame)
+            if sent.joint:
+                self._end(sent, frame.success, report, now, queue if sent.callback is not None else None)
+                if sent.callback is None and queue.waiting:
+                    self._top_up(queue)
+                sender.has_responded = True
+                continue
             outcome = Outcome(
                 sent.broker_id, request, frame.success, report, sent.enqueued_ns, now, sent.sender_deaths
             )

@@ -19,18 +19,19 @@ from time import monotonic, monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, overload
 
-from ctrlchan._codec import Brokers
+from ctrlchan._codec import Brokers, DecodeError
 from ctrlchan.channel.aio import outcomes_of
+from ctrlchan.channel.bodies import body_of_tail
 from ctrlchan.channel.config import ChannelConfig
 from ctrlchan.channel.description import apis_of
 from ctrlchan.channel.dispatcher import Dispatcher
-from ctrlchan.channel.frames import prefix_of
+from ctrlchan.channel.frames import new_frame
 from ctrlchan.channel.ledger import REMOVED_BROKER, TOO_LARGE, Ledger
 from ctrlchan.channel.outcome import LISTENING, Outcome, OutcomeCallback, Sent
 from ctrlchan.channel.recorder import Recorder
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.security import SaslSettings, TlsSettings
-from ctrlchan.channel.tails import Frame
+from ctrlchan.channel.split import split
 from ctrlchan.channel.target import BrokerLike, targets_of
 from ctrlchan.errors import ChannelClosedError, IllegalStateError, UnknownBrokerError
 from ctrlchan.journal.rows import Taker
@@ -77,7 +78,6 @@ class ControllerChannelManager:
         self._recorder = Recorder(takers, config.controller_id) if takers else None
         self._controller_epoch = controller_epoch
         self._versions = request_versions(config.inter_broker_protocol)
-        self._client_id = config.client_id_bytes
         self._log_prefix = f"[Channel manager on controller {config.controller_id}]: "
         self._pid = os.getpid()
         # Guards the three below; the ledger's lock guards the rest.
@@ -251,23 +251,11 @@ class ControllerChannelManager:
                 if frame is not None and frame.users > 0:
                     frame.users += users
                     return True
-            prefix = prefix_of(
-                request.api_key,
-                request.version,
-                self._config.controller_id,
-                request.controller_epoch,
-                request.request_type,
-                request.delete_partitions,
-                self._client_id,
-            )
+            frame, before = new_frame(request, self._config)
             tail = request.tail
-            before = prefix.frame_bytes(tail.size)
-            size = request.size = len(before) + tail.size
-            if size - 4 > self._config.max_request_bytes or size > ledger.memory.largest:
-                return False
-            frame = Frame(
-                size, len(before), prefix.epoch_at, request.controller_epoch, prefix.expect, prefix.success
-            )
+            limit = min(self._config.max_request_bytes + 4, ledger.memory.largest)
+            if request.size > limit:
+                return self._encode_parts(ledger, request, before, limit, users)
             with ledger.lock:
                 self._check_open(ledger)
                 buffer, offset = ledger.memory.make_room(frame, users)
@@ -286,6 +274,39 @@ class ControllerChannelManager:
                 request.encoded_ns = monotonic_ns()
                 request.encoding_ns = request.encoded_ns - begun
             return True
+
+    def _encode_parts(
+        self, ledger: Ledger, request: ControlRequest, before: bytes, limit: int, users: int
+    ) -> bool:
+        """Give each part of a large request a frame. False: there is no way to split it."""
+        if request.parts is None:
+            try:
+                tails = split(body_of_tail(before, request.tail), limit - len(before))
+            except DecodeError:
+                tails = None
+            if tails is None:
+                return False
+            request.parts = tuple(
+                ControlRequest(
+                    tail,
+                    request.controller_epoch,
+                    request_type=request.request_type,
+                    delete_partitions=request.delete_partitions,
+                    rows=tail.rows,
+                )
+                for tail in tails
+            )
+        for at, part in enumerate(request.parts):
+            try:
+                self._encode(ledger, part, users)
+            except BaseException:
+                with ledger.lock:
+                    for done in request.parts[:at]:
+                        if not ledger.closed and done.frame is not None:
+                            ledger.memory.release(done.frame, users)
+                raise
+        request.size = sum(part.size for part in request.parts)
+        return True
 
     # -- outcomes
 

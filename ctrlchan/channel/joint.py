@@ -1,0 +1,109 @@
+"""Queue entries that stand for others: several requests that go as one, or one of several pieces of one.
+
+Nobody outside the channel sees these; what users hold are the Sents they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ctrlchan.channel.outcome import Sent
+from ctrlchan.channel.records import R_ATTEMPTS, R_FIRST_BYTE
+from ctrlchan.channel.split import worst_of
+
+if TYPE_CHECKING:
+    from ctrlchan.channel.outcome import Verdict
+    from ctrlchan.channel.records import Report
+    from ctrlchan.channel.request import ControlRequest
+
+__all__ = ["Merged", "Part", "Whole", "parts_of"]
+
+
+class Merged(Sent):
+    """One request in place of its members', which all end as it does.
+
+    Its ``callback`` is never called: that it has one says that a member has.
+    """
+
+    __slots__ = ("members",)
+    joint = True
+
+    def __init__(self, request: ControlRequest, run: Sequence[Sent]) -> None:
+        self.members: list[Sent] = []
+        for sent in run:
+            if isinstance(sent, Merged):
+                for member in sent.members:
+                    member.sender_deaths += sent.sender_deaths
+                self.members += sent.members
+            else:
+                self.members.append(sent)
+        called = (member.callback for member in self.members if member.callback is not None)
+        super().__init__(run[0].broker_id, request, next(called, None), run[0].enqueued_ns)
+
+    def settle(self) -> None:
+        """It has its end: what happened to it has happened to each of its members."""
+        for member in self.members:
+            member.sender_deaths += self.sender_deaths
+            member.sequence = self.sequence
+
+
+class Part(Sent):
+    """A piece of a request that was too large. The last piece has the callback of the whole, uncalled."""
+
+    __slots__ = ("whole",)
+    joint = True
+
+    def __init__(self, whole: Whole, request: ControlRequest) -> None:
+        sent = whole.sent
+        super().__init__(sent.broker_id, request, None, sent.enqueued_ns)
+        self.whole = whole
+
+
+class Whole:
+    """What is known so far of a request that goes in parts."""
+
+    __slots__ = ("_attempts", "_first_byte_ns", "_report", "_verdicts", "missing", "sent")
+
+    def __init__(self, sent: Sent, parts: int) -> None:
+        self.sent = sent
+        self.missing = parts
+        self._verdicts: list[Verdict] = []
+        self._report: Report | None = None
+        self._attempts = 0
+        self._first_byte_ns = 0
+
+    def take(self, part: Part, verdict: Verdict, report: Report | None) -> None:
+        self.missing -= 1
+        self._verdicts.append(verdict)
+        self.sent.sender_deaths += part.sender_deaths
+        self.sent.sequence = part.sequence
+        if report is not None:
+            self._attempts += report[R_ATTEMPTS]
+            self._first_byte_ns = self._first_byte_ns or report[R_FIRST_BYTE]
+            self._report = report
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst part's."""
+        return worst_of(self._verdicts)
+
+    @property
+    def report(self) -> Report | None:
+        """The last part's, with the first byte of the first and the attempts at all of them."""
+        report = self._report
+        if report is None:
+            return None
+        changed = list(report)
+        changed[R_ATTEMPTS], changed[R_FIRST_BYTE] = self._attempts, self._first_byte_ns
+        return tuple(changed)  # type: ignore[return-value]
+
+
+def parts_of(sent: Sent) -> list[Part]:
+    """Entries for the parts of this one's request, in order."""
+    requests = sent.request.parts
+    assert requests is not None
+    whole = Whole(sent, len(requests))
+    parts = [Part(whole, request) for request in requests]
+    parts[-1].callback = sent.callback
+    return parts
