@@ -184,11 +184,8 @@ class Proxy:
 def _pump(pair: _Pair, source: socket.socket, sink: socket.socket, harm: Harm) -> None:
     """Until either side closes, or the harm has it so."""
     passed, reset = 0, False
-    if harm.rate is None:
-        piece = _PIECE
-    else:
-        # A tenth of a second's worth.
-        piece = max(1, int(harm.rate / 10))
+    # Of a slow link, a tenth of a second's worth.
+    piece = _PIECE if harm.rate is None else max(1, int(harm.rate / 10))
     try:
         while harm.cut_at is None or passed < harm.cut_at:
             if harm.stall_at is not None and passed >= harm.stall_at:

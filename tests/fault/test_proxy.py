@@ -31,10 +31,13 @@ def in_order(peer: Peer) -> list[int]:
 @contextmanager
 def through(plan: Plan, **settings: Any) -> Iterator[tuple[Peer, Proxy, ControllerChannelManager]]:
     """A broker, the proxy before it, and a channel that knows the proxy only."""
-    with Peer() as peer, Proxy(peer.port, plan) as proxy:
-        with ControllerChannelManager(config(**settings), 7) as channel:
-            channel.add_broker(proxy.broker())
-            yield peer, proxy, channel
+    with (
+        Peer() as peer,
+        Proxy(peer.port, plan) as proxy,
+        ControllerChannelManager(config(**settings), 7) as channel,
+    ):
+        channel.add_broker(proxy.broker())
+        yield peer, proxy, channel
 
 
 def frame_size() -> int:
@@ -169,19 +172,22 @@ def getaddrinfo(host, port, *_, **__):
 socket.getaddrinfo = getaddrinfo
 """
     monkeypatch.setattr(sender_pool, "_NURSERY", resolver + sender_pool._NURSERY)
-    with Peer(1) as before, Peer(2) as after, Proxy(before.port, host="127.0.0.2") as old:
-        with (
-            Proxy(after.port, host="127.0.0.3", port=old.port) as new,
-            ControllerChannelManager(config(), 7) as channel,
-        ):
-            endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "broker.test", old.port)
-            channel.add_broker(Broker(1, 1, (endpoint,)))
-            channel.wait([channel.send_request(1, update(0))], 10)
-            # A connection that stands stays; the next one goes elsewhere.
-            names.write_text(json.dumps({"broker.test": "127.0.0.3"}))
-            channel.wait([channel.send_request(1, update(1))], 10)
-            old.close()
-            channel.wait([channel.send_request(1, update(2))], 10)
-            assert in_order(before) == [0, 1]
-            assert in_order(after) == [2]
-            assert (old.connections, new.connections) == (1, 1)
+    with (
+        Peer(1) as before,
+        Peer(2) as after,
+        Proxy(before.port, host="127.0.0.2") as old,
+        Proxy(after.port, host="127.0.0.3", port=old.port) as new,
+        ControllerChannelManager(config(), 7) as channel,
+    ):
+        endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "broker.test", old.port)
+        channel.add_broker(Broker(1, 1, (endpoint,)))
+        channel.wait([channel.send_request(1, update(0))], 10)
+        # A connection that stands stays; the next one goes elsewhere.
+        names.write_text(json.dumps({"broker.test": "127.0.0.3"}))
+        channel.wait([channel.send_request(1, update(1))], 10)
+        old.drop_connections()
+        eventually(lambda: channel.describe()["brokers"][1]["state"] == "disconnected")
+        channel.wait([channel.send_request(1, update(2))], 10)
+        assert in_order(before) == [0, 1]
+        assert in_order(after) == [2]
+        assert (old.connections, new.connections) == (1, 1)

@@ -1,0 +1,192 @@
+"""Many requests, many kills, many brokers that come and go, full pipes: nothing is lost and nothing stays."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
+from time import monotonic
+
+import psutil
+import pytest
+
+from ctrlchan import Broker
+from ctrlchan.channel import ControllerChannelManager, ControlRequest, Outcome, OutcomeKind
+from ctrlchan.channel.sender_pool import SenderHandle
+from tests.fault.channels import MODES, config, eventually, holdings, peers
+from tests.fault.peer import Peer
+from tests.fault.requests import leader_and_isr, number_of, stop_replica, update
+
+REQUESTS = 10_000
+SMALL_PIPE = 4096
+#: How long brokers come and go; at least 1,000 times.
+CYCLING = 8.0
+
+
+def senders_of(channel: ControllerChannelManager) -> set[int]:
+    """Pids of the senders that are up."""
+    return {broker["sender_pid"] for broker in channel.describe()["brokers"].values()} - {0}
+
+
+@pytest.mark.parametrize("senders", MODES)
+def test_senders_killed_at_random_during_ten_thousand_requests(senders: str | int) -> None:
+    """All arrive, in order; twice only what was in flight when a sender was killed."""
+    chance = random.Random(1)
+    kinds: list[Callable[..., ControlRequest]] = [update, leader_and_isr, stop_replica]
+    with peers(4) as brokers, ControllerChannelManager(config(senders=senders), 7) as channel:
+        channel.startup([peer.broker for peer in brokers])
+        kills = 0
+        sent = []
+        for number in range(REQUESTS // 4):
+            make = kinds[chance.choice([0, 0, 0, 1, 2])]
+            sent += channel.send_requests([1, 2, 3, 4], make(number, size=chance.choice([64, 64, 30_000])))
+            up = senders_of(channel) if chance.random() < 0.03 else set()
+            if up:
+                # It may have been killed before, and nobody has noticed yet.
+                with suppress(ProcessLookupError):
+                    os.kill(chance.choice(sorted(up)), signal.SIGKILL)
+                    kills += 1
+            if number % 50 == 49:
+                channel.wait(sent[-400:-200], 60)
+        outcomes = channel.wait(sent, 60)
+        assert len(outcomes) == REQUESTS
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
+        assert kills >= 20
+        for peer in brokers:
+            numbers = [number_of(exchange.body) for exchange in peer.received]
+            again = [now for before, now in pairwise(numbers) if now == before]
+            assert [n for at, n in enumerate(numbers) if at == 0 or numbers[at - 1] != n] == list(
+                range(REQUESTS // 4)
+            )
+            deaths = {
+                number: outcome.sender_deaths
+                for number, outcome in enumerate(o for o in outcomes if o.broker_id == peer.broker_id)
+            }
+            # Never without the death of a sender that had it, and at most once for each.
+            assert all(again.count(number) <= deaths[number] for number in set(again))
+            assert len(again) <= kills
+        eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+
+
+def with_small_pipes(channel: ControllerChannelManager) -> SenderHandle:
+    """The channel's only sender, with pipes that are soon full."""
+    ledger = channel._ledger
+    assert ledger is not None
+    [sender] = ledger.pool.senders.values()
+    for fd in (sender.commands, sender.reports):
+        assert fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, SMALL_PIPE) == SMALL_PIPE
+    return sender
+
+
+def many(peer: Peer, count: int) -> list[Broker]:
+    """So many brokers, all of them this peer."""
+    return [Broker(broker_id, 1, peer.broker.endpoints) for broker_id in range(count)]
+
+
+def test_a_full_command_pipe_holds_nobody_up() -> None:
+    """A stopped sender of 100 brokers reads nothing: the pipe to it is full long before the requests end."""
+    with Peer() as peer, ControllerChannelManager(config(senders=1), 7) as channel:
+        channel.startup(many(peer, 100))
+        channel.wait(channel.send_requests(range(100), update(0)), 30)
+        sender = with_small_pipes(channel)
+        pid = sender.pid
+        os.kill(pid, signal.SIGSTOP)
+        sent = []
+        begun = monotonic()
+        for number in range(1, 41):
+            sent += channel.send_requests(range(100), update(number))
+        assert monotonic() - begun < 5
+        assert sender.blocked
+        assert not any(one.done for one in sent)
+        os.kill(pid, signal.SIGCONT)
+        assert {outcome.attempts for outcome in channel.wait(sent, 30)} == {1}
+        assert senders_of(channel) == {pid}
+        for numbers in received_by_connection(peer).values():
+            assert numbers == list(range(41))
+
+
+def test_a_full_report_pipe_holds_the_senders_up_and_loses_nothing() -> None:
+    """Nobody reads reports while a callback runs: they are more than the pipe holds."""
+    with Peer() as peer, ControllerChannelManager(config(senders=1), 7) as channel:
+        channel.startup(many(peer, 50))
+        channel.wait(channel.send_requests(range(50), update(0)), 30)
+        with_small_pipes(channel)
+        entered, go = threading.Event(), threading.Event()
+
+        def callback(_: Outcome) -> None:
+            entered.set()
+            assert go.wait(30)
+
+        sent = [channel.send_request(0, update(1), callback)]
+        assert entered.wait(10)
+        for number in range(1, 31):
+            sent += channel.send_requests(range(1, 50), update(number))
+        # Each sent what it was told of, and told it: of the reports, 96 bytes each, the pipe holds some.
+        peer.until(lambda: len(peer.received) > 51 + SMALL_PIPE // 96)
+        go.set()
+        assert {outcome.kind for outcome in channel.wait(sent, 30)} == {OutcomeKind.ACKNOWLEDGED}
+        for numbers in received_by_connection(peer).values():
+            assert numbers in ([0, 1], list(range(31)))
+
+
+def received_by_connection(peer: Peer) -> dict[int, list[int]]:
+    received: dict[int, list[int]] = {}
+    for exchange in list(peer.received):
+        received.setdefault(exchange.connection, []).append(number_of(exchange.body))
+    return received
+
+
+def test_brokers_that_come_and_go_for_long_leave_nothing_behind() -> None:
+    """`make soak` does this 10,000 times."""
+    with peers(2) as brokers, ControllerChannelManager(config(senders=2), 7) as channel:
+        channel.add_broker(brokers[0].broker)
+        counts = []
+        cycles = 0
+        deadline = monotonic() + CYCLING
+        while cycles < 1000 or monotonic() < deadline:
+            channel.add_broker(brokers[1].broker)
+            sent = channel.send_request(2, update(cycles, size=10_000))
+            if cycles % 3 == 0:
+                channel.wait([sent], 10)
+            channel.remove_broker(2)
+            channel.wait([sent], 10)
+            cycles += 1
+            if cycles == 200:
+                counts.append(at_rest(channel, brokers))
+        counts.append(at_rest(channel, brokers))
+        assert counts[0] == counts[1]
+
+
+def at_rest(channel: ControllerChannelManager, brokers: list[Peer]) -> dict[str, object]:
+    """What this process holds when nobody is busy any more, and what its children hold."""
+    [other] = channel.send_requests([1], update(0))
+    channel.wait([other], 10)
+    eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+    eventually(lambda: not brokers[1]._sockets)
+    eventually(lambda: sum(thread.is_alive() for thread in brokers[1]._threads) == 1)
+    brokers[1]._threads = [thread for thread in brokers[1]._threads if thread.is_alive()]
+    brokers[1].received.clear()
+    held = holdings()
+    held["descriptors of children"] = sorted(psutil.Process(pid).num_fds() for pid in held["children"])
+    return held
+
+
+def test_per_broker_processes_that_come_and_go_leave_nothing_behind() -> None:
+    with peers(2) as brokers, ControllerChannelManager(config(senders="per-broker"), 7) as channel:
+        channel.add_broker(brokers[0].broker)
+        counts = []
+        for cycle in range(250):
+            channel.add_broker(brokers[1].broker)
+            sent = channel.send_request(2, update(cycle))
+            if cycle % 5 == 0:
+                channel.wait([sent], 10)
+            channel.remove_broker(2)
+            if cycle in (49, 249):
+                eventually(lambda: len(holdings()["children"]) == 2)
+                counts.append(at_rest(channel, brokers))
+        assert counts[0] == counts[1]
