@@ -15,12 +15,12 @@ from typing import Final
 
 from ctrlchan.channel.broker_queue import BrokerQueue
 from ctrlchan.channel.ledger import Ended, Ledger, Note
+from ctrlchan.channel.log_lines import response_line
 from ctrlchan.channel.outcome import LISTENING, Listener, Outcome, Sent
 from ctrlchan.channel.poller import READ, WRITE, new_poller
 from ctrlchan.channel.sender_pool import SenderHandle
 from ctrlchan.channel.time_limits import NEVER
 from ctrlchan.state_change_log import StateChangeLogger
-from ctrlchan.versions import API_NAMES
 
 __all__ = ["Dispatcher"]
 
@@ -237,13 +237,13 @@ class Dispatcher:
                 _LOG.exception("%sA listener of %r failed", self._prefix, sent)
 
     def _trace(self, ended: list[Ended]) -> None:
-        for sent, outcome, _, _ in ended:
+        ledger = self._ledger
+        with ledger.lock:
+            brokers = {broker_id: str(queue.target) for broker_id, queue in ledger.by_id.items()}
+        for _, outcome, _, _ in ended:
             if outcome.response is not None:
-                self._state_changes.trace(
-                    f"Received response error_code={outcome.error_code} ({outcome.kind.value}) for request "
-                    f"{API_NAMES[outcome.api_key]} with correlation id {outcome.correlation_id} "
-                    f"sent to broker {sent.broker_id}"
-                )
+                log = StateChangeLogger(ledger.config.controller_id, outcome.request.controller_epoch)
+                log.trace(response_line(outcome, outcome.response, brokers))
 
     def _log(self, notes: list[Note], deaths: list[tuple[int, int, int]]) -> None:
         for note in notes:

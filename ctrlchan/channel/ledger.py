@@ -19,6 +19,8 @@ from ctrlchan.channel.frames import judge
 from ctrlchan.channel.joint import Merged, Part
 from ctrlchan.channel.merger import Merger
 from ctrlchan.channel.outcome import Outcome, OutcomeCallback, OutcomeKind, Sent, Verdict
+from ctrlchan.channel.quiet import Quiet
+from ctrlchan.channel.recorder import Recorder
 from ctrlchan.channel.records import (
     CONNECTED,
     EXPECTED,
@@ -34,7 +36,6 @@ from ctrlchan.channel.records import (
     Failure,
     Report,
 )
-from ctrlchan.channel.recorder import Recorder
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.sender_pool import SenderHandle, SenderPool
 from ctrlchan.channel.tails import ALL_FENCED, UNFENCED, Frame, SharedMemory
@@ -97,6 +98,9 @@ class Ledger:
         self.limits = TimeLimits()
         self.ended: list[Ended] = []
         self.notes: list[Note] = []
+        # Warnings of brokers that cannot be reached, and of those that are not there.
+        self._failing = Quiet()
+        self._offline = Quiet()
         self.closed = False
 
     def note(self, level: int, message: str, *arguments: object) -> None:
@@ -167,12 +171,13 @@ class Ledger:
             result.append(sent)
             queue = by_id.get(broker_id)
             if queue is None or fenced:
-                if not fenced:
+                if not fenced and (unsaid := self._offline.says(broker_id, now)) is not None:
                     self.note(
                         logging.WARNING,
-                        "Not sending request %r to broker %d, since it is offline.",
+                        "Not sending request %r to broker %d, since it is offline.%s",
                         request,
                         broker_id,
+                        unsaid,
                     )
                 self._release(sent)
                 self._end(sent, self._fenced_verdict() if fenced else OFFLINE, None, now)
@@ -468,28 +473,32 @@ class Ledger:
         queue.last_errno = report[10]
         queue.last_detail = detail
         # At the 1st, 2nd, 4th, 8th ... attempt: a broker that is away for a day is not worth a million lines.
-        if queue.attempts & (queue.attempts - 1):
+        worth = queue.attempts & (queue.attempts - 1) == 0
+        unsaid = self._failing.says(queue.target.broker_id, monotonic_ns(), worth=worth)
+        if unsaid is None:
             return
         if not queue.handed:
             self.note(
                 logging.WARNING,
-                "Controller %d fails to connect to broker %s, attempt %d: %s.",
+                "Controller %d fails to connect to broker %s, attempt %d: %s.%s",
                 self.config.controller_id,
                 queue.target,
                 queue.attempts,
                 queue.last_problem(),
+                unsaid,
             )
         else:
             self.note(
                 logging.WARNING,
                 "Controller %d epoch %d fails to send request %r to broker %s, attempt %d: %s. "
-                "Reconnecting to broker.",
+                "Reconnecting to broker.%s",
                 self.config.controller_id,
                 queue.handed[0].request.controller_epoch,
                 queue.handed[0].request,
                 queue.target,
                 queue.attempts,
                 queue.last_problem(),
+                unsaid,
             )
 
     def callback_returned(self, queue: BrokerQueue, sent: Sent, go: bool) -> None:

@@ -46,7 +46,8 @@ class Recorder:
             self._epochs[slot] = broker_epoch
 
     def ended(self, ended: list[Ended], called: list[int] | None = None) -> None:
-        """These have their outcomes, their callbacks returned at ``called`` (monotonic ns; None: no callbacks)."""
+        """These have their outcomes. ``called``: when the callback of each returned, monotonic nanoseconds;
+        None: they have none."""
         with self._lock:
             position = 0
             while position < len(ended):

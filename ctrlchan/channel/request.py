@@ -80,7 +80,7 @@ class ControlRequest:
         self.delete_partitions = delete_partitions
         self.full = full
         self.rows = rows
-        #: Which version of the sender's state it tells of: for the journal, so that a stale broker can be found.
+        #: Which version of the sender's state it tells of; the journal keeps it, to find stale brokers.
         self.state_version = state_version
         #: Monotonic nanoseconds when it was encoded, and how many that took; 0: nobody asked (``Recorder``).
         self.encoded_ns = 0

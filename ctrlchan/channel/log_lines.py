@@ -1,0 +1,106 @@
+"""The channel's line in the state-change log: one for each response, in Kafka's words; its tools read it.
+
+Call it only when the log ``traces``. Kafka prints the whole response; here partitions without an error are
+left out, and of the others only the first are named. Source: ``kafka.controller.RequestSendThread``.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, ControlResponse
+from ctrlchan.channel.outcome import Outcome
+
+__all__ = ["response_line"]
+
+#: Partitions with an error that a line names.
+_NAMED: Final = 20
+#: LeaderAndIsr's responses speak of topics by their ids.
+_IDS_SINCE: Final = 5
+
+#: API key -> Kafka's constant, its response, its partition's error.
+_NAMES: Final = {
+    LEADER_AND_ISR: ("LEADER_AND_ISR", "LeaderAndIsrResponseData", "LeaderAndIsrPartitionError"),
+    STOP_REPLICA: ("STOP_REPLICA", "StopReplicaResponseData", "StopReplicaPartitionError"),
+    UPDATE_METADATA: ("UPDATE_METADATA", "UpdateMetadataResponseData", ""),
+}
+
+
+def response_line(outcome: Outcome, response: ControlResponse, brokers: Mapping[int, str]) -> str:
+    """``brokers``: id -> the broker as Kafka prints it, as far as it is still known."""
+    api, _, _ = _NAMES[response.api_key]
+    broker = brokers.get(outcome.broker_id, f"(id: {outcome.broker_id} rack: null)")
+    return (
+        f"Received response {_response(response)} for request {api} with correlation id "
+        f"{outcome.correlation_id} sent to broker {broker}"
+    )
+
+
+def _response(response: ControlResponse) -> str:
+    _, name, _ = _NAMES[response.api_key]
+    code = f"errorCode={response.error_code}"
+    if response.api_key == UPDATE_METADATA:
+        return f"{name}({code})"
+    if response.api_key == STOP_REPLICA:
+        return f"{name}({code}, partitionErrors=[{_flat(response)}])"
+    if response.version >= _IDS_SINCE:
+        return f"{name}({code}, partitionErrors=[], topics=[{_by_topic(response)}])"
+    return f"{name}({code}, partitionErrors=[{_flat(response)}], topics=[])"
+
+
+def _failed(response: ControlResponse) -> tuple[list[tuple[int, int, int]], str]:
+    """(topic, partition, error) of the first that failed, and how many more did."""
+    rows = np.flatnonzero(response.partition_error)
+    topics = np.searchsorted(response.topic_starts, rows, side="right") - 1
+    more = len(rows) - _NAMED
+    rows, topics = rows[:_NAMED], topics[:_NAMED]
+    failed = zip(
+        topics.tolist(),
+        response.partition[rows].tolist(),
+        response.partition_error[rows].tolist(),
+        strict=True,
+    )
+    return list(failed), f", and {more} more" if more > 0 else ""
+
+
+def _flat(response: ControlResponse) -> str:
+    name = _NAMES[response.api_key][2]
+    failed, more = _failed(response)
+    return (
+        ", ".join(
+            f"{name}(topicName='{_topic(response, topic)}', partitionIndex={partition}, errorCode={error})"
+            for topic, partition, error in failed
+        )
+        + more
+    )
+
+
+def _by_topic(response: ControlResponse) -> str:
+    name = _NAMES[response.api_key][2]
+    failed, more = _failed(response)
+    topics: dict[int, list[str]] = {}
+    for topic, partition, error in failed:
+        topics.setdefault(topic, []).append(
+            f"{name}(topicName='', partitionIndex={partition}, errorCode={error})"
+        )
+    return (
+        ", ".join(
+            f"LeaderAndIsrTopicError(topicId={_id(response, topic)}, partitionErrors=[{', '.join(errors)}])"
+            for topic, errors in topics.items()
+        )
+        + more
+    )
+
+
+def _topic(response: ControlResponse, topic: int) -> str:
+    name = response.topics.names[topic]
+    return "" if name is None else name.decode(errors="replace")
+
+
+def _id(response: ControlResponse, topic: int) -> str:
+    """As Kafka's Uuid prints itself."""
+    return base64.urlsafe_b64encode(bytes(response.topics.ids[topic])).rstrip(b"=").decode()
