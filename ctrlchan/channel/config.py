@@ -109,16 +109,21 @@ class ChannelConfig:
 
     @classmethod
     def from_properties(
-        cls, source: str | PathLike[str] | Mapping[str, str], **settings: Any
+        cls,
+        source: str | PathLike[str] | Mapping[str, str],
+        *,
+        listener: str | None = None,
+        **settings: Any,
     ) -> ChannelConfig:
         """The settings of a broker's ``server.properties`` (a path, or its keys and values), which are also
-        its controller's; ``settings`` win over them. See ``properties.py`` for the keys.
+        its controller's; ``settings`` win over them. ``listener``: use this one of its listeners, whatever
+        the file says of controllers. See ``properties.py`` for the keys.
 
         Raises ConfigError naming file, line and key for a value that cannot work.
         """
         from ctrlchan.channel.properties import settings_of
 
-        return cls(**(settings_of(source) | settings))
+        return cls(**(settings_of(source, listener) | settings))
 
     @property
     def credentials(self) -> Credentials:

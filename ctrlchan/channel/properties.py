@@ -71,10 +71,16 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(plain, text) if "\\" in text else text
 
 
-def settings_of(source: str | PathLike[str] | Mapping[str, str]) -> dict[str, Any]:
-    """Arguments for ``ChannelConfig``; those that the file says nothing of are left out."""
+def settings_of(
+    source: str | PathLike[str] | Mapping[str, str], listener: str | None = None
+) -> dict[str, Any]:
+    """Arguments for ``ChannelConfig``; those that the file says nothing of are left out.
+
+    ``listener`` is used in the place of ``control.plane.listener.name``.
+    """
     if isinstance(source, Mapping):
-        return _Reading("properties", {key: Entry(value, 0) for key, value in source.items()}).settings()
+        entries = {key: Entry(value, 0) for key, value in source.items()}
+        return _Reading("properties", entries, listener).settings()
     name = fspath(source)
     try:
         # As java.util.Properties reads it; other characters are written as \\uXXXX there.
@@ -82,7 +88,7 @@ def settings_of(source: str | PathLike[str] | Mapping[str, str]) -> dict[str, An
             text = file.read()
     except OSError as problem:
         raise ConfigError(f"{name}: {problem.strerror}") from None
-    return _Reading(name, read_properties(text)).settings()
+    return _Reading(name, read_properties(text), listener).settings()
 
 
 def _positive(text: str) -> int:
@@ -117,8 +123,9 @@ _STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 class _Reading:
     """``name`` is the file's, for errors."""
 
-    def __init__(self, name: str, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, name: str, entries: Mapping[str, Entry], listener: str | None) -> None:
         self._name = name
+        self._given = listener
         self._entries = entries
         self._prefix = ""
 
@@ -156,7 +163,7 @@ class _Reading:
             self._refuse(
                 "security.inter.broker.protocol", "only one of it and inter.broker.listener.name can be set"
             )
-        control_plane = self._plain("control.plane.listener.name")
+        control_plane = self._given or self._plain("control.plane.listener.name")
         used = control_plane or inter_broker
         if used not in protocols:
             key = "control.plane.listener.name" if control_plane else "inter.broker.listener.name"

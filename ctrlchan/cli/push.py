@@ -143,7 +143,7 @@ def push(
     if config is not None:
         from ctrlchan.channel.properties import settings_of
 
-        settings = settings_of(config)
+        settings = settings_of(config, listener)
     settings |= {name: value for name, value in given.items() if value is not None}
     settings.setdefault("controller_id", state.controller_id)
     epoch = state.controller_epoch if controller_epoch is None else controller_epoch

@@ -50,17 +50,19 @@ def broker_properties(
     zookeeper: str,
     data: Path,
     ports: Mapping[str, int],
+    protocols: Mapping[str, str],
     inter_broker_listener: str,
     brokers: int,
 ) -> dict[str, str]:
-    """The rig's server.properties of one broker. ``ports``: one for each listener; 0 is a free one."""
+    """The rig's server.properties of one broker. ``ports``, ``protocols``: one for each listener; port 0 is a
+    free one."""
     return {
         "broker.id": str(broker_id),
         "zookeeper.connect": zookeeper,
         "zookeeper.session.timeout.ms": str(int(SESSION_TIMEOUT * 1000)),
         "log.dirs": str(data),
         "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
-        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in ports),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocols[name]}" for name in ports),
         "inter.broker.listener.name": inter_broker_listener,
         # A follower asks again at once after its first question came before the leader was made.
         "replica.fetch.backoff.ms": "50",

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -79,8 +79,9 @@ class KafkaRig:
     """ZooKeeper and ``brokers`` Kafka brokers with the ids 1 to N; a context manager.
 
     ``inter_broker_listener``: None for one listener, PLAINTEXT, for all; otherwise the name of a second
-    listener that brokers and controller use among themselves. ``properties`` are server.properties for every
-    broker, ``broker_properties`` for one id; they win over the rig's own.
+    listener that brokers and controller use among themselves. ``listeners`` are further ones, name to
+    security protocol. ``properties`` are server.properties for every broker, ``broker_properties`` for one
+    id; they win over the rig's own. ``before_brokers`` is called when ZooKeeper is up and no broker yet.
     """
 
     def __init__(
@@ -89,12 +90,16 @@ class KafkaRig:
         *,
         brokers: int = 3,
         inter_broker_listener: str | None = None,
+        listeners: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
         broker_properties: Mapping[int, Mapping[str, str]] | None = None,
+        before_brokers: Callable[[KafkaRig], None] | None = None,
     ) -> None:
         self.folder = folder
         self.inter_broker_listener = inter_broker_listener or "PLAINTEXT"
-        self._listeners = list(dict.fromkeys(["PLAINTEXT", self.inter_broker_listener]))
+        self._listeners = dict.fromkeys(["PLAINTEXT", self.inter_broker_listener], "PLAINTEXT")
+        self._listeners |= listeners or {}
+        self._before_brokers = before_brokers
         self._properties = dict(properties or {})
         self._broker_properties = {i: dict(p) for i, p in (broker_properties or {}).items()}
         # Port 0 at first: the broker takes a free one and registers it. A restart asks for the same again.
@@ -121,6 +126,8 @@ class KafkaRig:
         self._reaper = Reaper()
         try:
             self._start_zookeeper()
+            if self._before_brokers is not None:
+                self._before_brokers(self)
             for place in self._places.values():
                 self._spawn_broker(place)
             for place in self._places.values():
@@ -258,6 +265,7 @@ class KafkaRig:
             zookeeper=self.zookeeper_connect,
             data=place.data,
             ports=place.ports,
+            protocols=self._listeners,
             inter_broker_listener=self.inter_broker_listener,
             brokers=len(self._places),
         )
@@ -279,7 +287,10 @@ class KafkaRig:
         def ready() -> RegisteredBroker | None:
             child.check_alive()
             found = self._registered(place.id)
-            if found and all(answers_api_versions(e.host, e.port) for e in found.endpoints):
+            plain = (
+                [e for e in found.endpoints if self._listeners[e.listener] == "PLAINTEXT"] if found else []
+            )
+            if plain and all(answers_api_versions(e.host, e.port) for e in plain):
                 return found
             return None
 
