@@ -411,6 +411,9 @@ class ControllerChannelManager:
             "total_queue_size": 0,
             "senders": 0,
             "shared_memory_bytes": 0,
+            # UpdateMetadata made of several, and how many requests need not be sent because of them.
+            "merged_requests": 0,
+            "coalesced_requests": 0,
             "journal": None if self._journal is None else self._journal.describe(),
             "brokers": {},
         }
@@ -426,6 +429,9 @@ class ControllerChannelManager:
                     described["total_queue_size"] = sum(len(queue) for queue in ledger.by_id.values())
                     described["senders"] = len(ledger.pool.senders)
                     described["shared_memory_bytes"] = ledger.memory.used
+                    if ledger.merger is not None:
+                        described["merged_requests"] = ledger.merger.made
+                        described["coalesced_requests"] = ledger.merger.saved
                     described["brokers"] = {
                         broker_id: queue.describe(now) for broker_id, queue in sorted(ledger.by_id.items())
                     }

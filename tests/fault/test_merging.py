@@ -1,0 +1,339 @@
+"""What waits for a broker is merged, what is too large goes in parts; every request keeps its own end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ctrlchan import EmbeddedBroker
+from ctrlchan._codec import (
+    LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
+    Tail,
+    UpdateMetadataRequest,
+    decode_request,
+)
+from ctrlchan.broker.metadata_cache import MetadataCache
+from ctrlchan.channel import (
+    ChannelConfig,
+    ControllerChannelManager,
+    ControlRequest,
+    Outcome,
+    OutcomeKind,
+    Sent,
+)
+from tests.fault.channels import channel_to, eventually, peers
+from tests.fault.peer import Exchange, Peer, answer, succeed
+from tests.fault.requests import leader_and_isr, stop_replica
+from tests.unit.channel.bodies import DELETED, Told, applied, body_of, picture, tail_of
+
+
+def request(told: Told, epoch: int = 7) -> ControlRequest:
+    tail = tail_of(told)
+    return ControlRequest(tail, epoch, rows=tail.rows)
+
+
+def one_row(value: int, partition: int = 0, epoch: int = 7) -> ControlRequest:
+    return request(Told(8, {"topic": (1, {partition: 1})}, brokers=(1, 2), value=value), epoch)
+
+
+def bodies(peer: Peer) -> list[UpdateMetadataRequest]:
+    decoded = []
+    for exchange in peer.received:
+        if exchange.api_key == UPDATE_METADATA:
+            body = decode_request(UPDATE_METADATA, exchange.version, exchange.body)
+            assert isinstance(body, UpdateMetadataRequest)
+            decoded.append(body)
+    return decoded
+
+
+def told_by(sent: Sequence[Sent]) -> list[UpdateMetadataRequest]:
+    """What the requests say, one by one."""
+    tails = [one.request.tail for one in sent]
+    return [body_of(tail) for tail in tails if isinstance(tail, Tail)]
+
+
+def known(told: Sequence[UpdateMetadataRequest]) -> dict[str, Any]:
+    return picture(applied(MetadataCache(), told))
+
+
+def until_handed(channel: ControllerChannelManager, peer: Peer, count: int = 2) -> None:
+    eventually(lambda: channel.describe()["brokers"][peer.broker_id]["in_flight"] == count)
+
+
+def test_a_backlog_goes_as_one() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        peer.gate.clear()
+        called: list[Outcome] = []
+        first = [channel.send_request(1, one_row(value)) for value in range(2)]
+        rest = [
+            channel.send_request(1, one_row(value, value % 5), called.append if value % 2 else None)
+            for value in range(2, 500)
+        ]
+        described = channel.describe()["brokers"][1]
+        assert described["queue_size"] < 2 + 70
+        peer.gate.set()
+        outcomes = channel.wait([*first, *rest], 10)
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
+        assert [outcome.request for outcome in called] == [sent.request for sent in rest if sent.callback]
+        assert len(peer.received) == 3
+        assert [outcome.merged for outcome in outcomes] == [1, 1] + [498] * 498
+        assert len({(outcome.correlation_id, outcome.response_ns) for outcome in outcomes[2:]}) == 1
+        assert bodies(peer)[2].partitions.leader_epoch.tolist() == [495, 496, 497, 498, 499]
+        described = channel.describe()
+        assert described["brokers"][1]["merged"] == described["coalesced_requests"] == 497
+        assert 1 <= described["merged_requests"] < 20
+        eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+
+
+def test_it_can_be_switched_off() -> None:
+    with peers(1) as [peer], channel_to([peer], merge_update_metadata=False) as channel:
+        peer.gate.clear()
+        sent = [channel.send_request(1, one_row(value)) for value in range(200)]
+        peer.gate.set()
+        assert {outcome.merged for outcome in channel.wait(sent, 10)} == {1}
+        assert [body.partitions.leader_epoch.tolist() for body in bodies(peer)] == [[v] for v in range(200)]
+        assert channel.describe()["merged_requests"] == 0
+
+
+def test_nothing_moves_across_other_requests_or_controller_epochs() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        peer.gate.clear()
+        sent = [channel.send_request(1, leader_and_isr(1)), channel.send_request(1, leader_and_isr(2))]
+        until_handed(channel, peer)
+        for value, what in enumerate("uuluusuuEEu"):
+            if what == "l":
+                sent.append(channel.send_request(1, leader_and_isr(value)))
+            elif what == "s":
+                sent.append(channel.send_request(1, stop_replica(value)))
+            else:
+                sent.append(channel.send_request(1, one_row(value, epoch=8 if what == "E" else 7)))
+        peer.gate.set()
+        channel.wait(sent, 10)
+        assert [exchange.api_key for exchange in peer.received[2:]] == [
+            UPDATE_METADATA,
+            LEADER_AND_ISR,
+            UPDATE_METADATA,
+            STOP_REPLICA,
+            UPDATE_METADATA,
+            UPDATE_METADATA,
+            UPDATE_METADATA,
+        ]
+        assert [body.partitions.leader_epoch.tolist() for body in bodies(peer)] == [[1], [4], [7], [9], [10]]
+        assert [body.controller_epoch for body in bodies(peer)] == [7, 7, 7, 8, 7]
+
+
+def test_brokers_with_the_same_neighbours_share_one_merged_request() -> None:
+    with peers(5) as brokers, channel_to(brokers) as channel:
+        for peer in brokers:
+            peer.gate.clear()
+        ids = [peer.broker_id for peer in brokers]
+        sent = [channel.send_requests(ids, one_row(value, value)) for value in range(20)]
+        held = channel.describe()["shared_memory_bytes"]
+        for peer in brokers:
+            peer.gate.set()
+        channel.wait([one for group in sent for one in group], 10)
+        described = channel.describe()
+        assert described["merged_requests"] == 1
+        assert described["coalesced_requests"] == 5 * 17
+        assert held < 20 * 1024
+        eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+
+
+def test_the_backlog_of_a_broker_that_is_away_does_not_grow() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        peer.stop_listening()
+        peer.drop_connections()
+        sent = [channel.send_request(1, one_row(value, value % 50)) for value in range(3000)]
+        described = channel.describe()
+        assert described["brokers"][1]["queue_size"] < 200
+        assert described["brokers"][1]["in_flight"] == 2
+        assert described["brokers"][1]["queued_bytes"] < 100_000
+        peer.listen()
+        assert {o.kind for o in channel.wait(sent, 20)} == {OutcomeKind.ACKNOWLEDGED}
+        assert known(bodies(peer)) == known(told_by(sent))
+
+
+def test_an_error_is_everybodys() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        peer.gate.clear()
+        peer.script.extend([succeed, succeed, answer(31)])
+        called: list[Outcome] = []
+        sent = [channel.send_request(1, one_row(value), called.append) for value in range(10)]
+        peer.gate.set()
+        outcomes = channel.wait(sent, 10)
+        kinds = [outcome.kind for outcome in outcomes]
+        # With callbacks the second one waits for the first one's, and is merged.
+        assert kinds == [OutcomeKind.ACKNOWLEDGED] + [OutcomeKind.ACKNOWLEDGED] * 9
+        assert len(peer.received) == 2
+        peer.gate.clear()
+        sent = [channel.send_request(1, one_row(value), called.append) for value in range(10)]
+        peer.gate.set()
+        outcomes = channel.wait(sent, 10)
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.REFUSED, OutcomeKind.ACKNOWLEDGED}
+        assert len(called) == 20
+
+
+def test_a_callback_of_a_merged_request_holds_back_the_next_one() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        peer.gate.clear()
+        release = threading.Event()
+        held = threading.Event()
+
+        def hold(_: Outcome) -> None:
+            held.set()
+            release.wait(10)
+
+        sent = [channel.send_request(1, leader_and_isr(0)), channel.send_request(1, leader_and_isr(1))]
+        sent += [channel.send_request(1, one_row(2)), channel.send_request(1, one_row(3), hold)]
+        sent += [channel.send_request(1, one_row(4))]
+        after = channel.send_request(1, leader_and_isr(5))
+        peer.gate.set()
+        assert held.wait(10)
+        assert [exchange.api_key for exchange in peer.received] == [LEADER_AND_ISR] * 2 + [UPDATE_METADATA]
+        assert not after.done
+        release.set()
+        channel.wait([*sent, after], 10)
+
+
+def test_removed_brokers_owe_nobody_anything() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        peer.gate.clear()
+        called: list[Outcome] = []
+        sent = [channel.send_request(1, one_row(value), called.append) for value in range(300)]
+        channel.remove_broker(1)
+        assert {outcome.kind for outcome in channel.wait(sent, 10)} == {OutcomeKind.BROKER_GONE}
+        assert len(called) == 300
+        eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+
+
+def test_fencing_ends_merged_requests_of_that_epoch() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        peer.gate.clear()
+        peer.script.append(answer(11))
+        sent = [channel.send_request(1, one_row(value)) for value in range(300)]
+        peer.gate.set()
+        assert {outcome.kind for outcome in channel.wait(sent, 10)} == {OutcomeKind.FENCED}
+        assert len(peer.received) == 1
+        eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+
+
+def large(topics: int = 4, partitions: int = 50, value: int = 1) -> ControlRequest:
+    rows = dict.fromkeys(range(partitions), 1)
+    return request(Told(8, {f"topic-{i}": (1 + i, rows) for i in range(topics)}, (1,), value))
+
+
+def test_a_large_request_goes_in_parts_and_ends_once() -> None:
+    with peers(1) as [peer], channel_to([peer], max_request_bytes=3000) as channel:
+        called: list[Outcome] = []
+        sent = channel.send_requests([1], large(), called.append) + channel.send_requests(
+            [1], leader_and_isr(1)
+        )
+        whole, _ = channel.wait(sent, 10)
+        frames = [exchange for exchange in peer.received if exchange.api_key == UPDATE_METADATA]
+        assert [exchange.api_key for exchange in peer.received][-1] == LEADER_AND_ISR
+        assert len(frames) == 4
+        assert all(len(exchange.frame) <= 3000 for exchange in frames)
+        assert called == [whole]
+        assert whole.kind is OutcomeKind.ACKNOWLEDGED
+        assert whole.bytes == sum(len(exchange.frame) + 4 for exchange in frames)
+        assert whole.attempts == 4
+        assert whole.rows == 200
+        assert known(bodies(peer)) == known(told_by([sent[0]]))
+        eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+
+
+def test_the_worst_part_is_the_whole() -> None:
+    with peers(1) as [peer], channel_to([peer], max_request_bytes=3000) as channel:
+        peer.script.extend([succeed, answer(31)])
+        [outcome] = channel.wait([channel.send_request(1, large())], 10)
+        assert (outcome.kind, outcome.error_code) == (OutcomeKind.REFUSED, 31)
+        assert len(peer.received) == 4
+        assert channel.describe()["brokers"][1]["needs_resync"]
+
+
+def test_parts_that_are_under_way_are_not_merged_and_nothing_comes_between() -> None:
+    with peers(1) as [peer], channel_to([peer], max_request_bytes=3000) as channel:
+        peer.gate.clear()
+        sent = [channel.send_request(1, large(value=1))]
+        until_handed(channel, peer, 4)
+        sent += [channel.send_request(1, large(value=2)), channel.send_request(1, one_row(9))]
+        peer.gate.set()
+        outcomes = channel.wait(sent, 10)
+        assert [outcome.merged for outcome in outcomes] == [1, 2, 2]
+        epochs = [set(body.partitions.leader_epoch.tolist()) for body in bodies(peer)]
+        assert epochs[:4] == [{1}] * 4
+        assert set().union(*epochs[4:]) == {2, 9}
+        assert all(len(exchange.frame) <= 3000 for exchange in peer.received)
+        assert known(bodies(peer)) == known(told_by(sent))
+
+
+def test_what_cannot_be_split_is_not_sent_at_all() -> None:
+    with peers(1) as [peer], channel_to([peer], max_request_bytes=1000) as channel:
+        told = Told(8, {"t": (1, {0: 1, 1: 1})}, tuple(range(100)))
+        [outcome] = channel.wait([channel.send_request(1, request(told))], 10)
+        assert outcome.kind is OutcomeKind.TOO_LARGE
+        channel.wait([channel.send_request(1, leader_and_isr(1))], 10)
+        assert len(peer.received) == 1
+
+
+@pytest.mark.parametrize("senders", ["per-broker", 2])
+def test_merged_in_flight_when_a_sender_dies(senders: str | int) -> None:
+    with peers(1) as [peer], channel_to([peer], senders=senders) as channel:
+        stall = threading.Event()
+
+        def later(exchange: Exchange) -> None:
+            stall.wait(10)
+            succeed(exchange)
+
+        peer.script.extend([succeed, succeed, later])
+        peer.gate.clear()
+        sent = [channel.send_request(1, one_row(value)) for value in range(100)]
+        peer.gate.set()
+        peer.until(lambda: len(peer.received) == 3)
+        os.kill(channel.describe()["brokers"][1]["sender_pid"], signal.SIGKILL)
+        stall.set()
+        outcomes = channel.wait(sent, 10)
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
+        assert {outcome.sender_deaths for outcome in outcomes[2:]} == {1}
+        assert known(bodies(peer)) == known(told_by(sent))
+
+
+def churn() -> Sequence[Told]:
+    """Topics made, changed, deleted, made again under another id; brokers that come and go."""
+    told: list[Told] = []
+    for value in range(1, 120):
+        topic = f"topic-{value % 3}"
+        leader = DELETED if value % 7 < 2 else value % 4 - 1
+        rows = dict.fromkeys(range(value % 4 + 1), leader)
+        topics = {} if value % 11 == 0 else {topic: (1 + value // 7 % 5, rows)}
+        told.append(Told(8, topics, tuple(range(1, 2 + value % 4)), value))
+    return told
+
+
+@pytest.mark.parametrize("max_request_bytes", [10_000_000, 400])
+def test_an_embedded_broker_knows_the_same_merged_or_not(max_request_bytes: int) -> None:
+    pictures = []
+    for merge in (True, False):
+        config = ChannelConfig(
+            controller_id=0,
+            merge_update_metadata=merge,
+            senders=1,
+            max_request_bytes=max_request_bytes,
+        )
+        with (
+            EmbeddedBroker(1, epoch=1) as broker,
+            ControllerChannelManager(config, controller_epoch=7) as channel,
+        ):
+            channel.startup([broker.broker])
+            sent = [channel.send_request(1, request(told)) for told in churn()]
+            assert {outcome.kind for outcome in channel.wait(sent, 20)} == {OutcomeKind.ACKNOWLEDGED}
+            assert (channel.describe()["coalesced_requests"] > 0) == merge
+            pictures.append(broker.inspect(lambda core: picture(core.metadata)))
+    assert pictures[0] == pictures[1]
