@@ -111,7 +111,7 @@ class ChannelMetrics(Collector):
         # What ended before the description is counted; the other way round a removed broker could come back.
         self._source.flush()
         brokers = described["brokers"]
-        yield from _gauges(described, brokers)
+        yield from _described(described, brokers)
         with self._lock:
             self._tally.keep(brokers)
             families = [*_counters(self._tally), *_histograms(self._tally), _kafka_timer(self._tally)]
@@ -145,7 +145,7 @@ class MetricsServer:
         self._thread.join()
 
 
-def _gauges(described: dict[str, Any], brokers: dict[int, dict[str, Any]]) -> Iterator[Metric]:
+def _described(described: dict[str, Any], brokers: dict[int, dict[str, Any]]) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         f"{_KAFKA}totalqueuesize", "Unfinished requests of all brokers", described["total_queue_size"]
     )
@@ -175,6 +175,17 @@ def _gauges(described: dict[str, Any], brokers: dict[int, dict[str, Any]]) -> It
             last.add_metric([str(broker_id)], {"error": broker["last_error"]})
     yield states
     yield last
+    coalesced = CounterMetricFamily(
+        f"{_OURS}coalesced_requests",
+        "Requests that were not sent because they were merged",
+        labels=["broker_id"],
+    )
+    for broker_id, broker in brokers.items():
+        coalesced.add_metric([str(broker_id)], broker["merged"])
+    yield coalesced
+    yield CounterMetricFamily(
+        f"{_OURS}merged_requests", "Requests made by merging several", described["merged_requests"]
+    )
 
 
 def _counters(tally: Tally) -> Iterable[Metric]:
@@ -185,7 +196,9 @@ def _counters(tally: Tally) -> Iterable[Metric]:
     errors = CounterMetricFamily(f"{_OURS}errors", "Error codes of responses", labels=[*labels, "error"])
     for (key, error), count in tally.errors.items():
         errors.add_metric([*_labels(key), error], count)
-    sent = CounterMetricFamily(f"{_OURS}bytes", "Bytes of requests that have ended", labels=labels)
+    sent = CounterMetricFamily(
+        f"{_OURS}bytes", "Bytes of requests that have ended, before any merging", labels=labels
+    )
     attempts = CounterMetricFamily(f"{_OURS}attempts", "Attempts at requests that have ended", labels=labels)
     for key, row in tally.rows.items():
         sent.add_metric(_labels(key), int(tally.bytes[row]))

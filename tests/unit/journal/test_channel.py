@@ -10,13 +10,16 @@ from time import monotonic, monotonic_ns
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from ctrlchan import EmbeddedCluster
-from ctrlchan.channel import ControllerChannelManager, Outcome
+from ctrlchan.channel import ControllerChannelManager, ControlRequest, Outcome
+from ctrlchan.channel.metrics import ChannelMetrics
 from ctrlchan.journal import Journal, journal_files, read_journal
 from tests.fault.channels import MODES, config, eventually, peers
 from tests.fault.peer import Peer, answer, hang_up
 from tests.fault.requests import leader_and_isr, stop_replica, update
+from tests.unit.channel.bodies import Told, tail_of
 
 #: What a row says that an Outcome says too, but for the times.
 FIELDS = (
@@ -94,6 +97,31 @@ def test_rows_are_the_outcomes(tmp_path: Path, senders: str | int) -> None:
         )
         assert row["encoding_ns"] > 0
         assert (row["merged"], row["state_version"]) == (1, None)
+
+
+def test_a_merged_request_says_how_many_travelled_as_one(tmp_path: Path) -> None:
+    metrics = ChannelMetrics()
+    with (
+        peers(1) as [peer],
+        Journal(tmp_path) as journal,
+        ControllerChannelManager(config(), 7, journal=journal, metrics=metrics) as channel,
+    ):
+        channel.startup([peer.broker])
+        peer.gate.clear()
+        tails = [tail_of(Told(8, {"topic": (1, {0: 1})}, value=value)) for value in range(100)]
+        sent = [channel.send_request(1, ControlRequest(tail, 7, rows=tail.rows)) for tail in tails]
+        peer.gate.set()
+        outcomes = channel.wait(sent, 10)
+        registry = CollectorRegistry()
+        registry.register(metrics)
+        coalesced = registry.get_sample_value("ctrlchan_channel_coalesced_requests_total", {"broker_id": "1"})
+        assert coalesced == channel.describe()["coalesced_requests"] > 0
+        assert registry.get_sample_value("ctrlchan_channel_merged_requests_total") == 1
+    rows = read_journal(tmp_path).to_pylist()
+    assert [row["merged"] for row in rows] == [outcome.merged for outcome in outcomes]
+    assert max(row["merged"] for row in rows) > 1
+    # Those that travelled as one have one correlation id.
+    assert len({row["correlation_id"] for row in rows}) == len(peer.received)
 
 
 def test_the_state_version_of_a_request_is_in_its_row(tmp_path: Path) -> None:
