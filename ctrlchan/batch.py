@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -27,8 +27,10 @@ from ctrlchan._codec import (
     update_metadata_tail,
 )
 from ctrlchan.channel import ChannelConfig, ControlRequest, Sent
+from ctrlchan.channel.acknowledged import Acknowledged
 from ctrlchan.channel.outcome import OutcomeCallback
 from ctrlchan.errors import IllegalStateError
+from ctrlchan.requests.differences import Told, lack_of, told_all, told_rows
 from ctrlchan.requests.endpoints import live_leaders, plaintext_only
 from ctrlchan.requests.log_lines import log_leader_and_isr, log_stop_replica, log_update_metadata
 from ctrlchan.requests.selection import History, Int32, Int64, Selection, keys_of
@@ -57,6 +59,10 @@ class RequestChannel(Protocol):
 
     @property
     def config(self) -> ChannelConfig: ...
+
+    #: What its brokers were told and have acknowledged.
+    acknowledged: Acknowledged[Any]
+
     def request_version(self, broker_id: int, api_key: int) -> int: ...
     def send_requests(
         self, broker_ids: Sequence[int], request: ControlRequest, callback: OutcomeCallback | None = None
@@ -92,6 +98,8 @@ class ControllerBrokerRequestBatch:
         self._on_stop_replica = on_stop_replica_response
         self._live_of: Brokers | None = None
         self._live: frozenset[int] = frozenset()
+        # Somebody asks for differences: then what single rows were told is worth remembering.
+        self._sends_differences = False
         self.clear()
 
     def clear(self) -> None:
@@ -102,6 +110,8 @@ class ControllerBrokerRequestBatch:
         self._metadata_brokers: set[int] = set()
         self._metadata = Selection()
         self._metadata_added: frozenset[int] = frozenset()
+        # Brokers that are to be told what they lack.
+        self._changed_brokers: set[int] = set()
         # How many rows the state had when the first were added; None: none were.
         self._total: int | None = None
 
@@ -134,12 +144,24 @@ class ControllerBrokerRequestBatch:
         if not _is_empty(selected):
             self._add(self._stop_replica, broker_ids, selected, delete)
 
-    def add_update_metadata(self, broker_ids: Iterable[int], rows: Selected) -> None:
+    def add_update_metadata(self, broker_ids: Iterable[int], rows: Selected | Literal["changed"]) -> None:
         """Tell these brokers the live brokers and the metadata of these partitions; ``()``: of none.
 
         All brokers of a batch are told of the same partitions: all that its calls added. Partitions without
         leadership information are left out.
+
+        ``rows="changed"``: tell each of these brokers what it lacks, and nothing when it lacks nothing, as of
+        when the batch is sent. What it was told before and has not failed counts as known: by ``"changed"``
+        and ``"all"``, and from the first ``"changed"`` of this batch on by any other rows. A new generation
+        of a broker, and one that ``needs_resync``, is told everything; so is any broker at first. Partitions
+        that were removed from the state are told as going away (leader -2). Brokers that lack the same share
+        one request. Removals count from the first ``"all"`` or ``"changed"`` (or look at ``state.changes``)
+        on, and only one state's batches may do this on a channel.
         """
+        if isinstance(rows, str) and rows == "changed":
+            self._sends_differences = True
+            self._changed_brokers.update(_not_negative(broker_ids))
+            return
         self._add_metadata(frozenset(_not_negative(broker_ids)), self._select(rows))
 
     def send_requests_to_brokers(self, controller_epoch: int) -> list[Sent]:
@@ -154,6 +176,7 @@ class ControllerBrokerRequestBatch:
             self._forget_dead_brokers()
             self._send_leader_and_isr(controller_epoch, log, sent)
             self._send_update_metadata(controller_epoch, log, sent)
+            self._send_differences(controller_epoch, log, sent)
             self._send_stop_replica(controller_epoch, log, sent)
         except Exception as error:
             message = f"the batch was not sent: {error}; left in it: {self._unsent()}"
@@ -237,6 +260,7 @@ class ControllerBrokerRequestBatch:
     def _forget_dead_brokers(self) -> None:
         live = self._live_ids()
         self._metadata_brokers &= live
+        self._changed_brokers &= live
         for pending in (self._leader_and_isr, self._stop_replica):
             for broker_id in pending.keys() - live:
                 del pending[broker_id]
@@ -263,6 +287,7 @@ class ControllerBrokerRequestBatch:
             return
         state = self._state
         rows, _ = self._metadata.merge(len(state.partitions))
+        whole = rows is None
         known = _at(state.partitions.leader_epoch, rows) != NO_LEADERSHIP
         count = int(np.count_nonzero(known))
         if count < len(known):
@@ -273,9 +298,58 @@ class ControllerBrokerRequestBatch:
         for version, broker_ids in self._versions(UPDATE_METADATA, self._metadata_brokers).items():
             brokers = plaintext_only(state.brokers) if version == 0 else state.brokers
             tail = update_metadata_tail(version, state.topics, state.partitions, brokers, rows)
-            request = ControlRequest(tail, controller_epoch, rows=tail.rows)
-            sent += self._channel.send_requests(broker_ids, request, self._on_update_metadata)
+            request = ControlRequest(tail, controller_epoch, full=whole, rows=tail.rows)
+            if whole or self._sends_differences:
+                sent += self._send_known(broker_ids, request, rows, whole)
+            else:
+                sent += self._channel.send_requests(broker_ids, request, self._on_update_metadata)
             self._metadata_brokers.difference_update(broker_ids)
+
+    def _send_known(
+        self, broker_ids: list[int], request: ControlRequest, rows: Int64 | None, whole: bool
+    ) -> list[Sent]:
+        """Send rows that were named, and note what the brokers know then."""
+        state, acknowledged = self._state, self._channel.acknowledged
+        request.state_version = state.changes.version
+        pushes = []
+        for told, group in acknowledged.told(broker_ids).items():
+            if whole:
+                after: Told | None = told_all(state, told)
+            else:
+                after = told_rows(state, told, np.arange(len(state.partitions)) if rows is None else rows)
+            if after is not None:
+                # On top of what is known it says nothing of removals, so it repairs no failure before it.
+                pushes.append((set(group), acknowledged.push(group, after, full=told is None)))
+        sent = self._channel.send_requests(broker_ids, request, self._on_update_metadata)
+        for ids, push in pushes:
+            push.watch([one for one in sent if one.broker_id in ids])
+        return sent
+
+    def _send_differences(self, controller_epoch: int, log: StateChangeLogger, sent: list[Sent]) -> None:
+        if not self._changed_brokers:
+            return
+        state, acknowledged = self._state, self._channel.acknowledged
+        for told, broker_ids in acknowledged.told(sorted(self._changed_brokers)).items():
+            lack, after = lack_of(state, told)
+            if lack is not None:
+                for version, group in self._versions(UPDATE_METADATA, broker_ids).items():
+                    brokers = plaintext_only(state.brokers) if version == 0 else state.brokers
+                    tail = update_metadata_tail(version, lack.topics, lack.partitions, brokers, lack.rows)
+                    if log.informs:
+                        log_update_metadata(log, group, tail.rows)
+                    request = ControlRequest(
+                        tail,
+                        controller_epoch,
+                        full=lack.full,
+                        rows=tail.rows,
+                        state_version=after.version,
+                    )
+                    push = acknowledged.push(group, after, full=lack.full)
+                    new = self._channel.send_requests(group, request, self._on_update_metadata)
+                    push.watch(new)
+                    sent += new
+                    self._changed_brokers.difference_update(group)
+            self._changed_brokers.difference_update(broker_ids)
 
     def _send_stop_replica(self, controller_epoch: int, log: StateChangeLogger, sent: list[Sent]) -> None:
         state = self._state
@@ -322,7 +396,7 @@ class ControllerBrokerRequestBatch:
         """What the batch holds, in words; empty when it holds nothing for any broker."""
         held = [
             (LEADER_AND_ISR, sorted(self._leader_and_isr), self._leader_and_isr.values()),
-            (UPDATE_METADATA, sorted(self._metadata_brokers), [self._metadata]),
+            (UPDATE_METADATA, sorted(self._metadata_brokers | self._changed_brokers), [self._metadata]),
             (STOP_REPLICA, sorted(self._stop_replica), self._stop_replica.values()),
         ]
         total = len(self._state.partitions)

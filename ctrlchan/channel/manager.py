@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from ctrlchan._codec import Brokers, DecodeError
+from ctrlchan.channel.acknowledged import Acknowledged, Standing
 from ctrlchan.channel.aio import outcomes_of
 from ctrlchan.channel.bodies import body_of_tail
 from ctrlchan.channel.config import ChannelConfig
@@ -80,6 +81,8 @@ class ControllerChannelManager:
         self._versions = request_versions(config.inter_broker_protocol)
         self._log_prefix = f"[Channel manager on controller {config.controller_id}]: "
         self._pid = os.getpid()
+        #: What the brokers were told and have acknowledged, for batches that send differences.
+        self.acknowledged: Acknowledged[Any] = Acknowledged(self._standings)
         # Guards the three below; the ledger's lock guards the rest.
         self._starting = threading.Lock()
         self._ledger: Ledger | None = None
@@ -396,6 +399,16 @@ class ControllerChannelManager:
             if queue is None:
                 raise UnknownBrokerError(f"the channel has no broker {broker_id}")
             return queue.needs_resync
+
+    def _standings(self, broker_ids: Iterable[int]) -> dict[int, Standing]:
+        ledger, _ = self._running()
+        with ledger.lock:
+            by_id = ledger.by_id
+            return {
+                broker_id: Standing(queue.slot, queue.troubles)
+                for broker_id in broker_ids
+                if (queue := by_id.get(broker_id)) is not None
+            }
 
     # -- sight
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ctrlchan._codec import Brokers, Partitions, StringColumn, Topics
+from ctrlchan._codec import Brokers, ListColumn, Partitions, StringColumn, Topics
 from ctrlchan.errors import InvalidStateError
 from ctrlchan.state.brokers import Broker, broker_at, brokers_from, brokers_list
+from ctrlchan.state.changes import Changes
 from ctrlchan.state.invariants import Violation, check_invariants
-from ctrlchan.state.lists import empty_lists, take
+from ctrlchan.state.lists import differing, empty_lists, take
 from ctrlchan.state.liveness import offline_lists, online_ids, with_failed_dirs
 from ctrlchan.state.names import ZERO_ID, check_name
 from ctrlchan.state.new_rows import NewRowValues, new_rows
@@ -170,6 +171,16 @@ class ClusterState:
     def deletion_in_progress(self) -> frozenset[str]:
         """Names of topics whose deletion has begun (``ControllerContext.topicsWithDeletionStarted``)."""
         return self._deletion_in_progress
+
+    @property
+    def changes(self) -> Changes:
+        """What has changed since when, counted from the first time that anybody asks.
+
+        Every change by a method of this class counts, writing into the columns past it does not.
+        """
+        if self._table.changes is None:
+            self._table.changes = Changes(len(self._table))
+        return self._table.changes
 
     def describe(self) -> dict[str, Any]:
         """Counts for people and for JSON; see ``ctrlchan.state.summary``."""
@@ -367,12 +378,15 @@ class ClusterState:
 
     def mark_topics_deleting(self, names: Iterable[str | bytes]) -> None:
         """Sets the flag "queued for deletion": UpdateMetadata says LeaderDuringDelete. KeyError."""
-        self._topics.deleting[self._topics.rows(names)] = 1
+        rows = self._topics.rows(names)
+        self._topics.deleting[rows] = 1
+        self._touch_topics(rows)
 
     def unmark_topics_deleting(self, names: Iterable[str | bytes]) -> None:
         """Clears the flag "queued for deletion"; deletion is not in progress either then. KeyError."""
         rows = self._topics.rows(names)
         self._topics.deleting[rows] = 0
+        self._touch_topics(rows)
         self._deletion_in_progress -= {self.topic_name(row) for row in rows.tolist()}
 
     def set_deletion_in_progress(self, names: Iterable[str]) -> None:
@@ -421,13 +435,49 @@ class ClusterState:
         columns = self.partitions
         assert columns.offline is not None
         fresh = with_failed_dirs(columns.replicas, columns.offline, self.online_broker_ids, broker_id, failed)
-        self._table.assign(slice(0, len(self._table)), {}, {"offline": fresh})
+        self._set_offline(columns.offline, fresh)
 
     # -- parts of the above
+
+    def _touch_topics(self, topic_rows: Int64) -> None:
+        """What these topics' partitions are told to be has changed."""
+        changes = self._table.changes
+        if changes is not None:
+            flags = np.zeros(len(self._topics), dtype=bool)
+            flags[topic_rows] = True
+            changes.touch(np.flatnonzero(flags[self.partitions.topic_row]))
+
+    def _set_offline(self, before: ListColumn, fresh: ListColumn) -> None:
+        changed = None if self._table.changes is None else np.flatnonzero(differing(before, fresh))
+        self._table.assign(slice(0, len(self._table)), {}, {"offline": fresh}, changed=changed)
+
+    def _remember(self, gone: npt.NDArray[np.bool_]) -> None:
+        """Partitions are about to be removed: brokers have to be told of those they may know."""
+        changes = self._table.changes
+        if changes is None:
+            return
+        columns = self.partitions
+        rows = np.flatnonzero(gone)
+        topic_row = columns.topic_row[rows]
+        # A partition of a topic queued for deletion has been going since the flag was set.
+        since = np.where(
+            self._topics.deleting[topic_row] == 1, changes.rows[rows], np.int64(changes.version + 1)
+        )
+        starts = np.flatnonzero(np.diff(topic_row, prepend=np.int32(-1)))
+        for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
+            name = self._topics.columns.names[int(topic_row[start])] or b""
+            changes.remember(name, columns.partition[rows[start:stop]], since[start:stop])
 
     def _set_liveness(self, brokers: Brokers, shutting_down: frozenset[int], recompute_offline: bool) -> None:
         epochs = dict(zip(self._brokers.ids.tolist(), self._brokers.epochs.tolist(), strict=True))
         online_before = self.online_broker_ids
+        changes = self._table.changes
+        if (
+            changes is not None
+            and brokers is not self._brokers
+            and brokers_list(brokers) != brokers_list(self._brokers)
+        ):
+            changes.touch_brokers()
         self._brokers = brokers
         self._broker_rows = None
         self._shutting_down = shutting_down & frozenset(brokers.ids.tolist())
@@ -446,7 +496,7 @@ class ClusterState:
         columns = self.partitions
         assert columns.offline is not None
         fresh = offline_lists(columns.replicas, columns.offline, kept_online, online)
-        self._table.assign(slice(0, len(self._table)), {}, {"offline": fresh})
+        self._set_offline(columns.offline, fresh)
 
     def _insert(self, rows: Partitions) -> slice:
         at, _ = locate(self.partitions, rows.topic_row, rows.partition)
@@ -455,6 +505,7 @@ class ClusterState:
         return slice(int(at[0]), int(at[-1]) + 1)
 
     def _drop(self, kept: npt.NDArray[np.bool_], topics_kept: npt.NDArray[np.bool_]) -> None:
+        self._remember(~kept)
         self._table.keep(kept)
         if topics_kept.all():
             return

@@ -13,6 +13,7 @@ from ctrlchan._codec import ListColumn
 
 __all__ = [
     "contains",
+    "differing",
     "empty_lists",
     "entry_rows",
     "has_duplicates",
@@ -78,6 +79,15 @@ def contains(lists: ListColumn, wanted: Int32) -> Bool:
     found = np.zeros(len(lists), dtype=bool)
     rows = entry_rows(lists)
     found[rows[packed_values(lists) == wanted[rows]]] = True
+    return found
+
+
+def differing(lists: ListColumn, others: ListColumn) -> Bool:
+    """For each row: is its list another one than the same row's of ``others``?"""
+    found: Bool = lists.lengths != others.lengths
+    rows = np.flatnonzero(~found & (lists.lengths > 0))
+    mine, theirs = take(lists, rows), take(others, rows)
+    found[rows[entry_rows(mine)[packed_values(mine) != packed_values(theirs)]]] = True
     return found
 
 

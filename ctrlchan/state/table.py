@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ctrlchan._codec import ListColumn, Partitions
 from ctrlchan.errors import InvalidStateError
+from ctrlchan.state.changes import Changes
 from ctrlchan.state.lists import empty_lists, packed_values, total_length
 from ctrlchan.state.vector import Vector
 
@@ -142,6 +143,8 @@ class PartitionTable:
         for editable in self._lists.values():
             vectors += editable.starts, editable.lengths
         _separate(vectors)
+        #: None: nobody asks what has changed.
+        self.changes: Changes | None = None
         self._renew()
 
     def __len__(self) -> int:
@@ -152,8 +155,15 @@ class PartitionTable:
         rows: Int64 | slice,
         fixed: Mapping[str, Int32 | np.int32],
         lists: Mapping[str, ListColumn],
+        *,
+        changed: Int64 | slice | None = None,
     ) -> None:
-        """Writes columns of ``rows``: one value or one for each row; one list or one for each."""
+        """Writes columns of ``rows``: one value or one for each row; one list or one for each.
+
+        ``changed``: those of the rows whose values are others than before, where the caller knows.
+        """
+        if self.changes is not None:
+            self.changes.touch(rows if changed is None else changed)
         moved = False
         for name, values in fixed.items():
             vector = self._fixed[name]
@@ -171,6 +181,8 @@ class PartitionTable:
         for name, lists in self._lists.items():
             column = getattr(rows, name)
             lists.insert(at, empty_lists(len(rows)) if column is None else column)
+        if self.changes is not None:
+            self.changes.insert(at)
         self._renew()
 
     def keep(self, kept: Bool) -> None:
@@ -179,6 +191,8 @@ class PartitionTable:
             vector.keep(kept)
         for lists in self._lists.values():
             lists.keep(kept)
+        if self.changes is not None:
+            self.changes.keep(kept)
         self._renew()
 
     def renumber_topics(self, new_rows: Int32) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ctrlchan._codec import (
     encode_head,
 )
 from ctrlchan.channel import ChannelConfig, ControlRequest, Outcome, OutcomeKind, Sent
+from ctrlchan.channel.acknowledged import Acknowledged
 from ctrlchan.channel.outcome import OutcomeCallback, Verdict
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 from ctrlchan.versions import RequestVersions, request_versions
@@ -79,6 +80,8 @@ class RecordingChannel:
         self.sent: list[Recorded] = []
         self.requests: list[tuple[list[int], ControlRequest]] = []
         self.fail_at: set[int] = set()
+        # It gives no promises, so nothing is known of any broker.
+        self.acknowledged: Acknowledged[Any] = Acknowledged(lambda _: {})
 
     def request_version(self, broker_id: int, api_key: int) -> int:
         fixed = request_versions(self.config.inter_broker_protocol)

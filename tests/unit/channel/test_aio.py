@@ -154,7 +154,7 @@ def test_several_event_loops_share_a_channel_and_are_forgotten() -> None:
                 for outcome in await channel.send([1, 2], update(number)):
                     assert outcome.kind is OutcomeKind.ACKNOWLEDGED
 
-        threads = [threading.Thread(target=lambda i=i: run(main(i * 50))) for i in range(3)]  # type: ignore[misc]
+        threads = [threading.Thread(target=lambda i=i: run(main(i * 50))) for i in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:
