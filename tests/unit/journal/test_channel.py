@@ -116,7 +116,8 @@ def test_a_merged_request_says_how_many_travelled_as_one(tmp_path: Path) -> None
         registry.register(metrics)
         coalesced = registry.get_sample_value("ctrlchan_channel_coalesced_requests_total", {"broker_id": "1"})
         assert coalesced == channel.describe()["coalesced_requests"] > 0
-        assert registry.get_sample_value("ctrlchan_channel_merged_requests_total") == 1
+        made = registry.get_sample_value("ctrlchan_channel_merged_requests_total")
+        assert made == channel.describe()["merged_requests"] >= 1
     rows = read_journal(tmp_path).to_pylist()
     assert [row["merged"] for row in rows] == [outcome.merged for outcome in outcomes]
     assert max(row["merged"] for row in rows) > 1
