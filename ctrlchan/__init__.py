@@ -22,7 +22,9 @@ if TYPE_CHECKING:
         ControlRequest,
         Outcome,
         OutcomeKind,
+        SaslSettings,
         Sent,
+        TlsSettings,
     )
     from ctrlchan.errors import CtrlchanError, ProtocolError
     from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
@@ -43,8 +45,10 @@ __all__ = [
     "Outcome",
     "OutcomeKind",
     "ProtocolError",
+    "SaslSettings",
     "SecurityProtocol",
     "Sent",
+    "TlsSettings",
     "__version__",
 ]
 
@@ -62,8 +66,10 @@ _HOMES: Final = {
     "Outcome": "channel",
     "OutcomeKind": "channel",
     "ProtocolError": "errors",
+    "SaslSettings": "channel",
     "SecurityProtocol": "state",
     "Sent": "channel",
+    "TlsSettings": "channel",
 }
 
 

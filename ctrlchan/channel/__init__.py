@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ctrlchan.channel.manager import ControllerChannelManager
     from ctrlchan.channel.outcome import Outcome, OutcomeKind, Sent
     from ctrlchan.channel.request import ControlRequest
+    from ctrlchan.channel.security import SaslSettings, TlsSettings
 
 __all__ = [
     "ChannelConfig",
@@ -27,7 +28,9 @@ __all__ = [
     "ControllerChannelManager",
     "Outcome",
     "OutcomeKind",
+    "SaslSettings",
     "Sent",
+    "TlsSettings",
 ]
 
 _MODULE_OF: Final = {
@@ -36,7 +39,9 @@ _MODULE_OF: Final = {
     "ControllerChannelManager": "manager",
     "Outcome": "outcome",
     "OutcomeKind": "outcome",
+    "SaslSettings": "security",
     "Sent": "outcome",
+    "TlsSettings": "security",
 }
 
 

@@ -28,6 +28,7 @@ from ctrlchan.channel.records import (
     Failure,
     Report,
 )
+from ctrlchan.versions import API_NAMES
 
 if TYPE_CHECKING:
     from ctrlchan.channel.merger import Merger
@@ -155,7 +156,8 @@ class BrokerQueue:
         """Endpoint, epoch, state (idle, connecting, connected, backing off, disconnected), requests and bytes
         queued, requests a sender has in hand, failed attempts at the first of them, last error, seconds since
         the oldest was queued, the first of them (``head_of``), requests that were not sent because they were
-        merged with others, whether an error makes a full resync necessary, the pid of its sender."""
+        merged with others, whether an error makes a full resync necessary, its versions of the control
+        APIs (None: it was not asked), the pid of its sender."""
         head = head_of(self.handed[0] if self.handed else self.waiting[0] if self.waiting else None, now)
         return {
             "endpoint": f"{self.target.host}:{self.target.port}",
@@ -170,6 +172,9 @@ class BrokerQueue:
             "head": head,
             "merged": self.merged,
             "needs_resync": self.needs_resync,
+            "versions": None
+            if self.versions is None
+            else {API_NAMES[api]: ends for api, ends in self.versions.items()},
             "sender_pid": self.sender.pid,
         }
 

@@ -239,10 +239,9 @@ def _show(context: ssl.SSLContext, pem: str, password: str | None, name: str) ->
     try:
         context.load_cert_chain(path, password=answer)
     except (ssl.SSLError, ValueError, OSError) as problem:
-        reason = getattr(problem, "reason", None) or ""
-        if reason == "KEY_VALUES_MISMATCH":
+        if getattr(problem, "reason", None) == "KEY_VALUES_MISMATCH":
             why = "the private key is not that of the certificate"
-        elif "PASSWORD" in reason or "DECRYPT" in reason or "BAD_DECRYPT" in str(problem):
+        elif "ENCRYPTED" in pem:
             why = "the private key is encrypted, and its password is not this one"
         else:
             why = "no private key and certificate in PEM that can be read"

@@ -1,0 +1,186 @@
+"""Certificates and keys from files of every kind, and what is said of those that cannot be used."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import ssl
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+    pkcs12,
+)
+from cryptography.x509 import load_pem_x509_certificate
+
+from ctrlchan.channel.security import TlsSettings
+from ctrlchan.channel.tls import context_of
+from ctrlchan.errors import ConfigError
+
+CA = trustme.CA()
+ISSUED = CA.issue_cert("controller")
+KEY = load_pem_private_key(ISSUED.private_key_pem.bytes(), None)
+CHAIN = b"".join(pem.bytes() for pem in ISSUED.cert_chain_pems)
+CA_PEM = CA.cert_pem.bytes().decode()
+
+
+def encrypted_key(password: bytes) -> bytes:
+    return KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
+
+
+def key_store(password: bytes = b"changeit") -> bytes:
+    assert isinstance(KEY, EllipticCurvePrivateKey)
+    certificate = load_pem_x509_certificate(CHAIN)
+    return pkcs12.serialize_key_and_certificates(
+        b"us", KEY, certificate, None, BestAvailableEncryption(password)
+    )
+
+
+def trust_store(password: bytes = b"changeit") -> bytes:
+    certificate = pkcs12.PKCS12Certificate(load_pem_x509_certificate(CA_PEM.encode()), b"ca")
+    return pkcs12.serialize_java_truststore([certificate], BestAvailableEncryption(password))
+
+
+def shown_by(settings: TlsSettings) -> str:
+    """The common name of the certificate that a server sees, which must not be asked for twice."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    CA.issue_cert("broker").configure_cert(server)
+    CA.configure_trust(server)
+    server.verify_mode = ssl.CERT_REQUIRED
+    ours, theirs = socket.socketpair()
+    seen: list[str] = []
+
+    def serve() -> None:
+        with server.wrap_socket(theirs, server_side=True) as tls:
+            certificate: dict[str, Any] = dict(tls.getpeercert() or {})
+            seen.extend(name for _, name in certificate["subjectAltName"])
+            tls.send(b"!")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with context_of(settings).wrap_socket(ours, server_hostname="broker") as tls:
+        assert tls.recv(1) == b"!"
+    thread.join(10)
+    return seen[0]
+
+
+def test_one_file_with_key_and_chain(tmp_path: Path) -> None:
+    file = tmp_path / "both.pem"
+    file.write_bytes(encrypted_key(b"k3y") + CHAIN)
+    settings = TlsSettings(ca_pem=CA_PEM, certificate_file=str(file), key_password="k3y")
+    assert shown_by(settings) == "controller"
+
+
+def test_a_file_each(tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_bytes(ISSUED.private_key_pem.bytes())
+    (tmp_path / "chain.pem").write_bytes(CHAIN)
+    (tmp_path / "ca.pem").write_text("# our authority\n" + CA_PEM)
+    settings = TlsSettings(
+        ca_file=str(tmp_path / "ca.pem"),
+        certificate_file=str(tmp_path / "chain.pem"),
+        key_file=str(tmp_path / "key.pem"),
+    )
+    assert shown_by(settings) == "controller"
+
+
+def test_no_file_at_all() -> None:
+    pem = encrypted_key(b"k3y").decode()
+    settings = TlsSettings(ca_pem=CA_PEM, certificate_pem=CHAIN.decode(), key_pem=pem, key_password="k3y")
+    assert shown_by(settings) == "controller"
+
+
+def test_stores_in_pkcs12(tmp_path: Path) -> None:
+    (tmp_path / "key.p12").write_bytes(key_store())
+    (tmp_path / "trust.p12").write_bytes(trust_store(b"other"))
+    settings = TlsSettings(
+        ca_file=str(tmp_path / "trust.p12"),
+        truststore_password="other",
+        certificate_file=str(tmp_path / "key.p12"),
+        keystore_password="changeit",
+    )
+    assert shown_by(settings) == "controller"
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    settings = TlsSettings(
+        ca_pem=CA_PEM, certificate_pem=CHAIN.decode(), key_pem=ISSUED.private_key_pem.bytes().decode()
+    )
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    context_of(settings)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+OTHER_KEY = trustme.CA().issue_cert("x").private_key_pem.bytes()
+UNUSABLE: dict[str, tuple[str, bytes, dict[str, str], str]] = {
+    "not there": ("certificate_file", b"", {}, "No such file"),
+    "no pem": ("certificate_file", b"hello", {}, "neither PEM nor a PKCS#12 store"),
+    "no key": ("certificate_file", CHAIN, {}, "no private key and certificate"),
+    "another key": ("certificate_file", OTHER_KEY + CHAIN, {}, "not that of the certificate"),
+    "no password": ("certificate_file", encrypted_key(b"k3y") + CHAIN, {}, "its password is not this one"),
+    "wrong password": (
+        "certificate_file",
+        encrypted_key(b"k3y") + CHAIN,
+        {"key_password": "s3cret"},
+        "its password is not this one",
+    ),
+    "jks": ("certificate_file", b"\xfe\xed\xfe\xed\0\0\0\2", {}, "keytool -importkeystore"),
+    "store's password": (
+        "certificate_file",
+        key_store(),
+        {"keystore_password": "s3cret"},
+        "PKCS#12 store with this password",
+    ),
+    "trust store for a key": (
+        "certificate_file",
+        trust_store(),
+        {"keystore_password": "changeit"},
+        "no private key",
+    ),
+    "no authority": ("ca_file", b"-----BEGIN CERTIFICATE-----\nAA==\n", {}, "no certificates in PEM"),
+    "empty authority": ("ca_file", b"", {}, "neither PEM nor"),
+    "trust store's password": (
+        "ca_file",
+        trust_store(),
+        {"truststore_password": "s3cret"},
+        "PKCS#12 store with this password",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_a_file_that_cannot_be_used_is_named(case: str, tmp_path: Path) -> None:
+    setting, data, more, words = UNUSABLE[case]
+    file = tmp_path / "given"
+    given: dict[str, Any] = {setting: str(file), **more}
+    if case != "not there":
+        file.write_bytes(data)
+    with pytest.raises(ValueError, match=str(file)) as raised:
+        context_of(TlsSettings(**given))
+    assert words in str(raised.value)
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"ca_file": "a", "ca_pem": "b"}, "ca_pem"),
+        ({"certificate_file": "a", "certificate_pem": "b", "key_pem": "c"}, "certificate_pem"),
+        ({"certificate_pem": "b"}, "key_pem"),
+        ({"key_file": "k"}, "key_file"),
+        ({"versions": ("TLSv1.1", "TLSv1.2")}, r"TLSv1\.1"),
+        ({"versions": ()}, "none"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings: dict[str, Any], name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        TlsSettings(**settings)
