@@ -280,7 +280,7 @@ class Journal:
                     file,
                     compression="zstd",
                     row_group_size=len(table),
-                    use_dictionary=_REPEATING,
+                    use_dictionary=_REPEATING,  # type: ignore[arg-type]  # names are allowed
                     column_encoding=_ASCENDING,
                 )
                 file.flush()
