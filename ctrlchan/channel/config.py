@@ -44,6 +44,8 @@ class ChannelConfig:
     - ``retry_backoff``: pause after every failure (100 ms in Kafka's RequestSendThread).
     - ``senders``: ``"per-broker"`` (a process for each broker), a number of processes that share the
       brokers, or ``"auto"``.
+    - ``sender_timeout``: a sender process that has work and does not answer for so long is killed and
+      replaced.
     - ``max_request_bytes``: a larger request is split, and ends as TOO_LARGE where that cannot be done (the
       brokers' ``socket.request.max.bytes``).
     - ``merge_update_metadata``: neighbouring UpdateMetadata that wait for a broker go as one.
@@ -67,6 +69,7 @@ class ChannelConfig:
     socket_timeout: float = 30.0
     retry_backoff: float = 0.1
     senders: str | int = PER_BROKER
+    sender_timeout: float = 10.0
     max_request_bytes: int = 100 * 2**20
     max_response_bytes: int = 100 * 2**20
     merge_update_metadata: bool = True
@@ -76,7 +79,7 @@ class ChannelConfig:
     def __post_init__(self) -> None:
         request_versions(self.inter_broker_protocol)
         self._check_security()
-        for name in ("connection_setup_timeout", "socket_timeout"):
+        for name in ("connection_setup_timeout", "socket_timeout", "sender_timeout"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}: {getattr(self, name)!r} is not above 0 seconds")
         if not self.retry_backoff >= 0:

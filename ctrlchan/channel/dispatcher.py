@@ -20,6 +20,7 @@ from ctrlchan.channel.outcome import LISTENING, Listener, Outcome, Sent
 from ctrlchan.channel.poller import READ, WRITE, new_poller
 from ctrlchan.channel.sender_pool import SenderHandle
 from ctrlchan.channel.time_limits import NEVER
+from ctrlchan.channel.watchdog import Watchdog
 from ctrlchan.state_change_log import StateChangeLogger
 
 __all__ = ["Dispatcher"]
@@ -42,7 +43,9 @@ class Dispatcher:
         os.set_blocking(self._woken, False)
         os.set_blocking(self._waker, False)
         self._poller.register(self._woken, READ)
-        self._control = -1
+        self._nursery = 0
+        self._watchdog = Watchdog(ledger.config.sender_timeout)
+        self._look_at = 0.0
         self._readers: dict[int, SenderHandle] = {}
         self._writers: dict[int, SenderHandle] = {}
         self._wake_lock = threading.Lock()
@@ -79,6 +82,12 @@ class Dispatcher:
             return True
         self._thread.join(max(0.0, deadline - monotonic()))
         return not self._thread.is_alive()
+
+    def kill(self) -> None:
+        """End all processes now: the thread does not come to it."""
+        for sender in list(self._readers.values()):
+            sender.kill()
+        self._ledger.pool.kill()
 
     def is_current_thread(self) -> bool:
         return threading.current_thread() is self._thread
@@ -130,6 +139,8 @@ class Dispatcher:
                 sender.flush()
             if ledger.limits.next_ns != NEVER and ledger.limits.next_ns <= (now := monotonic_ns()):
                 ledger.expire(now)
+            if self._readers and monotonic() >= self._look_at:
+                self._watch()
             if nursery_speaks:
                 deaths = ledger.pool.read_deaths()
             ledger.pool.bear()
@@ -146,6 +157,8 @@ class Dispatcher:
         if self._stop_at is not None:
             return max(0.0, self._stop_at - monotonic())
         timeout = _BEAR_AGAIN if self._ledger.pool.has_unborn else None
+        if timeout is None and self._readers:
+            timeout = max(0.0, self._look_at - monotonic())
         limit = self._ledger.limits.next_ns
         if limit == NEVER:
             return timeout
@@ -169,11 +182,28 @@ class Dispatcher:
                 self._poller.unregister(sender.commands)
             sender.close_commands()
         pool.ending.clear()
-        if pool.control != self._control:
+        if pool.nurseries != self._nursery:
             # A closed descriptor has left the poller.
-            self._control = pool.control
-            if self._control >= 0:
-                self._poller.register(self._control, READ)
+            self._nursery = pool.nurseries
+            if pool.control >= 0:
+                self._poller.register(pool.control, READ)
+
+    def _watch(self) -> None:
+        """See whether senders hang; one that does ends here, and is replaced like any that ends."""
+        ledger = self._ledger
+        for sender in self._watchdog.look(self._readers.values()):
+            ledger.note(
+                logging.ERROR,
+                "Sender process %d (pid %d) does not answer; %s is killed.",
+                sender.number,
+                sender.pid,
+                "it" if sender.pid else "the process that should start it",
+            )
+            if sender.pid:
+                sender.kill()
+            else:
+                ledger.pool.replace_nursery()
+        self._look_at = monotonic() + self._watchdog.interval
 
     def _forget(self, sender: SenderHandle) -> None:
         del self._readers[sender.reports]
@@ -265,6 +295,8 @@ class Dispatcher:
             ledger.recorder.flush()
         with ledger.lock:
             for sender in self._readers.values():
+                # It has had its time.
+                sender.kill()
                 sender.close()
             for sender in ledger.pool.fresh:
                 sender.close()

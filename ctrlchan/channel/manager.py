@@ -480,7 +480,7 @@ class ControllerChannelManager:
             _LOG.error(
                 "%sShutdown took more than %s s; the sender processes are killed.", self._log_prefix, timeout
             )
-            ledger.pool.kill()
+            dispatcher.kill()
 
     def _running(self) -> tuple[Ledger, Dispatcher]:
         ledger, dispatcher = self._ledger, self._dispatcher

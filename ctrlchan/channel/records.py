@@ -19,6 +19,7 @@ Command (parent -> sender), 48 bytes::
             of JSON (``Credentials``). Never sent: they begin with nothing
     RESUME  requests from here on are made for the versions that were told as agreement ``sequence``; those
             before are forgotten
+    PING    answered by READY
 
 Report (sender -> parent), 96 bytes::
 
@@ -37,7 +38,7 @@ Report (sender -> parent), 96 bytes::
                ``following`` bytes of UTF-8 say more
     IDLE       a connection that nothing was waiting for is gone
     REMOVED    nothing of this slot touches shared memory any more
-    READY      the process is up; ``sequence`` is its pid
+    READY      the process is up, and hears; ``sequence`` is its pid
 
 Between parent and nursery::
 
@@ -87,6 +88,7 @@ GO: Final = 4
 AGAIN: Final = 5
 CREDENTIALS: Final = 6
 RESUME: Final = 7
+PING: Final = 8
 
 RESPONSE: Final = 1
 PIECE: Final = 2

@@ -31,6 +31,7 @@ from ctrlchan.channel.records import (
     INLINE,
     PIECE,
     PIECE_BYTES,
+    PING,
     READY,
     REMOVE,
     REMOVED,
@@ -415,7 +416,7 @@ class Sender:
         """Until the parent closes the command pipe."""
         self.poller.register(self._commands, READ)
         self.poller.register(self.resolver.fd, READ)
-        self.outbox.append(REPORT.pack(READY, 0, 0, 0, os.getpid(), 0, 0, 0, 0, 0, 0, 0, b""))
+        self._say_ready()
         wait, by_fd = self.poller.wait, self._by_fd
         try:
             while True:
@@ -439,6 +440,9 @@ class Sender:
                     self._sweep()
         except BrokenPipeError:
             return
+
+    def _say_ready(self) -> None:
+        self.outbox.append(REPORT.pack(READY, 0, 0, 0, os.getpid(), 0, 0, 0, 0, 0, 0, 0, b""))
 
     def _timeout(self) -> float | None:
         if self.next_deadline == NEVER:
@@ -598,3 +602,5 @@ class Sender:
             self.access = Access(Credentials.from_json(following))
         elif kind == RESUME:
             self._lanes[slot].resumed(command[4])
+        elif kind == PING:
+            self._say_ready()

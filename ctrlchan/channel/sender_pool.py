@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -61,6 +63,8 @@ class SenderHandle:
         self.failures = 0
         self.has_responded = False
         self.unread = b""
+        #: Looks of the watchdog since it last said anything; 0 when there is nothing to say.
+        self.silent = 0
         #: The command pipe is full; the dispatcher flushes when it no longer is.
         self.blocked = False
         self._outgoing: list[bytes] = []
@@ -107,7 +111,26 @@ class SenderHandle:
             return self.unread
         if not data:
             return None
+        self.silent = 0
         return self.unread + data if self.unread else data
+
+    def owes(self) -> bool:
+        """Whether something is to be heard from it, be it that it ends."""
+        return self.commands < 0 or bool(self.leaving) or any(map(len, self.queues.values()))
+
+    def ask(self, record: bytes) -> None:
+        """``write``, where it can still be told anything."""
+        if self.commands >= 0:
+            self.write(record)
+
+    def kill(self) -> None:
+        """End it now. While it holds its end of the pipe, its pid is nobody else's."""
+        if self.pid > 0 and self.reports >= 0:
+            poll = select.poll()
+            poll.register(self.reports, 0)
+            if not poll.poll(0):
+                with suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
 
     def close_commands(self) -> None:
         """Without its command pipe it ends. For the dispatcher only."""
@@ -150,6 +173,8 @@ class SenderPool:
         # Not yet handed to the nursery.
         self._unborn: deque[SenderHandle] = deque()
         self._nursery: subprocess.Popen[bytes] | None = None
+        #: How many nurseries there were.
+        self.nurseries = 0
         self._control: socket.socket | None = None
         self._deaths = b""
 
@@ -265,6 +290,7 @@ class SenderPool:
             theirs.close()
         ours.setblocking(False)
         self._control = ours
+        self.nurseries += 1
 
     def read_deaths(self) -> list[tuple[int, int, int]]:
         """(number, pid, exit code) of senders that have ended."""
@@ -283,6 +309,10 @@ class SenderPool:
         whole = len(data) - len(data) % DEATH.size
         self._deaths = data[whole:]
         return [(number, pid, code) for number, pid, code in DEATH.iter_unpack(data[:whole])]
+
+    def replace_nursery(self) -> None:
+        """It hangs. What it has not yet borne ends with it; the senders that are up stay."""
+        self._drop_nursery()
 
     def _drop_nursery(self) -> None:
         if self._control is not None:
@@ -316,9 +346,11 @@ class SenderPool:
         self._drop_nursery()
 
     def kill(self) -> None:
-        """The nursery and, as their pipes are closed, all senders end now. For use without the lock."""
-        if self._nursery is not None:
-            self._nursery.kill()
+        """The nursery ends now. For use without the lock."""
+        nursery = self._nursery
+        if nursery is not None:
+            nursery.kill()
+            nursery.wait()
 
 
 def _shared_by(config: ChannelConfig) -> int:

@@ -308,8 +308,8 @@ def test_ctrl_c_interrupts_wait_and_everything_ends(peer: Peer, environment: dic
         sent = channel.send_requests([1, 2, 3], update())
         while any(not broker["sender_pid"] for broker in channel.describe()["brokers"].values()):
             time.sleep(0.01)
-        print(*[broker["sender_pid"] for broker in channel.describe()["brokers"].values()], flush=True)
         try:
+            print(*[broker["sender_pid"] for broker in channel.describe()["brokers"].values()], flush=True)
             channel.wait(sent)
         except KeyboardInterrupt:
             print("interrupted", flush=True)

@@ -1,0 +1,248 @@
+"""Processes and callbacks that live and do nothing: found, killed, replaced, and not waited for."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+
+import psutil
+import pytest
+
+from ctrlchan.channel import ControllerChannelManager, Outcome, OutcomeKind, sender_pool
+from tests.fault.channels import MODES, channel_to, config, eventually, holdings, peers
+from tests.fault.peer import hang_up, silence
+from tests.fault.requests import number_of, update
+
+SENDER_TIMEOUT = 0.4
+
+
+def senders_of(channel: ControllerChannelManager) -> dict[int, int]:
+    """Pid of each broker's sender; 0: not up."""
+    return {broker_id: broker["sender_pid"] for broker_id, broker in channel.describe()["brokers"].items()}
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+
+
+# -- the watchdog
+
+
+@pytest.mark.parametrize("senders", MODES)
+def test_a_stopped_sender_is_replaced(senders: str | int, caplog: pytest.LogCaptureFixture) -> None:
+    with peers(2) as brokers, channel_to(brokers, senders=senders, sender_timeout=SENDER_TIMEOUT) as channel:
+        channel.wait(channel.send_requests([1, 2], update(0)), 10)
+        pid = senders_of(channel)[1]
+        stop(pid)
+        sent = [channel.send_request(1, update(number)) for number in range(1, 100)]
+        outcomes = channel.wait(sent, 20)
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
+        assert [number_of(exchange.body) for exchange in brokers[0].received] == list(range(100))
+        assert senders_of(channel)[1] != pid
+        assert not psutil.pid_exists(pid)
+    assert f"(pid {pid}) does not answer; it is killed." in caplog.text
+
+
+def test_a_sender_that_runs_in_a_circle_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    circle = f"""
+from ctrlchan.channel.sender import Lane
+begin = Lane._begin
+
+def run_in_a_circle(self, now):
+    import os
+    if os.path.exists({str(flag)!r}):
+        os.unlink({str(flag)!r})
+        while True:
+            pass
+    begin(self, now)
+
+Lane._begin = run_in_a_circle
+main()
+"""
+    program = sender_pool._NURSERY.replace("main()\n", circle)
+    monkeypatch.setattr(sender_pool, "_NURSERY", program)
+    with peers(2) as brokers, channel_to(brokers, senders=1, sender_timeout=SENDER_TIMEOUT) as channel:
+        channel.wait(channel.send_requests([1, 2], update(0)), 10)
+        flag.touch()
+        outcomes = channel.wait([one for n in (1, 2) for one in channel.send_requests([1, 2], update(n))], 20)
+        assert sum(outcome.sender_deaths for outcome in outcomes) > 0
+        for peer in brokers:
+            assert [number_of(exchange.body) for exchange in peer.received] == [0, 1, 2]
+
+
+def test_a_stopped_nursery_is_replaced() -> None:
+    with (
+        peers(2) as brokers,
+        channel_to(brokers[:1], senders="per-broker", sender_timeout=SENDER_TIMEOUT) as channel,
+    ):
+        channel.wait([channel.send_request(1, update(0))], 10)
+        [sender] = senders_of(channel).values()
+        nursery = psutil.Process(sender).ppid()
+        stop(nursery)
+        # The senders that are up do not need it.
+        channel.wait([channel.send_request(1, update(1))], 10)
+        channel.add_broker(brokers[1].broker)
+        channel.wait([channel.send_request(2, update(2))], 20)
+        assert senders_of(channel)[1] == sender
+        assert psutil.Process(senders_of(channel)[2]).ppid() != nursery
+
+
+def test_a_removed_brokers_sender_that_hangs_does_not_stay() -> None:
+    with (
+        peers(2) as brokers,
+        channel_to(brokers, senders="per-broker", sender_timeout=SENDER_TIMEOUT) as channel,
+    ):
+        brokers[1].default = silence
+        channel.wait([channel.send_request(1, update(0))], 10)
+        channel.send_request(2, update(1, size=100_000))
+        brokers[1].until(lambda: len(brokers[1].received) == 1)
+        pid = senders_of(channel)[2]
+        stop(pid)
+        channel.remove_broker(2)
+        # What it may be sending stays in memory for as long as it may.
+        eventually(lambda: not psutil.pid_exists(pid))
+        eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+
+
+@pytest.mark.parametrize("behaviour", [silence, hang_up])
+def test_a_sender_whose_broker_is_ill_does_not_hang(behaviour: object) -> None:
+    with peers(1) as [peer], channel_to([peer], sender_timeout=0.2) as channel:
+        peer.default = behaviour  # type: ignore[assignment]
+        channel.send_request(1, update(0))
+        peer.until(lambda: len(peer.received) > 0)
+        pids = senders_of(channel)
+        # Asked several times, and answered.
+        watchdog = channel._dispatcher._watchdog  # type: ignore[union-attr]
+        deadline = monotonic() + 5 * 0.2
+        eventually(lambda: monotonic() > deadline)
+        assert senders_of(channel) == pids
+        assert watchdog.interval == pytest.approx(0.05)
+
+
+@contextmanager
+def busy_machine() -> Iterator[None]:
+    """Many more processes that want to run than there are processors."""
+    command = [sys.executable, "-S", "-c", "while True: pass"]
+    processes = [subprocess.Popen(command) for _ in range(8 * (os.cpu_count() or 1))]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+
+
+def test_a_busy_machine_is_no_reason_to_kill() -> None:
+    with peers(3) as brokers, channel_to(brokers, senders="per-broker", sender_timeout=0.3) as channel:
+        channel.wait(channel.send_requests([1, 2, 3], update(0)), 10)
+        pids = senders_of(channel)
+        with busy_machine():
+            deadline = monotonic() + 3
+            number = 0
+            while monotonic() < deadline:
+                number += 1
+                channel.wait(channel.send_requests([1, 2, 3], update(number, size=50_000)), 30)
+        assert senders_of(channel) == pids
+
+
+def test_a_callback_that_takes_long_is_no_reason_to_kill() -> None:
+    with peers(2) as brokers, channel_to(brokers, sender_timeout=0.2) as channel:
+        channel.wait(channel.send_requests([1, 2], update(0)), 10)
+        pids = senders_of(channel)
+        begun = monotonic()
+
+        def callback(_: Outcome) -> None:
+            eventually(lambda: monotonic() - begun > 1)
+
+        sent = [channel.send_request(1, update(1), callback), channel.send_request(2, update(1))]
+        channel.wait(sent, 10)
+        channel.wait(channel.send_requests([1, 2], update(2)), 10)
+        assert senders_of(channel) == pids
+
+
+def test_an_idle_channel_asks_nobody() -> None:
+    with peers(1) as [peer], channel_to([peer], sender_timeout=0.1) as channel:
+        channel.wait([channel.send_request(1, update(0))], 10)
+        [pid] = senders_of(channel).values()
+        stop(pid)
+        deadline = monotonic() + 0.5
+        eventually(lambda: monotonic() > deadline)
+        # Stopped and needed by nobody: it is found when it is needed.
+        assert psutil.pid_exists(pid)
+        os.kill(pid, signal.SIGCONT)
+        assert channel.wait([channel.send_request(1, update(1))], 10)[0].attempts == 1
+
+
+# -- shutdown
+
+
+def test_shutdown_ends_with_a_stopped_nursery_and_stopped_senders() -> None:
+    with peers(2) as brokers:
+        channel = ControllerChannelManager(config(senders="per-broker"), 7)
+        channel.startup([peer.broker for peer in brokers])
+        channel.wait(channel.send_requests([1, 2], update()), 10)
+        pids = list(senders_of(channel).values())
+        nursery = psutil.Process(pids[0]).ppid()
+        for pid in (nursery, pids[0]):
+            stop(pid)
+        sent = channel.send_request(1, update())
+        begun = monotonic()
+        channel.shutdown(2)
+        assert monotonic() - begun < 2.5
+        assert sent.outcome is not None
+        eventually(lambda: not any(psutil.pid_exists(pid) for pid in (nursery, *pids)), 2)
+
+
+def test_shutdown_ends_while_a_callback_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    entered, go = threading.Event(), threading.Event()
+
+    def callback(_: Outcome) -> None:
+        entered.set()
+        go.wait(60)
+
+    with peers(1) as [peer]:
+        before = holdings()
+        channel = ControllerChannelManager(config(), 7)
+        channel.startup([peer.broker])
+        sent = channel.send_request(1, update(), callback)
+        assert entered.wait(10)
+        begun = monotonic()
+        channel.shutdown(0.5)
+        assert monotonic() - begun < 1.5
+        eventually(lambda: holdings()["children"] == [], 2)
+        # When it returns after all, the rest is done.
+        go.set()
+        assert channel.wait([sent], 10)[0].kind is OutcomeKind.ACKNOWLEDGED
+        eventually(lambda: holdings()["mappings"] == 0)
+        eventually(lambda: not peer._sockets)
+        eventually(lambda: sum(thread.is_alive() for thread in peer._threads) == 1)
+        assert holdings() == before
+    assert [r.levelno for r in caplog.records if "Shutdown took more than" in r.message] == [logging.ERROR]
+
+
+def test_shutdown_ends_while_brokers_never_answer() -> None:
+    with peers(3) as brokers:
+        for peer in brokers:
+            peer.default = silence
+        brokers[2].stop_listening()
+        channel = ControllerChannelManager(config(senders="per-broker"), 7)
+        channel.startup([peer.broker for peer in brokers])
+        sent = [one for n in range(10) for one in channel.send_requests([1, 2, 3], update(n))]
+        for peer in brokers[:2]:
+            peer.until(lambda peer=peer: len(peer.received) == 1)  # type: ignore[misc]
+        begun = monotonic()
+        channel.shutdown(5)
+        assert monotonic() - begun < 2.5
+        assert {one.outcome.kind for one in sent if one.outcome} == {OutcomeKind.BROKER_GONE}
+        assert all(one.done for one in sent)
