@@ -200,8 +200,9 @@ class BrokerQueue:
         return sent
 
     def withdraw(self, chosen: set[Sent]) -> list[Sent]:
-        """Remove those of ``chosen`` that the sender was never told of."""
-        found = [sent for sent in self.waiting if sent in chosen and sent.sequence == 0]
+        """Remove those of ``chosen`` that the sender was never told of, a merged request when all that were
+        merged are among them."""
+        found = [sent for sent in self.waiting if sent.sequence == 0 and _is_chosen(sent, chosen)]
         if found:
             gone = set(found)
             kept = [sent for sent in self.waiting if sent not in gone]
@@ -369,3 +370,9 @@ class BrokerQueue:
     def leave(self) -> None:
         """Have the sender forget this generation; it answers with REMOVED."""
         self.sender.write(COMMAND_HEAD.pack(REMOVE, 0, 0, self.slot, 0) + NO_REST)
+
+
+def _is_chosen(sent: Sent, chosen: set[Sent]) -> bool:
+    if isinstance(sent, Merged):
+        return all(member.sequence == 0 and member in chosen for member in sent.members)
+    return sent in chosen

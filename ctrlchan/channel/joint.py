@@ -35,6 +35,8 @@ class Merged(Sent):
             if isinstance(sent, Merged):
                 for member in sent.members:
                     member.sender_deaths += sent.sender_deaths
+                    # A sender that is no more had it in hand.
+                    member.sequence = sent.sequence
                 self.members += sent.members
             else:
                 self.members.append(sent)

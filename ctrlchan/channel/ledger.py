@@ -220,7 +220,7 @@ class Ledger:
             for one in queue.withdraw(wanted):
                 self._release(one)
                 self._end(one, verdict, None, now)
-                count += 1
+                count += len(one.members) if isinstance(one, Merged) else 1
             if not queue.starved:
                 self._starved.discard(queue)
         return count

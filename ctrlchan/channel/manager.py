@@ -204,7 +204,8 @@ class ControllerChannelManager:
 
         The request is encoded before this returns. ``callback`` is called once for each broker, with its
         Outcome, on the channel's thread; what it raises is logged. ``timeout``: where the request is still
-        queued after so many seconds it ends as CANCELLED; what a sender process has in hand has no limit.
+        queued after so many seconds it ends as CANCELLED; what a sender process has in hand has no limit,
+        and what has one is not merged with its neighbours.
         Raises EncodeError, and ChannelClosedError after ``shutdown``.
         """
         ledger, dispatcher = self._running()
@@ -212,6 +213,9 @@ class ControllerChannelManager:
         if users == 0:
             return []
         request.channel = self
+        if timeout is not None:
+            # Merged with others it could not be taken back alone.
+            request.goes_alone = True
         if self._encode(ledger, request, users):
             with ledger.lock:
                 self._check_open(ledger)
@@ -233,8 +237,9 @@ class ControllerChannelManager:
     def cancel(self, sent: Iterable[Sent]) -> int:
         """End as CANCELLED those of these that are still queued, so that nothing of them was or is sent.
 
-        Returns how many they were. The others, which a sender process has in hand, go on to their ends. A few
-        requests of each broker are in hand ahead of time; costs a look at the whole queue of each broker.
+        Returns how many they were. The others go on to their ends: those that a sender process has in hand
+        (a few of each broker, ahead of time), and those merged with a request that is not to be cancelled.
+        Costs a look at the whole queue of each broker.
         """
         ledger, dispatcher = self._ledger, self._dispatcher
         if ledger is None or dispatcher is None or os.getpid() != self._pid:
