@@ -26,7 +26,9 @@ if TYPE_CHECKING:
         Sent,
         TlsSettings,
     )
+    from ctrlchan.channel.metrics import ChannelMetrics
     from ctrlchan.errors import CtrlchanError, ProtocolError
+    from ctrlchan.journal import Journal, journal_dataset, read_journal
     from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 
     __version__: str
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Broker",
     "ChannelConfig",
+    "ChannelMetrics",
     "ClusterState",
     "ControlRequest",
     "ControllerBrokerRequestBatch",
@@ -42,6 +45,7 @@ __all__ = [
     "EmbeddedBroker",
     "EmbeddedCluster",
     "Endpoint",
+    "Journal",
     "Outcome",
     "OutcomeKind",
     "ProtocolError",
@@ -50,11 +54,14 @@ __all__ = [
     "Sent",
     "TlsSettings",
     "__version__",
+    "journal_dataset",
+    "read_journal",
 ]
 
 _HOMES: Final = {
     "Broker": "state",
     "ChannelConfig": "channel",
+    "ChannelMetrics": "channel.metrics",
     "ClusterState": "state",
     "ControlRequest": "channel",
     "ControllerBrokerRequestBatch": "batch",
@@ -63,6 +70,7 @@ _HOMES: Final = {
     "EmbeddedBroker": "broker",
     "EmbeddedCluster": "broker",
     "Endpoint": "state",
+    "Journal": "journal",
     "Outcome": "channel",
     "OutcomeKind": "channel",
     "ProtocolError": "errors",
@@ -70,6 +78,8 @@ _HOMES: Final = {
     "SecurityProtocol": "state",
     "Sent": "channel",
     "TlsSettings": "channel",
+    "journal_dataset": "journal",
+    "read_journal": "journal",
 }
 
 
