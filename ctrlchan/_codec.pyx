@@ -35,13 +35,101 @@ cdef extern from "_wire/bytes.h" nogil:
     int16_t get_i16(const uint8_t* p)
     int32_t get_i32(const uint8_t* p)
     int64_t get_i64(const uint8_t* p)
-    void put_four(uint8_t* p, int32_t a, int32_t b, int32_t c, int32_t d)
-    bint put_short_list(uint8_t* p, const int32_t* values, int64_t n)
     void swap_ints(void* to, const void* source, int64_t n)
+    void put_bytes(uint8_t* p, const uint8_t* p_end, const uint8_t* source, const uint8_t* source_end, int64_t n)
     int uvarint_size(uint32_t value)
     uint8_t* put_uvarint(uint8_t* p, uint32_t value)
     int get_uvarint(const uint8_t* p, const uint8_t* end, uint32_t* value)
     bint utf8_valid(const uint8_t* p, int64_t n)
+
+
+cdef extern from "_wire/columns.h" nogil:
+    ctypedef struct Lists:
+        int64_t n
+        const int32_t* starts
+        const int32_t* lengths
+        const int32_t* values
+        int64_t n_values
+
+    ctypedef struct PartitionColumns:
+        const int32_t* topic_row
+        const int32_t* partition
+        const int32_t* controller_epoch
+        const int32_t* leader
+        const int32_t* leader_epoch
+        const int32_t* partition_epoch
+        const int32_t* recovery_state
+        Lists isr
+        Lists replicas
+        Lists adding
+        Lists removing
+        Lists offline
+
+    ctypedef struct Stretch:
+        int64_t position
+        int64_t stop
+        int64_t isr
+        int64_t replicas
+
+    ctypedef struct RowSource:
+        const PartitionColumns* columns
+        int64_t n_columns
+        const int64_t* rows
+        const uint8_t* is_new
+        Stretch* stretches
+        int64_t n_stretches
+
+    cdef enum:
+        FILL_SLACK
+        FEW_LISTS_ROOM
+
+    ctypedef struct ListFill:
+        int32_t* starts
+        int32_t* lengths
+        int32_t* values
+        int64_t used
+        int64_t room
+
+    ctypedef struct PartitionFill:
+        int64_t n
+        int64_t room
+        int32_t* topic_row
+        int32_t* partition
+        int32_t* controller_epoch
+        int32_t* leader
+        int32_t* leader_epoch
+        int32_t* partition_epoch
+        int32_t* recovery_state
+        ListFill isr
+        ListFill replicas
+        ListFill adding
+        ListFill removing
+        ListFill offline
+        uint8_t* flags
+
+    int32_t once_i32(const int32_t* p)
+    int64_t once_i64(const int64_t* p)
+    int64_t row_at(const RowSource* source, int64_t position)
+
+
+cdef extern from "_wire/rows.h" nogil:
+    ctypedef enum RowLayout:
+        UPDATE_METADATA_ROWS
+        LEADER_AND_ISR_4_ROWS
+        LEADER_AND_ISR_6_ROWS
+
+    void prepare_rows()
+    uint8_t* put_rows(uint8_t* p, const uint8_t* end, RowSource* source, int64_t* position, int64_t stop, RowLayout layout)
+    const uint8_t* get_rows(const uint8_t* p, const uint8_t* end, PartitionFill* fill, int32_t topic, int64_t* left, RowLayout layout)
+    int64_t find_stretches(const RowSource* source, int64_t n, RowLayout layout, Stretch** found)
+
+
+cdef extern from "_wire/scan.h" nogil:
+    int64_t topic_run(const int32_t* topic_row, const RowSource* source, int64_t i, int64_t stop, int32_t* topic)
+    int64_t lists_size(const Lists* lists, const RowSource* source, int64_t start, int64_t stop, bint flexible, int64_t* wrong)
+
+
+prepare_rows()
 
 
 include "_wire/errors.pxi"

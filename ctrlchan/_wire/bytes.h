@@ -42,59 +42,6 @@ static inline uint64_t swap_pair(uint64_t u) {
 #endif
 }
 
-/* Sixteen bytes at a time. Both architectures have a byte shuffle in their baseline (x86-64-v2, AArch64);
- * without one, plain loops do the same. */
-#if defined(__SSSE3__)
-#include <tmmintrin.h>
-#define CTRLCHAN_WIDE 1
-typedef __m128i wide;
-static inline wide wide_load(const void *p) { return _mm_loadu_si128((const __m128i *)p); }
-static inline void wide_store(void *p, wide v) { _mm_storeu_si128((__m128i *)p, v); }
-static inline wide wide_shuffle(wide v, wide indexes) { return _mm_shuffle_epi8(v, indexes); }
-static inline wide wide_four(int32_t a, int32_t b, int32_t c, int32_t d) { return _mm_setr_epi32(a, b, c, d); }
-#elif defined(__aarch64__) && !defined(CTRLCHAN_BIG_ENDIAN)
-#include <arm_neon.h>
-#define CTRLCHAN_WIDE 1
-typedef uint8x16_t wide;
-static inline wide wide_load(const void *p) { return vld1q_u8((const uint8_t *)p); }
-static inline void wide_store(void *p, wide v) { vst1q_u8((uint8_t *)p, v); }
-static inline wide wide_shuffle(wide v, wide indexes) { return vqtbl1q_u8(v, indexes); }
-static inline wide wide_four(int32_t a, int32_t b, int32_t c, int32_t d) {
-    const int32_t four[4] = {a, b, c, d};
-    return wide_load(four);
-}
-#endif
-
-#ifdef CTRLCHAN_WIDE
-/* Shuffle indexes (0x80 and above: zero): swap four int32; swap three and move them up one byte. */
-static const uint8_t SWAP_FOUR[16] = {3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12};
-static const uint8_t SWAP_THREE_UP[16] = {0xff, 3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 0xff, 0xff, 0xff};
-#endif
-
-static inline void put_four(uint8_t *p, int32_t a, int32_t b, int32_t c, int32_t d) {
-#ifdef CTRLCHAN_WIDE
-    wide_store(p, wide_shuffle(wide_four(a, b, c, d), wide_load(SWAP_FOUR)));
-#else
-    put_i32(p, a);
-    put_i32(p + 4, b);
-    put_i32(p + 8, c);
-    put_i32(p + 12, d);
-#endif
-}
-
-/* A compact list of at most three int32 with its count byte, in one store of 16 bytes: reads 16 bytes at
- * `values` and writes 16 at `p`, whatever `n` is; what lies behind the list is for the next field to
- * overwrite. Returns 0, with nothing done, where there is no byte shuffle. */
-static inline int put_short_list(uint8_t *p, const int32_t *values, int64_t n) {
-#ifdef CTRLCHAN_WIDE
-    wide_store(p, wide_shuffle(wide_load(values), wide_load(SWAP_THREE_UP)));
-    *p = (uint8_t)(n + 1);
-    return 1;
-#else
-    return 0;
-#endif
-}
-
 /* n int32 between native and wire order (the same in both directions). Replica lists are short: pairs
  * beat a vector loop's set-up. */
 static inline void swap_ints(void *to, const void *from, int64_t n) {
@@ -114,6 +61,15 @@ static inline void swap_ints(void *to, const void *from, int64_t n) {
         memcpy(&v, in, 4);
         v = swap32(v);
         memcpy(out, &v, 4);
+    }
+}
+
+/* n bytes, where the two buffers end at p_end and from_end. Names are short: two vectors beat a call of memcpy. */
+static inline void put_bytes(uint8_t *p, const uint8_t *p_end, const uint8_t *from, const uint8_t *from_end, int64_t n) {
+    if (n <= 32 && p_end - p >= 32 && from_end - from >= 32) {
+        memcpy(p, from, 32);
+    } else {
+        memcpy(p, from, (size_t)n);
     }
 }
 

@@ -44,14 +44,6 @@ cdef struct Strings:
     int64_t data_size
 
 
-cdef struct Lists:
-    int64_t n
-    const int32_t* starts
-    const int32_t* lengths
-    const int32_t* values
-    int64_t n_values
-
-
 cdef class StringColumn:
     """``n`` byte strings in one buffer: int32 ``starts``, int32 ``lengths`` (-1 is null), uint8 ``data``."""
 
@@ -213,22 +205,6 @@ cdef class Topics:
 
     def __repr__(self):
         return f"Topics(n={self.names.c.n})"
-
-
-cdef struct PartitionColumns:
-    const int32_t* topic_row
-    const int32_t* partition
-    const int32_t* controller_epoch
-    const int32_t* leader
-    const int32_t* leader_epoch
-    const int32_t* partition_epoch
-    const int32_t* recovery_state
-    # A list column that is absent has lengths NULL and counts as all empty.
-    Lists isr
-    Lists replicas
-    Lists adding
-    Lists removing
-    Lists offline
 
 
 cdef class Partitions:

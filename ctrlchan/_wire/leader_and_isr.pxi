@@ -26,7 +26,7 @@ def leader_and_isr_tail(
         tail._is_new = as_column(is_new, _np_uint8, "is_new")
         if tail._is_new.shape[0] != tail.plan.n:
             raise ValueError(f"{tail._is_new.shape[0]} is_new flags for {tail.plan.n} rows")
-        tail.c_is_new = uint8_pointer(tail._is_new)
+        tail.plan.source.is_new = uint8_pointer(tail._is_new)
     fault.reason = R_NONE
     with nogil:
         tail.size = leader_and_isr_size(tail, &fault)
@@ -44,61 +44,58 @@ cdef int64_t leader_and_isr_size(Tail tail, Fault* fault) noexcept nogil:
     cdef int version = tail.version
     cdef bint flexible = version >= 4
     cdef int64_t n = tail.plan.n
-    cdef const int64_t* rows = tail.plan.rows
     cdef PartitionColumns* c = &tail._partitions.c
-    cdef int64_t groups = groups_size(tail, version >= 2, flexible, version >= 5, F_TOPIC_NAME, fault)
-    cdef int64_t lists = 0
-    cdef int64_t one, leaders
-    cdef int64_t i
-    one = lists_size(&c.isr, rows, n, flexible, F_ISR, fault)
-    lists += one
-    if one >= 0:
-        one = lists_size(&c.replicas, rows, n, flexible, F_REPLICAS, fault)
-        lists += one
-    if one >= 0 and version >= 3:
-        one = lists_size(&c.adding, rows, n, flexible, F_ADDING_REPLICAS, fault)
-        lists += one
-    if one >= 0 and version >= 3:
-        one = lists_size(&c.removing, rows, n, flexible, F_REMOVING_REPLICAS, fault)
-        lists += one
+    cdef int64_t i, row, groups, isr, replicas, leaders, adding = 0, removing = 0, stretches = 0
+    tail.plan.source.columns = c
+    groups = groups_size(tail, version >= 2, flexible, version >= 5, F_TOPIC_NAME, fault)
+    if flexible:
+        plan_stretches(&tail.plan, LEADER_AND_ISR_6_ROWS if version >= 6 else LEADER_AND_ISR_4_ROWS)
+        stretches = stretches_size(&tail.plan, 4)
+    isr = column_size(&tail.plan, &c.isr, flexible, F_ISR, fault)
+    replicas = column_size(&tail.plan, &c.replicas, flexible, F_REPLICAS, fault)
+    if version >= 3:
+        adding = column_size(&tail.plan, &c.adding, flexible, F_ADDING_REPLICAS, fault)
+        removing = column_size(&tail.plan, &c.removing, flexible, F_REMOVING_REPLICAS, fault)
     leaders = live_leaders_size(tail._leaders, flexible, fault)
-    if groups < 0 or one < 0 or leaders < 0:
+    if groups < 0 or isr < 0 or replicas < 0 or adding < 0 or removing < 0 or leaders < 0:
         return -1
     if version < 6:
         # Not ignorable in the schema: a partition in recovery cannot be told to an older broker.
         for i in range(n):
-            if c.recovery_state[i if rows == NULL else rows[i]] != 0:
-                return fail(fault, R_NEEDS_NEWER, F_LEADER_RECOVERY_STATE, i if rows == NULL else rows[i])
+            row = row_at(&tail.plan.source, i)
+            if row >= 0 and c.recovery_state[row] != 0:
+                return fail(fault, R_NEEDS_NEWER, F_LEADER_RECOVERY_STATE, row)
     # Fixed fields: partition, controller epoch, leader, leader epoch, partition epoch; then one byte each.
     cdef int64_t fixed = 20 + (1 if version >= 1 else 0) + (1 if version >= 6 else 0) + (1 if flexible else 0)
-    return groups + n * fixed + lists + leaders + (1 if flexible else 0)
+    return groups + n * fixed + stretches + isr + replicas + adding + removing + leaders + (1 if flexible else 0)
 
 
-cdef inline uint8_t* put_leader_and_isr_rows(Tail tail, uint8_t* p, const uint8_t* end, int64_t g, int version, bint flexible, bint named, Fault* fault) noexcept nogil:
+cdef inline uint8_t* put_leader_and_isr_rows(Tail tail, RowSource* source, uint8_t* p, const uint8_t* end, int64_t g, int version, bint flexible, bint named, Fault* fault) noexcept nogil:
     """The partition states of group ``g``."""
-    # Copies: a store through a byte pointer could change `tail` as far as the compiler knows, and it would
-    # load every column pointer again after each.
-    cdef PartitionColumns c = tail._partitions.c
-    cdef const int64_t* rows = tail.plan.rows
-    cdef int64_t n_columns = tail.plan.n_columns
-    cdef int64_t stop_at = tail.plan.group_end[g]
-    cdef const uint8_t* is_new = tail.c_is_new
-    cdef int64_t i, row
-    for i in range(tail.plan.group_end[g - 1] if g > 0 else 0, stop_at):
-        row = i
-        if rows != NULL:
-            row = rows[i]
-            if row < 0 or row >= n_columns:
-                fail(fault, R_ROW_RANGE, F_PARTITION_INDEX, row)
-                return NULL
+    cdef const PartitionColumns* c = source.columns
+    cdef int64_t stop = tail.plan.groups[g].stop
+    cdef int64_t i = group_start(&tail.plan, g)
+    cdef int64_t row
+    while True:
+        if flexible:
+            p = put_rows(p, end, source, &i, stop, LEADER_AND_ISR_6_ROWS if version >= 6 else LEADER_AND_ISR_4_ROWS)
+        if i >= stop:
+            return p
+        row = row_at(source, i)
+        if row < 0:
+            fail(fault, R_ROW_RANGE, F_PARTITION_INDEX, source.rows[i])
+            return NULL
         if named:
-            p = put_string(p, end, &tail._topics.names.c, tail.plan.group_topic[g], False, False, F_TOPIC_NAME, fault)
+            p = put_string(p, end, &tail._topics.names.c, tail.plan.groups[g].topic, False, False, F_TOPIC_NAME, fault)
             if p == NULL:
                 return NULL
         if end - p < 20:
             fail(fault, R_CHANGED, F_PARTITION_INDEX, row)
             return NULL
-        put_four(p, c.partition[row], c.controller_epoch[row], c.leader[row], c.leader_epoch[row])
+        put_i32(p, c.partition[row])
+        put_i32(p + 4, c.controller_epoch[row])
+        put_i32(p + 8, c.leader[row])
+        put_i32(p + 12, c.leader_epoch[row])
         p = put_list(p + 16, end, &c.isr, row, flexible)
         if p == NULL or end - p < 4:
             list_fault(&c.isr, row, F_ISR, fault)
@@ -125,7 +122,7 @@ cdef inline uint8_t* put_leader_and_isr_rows(Tail tail, uint8_t* p, const uint8_
             fail(fault, R_CHANGED, F_IS_NEW, row)
             return NULL
         if version >= 1:
-            p[0] = is_new != NULL and is_new[i] != 0
+            p[0] = source.is_new != NULL and source.is_new[i] != 0
             p += 1
         if version >= 6:
             if c.recovery_state[row] != <int8_t>c.recovery_state[row]:
@@ -136,11 +133,12 @@ cdef inline uint8_t* put_leader_and_isr_rows(Tail tail, uint8_t* p, const uint8_
         if flexible:
             p[0] = 0
             p += 1
-    return p
+        i += 1
 
 
 cdef uint8_t* put_leader_and_isr(Tail tail, uint8_t* p, const uint8_t* end, Fault* fault) noexcept nogil:
     cdef int version = tail.version
+    cdef RowSource source = tail.plan.source
     cdef int64_t g
     if version >= 2:
         p = put_count(p, tail.plan.n_groups, version >= 4)
@@ -152,13 +150,13 @@ cdef uint8_t* put_leader_and_isr(Tail tail, uint8_t* p, const uint8_t* end, Faul
         if p == NULL:
             return NULL
         if version >= 6:
-            p = put_leader_and_isr_rows(tail, p, end, g, 6, True, False, fault)
+            p = put_leader_and_isr_rows(tail, &source, p, end, g, 6, True, False, fault)
         elif version >= 4:
-            p = put_leader_and_isr_rows(tail, p, end, g, 4, True, False, fault)
+            p = put_leader_and_isr_rows(tail, &source, p, end, g, 4, True, False, fault)
         elif version >= 2:
-            p = put_leader_and_isr_rows(tail, p, end, g, version, False, False, fault)
+            p = put_leader_and_isr_rows(tail, &source, p, end, g, version, False, False, fault)
         else:
-            p = put_leader_and_isr_rows(tail, p, end, g, version, False, True, fault)
+            p = put_leader_and_isr_rows(tail, &source, p, end, g, version, False, True, fault)
         if p == NULL:
             return NULL
         if version >= 4:
@@ -280,7 +278,7 @@ cdef object read_leader_and_isr(Reader* r, int version):
     return LeaderAndIsrRequest(
         version=version, controller_id=controller_id, is_kraft_controller=bool(is_kraft_controller),
         controller_epoch=controller_epoch, broker_epoch=broker_epoch, request_type=request_type, topics=topics,
-        topic_starts=topic_starts, partitions=filler.partitions(), is_new=trim(filler.flags, filler.c.n),
+        topic_starts=topic_starts, partitions=filler.partitions(), is_new=filler.flags(),
         live_leaders=live_leaders, unknown_tagged_fields=r.unknown_tags,
     )
 
@@ -292,30 +290,37 @@ cdef int64_t least_leader_and_isr_row(int version) noexcept nogil:
     return 20 + (16 if version >= 3 else 8) + (1 if version >= 1 else 0) + (2 if version <= 1 else 0)
 
 
-cdef inline int read_leader_and_isr_rows(Reader* r, PartitionFill* c, int32_t topic, int64_t count, int version, bint flexible) noexcept nogil:
-    """Read ``count`` partition states into rows c.n and after. The cursor lives in a register, not in ``r``."""
+cdef inline int read_leader_and_isr_rows(Reader* r, PartitionFiller filler, int32_t topic, int64_t left, int version, bint flexible) noexcept nogil:
+    """Read ``left`` partition states, for which there is room. The cursor lives in a register, not in ``r``."""
+    cdef PartitionFill* c = &filler.c
     cdef const uint8_t* p = r.p
     cdef const uint8_t* end = r.end
     cdef const uint8_t* at
     cdef int64_t row
-    for row in range(c.n, c.n + count):
+    while True:
+        if flexible:
+            p = get_rows(p, end, c, topic, &left, LEADER_AND_ISR_6_ROWS if version >= 6 else LEADER_AND_ISR_4_ROWS)
+        if left == 0:
+            r.p = p
+            return 0
         at = p
         if end - p < 20:
             return name_leader_and_isr_fault(r, at, version, flexible)
+        row = c.n
         c.topic_row[row] = topic
         c.partition[row] = get_i32(p)
         c.controller_epoch[row] = get_i32(p + 4)
         c.leader[row] = get_i32(p + 8)
         c.leader_epoch[row] = get_i32(p + 12)
-        p = get_list(p + 16, end, c, &c.isr, row, flexible)
+        p = get_list(p + 16, end, filler, &c.isr, flexible)
         if p == NULL or end - p < 4:
             return name_leader_and_isr_fault(r, at, version, flexible)
         c.partition_epoch[row] = get_i32(p)
-        p = get_list(p + 4, end, c, &c.replicas, row, flexible)
+        p = get_list(p + 4, end, filler, &c.replicas, flexible)
         if p != NULL and version >= 3:
-            p = get_list(p, end, c, &c.adding, row, flexible)
-            if p != NULL:
-                p = get_list(p, end, c, &c.removing, row, flexible)
+            p = get_list(p, end, filler, &c.adding, flexible)
+        if p != NULL and version >= 3:
+            p = get_list(p, end, filler, &c.removing, flexible)
         if p == NULL or end - p < (1 if version >= 1 else 0) + (1 if version >= 6 else 0):
             return name_leader_and_isr_fault(r, at, version, flexible)
         c.flags[row] = 0
@@ -327,16 +332,12 @@ cdef inline int read_leader_and_isr_rows(Reader* r, PartitionFill* c, int32_t to
             c.recovery_state[row] = <int8_t>p[0]
             p += 1
         if flexible:
-            if p < end and p[0] == 0:
-                p += 1
-            else:
-                r.p = p
-                if read_tags(r) < 0 or r.fault.reason != R_NONE:
-                    return -1
-                p = r.p
-    r.p = p
-    c.n += count
-    return 0
+            r.p = p
+            if read_tags(r) < 0 or r.fault.reason != R_NONE:
+                return -1
+            p = r.p
+        c.n += 1
+        left -= 1
 
 
 cdef int name_leader_and_isr_fault(Reader* r, const uint8_t* at, int version, bint flexible) noexcept nogil:

@@ -213,139 +213,206 @@ cdef class StringFiller:
         )
 
 
-cdef struct ListFill:
-    int32_t* starts
-    int32_t* lengths
-
-
-cdef struct PartitionFill:
-    int32_t* topic_row
-    int32_t* partition
-    int32_t* controller_epoch
-    int32_t* leader
-    int32_t* leader_epoch
-    int32_t* partition_epoch
-    int32_t* recovery_state
-    ListFill isr
-    ListFill replicas
-    ListFill adding
-    ListFill removing
-    ListFill offline
-    # A byte column: is_new of LeaderAndIsr, delete of StopReplica.
-    uint8_t* flags
-    # One buffer for the values of every list column, with room for all bytes there are.
-    int32_t* values
-    int64_t used
-    int64_t n
+cdef enum:
+    # Rows and values that are made room for before anything is known about the message.
+    FIRST_ROWS = 64
+    FIRST_VALUES = 128
+    # Above a page, columns begin at different places within their pages: many that are filled side by side would
+    # otherwise fight for the same few lines of the processor's first cache.
+    PAGE = 4096
+    STAGGER = 320
 
 
 cdef class PartitionFiller:
-    """Partition columns being read. ``most``: the most rows, ``most_values``: the most list values there can be.
+    """Partition columns being read from the bytes between ``begin`` and ``end``.
 
-    Only the columns that the api and version have are made; the others come out as their defaults.
+    Only the columns that the api and version have are made; the others come out as their defaults. All columns
+    with one element a row lie in one piece of memory: freshly mapped pages cost more than the reading does, and
+    the allocator keeps one large piece for the next message. Their size is guessed from what was read so far, so
+    that it is neither made twice nor made for the most rows that the bytes could hold.
     """
 
-    cdef dict columns
-    cdef object values, flags
+    cdef int api_key, version
+    cdef const uint8_t* begin
+    cdef const uint8_t* end
+    cdef int64_t least
+    cdef object rows, isr_values, replica_values, adding_values, removing_values, offline_values, zeros
+    cdef uint8_t* place
+    cdef int64_t stride
     cdef PartitionFill c
 
-    def __init__(self, int api_key, int version, int64_t most, int64_t most_values):
-        self.columns = {}
-        if most_values > 0x7FFFFFFF:
-            raise DecodeError("more values than an int32 column can index", api=request_name(api_key), version=version)
-        self.c.topic_row = self.make("topic_row", most)
-        self.c.partition = self.make("partition", most)
-        self.c.leader_epoch = self.make("leader_epoch", most)
-        if api_key != API_UPDATE_METADATA:
-            self.flags = np.empty(most, np.uint8)
-            self.c.flags = writable_uint8(self.flags)
-        if api_key == API_STOP_REPLICA:
-            return
-        self.values = np.empty(most_values, np.int32)
-        self.c.values = writable_int32(self.values)
-        self.c.controller_epoch = self.make("controller_epoch", most)
-        self.c.leader = self.make("leader", most)
-        self.c.partition_epoch = self.make("partition_epoch", most)
-        self.c.isr = self.make_list("isr", most)
-        self.c.replicas = self.make_list("replicas", most)
-        if api_key == API_LEADER_AND_ISR:
-            self.c.recovery_state = self.make("recovery_state", most)
-            if version >= 3:
-                self.c.adding = self.make_list("adding", most)
-                self.c.removing = self.make_list("removing", most)
-        elif version >= 4:
-            self.c.offline = self.make_list("offline", most)
+    @staticmethod
+    cdef PartitionFiller of(int api_key, int version, const uint8_t* begin, const uint8_t* end):
+        cdef PartitionFiller self = PartitionFiller.__new__(PartitionFiller)
+        if (end - begin) // 4 > 0x7FFFFFFF:
+            raise DecodeError(
+                REASONS[R_TOO_MANY_VALUES], api=request_name(api_key), version=version, field="partitionStates"
+            )
+        self.api_key = api_key
+        self.version = version
+        self.begin = begin
+        self.end = end
+        self.least = least_row(api_key, version)
+        return self
 
-    cdef int32_t* make(self, str name, int64_t most) except? NULL:
-        column = np.empty(most, np.int32)
-        self.columns[name] = column
-        return writable_int32(column)
+    cdef int64_t guess(self, int64_t have, const uint8_t* p) noexcept:
+        """How many there will be, when there were ``have`` before ``p``: a sixteenth more than in proportion."""
+        if p <= self.begin:
+            return have
+        return have + <int64_t>(have * 1.0625 * (self.end - p) / (p - self.begin)) + FIRST_ROWS
 
-    cdef ListFill make_list(self, str name, int64_t most) except *:
-        cdef ListFill fill
-        fill.starts = self.make(name + "_starts", most)
-        fill.lengths = self.make(name + "_lengths", most)
-        return fill
+    cdef int make_rows(self, int64_t count, const uint8_t* p) except -1:
+        """Room for ``count`` more rows, and for those that will follow."""
+        cdef int64_t most = self.c.n + (self.end - p) // self.least
+        cdef int64_t room = max(min(most, max(self.guess(self.c.n, p), 3 * self.c.room // 2)), self.c.n + count)
+        cdef bint um = self.api_key == API_UPDATE_METADATA
+        cdef bint lai = self.api_key == API_LEADER_AND_ISR
+        self.stride = (4 * (room + FILL_SLACK) + 63) // 64 * 64
+        if self.stride > PAGE:
+            self.stride = (self.stride + PAGE - 1) // PAGE * PAGE + STAGGER
+        # The old piece must live until its rows have been moved.
+        old, self.rows = self.rows, np.empty(16 * self.stride, np.uint8)
+        self.place = writable_uint8(self.rows)
+        self.move(&self.c.topic_row)
+        self.move(&self.c.partition)
+        self.move(&self.c.leader_epoch)
+        if um or lai:
+            self.move(&self.c.controller_epoch)
+            self.move(&self.c.leader)
+            self.move(&self.c.partition_epoch)
+            self.move_list(&self.c.isr, p)
+            self.move_list(&self.c.replicas, p)
+        if um and self.version >= 4:
+            self.move_list(&self.c.offline, p)
+        if lai:
+            self.move(&self.c.recovery_state)
+        if lai and self.version >= 3:
+            self.move_list(&self.c.adding, p)
+            self.move_list(&self.c.removing, p)
+        if not um:
+            if self.c.n > 0:
+                memcpy(self.place, self.c.flags, self.c.n)
+            self.c.flags = self.place
+        self.c.room = room
+        return 0
 
-    cdef ListColumn list_column(self, str name):
-        if name + "_starts" not in self.columns:
-            return zero_lists(self.c.n)
-        return ListColumn(self.column(name + "_starts"), self.column(name + "_lengths"), self.values)
+    cdef void move(self, int32_t** column) noexcept:
+        if self.c.n > 0:
+            memcpy(self.place, column[0], 4 * self.c.n)
+        column[0] = <int32_t*>self.place
+        self.place += self.stride
 
-    cdef object column(self, str name):
-        if name not in self.columns:
-            return np.zeros(self.c.n, np.int32)
-        return trim(self.columns[name], self.c.n)
+    cdef int move_list(self, ListFill* fill, const uint8_t* p) except -1:
+        self.move(&fill.starts)
+        self.move(&fill.lengths)
+        return self.make_values(fill, 0, p) if fill.room == 0 else 0
+
+    cdef int make_values(self, ListFill* fill, int64_t count, const uint8_t* p) except -1:
+        """Room for ``count`` more values in a list column, and for those that will follow."""
+        cdef int64_t most = fill.used + (self.end - p) // 4
+        cdef int64_t room = max(min(most, max(self.guess(fill.used, p), 3 * fill.room // 2)), fill.used + count)
+        room += FIRST_VALUES
+        values = np.empty(room + FILL_SLACK, np.int32)
+        cdef int32_t* place = writable_int32(values)
+        if fill.used > 0:
+            memcpy(place, fill.values, 4 * fill.used)
+        fill.values = place
+        fill.room = room
+        if fill == &self.c.isr:
+            self.isr_values = values
+        elif fill == &self.c.replicas:
+            self.replica_values = values
+        elif fill == &self.c.adding:
+            self.adding_values = values
+        elif fill == &self.c.removing:
+            self.removing_values = values
+        else:
+            self.offline_values = values
+        return 0
+
+    cdef object column(self, const void* column):
+        """The column as an array of the rows that were read; zeros where there is none."""
+        if self.c.n == 0:
+            return np.empty(0, np.int32)
+        if column != NULL:
+            return np.ndarray(self.c.n, _np_int32, self.rows, <const uint8_t*>column - writable_uint8(self.rows))
+        if self.zeros is None:
+            # Shared by all columns that the version does not have, so nobody may write to it.
+            self.zeros = np.zeros(self.c.n, np.int32)
+            self.zeros.flags.writeable = False
+        return self.zeros
+
+    cdef object flags(self):
+        if self.c.n == 0:
+            return np.empty(0, np.uint8)
+        return np.ndarray(self.c.n, _np_uint8, self.rows, self.c.flags - writable_uint8(self.rows))
+
+    cdef ListColumn list_column(self, const ListFill* fill, values):
+        values = np.empty(0, np.int32) if values is None else values[:fill.used]
+        return ListColumn(self.column(fill.starts), self.column(fill.lengths), values)
 
     cdef Partitions partitions(self):
         """The columns, cut to the rows that were read."""
-        trim(self.values, self.c.used)
+        cdef PartitionFill* c = &self.c
         return Partitions(
-            self.column("topic_row"), self.column("partition"), self.column("controller_epoch"),
-            self.column("leader"), self.column("leader_epoch"), self.column("partition_epoch"),
-            self.column("recovery_state"), self.list_column("isr"), self.list_column("replicas"),
-            self.list_column("adding"), self.list_column("removing"), self.list_column("offline"),
+            self.column(c.topic_row), self.column(c.partition), self.column(c.controller_epoch),
+            self.column(c.leader), self.column(c.leader_epoch), self.column(c.partition_epoch),
+            self.column(c.recovery_state), self.list_column(&c.isr, self.isr_values),
+            self.list_column(&c.replicas, self.replica_values), self.list_column(&c.adding, self.adding_values),
+            self.list_column(&c.removing, self.removing_values),
+            self.list_column(&c.offline, self.offline_values),
         )
 
 
-cdef inline const uint8_t* get_list(const uint8_t* p, const uint8_t* end, PartitionFill* c, ListFill* lists, int64_t row, bint flexible) noexcept nogil:
-    """Read one [int32] at ``p``; the byte after it, or NULL when it is cut or its count is wrong.
+cdef int reserve_rows(PartitionFiller filler, int64_t count, const uint8_t* p) noexcept nogil:
+    """-1 when there is no memory."""
+    if filler.c.room - filler.c.n >= count:
+        return 0
+    with gil:
+        try:
+            return filler.make_rows(count, p)
+        except MemoryError:
+            return -1
 
-    The fast way of the row loops; what is wrong is found out by reading the row again with a Reader.
+
+cdef int reserve_values(PartitionFiller filler, ListFill* fill, int64_t count, const uint8_t* p) noexcept nogil:
+    """-1 when there is no memory. Leaves get_rows the room that it wants."""
+    if fill.room - fill.used >= count + FEW_LISTS_ROOM:
+        return 0
+    with gil:
+        try:
+            return filler.make_values(fill, count, p)
+        except MemoryError:
+            return -1
+
+
+cdef const uint8_t* get_list(const uint8_t* p, const uint8_t* end, PartitionFiller filler, ListFill* fill, bint flexible) noexcept nogil:
+    """Read the next row's [int32] at ``p``; the byte after it, or NULL when it is cut or its count is wrong.
+
+    What is wrong is found out by reading the row again with a Reader.
     """
+    cdef int64_t row = filler.c.n
+    cdef uint32_t varint = 0
     cdef int64_t count
+    cdef int size
     if flexible:
-        if end - p < 1 or p[0] == 0 or p[0] >= 0x80:
-            return get_long_list(p, end, c, lists, row)
-        count = <int64_t>p[0] - 1
-        p += 1
+        size = get_uvarint(p, end, &varint)
+        if size <= 0:
+            return NULL
+        count = <int64_t>varint - 1
+        p += size
     else:
         if end - p < 4:
             return NULL
         count = get_i32(p)
         p += 4
-    if count < 0 or end - p < 4 * count:
+    if count < 0 or (end - p) // 4 < count or reserve_values(filler, fill, count, p) < 0:
         return NULL
-    lists.starts[row] = <int32_t>c.used
-    lists.lengths[row] = <int32_t>count
-    swap_ints(c.values + c.used, p, count)
-    c.used += count
+    fill.starts[row] = <int32_t>fill.used
+    fill.lengths[row] = <int32_t>count
+    swap_ints(fill.values + fill.used, p, count)
+    fill.used += count
     return p + 4 * count
-
-
-cdef const uint8_t* get_long_list(const uint8_t* p, const uint8_t* end, PartitionFill* c, ListFill* lists, int64_t row) noexcept nogil:
-    """``get_list`` for a count of more than one varint byte."""
-    cdef uint32_t count = 0
-    cdef int size = get_uvarint(p, end, &count)
-    if size <= 0 or count == 0 or (end - p - size) // 4 < <int64_t>count - 1:
-        return NULL
-    p += size
-    count -= 1
-    lists.starts[row] = <int32_t>c.used
-    lists.lengths[row] = <int32_t>count
-    swap_ints(c.values + c.used, p, count)
-    c.used += count
-    return p + 4 * <int64_t>count
 
 
 cdef int32_t* writable_int32(array) except? NULL:
@@ -374,12 +441,6 @@ cdef int skip_list(Reader* r, bint flexible, int field) noexcept nogil:
     cdef int64_t count = read_count(r, flexible, 4, field)
     r.p += 4 * count
     return 0
-
-
-cdef object zero_lists(int64_t n):
-    """A list column of n empty lists: what a version that lacks the field says."""
-    zeros = np.zeros(n, np.int32)
-    return ListColumn(zeros, zeros, np.empty(0, np.int32))
 
 
 cdef int check_end(Reader* r) noexcept nogil:

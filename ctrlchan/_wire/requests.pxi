@@ -18,32 +18,28 @@ cdef tuple read_grouped(Reader* r, int api_key, int version):
     cdef bint flexible = is_flexible(api_key, version)
     cdef bint grouped = version >= (2 if api_key == API_LEADER_AND_ISR else 1 if api_key == API_STOP_REPLICA else 5)
     cdef bint has_id = version >= 5 and api_key == API_LEADER_AND_ISR or version >= 7 and api_key == API_UPDATE_METADATA
-    cdef int64_t left = r.end - r.p
-    cdef int64_t least = least_row(api_key, version)
-    cdef int64_t most, n_topics
+    cdef int64_t n_topics
     cdef int field
     # The smallest topic: an empty name, [id], no partition, [tags].
     if not grouped:
         field = F_UNGROUPED_PARTITIONS if api_key == API_STOP_REPLICA else F_UNGROUPED_PARTITION_STATES
-        most = read_count(r, False, least, field)
-        n_topics = most
+        n_topics = read_count(r, False, least_row(api_key, version), field)
     else:
         field = F_TOPICS if api_key == API_STOP_REPLICA and version <= 2 else F_TOPIC_STATES
         n_topics = read_count(r, flexible, (3 if flexible else 6) + (16 if has_id else 0), field)
-        most = left // least
     cdef StringFiller names = StringFiller(n_topics)
     ids = np.zeros((n_topics, 16), np.uint8)
     starts = np.zeros(n_topics + 1, np.int64)
     cdef uint8_t[:, ::1] ids_view = ids
     cdef int64_t* c_starts = writable_int64(starts)
     cdef uint8_t* c_ids = &ids_view[0, 0] if n_topics > 0 and has_id else NULL
-    cdef PartitionFiller filler = PartitionFiller(api_key, version, most, left // 4 + 1)
+    cdef PartitionFiller filler = PartitionFiller.of(api_key, version, r.p, r.end)
     cdef int failed
     with nogil:
         if grouped:
-            failed = read_topics(r, api_key, version, n_topics, names, c_ids, c_starts, &filler.c)
+            failed = read_topics(r, api_key, version, n_topics, names, c_ids, c_starts, filler)
         else:
-            failed = read_ungrouped(r, api_key, version, most, names, c_starts, &filler.c)
+            failed = read_ungrouped(r, api_key, version, n_topics, names, c_starts, filler)
     if failed and r.fault.reason == R_NONE:
         raise MemoryError()
     # The view must go before an array is resized.
@@ -52,20 +48,22 @@ cdef tuple read_grouped(Reader* r, int api_key, int version):
     return topics, trim(starts, names.n + 1), filler
 
 
-cdef inline int read_rows(Reader* r, int api_key, int version, PartitionFill* c, int32_t topic, int64_t count) noexcept nogil:
+cdef int read_rows(Reader* r, int api_key, int version, PartitionFiller filler, int32_t topic, int64_t count) noexcept nogil:
     """One topic's rows, by the loop that is specialised for this api and version."""
+    if reserve_rows(filler, count, r.p) < 0:
+        return -1
     if api_key == API_UPDATE_METADATA:
         if version >= 6:
-            return read_update_metadata_rows(r, c, topic, count, True, True)
-        return read_update_metadata_rows(r, c, topic, count, False, version >= 4)
+            return read_update_metadata_rows(r, filler, topic, count, True, True)
+        return read_update_metadata_rows(r, filler, topic, count, False, version >= 4)
     if api_key == API_LEADER_AND_ISR:
         if version >= 6:
-            return read_leader_and_isr_rows(r, c, topic, count, 6, True)
-        return read_leader_and_isr_rows(r, c, topic, count, version, version >= 4)
-    return read_stop_replica_rows(r, c, topic, count, version)
+            return read_leader_and_isr_rows(r, filler, topic, count, 6, True)
+        return read_leader_and_isr_rows(r, filler, topic, count, version, version >= 4)
+    return read_stop_replica_rows(r, filler, topic, count, version)
 
 
-cdef int read_topics(Reader* r, int api_key, int version, int64_t n_topics, StringFiller names, uint8_t* ids, int64_t* starts, PartitionFill* c) noexcept nogil:
+cdef int read_topics(Reader* r, int api_key, int version, int64_t n_topics, StringFiller names, uint8_t* ids, int64_t* starts, PartitionFiller filler) noexcept nogil:
     cdef bint flexible = is_flexible(api_key, version)
     cdef bint indexes = api_key == API_STOP_REPLICA and version <= 2
     cdef int64_t least = least_row(api_key, version)
@@ -81,9 +79,9 @@ cdef int read_topics(Reader* r, int api_key, int version, int64_t n_topics, Stri
             memcpy(ids + 16 * t, r.p, 16)
             r.p += 16
         count = read_count(r, flexible, least, F_PARTITION_INDEXES if indexes else F_PARTITION_STATES)
-        if r.fault.reason != R_NONE or read_rows(r, api_key, version, c, <int32_t>t, count) < 0:
+        if r.fault.reason != R_NONE or read_rows(r, api_key, version, filler, <int32_t>t, count) < 0:
             return -1
-        starts[t + 1] = c.n
+        starts[t + 1] = filler.c.n
         if flexible:
             read_tags(r)
             if r.fault.reason != R_NONE:
@@ -99,7 +97,7 @@ cdef int64_t least_row(int api_key, int version) noexcept nogil:
     return least_stop_replica_row(version)
 
 
-cdef int read_ungrouped(Reader* r, int api_key, int version, int64_t count, StringFiller names, int64_t* starts, PartitionFill* c) noexcept nogil:
+cdef int read_ungrouped(Reader* r, int api_key, int version, int64_t count, StringFiller names, int64_t* starts, PartitionFiller filler) noexcept nogil:
     """Rows that carry their topic's name each: a run of equal names becomes one topic."""
     cdef int64_t i, length
     for i in range(count):
@@ -109,9 +107,9 @@ cdef int read_ungrouped(Reader* r, int api_key, int version, int64_t count, Stri
         if not names.is_last(r.p, length) and names.add(r.p, length) < 0:
             return -1
         r.p += length
-        if read_rows(r, api_key, version, c, <int32_t>(names.n - 1), 1) < 0:
+        if read_rows(r, api_key, version, filler, <int32_t>(names.n - 1), 1) < 0:
             return -1
-        starts[names.n] = c.n
+        starts[names.n] = filler.c.n
     return 0
 
 

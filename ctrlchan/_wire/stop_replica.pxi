@@ -48,9 +48,9 @@ cdef uint8_t* put_stop_replica(Tail tail, uint8_t* p, const uint8_t* end, Fault*
             p = put_topic(tail, p, end, g, flexible, False, name_field, fault)
             if p == NULL:
                 return NULL
-        for i in range(tail.plan.group_end[g - 1] if g > 0 else 0, tail.plan.group_end[g]):
+        for i in range(group_start(&tail.plan, g), tail.plan.groups[g].stop):
             if version == 0:
-                p = put_string(p, end, &tail._topics.names.c, tail.plan.group_topic[g], False, False, name_field, fault)
+                p = put_string(p, end, &tail._topics.names.c, tail.plan.groups[g].topic, False, False, name_field, fault)
                 if p == NULL:
                     return NULL
             if end - p < (10 if version >= 3 else 4):
@@ -148,10 +148,10 @@ cdef object read_stop_replica(Reader* r, int version):
     return StopReplicaRequest(
         version=version, controller_id=controller_id, is_kraft_controller=bool(is_kraft_controller),
         controller_epoch=controller_epoch, broker_epoch=broker_epoch, delete_partitions=bool(delete_partitions),
-        topics=topics, topic_starts=topic_starts, topic_row=filler.column("topic_row"),
-        partition=filler.column("partition"),
-        leader_epoch=filler.column("leader_epoch") if version >= 3 else None,
-        delete=trim(filler.flags, filler.c.n) if version >= 3 else None,
+        topics=topics, topic_starts=topic_starts, topic_row=filler.column(filler.c.topic_row),
+        partition=filler.column(filler.c.partition),
+        leader_epoch=filler.column(filler.c.leader_epoch) if version >= 3 else None,
+        delete=filler.flags() if version >= 3 else None,
         unknown_tagged_fields=r.unknown_tags,
     )
 
@@ -161,8 +161,9 @@ cdef int64_t least_stop_replica_row(int version) noexcept nogil:
     return 6 if version == 0 else 4 if version <= 2 else 10
 
 
-cdef inline int read_stop_replica_rows(Reader* r, PartitionFill* c, int32_t topic, int64_t count, int version) noexcept nogil:
-    """Read ``count`` entries into rows c.n and after; the delete flag goes to the byte column."""
+cdef inline int read_stop_replica_rows(Reader* r, PartitionFiller filler, int32_t topic, int64_t count, int version) noexcept nogil:
+    """Read ``count`` entries, for which there is room; the delete flag goes to the byte column."""
+    cdef PartitionFill* c = &filler.c
     cdef int64_t row
     for row in range(c.n, c.n + count):
         c.topic_row[row] = topic

@@ -8,15 +8,18 @@
 # specialised by constant arguments of inlined functions, so that no version test stands in a row loop.
 
 
+cdef struct Group:
+    # A topic's rows end before position `stop`; they begin where the group before ends.
+    int32_t topic
+    int64_t stop
+
+
 cdef struct Plan:
-    # The selected rows in order: position i is row rows[i], or row i when rows is NULL.
-    const int64_t* rows
+    RowSource source
     int64_t n
-    int64_t n_columns
-    # Group g is topic group_topic[g] and ends before position group_end[g]. Owned by the Tail.
+    # Owned by the Tail, as are the stretches of `source`.
+    Group* groups
     int64_t n_groups
-    int32_t* group_topic
-    int64_t* group_end
 
 
 cdef struct Stops:
@@ -73,17 +76,12 @@ cdef class Tail:
     cdef Stops stops
     cdef const int64_t[::1] _rows
     cdef const uint8_t[::1] _is_new
-    cdef const uint8_t* c_is_new
     cdef int _request_type
     cdef Plan plan
 
-    def __cinit__(self):
-        self.plan.group_topic = NULL
-        self.plan.group_end = NULL
-
     def __dealloc__(self):
-        free(self.plan.group_topic)
-        free(self.plan.group_end)
+        free(self.plan.groups)
+        free(self.plan.source.stretches)
 
     def write_into(self, out, int64_t offset=0):
         """Write exactly ``size`` bytes at ``out[offset:]``; returns ``size``. See ``_codec.pyi``."""
@@ -138,109 +136,122 @@ cdef int plan_rows(Tail tail, const int32_t* topic_row, int64_t n_columns, rows,
     """Fill ``tail.plan``: the selected rows in order, and where each topic's rows end."""
     cdef Plan* plan = &tail.plan
     cdef Fault fault
-    cdef int64_t i, n_topics = len(tail._topics)
+    cdef int64_t i, stop, n_topics = tail._topics.names.c.n
     cdef const int64_t[::1] starts
-    fault.reason = R_NONE
-    plan.n_columns = n_columns
-    plan.rows = NULL
+    plan.source.n_columns = n_columns
     plan.n = n_columns
     if rows is not None:
         tail._rows = as_column(rows, _np_int64, "rows")
         plan.n = tail._rows.shape[0]
         # An empty selection needs a pointer that is not NULL, which would mean "every row".
-        plan.rows = &tail._rows[0] if plan.n > 0 else <const int64_t*>&plan.n
+        plan.source.rows = &tail._rows[0] if plan.n > 0 else <const int64_t*>&plan.n
     if plan.n >= 0x7FFFFFFF:
         raise EncodeError(f"{plan.n} rows are more than one request can count")
     tail.rows = plan.n
-    if topic_starts is not None:
-        starts = as_column(topic_starts, _np_int64, "topic_starts")
-        if starts.shape[0] != n_topics + 1 or starts[0] != 0 or starts[n_topics] != plan.n:
-            raise ValueError(f"topic_starts must run from 0 to {plan.n} in {n_topics + 1} steps")
-        allocate_groups(plan, n_topics)
-        for i in range(n_topics):
-            if starts[i + 1] < starts[i]:
-                raise ValueError(f"topic_starts goes backwards at topic {i}")
-            plan.group_topic[i] = <int32_t>i
-            plan.group_end[i] = starts[i + 1]
+    if topic_starts is None:
+        fault.reason = R_NONE
         with nogil:
-            check_rows(plan, &fault)
-    else:
-        with nogil:
-            plan.n_groups = count_groups(plan, topic_row, &fault)
-        if fault.reason == R_NONE:
-            allocate_groups(plan, plan.n_groups)
-            with nogil:
-                fill_groups(plan, topic_row, n_topics, &fault)
-    if fault.reason != R_NONE:
-        raise_encode_fault(&fault, request_name(tail.api_key), tail.version)
-    return 0
-
-
-cdef int allocate_groups(Plan* plan, int64_t n) except -1:
-    plan.n_groups = n
-    plan.group_topic = <int32_t*>malloc((n + 1) * sizeof(int32_t))
-    plan.group_end = <int64_t*>malloc((n + 1) * sizeof(int64_t))
-    if plan.group_topic == NULL or plan.group_end == NULL:
-        raise MemoryError()
-    return 0
-
-
-cdef int check_rows(Plan* plan, Fault* fault) noexcept nogil:
-    """A fault when a selected row is outside the columns."""
-    cdef int64_t i
-    if plan.rows != NULL:
-        for i in range(plan.n):
-            if plan.rows[i] < 0 or plan.rows[i] >= plan.n_columns:
-                return fail(fault, R_ROW_RANGE, F_MESSAGE, plan.rows[i])
-    return 0
-
-
-cdef int64_t count_groups(Plan* plan, const int32_t* topic_row, Fault* fault) noexcept nogil:
-    """Number of runs of equal topic rows in the selection; -1 when a row number is out of range."""
-    cdef int64_t i, groups = 1
-    if plan.n == 0:
+            i = find_groups(plan, topic_row, n_topics, &fault)
+        if fault.reason != R_NONE:
+            raise_encode_fault(&fault, request_name(tail.api_key), tail.version)
+        if i < 0:
+            raise MemoryError()
         return 0
-    if plan.rows == NULL:
-        for i in range(1, plan.n):
-            groups += topic_row[i] != topic_row[i - 1]
-        return groups
-    for i in range(plan.n):
-        if plan.rows[i] < 0 or plan.rows[i] >= plan.n_columns:
-            return fail(fault, R_ROW_RANGE, F_MESSAGE, plan.rows[i])
-        if i > 0:
-            groups += topic_row[plan.rows[i]] != topic_row[plan.rows[i - 1]]
-    return groups
-
-
-cdef int fill_groups(Plan* plan, const int32_t* topic_row, int64_t n_topics, Fault* fault) noexcept nogil:
-    cdef int64_t i, g = -1
-    cdef int32_t topic = 0, last = 0
-    for i in range(plan.n):
-        topic = topic_row[i if plan.rows == NULL else plan.rows[i]]
-        if g < 0 or topic != last:
-            # More runs than were counted can only mean that the columns are being changed.
-            if topic < 0 or topic >= n_topics or g + 1 >= plan.n_groups:
-                return fail(fault, R_TOPIC_RANGE, F_TOPIC_NAME, i if plan.rows == NULL else plan.rows[i])
-            g += 1
-            plan.group_topic[g] = topic
-            last = topic
-        plan.group_end[g] = i + 1
-    plan.n_groups = g + 1
+    starts = as_column(topic_starts, _np_int64, "topic_starts")
+    if starts.shape[0] != n_topics + 1 or starts[0] != 0 or starts[n_topics] != plan.n:
+        raise ValueError(f"topic_starts must run from 0 to {plan.n} in {n_topics + 1} steps")
+    if not reserve_groups(plan, n_topics):
+        raise MemoryError()
+    for i in range(n_topics):
+        stop = once_i64(&starts[i + 1])
+        if stop < group_start(plan, i) or stop > plan.n:
+            raise ValueError(f"topic_starts goes backwards at topic {i}")
+        plan.groups[i].topic = <int32_t>i
+        plan.groups[i].stop = stop
+        plan.n_groups = i + 1
     return 0
+
+
+cdef bint reserve_groups(Plan* plan, int64_t room) noexcept nogil:
+    cdef Group* groups = <Group*>realloc(plan.groups, (room + 1) * sizeof(Group))
+    if groups != NULL:
+        plan.groups = groups
+    return groups != NULL
+
+
+cdef inline int64_t group_start(const Plan* plan, int64_t g) noexcept nogil:
+    return plan.groups[g - 1].stop if g > 0 else 0
+
+
+cdef int find_groups(Plan* plan, const int32_t* topic_row, int64_t n_topics, Fault* fault) noexcept nogil:
+    """One group for each run of equal topic rows; -1 after a fault or without memory."""
+    # Sorted rows, the usual case, have no more runs than there are topics.
+    cdef int64_t room = plan.n if plan.n < n_topics else n_topics
+    cdef int64_t i = 0, start
+    cdef int32_t topic = 0
+    if not reserve_groups(plan, room):
+        return -1
+    while i < plan.n:
+        start = i
+        i = topic_run(topic_row, &plan.source, start, plan.n, &topic)
+        if i < 0:
+            return fail(fault, R_ROW_RANGE, F_MESSAGE, plan.source.rows[start])
+        if topic < 0 or topic >= n_topics:
+            return fail(fault, R_TOPIC_RANGE, F_TOPIC_NAME, row_at(&plan.source, start))
+        if plan.n_groups == room:
+            room = 2 * room + 1
+            if not reserve_groups(plan, room):
+                return -1
+        plan.groups[plan.n_groups].topic = topic
+        plan.groups[plan.n_groups].stop = i
+        plan.n_groups += 1
+    return 0
+
+
+cdef void plan_stretches(Plan* plan, RowLayout layout) noexcept nogil:
+    """Find the even rows: what is known of their lists need not be looked up again, neither to size nor to write."""
+    cdef Stretch* stretches = NULL
+    plan.source.n_stretches = find_stretches(&plan.source, plan.n, layout, &stretches)
+    plan.source.stretches = stretches
+
+
+cdef int64_t column_size(const Plan* plan, const Lists* lists, bint flexible, int field, Fault* fault) noexcept nogil:
+    """Bytes of the selected rows' lists with their counts, stretches left out; -1 and a fault."""
+    cdef int64_t k, one, stop, start = 0, wrong = 0, size = 0
+    for k in range(plan.source.n_stretches + 1):
+        stop = plan.source.stretches[k].position if k < plan.source.n_stretches else plan.n
+        one = lists_size(lists, &plan.source, start, stop, flexible, &wrong)
+        if one < 0:
+            if row_at(&plan.source, wrong) < 0:
+                return fail(fault, R_ROW_RANGE, F_MESSAGE, plan.source.rows[wrong])
+            return fail(fault, R_NEGATIVE_LENGTH, field, row_at(&plan.source, wrong))
+        size += one
+        if k < plan.source.n_stretches:
+            start = plan.source.stretches[k].stop
+    return size
+
+
+cdef int64_t stretches_size(const Plan* plan, int n_lists) noexcept nogil:
+    """Bytes of the lists of all stretches: two that have values, and one count byte for each."""
+    cdef int64_t k, size = 0
+    cdef const Stretch* s
+    for k in range(plan.source.n_stretches):
+        s = &plan.source.stretches[k]
+        size += (s.stop - s.position) * (n_lists + 4 * (s.isr + s.replicas))
+    return size
 
 
 cdef int64_t groups_size(Tail tail, bint grouped, bint flexible, bint has_id, int name_field, Fault* fault) noexcept nogil:
     """Bytes of the topics' names, ids, counts and tags (or of the names before each row when not grouped)."""
     cdef Plan* plan = &tail.plan
     cdef const Strings* names = &tail._topics.names.c
-    cdef int64_t g, rows, name, start = 0
+    cdef int64_t g, rows, name
     cdef int64_t size = count_size(plan.n_groups, flexible) if grouped else 4
     for g in range(plan.n_groups):
-        name = string_size(names, plan.group_topic[g], flexible, False, name_field, fault)
+        name = string_size(names, plan.groups[g].topic, flexible, False, name_field, fault)
         if name < 0:
             return -1
-        rows = plan.group_end[g] - start
-        start = plan.group_end[g]
+        rows = plan.groups[g].stop - group_start(plan, g)
         if grouped:
             size += name + count_size(rows, flexible) + (16 if has_id else 0) + (1 if flexible else 0)
         else:
@@ -250,8 +261,8 @@ cdef int64_t groups_size(Tail tail, bint grouped, bint flexible, bint has_id, in
 
 cdef inline uint8_t* put_topic(Tail tail, uint8_t* p, const uint8_t* end, int64_t g, bint flexible, bint has_id, int name_field, Fault* fault) noexcept nogil:
     """Name, id and partition count of group ``g``."""
-    cdef int32_t topic = tail.plan.group_topic[g]
-    cdef int64_t rows = tail.plan.group_end[g] - (tail.plan.group_end[g - 1] if g > 0 else 0)
+    cdef int32_t topic = tail.plan.groups[g].topic
+    cdef int64_t rows = tail.plan.groups[g].stop - group_start(&tail.plan, g)
     p = put_string(p, end, &tail._topics.names.c, topic, flexible, False, name_field, fault)
     if p == NULL:
         return NULL

@@ -85,41 +85,45 @@ cdef int check_endpoints(Brokers brokers, int version) except -1:
 cdef int64_t update_metadata_size(Tail tail, bint flexible, Fault* fault) noexcept nogil:
     cdef int version = tail.version
     cdef int64_t n = tail.plan.n
-    cdef const int64_t* rows = tail.plan.rows
     cdef PartitionColumns* c = &tail._partitions.c
-    cdef int64_t groups = groups_size(tail, version >= 5, flexible, version >= 7, F_TOPIC_NAME, fault)
-    cdef int64_t isr = lists_size(&c.isr, rows, n, flexible, F_ISR, fault)
-    cdef int64_t replicas = lists_size(&c.replicas, rows, n, flexible, F_REPLICAS, fault)
-    cdef int64_t offline = lists_size(&c.offline, rows, n, flexible, F_OFFLINE_REPLICAS, fault) if version >= 4 else 0
-    cdef int64_t brokers = live_brokers_size(tail._brokers, version, flexible, fault)
+    cdef int64_t groups, isr, replicas, brokers, offline = 0, stretches = 0
+    tail.plan.source.columns = c
+    groups = groups_size(tail, version >= 5, flexible, version >= 7, F_TOPIC_NAME, fault)
+    if flexible:
+        plan_stretches(&tail.plan, UPDATE_METADATA_ROWS)
+        stretches = stretches_size(&tail.plan, 3)
+    isr = column_size(&tail.plan, &c.isr, flexible, F_ISR, fault)
+    replicas = column_size(&tail.plan, &c.replicas, flexible, F_REPLICAS, fault)
+    if version >= 4:
+        offline = column_size(&tail.plan, &c.offline, flexible, F_OFFLINE_REPLICAS, fault)
+    brokers = live_brokers_size(tail._brokers, version, flexible, fault)
     if groups < 0 or isr < 0 or replicas < 0 or offline < 0 or brokers < 0:
         return -1
     # Fixed fields: partition, controller epoch, leader, leader epoch, partition epoch; one tag byte a row.
     cdef int64_t fixed = 21 if flexible else 20
     # Tagged fields at the end: the count alone, or count, tag 0, size 1, type.
     cdef int64_t tags = 0 if not flexible else 1 if tail._request_type == 0 else 4
-    return groups + n * fixed + isr + replicas + offline + brokers + tags
+    return groups + n * fixed + stretches + isr + replicas + offline + brokers + tags
 
 
-cdef inline uint8_t* put_update_metadata_rows(Tail tail, uint8_t* p, const uint8_t* end, int64_t g, bint flexible, bint named, bint has_offline, Fault* fault) noexcept nogil:
+cdef inline uint8_t* put_update_metadata_rows(Tail tail, RowSource* source, uint8_t* p, const uint8_t* end, int64_t g, bint flexible, bint named, bint has_offline, Fault* fault) noexcept nogil:
     """The partition states of group ``g``."""
-    # Copies: a store through a byte pointer could change `tail` as far as the compiler knows, and it would
-    # load every column pointer again after each.
-    cdef PartitionColumns c = tail._partitions.c
-    cdef const int64_t* rows = tail.plan.rows
-    cdef int64_t n_columns = tail.plan.n_columns
-    cdef int64_t stop_at = tail.plan.group_end[g]
-    cdef int32_t topic = tail.plan.group_topic[g]
+    cdef const PartitionColumns* c = source.columns
+    cdef int64_t stop = tail.plan.groups[g].stop
+    cdef int32_t topic = tail.plan.groups[g].topic
     cdef bint deleting = tail._topics.c_deleting != NULL and tail._topics.c_deleting[topic] != 0
-    cdef int64_t i, row
+    cdef int64_t i = group_start(&tail.plan, g)
+    cdef int64_t row
     cdef uint8_t* start
-    for i in range(tail.plan.group_end[g - 1] if g > 0 else 0, stop_at):
-        row = i
-        if rows != NULL:
-            row = rows[i]
-            if row < 0 or row >= n_columns:
-                fail(fault, R_ROW_RANGE, F_PARTITION_INDEX, row)
-                return NULL
+    while True:
+        if flexible and not deleting:
+            p = put_rows(p, end, source, &i, stop, UPDATE_METADATA_ROWS)
+        if i >= stop:
+            return p
+        row = row_at(source, i)
+        if row < 0:
+            fail(fault, R_ROW_RANGE, F_PARTITION_INDEX, source.rows[i])
+            return NULL
         if named:
             p = put_string(p, end, &tail._topics.names.c, topic, False, False, F_TOPIC_NAME, fault)
             if p == NULL:
@@ -128,7 +132,10 @@ cdef inline uint8_t* put_update_metadata_rows(Tail tail, uint8_t* p, const uint8
             fail(fault, R_CHANGED, F_PARTITION_INDEX, row)
             return NULL
         start = p
-        put_four(p, c.partition[row], c.controller_epoch[row], c.leader[row], c.leader_epoch[row])
+        put_i32(p, c.partition[row])
+        put_i32(p + 4, c.controller_epoch[row])
+        put_i32(p + 8, c.leader[row])
+        put_i32(p + 12, c.leader_epoch[row])
         p = put_list(p + 16, end, &c.isr, row, flexible)
         if p == NULL or end - p < 5:
             list_fault(&c.isr, row, F_ISR, fault)
@@ -157,11 +164,12 @@ cdef inline uint8_t* put_update_metadata_rows(Tail tail, uint8_t* p, const uint8
                 return NULL
             p[0] = 0
             p += 1
-    return p
+        i += 1
 
 
 cdef uint8_t* put_update_metadata(Tail tail, uint8_t* p, const uint8_t* end, Fault* fault) noexcept nogil:
     cdef int version = tail.version
+    cdef RowSource source = tail.plan.source
     cdef int64_t g
     if version >= 5:
         p = put_count(p, tail.plan.n_groups, version >= 6)
@@ -175,13 +183,13 @@ cdef uint8_t* put_update_metadata(Tail tail, uint8_t* p, const uint8_t* end, Fau
         if p == NULL:
             return NULL
         if version >= 6:
-            p = put_update_metadata_rows(tail, p, end, g, True, False, True, fault)
+            p = put_update_metadata_rows(tail, &source, p, end, g, True, False, True, fault)
         elif version == 5:
-            p = put_update_metadata_rows(tail, p, end, g, False, False, True, fault)
+            p = put_update_metadata_rows(tail, &source, p, end, g, False, False, True, fault)
         elif version == 4:
-            p = put_update_metadata_rows(tail, p, end, g, False, True, True, fault)
+            p = put_update_metadata_rows(tail, &source, p, end, g, False, True, True, fault)
         else:
-            p = put_update_metadata_rows(tail, p, end, g, False, True, False, fault)
+            p = put_update_metadata_rows(tail, &source, p, end, g, False, True, False, fault)
         if p == NULL:
             return NULL
         if version >= 6:
@@ -385,43 +393,44 @@ cdef int64_t least_update_metadata_row(int version) noexcept nogil:
     return 20 + (12 if version >= 4 else 8) + (2 if version <= 4 else 0)
 
 
-cdef inline int read_update_metadata_rows(Reader* r, PartitionFill* c, int32_t topic, int64_t count, bint flexible, bint has_offline) noexcept nogil:
-    """Read ``count`` partition states into rows c.n and after. The cursor lives in a register, not in ``r``."""
+cdef inline int read_update_metadata_rows(Reader* r, PartitionFiller filler, int32_t topic, int64_t left, bint flexible, bint has_offline) noexcept nogil:
+    """Read ``left`` partition states, for which there is room. The cursor lives in a register, not in ``r``."""
+    cdef PartitionFill* c = &filler.c
     cdef const uint8_t* p = r.p
     cdef const uint8_t* end = r.end
     cdef const uint8_t* at
     cdef int64_t row
-    for row in range(c.n, c.n + count):
+    while True:
+        if flexible:
+            p = get_rows(p, end, c, topic, &left, UPDATE_METADATA_ROWS)
+        if left == 0:
+            r.p = p
+            return 0
         at = p
         if end - p < 20:
             return name_update_metadata_fault(r, at, flexible, has_offline)
+        row = c.n
         c.topic_row[row] = topic
         c.partition[row] = get_i32(p)
         c.controller_epoch[row] = get_i32(p + 4)
         c.leader[row] = get_i32(p + 8)
         c.leader_epoch[row] = get_i32(p + 12)
-        p = get_list(p + 16, end, c, &c.isr, row, flexible)
+        p = get_list(p + 16, end, filler, &c.isr, flexible)
         if p == NULL or end - p < 4:
             return name_update_metadata_fault(r, at, flexible, has_offline)
         c.partition_epoch[row] = get_i32(p)
-        p = get_list(p + 4, end, c, &c.replicas, row, flexible)
+        p = get_list(p + 4, end, filler, &c.replicas, flexible)
+        if p != NULL and has_offline:
+            p = get_list(p, end, filler, &c.offline, flexible)
         if p == NULL:
             return name_update_metadata_fault(r, at, flexible, has_offline)
-        if has_offline:
-            p = get_list(p, end, c, &c.offline, row, flexible)
-            if p == NULL:
-                return name_update_metadata_fault(r, at, flexible, has_offline)
         if flexible:
-            if p < end and p[0] == 0:
-                p += 1
-            else:
-                r.p = p
-                if read_tags(r) < 0 or r.fault.reason != R_NONE:
-                    return -1
-                p = r.p
-    r.p = p
-    c.n += count
-    return 0
+            r.p = p
+            if read_tags(r) < 0 or r.fault.reason != R_NONE:
+                return -1
+            p = r.p
+        c.n += 1
+        left -= 1
 
 
 cdef int name_update_metadata_fault(Reader* r, const uint8_t* at, bint flexible, bint has_offline) noexcept nogil:

@@ -20,93 +20,75 @@ cdef inline uint8_t* put_count(uint8_t* p, int64_t count, bint flexible) noexcep
     return p + 4
 
 
+cdef struct Text:
+    # Length -1: null.
+    int64_t length
+    const uint8_t* data
+
+
+cdef inline int load_string(const Strings* s, int64_t i, bint nullable, Text* text, int field, Fault* fault) noexcept nogil:
+    """String ``i``, its length and start loaded once; -1 and a fault when it cannot be sent."""
+    cdef int64_t start
+    text.length = once_i32(s.lengths + i)
+    text.data = NULL
+    if text.length < 0:
+        text.length = -1
+        return 0 if nullable else fail(fault, R_NULL, field, -1)
+    if text.length > MAX_STRING:
+        return fail(fault, R_STRING_TOO_LONG, field, -1)
+    start = once_i32(s.starts + i)
+    if start < 0 or start + text.length > s.data_size:
+        return fail(fault, R_STRING_RANGE, field, -1)
+    text.data = s.data + start
+    return 0
+
+
+cdef inline int64_t text_size(const Text* text, bint flexible) noexcept nogil:
+    """Bytes on the wire, with the length."""
+    if not flexible:
+        return 2 + (text.length if text.length > 0 else 0)
+    return uvarint_size(<uint32_t>(text.length + 1)) + (text.length if text.length > 0 else 0)
+
+
 cdef int64_t string_size(const Strings* s, int64_t i, bint flexible, bint nullable, int field, Fault* fault) noexcept nogil:
     """Bytes of string ``i`` with its length; -1 and a fault when it cannot be sent."""
-    cdef int64_t length = s.lengths[i]
-    if length < 0:
-        if not nullable:
-            return fail(fault, R_NULL, field, -1)
-        return 1 if flexible else 2
-    if length > MAX_STRING:
-        return fail(fault, R_STRING_TOO_LONG, field, -1)
-    if not string_in_bounds(s, i):
-        return fail(fault, R_STRING_RANGE, field, -1)
-    return length + (uvarint_size(<uint32_t>(length + 1)) if flexible else 2)
+    cdef Text text
+    if load_string(s, i, nullable, &text, field, fault) < 0:
+        return -1
+    return text_size(&text, flexible)
 
 
-cdef uint8_t* put_string(uint8_t* p, const uint8_t* end, const Strings* s, int64_t i, bint flexible, bint nullable, int field, Fault* fault) noexcept nogil:
+cdef inline uint8_t* put_string(uint8_t* p, const uint8_t* end, const Strings* s, int64_t i, bint flexible, bint nullable, int field, Fault* fault) noexcept nogil:
     """Write string ``i`` (null where it may be); NULL and a fault when it changed since it was sized."""
-    cdef int64_t size = string_size(s, i, flexible, nullable, field, fault)
-    cdef int64_t length = s.lengths[i]
-    if size < 0:
+    cdef Text text
+    if load_string(s, i, nullable, &text, field, fault) < 0:
         return NULL
-    if end - p < size:
+    if end - p < text_size(&text, flexible):
         fail(fault, R_CHANGED, field, -1)
         return NULL
     if flexible:
-        p = put_uvarint(p, <uint32_t>(length + 1) if length >= 0 else 0)
+        p = put_uvarint(p, <uint32_t>(text.length + 1))
     else:
-        put_i16(p, <int16_t>length)
+        put_i16(p, <int16_t>text.length)
         p += 2
-    if length > 0:
-        memcpy(p, s.data + s.starts[i], length)
-        p += length
+    if text.length > 0:
+        put_bytes(p, end, text.data, s.data + s.data_size, text.length)
+        p += text.length
     return p
 
 
-cdef int64_t lists_size(const Lists* lists, const int64_t* rows, int64_t n, bint flexible, int field, Fault* fault) noexcept nogil:
-    """Bytes of the selected rows' lists with their counts; -1 and a fault when a length is negative.
-
-    One pass over the lengths alone, in a form that compilers vectorise: the bitwise OR of all lengths tells
-    whether one is negative and whether every count fits one varint byte.
-    """
-    cdef int64_t i, total = 0
-    cdef int32_t every = 0
-    if lists.lengths == NULL:
-        return n if flexible else 4 * n
-    if rows == NULL:
-        for i in range(n):
-            every |= lists.lengths[i]
-            total += lists.lengths[i]
-    else:
-        for i in range(n):
-            every |= lists.lengths[rows[i]]
-            total += lists.lengths[rows[i]]
-    if every < 0:
-        for i in range(n):
-            if lists.lengths[i if rows == NULL else rows[i]] < 0:
-                return fail(fault, R_NEGATIVE_LENGTH, field, i if rows == NULL else rows[i])
-    total *= 4
-    if not flexible:
-        return total + 4 * n
-    if every < 127:
-        return total + n
-    for i in range(n):
-        total += uvarint_size(<uint32_t>lists.lengths[i if rows == NULL else rows[i]] + 1)
-    return total
-
-
-cdef inline uint8_t* put_list(uint8_t* p, const uint8_t* end, const Lists* lists, int64_t row, bint flexible) noexcept nogil:
+cdef uint8_t* put_list(uint8_t* p, const uint8_t* end, const Lists* lists, int64_t row, bint flexible) noexcept nogil:
     """Write one list with its count; NULL when it points outside its values or there is no room."""
     cdef int64_t start = 0
     cdef int64_t length = 0
     if lists.lengths != NULL:
-        start = lists.starts[row]
-        length = lists.lengths[row]
+        start = once_i32(lists.starts + row)
+        length = once_i32(lists.lengths + row)
         if start < 0 or length < 0 or start + length > lists.n_values:
             return NULL
-    if flexible and length <= 3 and start + 4 <= lists.n_values and end - p >= 16:
-        if put_short_list(p, lists.values + start, length):
-            return p + 1 + 4 * length
-    if flexible and length < 127:
-        if end - p < 1 + 4 * length:
-            return NULL
-        p[0] = <uint8_t>(length + 1)
-        p += 1
-    else:
-        if end - p < count_size(length, flexible) + 4 * length:
-            return NULL
-        p = put_count(p, length, flexible)
+    if end - p < count_size(length, flexible) + 4 * length:
+        return NULL
+    p = put_count(p, length, flexible)
     swap_ints(p, lists.values + start, length)
     return p + 4 * length
 

@@ -1,0 +1,111 @@
+/* Columns as C sees them: what is written from, and what is filled. NumPy owns the memory. */
+#ifndef CTRLCHAN_COLUMNS_H
+#define CTRLCHAN_COLUMNS_H
+
+#include <stdint.h>
+
+/* n lists of int32: list i is values[starts[i] : starts[i] + lengths[i]]. An absent column has lengths NULL
+ * and counts as all empty. */
+typedef struct {
+    int64_t n;
+    const int32_t *starts;
+    const int32_t *lengths;
+    const int32_t *values;
+    int64_t n_values;
+} Lists;
+
+typedef struct {
+    const int32_t *topic_row;
+    const int32_t *partition;
+    const int32_t *controller_epoch;
+    const int32_t *leader;
+    const int32_t *leader_epoch;
+    const int32_t *partition_epoch;
+    const int32_t *recovery_state;
+    Lists isr;
+    Lists replicas;
+    Lists adding;
+    Lists removing;
+    Lists offline;
+} PartitionColumns;
+
+/* Positions `position` to `stop` of a message are the successive rows from `row` on, and were found to be even: all
+ * have isr and replicas lists of the same lengths, one after the other in their values from the given starts on,
+ * empty other lists, and a recovery state of 0. This was so when it was found out, and what is here stays in bounds whatever becomes of
+ * the columns. */
+typedef struct {
+    int64_t position, stop, row;
+    int64_t isr, isr_start;
+    int64_t replicas, replicas_start;
+} Stretch;
+
+/* The rows of a message: position i is row rows[i], or row i where rows is NULL. is_new (NULL: all false) goes by
+ * position. */
+typedef struct {
+    const PartitionColumns *columns;
+    int64_t n_columns;
+    const int64_t *rows;
+    const uint8_t *is_new;
+    /* In ascending order; those before `next` are behind the position that is written. */
+    Stretch *stretches;
+    int64_t n_stretches, next;
+} RowSource;
+
+enum {
+    /* Elements that every column being filled has behind its room, so that whole vectors can be stored at its end. */
+    FILL_SLACK = 16,
+    /* Values that a list column must have room for, or its next rows are read one by one. */
+    FEW_LISTS_ROOM = 32
+};
+
+/* A list column being filled: `used` of `room` values are taken. */
+typedef struct {
+    int32_t *starts;
+    int32_t *lengths;
+    int32_t *values;
+    int64_t used;
+    int64_t room;
+} ListFill;
+
+/* What the next rows on the wire are expected to look like (size 0: unknown): lengths of their lists, and where
+ * in a row those begin. */
+typedef struct {
+    int64_t isr, replicas, other, removing;
+    int64_t at_replicas, at_other, at_removing, at_bytes, size;
+} RowShape;
+
+/* Columns being filled: n of `room` rows are there. Columns that the message does not have are NULL. */
+typedef struct {
+    int64_t n;
+    int64_t room;
+    int32_t *topic_row;
+    int32_t *partition;
+    int32_t *controller_epoch;
+    int32_t *leader;
+    int32_t *leader_epoch;
+    int32_t *partition_epoch;
+    int32_t *recovery_state;
+    ListFill isr;
+    ListFill replicas;
+    ListFill adding;
+    ListFill removing;
+    ListFill offline;
+    /* A byte column: is_new of LeaderAndIsr, delete of StopReplica. */
+    uint8_t *flags;
+    /* The shape of the row before, which the next one probably has, too. */
+    RowShape shape;
+} PartitionFill;
+
+/* One load, whatever the compiler would like: columns and buffers may be changed by other threads, and what
+ * was checked has to be what is used. */
+static inline int32_t once_i32(const int32_t *p) { return *(const volatile int32_t *)p; }
+static inline int64_t once_i64(const int64_t *p) { return *(const volatile int64_t *)p; }
+static inline uint8_t once_u8(const uint8_t *p) { return *(const volatile uint8_t *)p; }
+
+/* The row at a position; -1 when it is out of range. */
+static inline int64_t row_at(const RowSource *s, int64_t position) {
+    const int64_t row = s->rows == NULL ? position : once_i64(s->rows + position);
+    return row >= 0 && row < s->n_columns ? row : -1;
+}
+
+#endif

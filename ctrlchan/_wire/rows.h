@@ -1,0 +1,135 @@
+/* Partition rows between columns and wire bytes, many at a time, for the flexible versions.
+ *
+ *   partition, controller epoch, leader, leader epoch int32 | isr | partition epoch int32 | replicas |
+ *   UpdateMetadata v6+:   offline          | tags
+ *   LeaderAndIsr   v4-5:  adding, removing | is_new, tags
+ *   LeaderAndIsr   v6+:   adding, removing | is_new, recovery state, tags
+ *
+ * put_rows and get_rows handle runs of ordinary rows (short lists, no tags) that lie far enough from the end
+ * of every buffer for whole vectors to be loaded and stored: what is stored behind a field is overwritten by
+ * the next one. They stop, with nothing half done, at the first row that is not like that. The readable
+ * loops in the .pxi files, which check field by field and say what is wrong, handle that row.
+ *
+ * Columns and buffers may be changed by other threads meanwhile. That may garble what is written or read but
+ * not which memory is touched: every start, length and count is loaded once, checked, and then used.
+ */
+#ifndef CTRLCHAN_ROWS_H
+#define CTRLCHAN_ROWS_H
+
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "bytes.h"
+#include "columns.h"
+
+#if defined(__clang__)
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define UNROLL_4 _Pragma("unroll 4")
+#elif defined(__GNUC__)
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define UNROLL_4 _Pragma("GCC unroll 4")
+#else
+#define ALWAYS_INLINE inline
+#define UNROLL_4
+#endif
+
+/* The layouts above, in their order: a constant argument of inlined functions, so that no row tests it. */
+typedef enum { UPDATE_METADATA_ROWS, LEADER_AND_ISR_4_ROWS, LEADER_AND_ISR_6_ROWS } RowLayout;
+enum { ROW_LAYOUTS = 3 };
+
+#define FOR_LAYOUT(layout, call, ...) \
+    ((layout) == UPDATE_METADATA_ROWS    ? call(__VA_ARGS__, UPDATE_METADATA_ROWS) \
+     : (layout) == LEADER_AND_ISR_4_ROWS ? call(__VA_ARGS__, LEADER_AND_ISR_4_ROWS) \
+                                         : call(__VA_ARGS__, LEADER_AND_ISR_6_ROWS))
+
+/* The bytes behind a row's last list. */
+static ALWAYS_INLINE int row_bytes(RowLayout layout) { return 1 + (int)layout; }
+
+#include "rows_wide.h"
+#include "rows_avx512.h"
+
+/* Called once, before anything is written or read. */
+static inline void prepare_rows(void) {
+#ifdef CTRLCHAN_AVX512
+    prepare_avx512();
+#endif
+}
+
+/* The first stretch that ends behind a position, NULL when there is none. */
+static ALWAYS_INLINE const Stretch *next_stretch(RowSource *source, int64_t position) {
+    while (source->next < source->n_stretches && source->stretches[source->next].stop <= position) source->next++;
+    return source->next < source->n_stretches ? &source->stretches[source->next] : NULL;
+}
+
+/* Write ordinary rows from *position on, none behind `stop`; the byte after the last one. *position becomes the
+ * first that is not written. */
+static inline uint8_t *put_rows(
+    uint8_t *p, const uint8_t *end, RowSource *source, int64_t *position, int64_t stop, RowLayout layout
+) {
+#ifdef CTRLCHAN_WIDE
+    while (*position < stop) {
+        int64_t until = stop;
+#ifdef CTRLCHAN_AVX512
+        const Stretch *s = next_stretch(source, *position);
+        if (s != NULL && s->position <= *position) {
+            const int64_t n = (s->stop < stop ? s->stop : stop) - *position;
+            if (end - p >= n * WOVEN_ROW + WOVEN_REACH) {
+                p = put_stretch_avx512(p, source, s, *position, n, layout);
+                *position += n;
+                continue;
+            }
+        } else if (s != NULL && s->position < stop) {
+            until = s->position;
+        }
+#endif
+        p = FOR_LAYOUT(layout, put_rows_wide, p, end, source, position, until);
+        if (*position < until) break;
+    }
+#endif
+    return p;
+}
+
+/* Read ordinary rows of one topic, at most *left; the byte after the last one. *left is lowered by their number.
+ * There must be room for *left rows. */
+static inline const uint8_t *get_rows(
+    const uint8_t *p, const uint8_t *end, PartitionFill *fill, int32_t topic, int64_t *left, RowLayout layout
+) {
+#ifdef CTRLCHAN_AVX512
+    if (avx512_works) return get_rows_avx512(p, end, fill, topic, left, layout);
+#endif
+#ifdef CTRLCHAN_WIDE
+    p = FOR_LAYOUT(layout, get_rows_wide, p, end, fill, topic, left);
+#endif
+    return p;
+}
+
+/* Find the long stretches among n positions, into memory that the caller frees; how many there are. Without memory
+ * for them there are fewer. */
+static inline int64_t find_stretches(const RowSource *source, int64_t n, RowLayout layout, Stretch **found) {
+    int64_t count = 0;
+    *found = NULL;
+#ifdef CTRLCHAN_AVX512
+    {
+        int64_t i, length, room = 0;
+        for (i = 0; avx512_works && i < n; i += length) {
+            Stretch s;
+            s.position = i;
+            length = find_stretch_avx512(source, n - i, &s, layout);
+            if (length < SHORTEST_STRETCH) {
+                length = BLOCK;
+                continue;
+            }
+            if (count == room) {
+                Stretch *more = (Stretch *)realloc(*found, (size_t)(2 * room + 4) * sizeof(Stretch));
+                if (more == NULL) break;
+                *found = more;
+                room = 2 * room + 4;
+            }
+            (*found)[count++] = s;
+        }
+    }
+#endif
+    return count;
+}
+
+#endif
