@@ -51,6 +51,7 @@ _MAX_WORDS: Final = 300
 _INT8: Final = Struct(">b")
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
 _HEAD: Final = Struct(">hhi")
 
 
@@ -70,6 +71,8 @@ class Handshake:
         self.stage = ""
         #: The broker's versions of the control APIs it has, when it was asked.
         self.ranges: Ranges | None = None
+        #: Nanoseconds from now until the broker ends what was authenticated; 0: it does not.
+        self.session_lifetime = 0
         self.done = not negotiate and sasl is None
         self._received = bytearray()
         self._talk = self._converse()
@@ -197,7 +200,9 @@ class Handshake:
             if code != _SASL_AUTHENTICATION_FAILED or not words:
                 words = f"error code {code}" + (f": {words}" if words else "")
             raise Broken(kind, words)
-        return reader.take(reader.count() if flexible else reader.int32())
+        token = reader.take(reader.count() if flexible else reader.int32())
+        self.session_lifetime = max(0, reader.int64()) * 1_000_000 if version >= 1 else 0
+        return token
 
     def _words(self, text: str) -> str:
         """A broker's words, fit for a line of a log: no control characters, no end of them, no password."""
@@ -228,6 +233,9 @@ class _Reader:
 
     def int32(self) -> int:
         return self._fixed(_INT32)
+
+    def int64(self) -> int:
+        return self._fixed(_INT64)
 
     def _fixed(self, struct: Struct) -> int:
         value: int = struct.unpack_from(self._data, self._at)[0]

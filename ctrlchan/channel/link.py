@@ -104,6 +104,7 @@ class Link:
         "correlation",
         "deadline",
         "eager",
+        "expires",
         "fence",
         "first_byte_ns",
         "items",
@@ -132,6 +133,8 @@ class Link:
         #: When ``expired`` must be called.
         self.deadline = NEVER
         self.setup_timeout = settings.connection_setup_timeout
+        #: From then on the connection is not to be used for another request: its SASL session ends.
+        self.expires = NEVER
         #: Failed attempts at the first item; at a connection, when that is wanted without one.
         self.attempts = 0
         #: Whether a connection is wanted without a request.
@@ -161,12 +164,13 @@ class Link:
         self.deadline = now + self.settings.socket_timeout
         self.setup_timeout = self.settings.connection_setup_timeout
 
-    def connected(self, correlation: int = 0) -> None:
-        """Requests may follow; the first has this correlation id."""
+    def connected(self, correlation: int = 0, expires: int = NEVER) -> None:
+        """Requests may follow, the first with this correlation id, the last before it ``expires``."""
         self.state = _READY
         self.up = True
         self.deadline = NEVER
         self.correlation = correlation
+        self.expires = expires
         self.setup_timeout = self.settings.connection_setup_timeout
         if not self.items:
             self.attempts = 0
@@ -288,7 +292,7 @@ class Link:
         return self.items.popleft()
 
     def cut(self) -> None:
-        """The connection was given up with the first item half written; ``drop_stale`` must follow."""
+        """The connection was given up before the first item was begun, or so that it is not finished."""
         self.up = False
         self.state = _IDLE
         self.deadline = NEVER

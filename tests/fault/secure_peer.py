@@ -37,6 +37,7 @@ class SecurePeer(Peer):
     mechanisms: tuple[str, ...] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
     users: dict[str, str] = field(default_factory=lambda: {"admin": "s3cret"})
     iterations: int = 4096
+    lifetime_ms: int = 0
     versions: dict[int, tuple[int, int]] = field(default_factory=lambda: dict(KAFKA_3_9))
     meddle: Callable[[int, bytes], bytes | None] = lambda number, answer: answer
     #: Handshakes as they were: (api key, version) of each question.
@@ -94,6 +95,7 @@ class _Opening:
         body = data[10 + max(name, 0) + flexible :]
         peer.questions.append((api, version))
         over = False
+        lifetime = struct.pack(">q", peer.lifetime_ms)
         if api == API_VERSIONS:
             answer = self._versions(version)
             over = answer[:2] == b"\0\0" and not peer.protocol.startswith("SASL")
@@ -110,11 +112,12 @@ class _Opening:
             words = REFUSED.encode() if code else None
             if flexible:
                 text = b"\0" if words is None else bytes([len(words) + 1]) + words
-                answer = b"\0" + struct.pack(">h", code) + text + _uvarint(len(said) + 1) + said + bytes(9)
+                answer = b"\0" + struct.pack(">h", code) + text
+                answer += _uvarint(len(said) + 1) + said + lifetime + b"\0"
             else:
                 text = b"\xff\xff" if words is None else struct.pack(">h", len(words)) + words
                 answer = struct.pack(">h", code) + text + struct.pack(">i", len(said)) + said
-                answer += bytes(8) if version else b""
+                answer += lifetime if version else b""
         whole = framed(struct.pack(">i", correlation) + answer)
         meddled = peer.meddle(self._said, whole)
         self._said += 1

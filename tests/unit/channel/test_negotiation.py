@@ -75,7 +75,7 @@ def test_a_broker_that_comes_back_with_other_versions_gets_everything_anew(
     """In order, nothing lost; what was in flight may come twice."""
 
     def upgraded(exchange: Exchange) -> None:
-        peer.versions[6] = (0, 7)
+        peer.versions[5] = (0, 3)
         hang_up(exchange)
 
     peer.script.extend([peer.default] * after)
@@ -84,7 +84,7 @@ def test_a_broker_that_comes_back_with_other_versions_gets_everything_anew(
         sent = [channel.send_request(1, update(number)) for number in range(100)]
         outcomes = channel.wait(sent, 10)
         assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
-        assert channel.describe()["brokers"][1]["versions"]["UpdateMetadata"] == (0, 7)
+        assert channel.describe()["brokers"][1]["versions"]["StopReplica"] == (0, 3)
     numbers = [number_of(exchange.body) for exchange in peer.received]
     assert numbers == [*range(after + 1), *range(after, 100)]
 
@@ -95,7 +95,7 @@ def test_requests_that_are_sent_while_versions_change_again_and_again(peer: Secu
     def bounce(exchange: Exchange) -> None:
         turn = next(turns)
         if turn % 7 == 3:
-            peer.versions[6] = (0, 7 + turn % 2)
+            peer.versions[5] = (0, 3 + turn % 2)
             hang_up(exchange)
         else:
             exchange.send(exchange.response())

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import psutil
@@ -398,6 +399,19 @@ def test_a_broker_that_says_nothing(
 
 
 # -- what changes while it runs
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_session_is_renewed_before_it_ends(secure: Callable[..., SecurePeer], version: int) -> None:
+    peer = secure(protocol="SASL_PLAINTEXT", lifetime_ms=100)
+    peer.versions[36] = (0, version)
+    with channel_to([peer], security_protocol="SASL_PLAINTEXT", sasl=sasl("PLAIN")) as channel:
+        for number in range(3):
+            [outcome] = channel.wait([channel.send_request(1, update(number))], 10)
+            assert (outcome.kind, outcome.attempts) == (OutcomeKind.ACKNOWLEDGED, 1)
+            sleep(0.1)
+        assert channel.describe()["brokers"][1]["last_error"] == ""
+    assert [exchange.connection for exchange in peer.received] == [0, 1, 2]
 
 
 def test_a_password_can_be_replaced(secure: Callable[..., SecurePeer]) -> None:
