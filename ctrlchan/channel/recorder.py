@@ -5,9 +5,11 @@ Without any of them there is no recorder, and the channel does nothing for it.
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections.abc import Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ctrlchan.channel._gather import Gatherer
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Recorder"]
 
+_LOG: Final = logging.getLogger("ctrlchan.channel")
+
+#: What cannot be recorded is said once in so many seconds.
+_COMPLAIN_EVERY: Final = 60.0
 #: Rows handed on at once: half a megabyte.
 _CHUNK: Final = 4096
 #: Generations whose broker epoch is remembered. Rows are gathered within a turn of the dispatcher.
@@ -36,6 +42,7 @@ class Recorder:
         self._rows = Gatherer(_CHUNK, self._epochs)
         # Rows handed on.
         self._sequence = 0
+        self._silent_until = 0.0
 
     def generation(self, slot: int, broker_epoch: int) -> None:
         """A generation of a broker begins; reports name it by its slot."""
@@ -51,7 +58,12 @@ class Recorder:
         with self._lock:
             position = 0
             while position < len(ended):
-                position = self._rows.extend(ended, position, called)
+                before = self._rows.count
+                try:
+                    position = self._rows.extend(ended, position, called)
+                except Exception:  # noqa: BLE001 - such as a state version that is no number
+                    position += self._rows.count - before + 1
+                    self._complain()
                 if self._rows.count == _CHUNK:
                     self._hand_on()
 
@@ -66,4 +78,12 @@ class Recorder:
         chunk = Chunk(rows, texts, self._sequence, self.channel, self._controller_id)
         self._sequence += len(rows)
         for taker in self._takers:
-            taker.take(chunk)
+            try:
+                taker.take(chunk)
+            except Exception:  # noqa: BLE001 - what is only watched does not end for its watchers
+                self._complain()
+
+    def _complain(self) -> None:
+        if monotonic() >= self._silent_until:
+            self._silent_until = monotonic() + _COMPLAIN_EVERY
+            _LOG.exception("Outcomes of channel %s could not be recorded", self.channel)

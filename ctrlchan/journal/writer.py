@@ -274,6 +274,8 @@ class Journal:
     def _write(self, table: pa.Table) -> None:
         hidden = self.path / f".{self._mark}.tmp"
         try:
+            # Whoever moves the folder away gets a new one.
+            self.path.mkdir(parents=True, exist_ok=True)
             with hidden.open("wb") as file:
                 pq.write_table(
                     table,

@@ -138,6 +138,24 @@ def test_the_state_version_of_a_request_is_in_its_row(tmp_path: Path) -> None:
     assert read_journal(tmp_path)["state_version"].to_pylist() == [2**40]
 
 
+def test_what_cannot_be_recorded_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        peers(1) as [peer],
+        Journal(tmp_path) as journal,
+        ControllerChannelManager(config(), 7, journal=journal) as channel,
+    ):
+        channel.startup([peer.broker])
+        sent = []
+        for number in range(4):
+            request = update(number)
+            request.state_version = number if number % 2 else "none"  # type: ignore[assignment]
+            sent.append(channel.send_request(1, request))
+        assert {outcome.kind.value for outcome in channel.wait(sent, 10)} == {"acknowledged"}
+    assert read_journal(tmp_path)["state_version"].to_pylist() == [1, 3]
+    [record] = [record for record in caplog.records if "could not be recorded" in record.message]
+    assert record.exc_info is not None
+
+
 def test_what_the_end_of_a_channel_ends_is_written(tmp_path: Path) -> None:
     with peers(1) as [peer], Journal(tmp_path) as journal:
         with ControllerChannelManager(config(), 7, journal=journal) as channel:

@@ -233,6 +233,16 @@ def test_settings_that_cannot_work(tmp_path: Path, settings: dict[str, int]) -> 
         Journal(tmp_path, **settings)
 
 
+def test_a_folder_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal", flush_interval=NEVER) as journal:
+        journal.take(plain_chunk(1))
+        journal.flush()
+        (tmp_path / "journal").rename(tmp_path / "old")
+        journal.take(plain_chunk(1, 1))
+        journal.flush()
+    assert (sequences(tmp_path / "old"), sequences(tmp_path / "journal")) == ([0], [1])
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(JournalError, match="no folder for a journal"):
