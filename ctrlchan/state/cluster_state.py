@@ -454,7 +454,7 @@ class ClusterState:
     def _remember(self, gone: npt.NDArray[np.bool_]) -> None:
         """Partitions are about to be removed: brokers have to be told of those they may know."""
         changes = self._table.changes
-        if changes is None:
+        if changes is None or not gone.any():
             return
         columns = self.partitions
         rows = np.flatnonzero(gone)

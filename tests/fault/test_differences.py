@@ -1,0 +1,109 @@
+"""rows="changed" through real sender processes to embedded brokers, over links that are cut."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ctrlchan import ClusterState, ControllerBrokerRequestBatch, EmbeddedBroker
+from ctrlchan.channel import ControllerChannelManager, OutcomeKind, Sent
+from ctrlchan.errors import ErrorCode
+from ctrlchan.state import Broker
+from tests.fault.channels import MODES, config
+from tests.fault.proxy import Proxy
+from tests.unit.batch.promising import told_by
+from tests.unit.batch.test_differences import change
+
+IDS = [1, 2, 3]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("senders", MODES)
+def test_brokers_end_up_with_the_state_whatever_the_links_do(senders: str | int, seed: int) -> None:
+    rng = random.Random(seed)
+    brokers = {one: EmbeddedBroker(one, epoch=100) for one in IDS}
+    proxies = {one: Proxy(brokers[one].port) for one in IDS}
+    try:
+        state = ClusterState.empty(controller_id=1, controller_epoch=5)
+        state.set_brokers([proxies[one].broker(one, 100) for one in IDS])
+        with ControllerChannelManager(config(senders=senders, controller_id=1), 5) as channel:
+            channel.startup(state.brokers)
+            batch = ControllerBrokerRequestBatch(channel, state)
+            sent: list[Sent] = []
+            epochs = dict.fromkeys(IDS, 100)
+            for step in range(1, 60):
+                for _ in range(rng.randrange(3)):
+                    change(state, rng, step)
+                batch.new_batch()
+                if rng.random() < 0.8:
+                    batch.add_update_metadata(rng.sample(IDS, rng.randint(1, 3)), "changed")
+                elif len(state.partitions):
+                    batch.add_update_metadata(IDS, rng.randrange(len(state.partitions)))
+                sent += batch.send_requests_to_brokers(5)
+                one = rng.choice(IDS)
+                match rng.randrange(8):
+                    case 0:
+                        proxies[one].drop_connections()
+                    case 1:
+                        channel.cancel(sent[-3:])
+                    case 2:
+                        # It has registered anew, and refuses what is meant for its former self.
+                        epochs[one] += 1
+                        brokers[one].set_epoch(epochs[one])
+                    case 3:
+                        channel.add_broker(proxies[one].broker(one, epochs[one]))
+                    case 4:
+                        channel.wait(sent, 30)
+            for one in IDS:
+                channel.add_broker(proxies[one].broker(one, epochs[one]))
+            channel.wait(sent, 30)
+            codes = {one.outcome.error_code for one in sent if one.outcome is not None}
+            assert codes <= {0, ErrorCode.STALE_BROKER_EPOCH}
+            last = push(batch, "changed")
+            assert {outcome.kind for outcome in channel.wait(last, 30)} <= {OutcomeKind.ACKNOWLEDGED}
+            for one in IDS:
+                assert brokers[one].inspect(lambda core: told_by(core.metadata.state)) == told_by(state), one
+                assert not channel.needs_resync(one)
+            assert push(batch, "changed") == []
+    finally:
+        for proxy in proxies.values():
+            proxy.close()
+        for broker in brokers.values():
+            broker.close()
+
+
+def push(batch: ControllerBrokerRequestBatch, rows: str) -> list[Sent]:
+    batch.new_batch()
+    batch.add_update_metadata(IDS, rows)
+    return batch.send_requests_to_brokers(5)
+
+
+def test_a_refused_push_needs_a_resync_and_the_next_one_is_it() -> None:
+    with EmbeddedBroker(1, epoch=7) as broker, ControllerChannelManager(config(), 5) as channel:
+        state = ClusterState.empty(controller_id=1, controller_epoch=5)
+        state.set_brokers([broker.broker])
+        state.add_topic("topic", {0: [1], 1: [1]}, leader=1, leader_epoch=0)
+        channel.startup(state.brokers)
+        batch = ControllerBrokerRequestBatch(channel, state)
+
+        def push_one() -> list[tuple[str, int]]:
+            batch.new_batch()
+            batch.add_update_metadata([1], "changed")
+            outcomes = channel.wait(batch.send_requests_to_brokers(5), 10)
+            return [(outcome.kind.value, outcome.rows) for outcome in outcomes]
+
+        assert push_one() == [("acknowledged", 2)]
+        broker.set_epoch(8)
+        state.update(0, leader_epoch=1)
+        assert push_one() == [("fenced", 1)]
+        assert channel.needs_resync(1)
+        assert push_one() == [("fenced", 2)]
+        broker.set_epoch(7)
+        assert push_one() == [("acknowledged", 2)]
+        assert not channel.needs_resync(1)
+        assert push_one() == []
+        channel.add_broker(Broker(1, 7, broker.broker.endpoints))
+        assert push_one() == []
+        channel.add_broker(Broker(1, 9, broker.broker.endpoints))
+        assert push_one() == [("acknowledged", 2)]
