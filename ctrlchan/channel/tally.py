@@ -55,6 +55,13 @@ class Tally:
         self.errors: Counter[tuple[Key, str]] = Counter()
         self.kinds: Counter[str] = Counter()
 
+    def copy(self) -> Tally:
+        """One to be read, while this one counts on."""
+        other = Tally()
+        for name, value in vars(self).items():
+            setattr(other, name, value.copy() if hasattr(value, "copy") else value)
+        return other
+
     def add(self, chunk: Chunk) -> None:
         rows = chunk.rows
         packed = (rows["broker"].astype(np.int64) << _API_BITS) | rows["api"]
