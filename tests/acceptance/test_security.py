@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import load_pem_x509_certificate
 from kazoo.client import KazooClient
 
-from ctrlchan import ChannelConfig, ControllerBrokerRequestBatch, ControllerChannelManager
+from ctrlchan import ChannelConfig, ControllerBrokerRequestBatch, ControllerChannelManager, Outcome
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.channel.records import Failure
 from ctrlchan.errors import ErrorCode
@@ -47,6 +48,7 @@ TOPIC = "secured"
 ASSIGNMENT = {0: [1, 2], 1: [2, 1], 2: [1]}
 PASSWORD = 'a "quoted" \\ s3cret'
 STORE_PASSWORD = "changeit"
+SESSION = 1.5  # s; how long a password is good for on one of the listeners
 LISTENERS = {"SSL": "SSL", "PLAIN": "SASL_PLAINTEXT", "SCRAM": "SASL_SSL", "CONTROLLER": "SASL_SSL"}
 
 
@@ -113,6 +115,7 @@ def broker_properties(folder: Path) -> dict[str, str]:
         "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512",
         "listener.name.plain.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.plain.connections.max.reauth.ms": str(int(SESSION * 1000)),
         "listener.name.plain.sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.plain.plain.sasl.jaas.config": plain,
         "listener.name.scram.scram-sha-512.sasl.jaas.config": scram,
@@ -235,15 +238,37 @@ def test_stores_made_by_java(secured: Secured) -> None:
     assert push(secured, secured.of("SSL", **stores)) == ["acknowledged"] * 2
 
 
-def test_a_large_push_under_tls_and_a_lost_connection(secured: Secured) -> None:
-    """As the channel stays: several rounds with all versions asked for, in one connection each."""
+def test_brokers_are_asked_for_their_versions(secured: Secured) -> None:
     with channel(secured, secured.of("SCRAM"), negotiate=True) as connected:
-        batch = ControllerBrokerRequestBatch(connected, secured.controller.state)
-        for _ in range(3):
-            batch.new_batch()
-            batch.add_update_metadata(secured.rig.broker_ids, rows="all")
-            sent = batch.send_requests_to_brokers(secured.controller.znodes.controller_epoch)
-            assert refused(connected.wait(sent, 60)) == []
+        assert refused(rounds(secured, connected, 3)) == []
+        for broker in connected.describe()["brokers"].values():
+            assert broker["versions"] == {
+                "LeaderAndIsr": (0, 7),
+                "StopReplica": (0, 4),
+                "UpdateMetadata": (0, 8),
+            }
+
+
+def test_a_session_that_ends_costs_no_attempt(secured: Secured) -> None:
+    with channel(secured, secured.of("PLAIN")) as connected:
+        outcomes = rounds(secured, connected, 3, pause=SESSION)
+        assert refused(outcomes) == []
+        assert {outcome.attempts for outcome in outcomes} == {1}
+
+
+def rounds(
+    secured: Secured, connected: ControllerChannelManager, count: int, *, pause: float = 0
+) -> list[Outcome]:
+    """Full metadata to all brokers, so many times, with seconds between."""
+    batch = ControllerBrokerRequestBatch(connected, secured.controller.state)
+    outcomes = []
+    for turn in range(count):
+        sleep(pause if turn else 0)
+        batch.new_batch()
+        batch.add_update_metadata(secured.rig.broker_ids, rows="all")
+        sent = batch.send_requests_to_brokers(secured.controller.znodes.controller_epoch)
+        outcomes += connected.wait(sent, 60)
+    return outcomes
 
 
 REFUSALS: dict[str, tuple[str, dict[str, str], str]] = {

@@ -157,6 +157,15 @@ def test_scram_under_tls(secure: Callable[..., SecurePeer], authority: Authority
     assert delivers(peer, tls=tls, sasl=sasl(), senders=senders) == [0, 1, 2, 3]
 
 
+def test_the_host_name_is_asked_for(secure: Callable[..., SecurePeer], authority: Authority) -> None:
+    context = authority.server()
+    asked: list[str | None] = []
+    context.sni_callback = lambda tls, name, context: asked.append(name)
+    peer = secure(protocol="SSL", host="localhost", context=context)
+    assert delivers(peer, tls=TlsSettings(ca_file=authority.ca_file))
+    assert asked == ["localhost"]
+
+
 def test_a_host_name_need_not_be_checked(secure: Callable[..., SecurePeer], authority: Authority) -> None:
     peer = secure(protocol="SSL", context=authority.server("another.example"))
     assert delivers(peer, tls=TlsSettings(ca_file=authority.ca_file, verify_host_name=False))
