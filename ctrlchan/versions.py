@@ -84,12 +84,13 @@ class RequestVersions:
         the cap. Raises UnsupportedVersionError when an API has no common version, or is missing.
         """
         return RequestVersions(
-            leader_and_isr=self._common(LEADER_AND_ISR, ranges),
-            update_metadata=self._common(UPDATE_METADATA, ranges),
-            stop_replica=self._common(STOP_REPLICA, ranges),
+            leader_and_isr=self.common(LEADER_AND_ISR, ranges),
+            update_metadata=self.common(UPDATE_METADATA, ranges),
+            stop_replica=self.common(STOP_REPLICA, ranges),
         )
 
-    def _common(self, api_key: int, ranges: Mapping[int, tuple[int, int]]) -> int:
+    def common(self, api_key: int, ranges: Mapping[int, tuple[int, int]]) -> int:
+        """``within`` for one API."""
         cap = self.for_api(api_key)
         lowest, highest = ranges.get(api_key, (0, -1))
         version = min(cap, highest)

@@ -31,6 +31,7 @@ from ctrlchan.channel.records import (
 from ctrlchan.versions import API_NAMES
 
 if TYPE_CHECKING:
+    from ctrlchan.channel.adapter import Adapter
     from ctrlchan.channel.merger import Merger
     from ctrlchan.channel.outcome import Sent
     from ctrlchan.channel.request import ControlRequest
@@ -64,6 +65,7 @@ class BrokerQueue:
     """``slot`` is this generation's number in the pipes; it is never used again."""
 
     __slots__ = (
+        "adapter",
         "attempts",
         "gate",
         "handed",
@@ -98,6 +100,7 @@ class BrokerQueue:
         sender: SenderHandle,
         memory: SharedMemory,
         merger: Merger | None = None,
+        adapter: Adapter | None = None,
     ) -> None:
         self.slot = slot
         self.target = target
@@ -110,6 +113,8 @@ class BrokerQueue:
         self.handed_bytes = 0
         #: None: requests go as they are.
         self.merger = merger
+        #: None: brokers are not asked for their versions.
+        self.adapter = adapter
         #: Requests that were not sent because they were merged with others.
         self.merged = 0
         # UpdateMetadata that came since the last merging at the end of ``waiting``.
@@ -230,6 +235,8 @@ class BrokerQueue:
         ):
             if merger is not None and len(waiting) > 1:
                 self._merge_head(merger)
+            if self.versions is not None and not self._adapt_head(self.versions):
+                continue
             sent = waiting[0]
             frame = sent.request.frame
             if frame is None:
@@ -273,7 +280,25 @@ class BrokerQueue:
         if made is not None:
             for _ in range(made.sources):
                 self.waiting.popleft()
-            self.waiting.appendleft(self._stand_in(merger, made, run[: made.sources]))
+            self._count_saved(merger, made)
+            self.waiting.appendleft(self._stand_in(made, run[: made.sources]))
+
+    def _adapt_head(self, versions: Mapping[int, tuple[int, int]]) -> bool:
+        """Have the first waiting request at a version of the broker. False: it cannot be, and has ended."""
+        sent = self.waiting[0]
+        request = sent.request
+        lowest, highest = versions.get(request.api_key, (0, -1))
+        if lowest <= request.version <= highest:
+            return True
+        assert self.adapter is not None
+        self.waiting.popleft()
+        made = self.adapter.adapt(sent, versions)
+        if made is None:
+            self.waiting_bytes -= request.size
+            self.mark()
+            return False
+        self.waiting.appendleft(self._stand_in(made, [sent]))
+        return True
 
     def merge_waiting(self) -> None:
         """Merge all neighbours that may be merged."""
@@ -291,11 +316,16 @@ class BrokerQueue:
                 self.waiting.append(waiting[at])
                 at += 1
             else:
-                self.waiting.append(self._stand_in(merger, made, run[: made.sources]))
+                self._count_saved(merger, made)
+                self.waiting.append(self._stand_in(made, run[: made.sources]))
                 at += made.sources
 
-    def _stand_in(self, merger: Merger, made: ControlRequest, run: list[Sent]) -> Merged:
-        """An entry for a merged request in the place of these."""
+    def _count_saved(self, merger: Merger, made: ControlRequest) -> None:
+        self.merged += made.sources - 1
+        merger.saved += made.sources - 1
+
+    def _stand_in(self, made: ControlRequest, run: list[Sent]) -> Merged:
+        """An entry for a request that goes in the place of these."""
         for frame in made.frames():
             frame.users += 1
         for sent in run:
@@ -303,9 +333,6 @@ class BrokerQueue:
             for frame in sent.request.frames():
                 self.memory.release(frame)
         self.waiting_bytes += made.size
-        saved = len(run) - 1
-        self.merged += saved
-        merger.saved += saved
         return Merged(made, run)
 
     # -- what comes back

@@ -255,6 +255,9 @@ class Dispatcher:
             with self._ledger.lock:
                 self._ledger.callback_returned(queue, sent, go)
                 self._ledger.pool.flush()
+                if self._ledger.ended:
+                    # What came next could not be sent at all.
+                    self.wake()
         if listeners:
             self._tell(sent, listeners)
         return returned

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from time import monotonic_ns
 from typing import Final, NamedTuple, TypeAlias
 
+from ctrlchan.channel.adapter import Adapter
 from ctrlchan.channel.broker_queue import BrokerQueue
 from ctrlchan.channel.config import ChannelConfig
 from ctrlchan.channel.frames import judge
@@ -88,6 +89,7 @@ class Ledger:
         self.memory = SharedMemory(config.shared_memory_bytes)
         self.pool = SenderPool(config, self.memory.fd)
         self.merger = Merger(config, self.memory) if config.merge_update_metadata else None
+        self._adapter = Adapter(config, self.memory, self._refuse) if config.negotiate else None
         self.by_id: dict[int, BrokerQueue] = {}
         self._by_slot: dict[int, BrokerQueue] = {}
         self._last_slot = 0
@@ -117,7 +119,7 @@ class Ledger:
             self.remove(target.broker_id, REMOVED_BROKER)
         sender = self.pool.sender_for(target.broker_id)
         self._last_slot += 1
-        queue = BrokerQueue(self._last_slot, target, sender, self.memory, self.merger)
+        queue = BrokerQueue(self._last_slot, target, sender, self.memory, self.merger, self._adapter)
         queue.held = self.config.negotiate
         sender.queues[queue.slot] = queue
         self.by_id[target.broker_id] = queue
@@ -309,6 +311,10 @@ class Ledger:
         # The queue waits for the last callback of them all.
         called = [member for member in sent.members if member.callback is not None]
         for member in sent.members:
+            if member.joint:
+                # A part at another version.
+                self._end(member, verdict, report, now, queue, go)
+                continue
             outcome = Outcome(
                 member.broker_id,
                 member.request,
@@ -323,6 +329,11 @@ class Ledger:
                 self.ended.append((member, outcome, queue, go))
             else:
                 self.ended.append((member, outcome, None, False))
+
+    def _refuse(self, sent: Sent, verdict: Verdict) -> None:
+        """It cannot be sent to its broker."""
+        self._release(sent)
+        self._end(sent, verdict, None, monotonic_ns())
 
     def _release(self, sent: Sent) -> None:
         for frame in sent.request.frames():

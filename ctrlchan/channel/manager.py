@@ -19,7 +19,7 @@ from time import monotonic, monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, overload
 
-from ctrlchan._codec import Brokers, DecodeError
+from ctrlchan._codec import Brokers, DecodeError, UnsupportedVersionError
 from ctrlchan.channel.acknowledged import Acknowledged, Standing
 from ctrlchan.channel.aio import outcomes_of
 from ctrlchan.channel.bodies import body_of_tail
@@ -178,8 +178,22 @@ class ControllerChannelManager:
         dispatcher.wake()
 
     def request_version(self, broker_id: int, api_key: int) -> int:
-        """The version that this broker is sent, known or not: the IBP decides."""
-        return self._versions.for_api(api_key)
+        """The version that this broker is sent, known or not: the IBP decides, and the broker's own versions
+        where brokers are asked for them and this one has answered."""
+        version = self._versions.for_api(api_key)
+        ledger = self._ledger
+        if not self._config.negotiate or ledger is None:
+            return version
+        with ledger.lock:
+            queue = ledger.by_id.get(broker_id)
+            ranges = None if queue is None else queue.versions
+        if ranges is None:
+            return version
+        try:
+            return self._versions.common(api_key, ranges)
+        except UnsupportedVersionError:
+            # Sending it will say so.
+            return version
 
     # -- sending
 
@@ -314,6 +328,8 @@ class ControllerChannelManager:
                             ledger.memory.release(done.frame, users)
                 raise
         request.size = sum(part.size for part in request.parts)
+        request.encoded_ns = request.parts[-1].encoded_ns
+        request.encoding_ns = sum(part.encoding_ns for part in request.parts)
         return True
 
     # -- outcomes

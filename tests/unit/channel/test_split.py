@@ -114,6 +114,7 @@ def rows(body: ControlRequestBody) -> list[tuple[object, ...]]:
     """Every row with its topic, in order."""
     topic = np.repeat(np.arange(len(body.topics)), np.diff(body.topic_starts))
     names = body.topics.names.to_list()
+    columns: list[Any]
     if isinstance(body, StopReplicaRequest):
         columns = [body.partition, body.leader_epoch, body.delete]
         lists: list[ListColumn] = []

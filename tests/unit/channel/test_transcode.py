@@ -1,0 +1,95 @@
+"""A body at another version says what that version can say, and is an error where it must not be left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ctrlchan._codec import (
+    HIGHEST_VERSION,
+    LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UnsupportedVersionError,
+    UpdateMetadataRequest,
+    decode_request,
+    encode_head,
+)
+from ctrlchan.broker.metadata_cache import MetadataCache
+from ctrlchan.channel.transcode import transcode
+from tests.unit.channel.bodies import Told, applied, body_of, picture, tail_of
+from tests.unit.channel.test_split import APIS, api_of, request, rows
+
+PAIRS = [(api, new) for api in APIS for new in range(HIGHEST_VERSION[api[0]] + 1)]
+
+
+@pytest.mark.parametrize(("api", "version"), PAIRS)
+def test_every_version_to_every_version(api: tuple[int, int], version: int) -> None:
+    brokers = 2 if min(api[1], version) > 0 or api[0] != UPDATE_METADATA else 1
+    body = request(*api, [3, 2, 4], brokers=brokers)
+    [(tail, delete)] = transcode(body, version)
+    assert (tail.version, tail.rows, delete) == (version, 9, False)
+    head = encode_head(api[0], version, 1, 7)
+    told = decode_request(api[0], version, head + tail.to_bytes())
+    # There and back: what a version between has no place for is gone, the rest is as it was.
+    shared = min(version, api[1])
+    at_shared = [
+        decode_request(
+            api[0], shared, encode_head(api[0], shared, 1, 7) + transcode(one, shared)[0][0].to_bytes()
+        )
+        for one in (body, told)
+    ]
+    assert rows(at_shared[0]) == rows(at_shared[1])
+    if isinstance(told, UpdateMetadataRequest) and version > 2:
+        assert told.live_brokers.listeners.to_list() == ["PLAINTEXT"] * brokers
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_a_broker_of_an_older_version_learns_what_it_can(version: int) -> None:
+    old = body_of(tail_of(Told(version, {"a": (0, {0: 1, 1: 2})}, (1, 2), 3)))
+    new = body_of(tail_of(Told(8, {"a": (0, {0: 1, 1: 2})}, (1, 2), 3)))
+    [(tail, _)] = transcode(new, version)
+    assert picture(applied(MetadataCache(), [body_of(tail)])) == picture(applied(MetadataCache(), [old]))
+
+
+def test_deletions_and_stops_part_below_version_3() -> None:
+    body = request(STOP_REPLICA, 4, [3, 2])
+    assert isinstance(body, StopReplicaRequest)
+    body.delete[:] = [0, 1, 0, 1, 1]
+    decoded = []
+    for tail, delete in transcode(body, 1):
+        head = encode_head(STOP_REPLICA, 1, 1, 7, delete_partitions=delete)
+        told = decode_request(STOP_REPLICA, 1, head + tail.to_bytes())
+        assert isinstance(told, StopReplicaRequest)
+        decoded.append((told.delete_partitions, told.partition.tolist(), told.topics.names.to_list()))
+    assert decoded == [(False, [0, 2], ["t-0"]), (True, [1, 0, 1], ["t-0", "tt-1"])]
+    [(tail, _)] = transcode(body, 3)
+    told = decode_request(STOP_REPLICA, 3, encode_head(STOP_REPLICA, 3, 1, 7) + tail.to_bytes())
+    assert isinstance(told, StopReplicaRequest)
+    assert told.delete.tolist() == [0, 1, 0, 1, 1]
+
+
+def test_what_must_not_be_left_out() -> None:
+    leaders = request(LEADER_AND_ISR, 7, [2])
+    assert isinstance(leaders, LeaderAndIsrRequest)
+    assert api_of(leaders) == LEADER_AND_ISR
+    metadata = body_of(tail_of(Told(8, {"a": (1, {0: 1})})))
+    names = metadata.live_brokers.listeners
+    metadata.live_brokers = type(metadata.live_brokers)(
+        metadata.live_brokers.ids,
+        metadata.live_brokers.epochs,
+        metadata.live_brokers.racks,
+        metadata.live_brokers.endpoint_starts,
+        metadata.live_brokers.endpoint_lengths,
+        metadata.live_brokers.ports,
+        metadata.live_brokers.hosts,
+        type(names).from_strings(["INTERNAL"]),
+        np.zeros(1, dtype=np.int32),
+    )
+    assert transcode(metadata, 3)
+    with pytest.raises(UnsupportedVersionError, match="INTERNAL"):
+        transcode(metadata, 2)
+    with pytest.raises(UnsupportedVersionError, match="PLAINTEXT"):
+        transcode(metadata, 0)
