@@ -60,12 +60,12 @@ def test_brokers_end_up_with_the_state_whatever_the_links_do(senders: str | int,
             channel.wait(sent, 30)
             codes = {one.outcome.error_code for one in sent if one.outcome is not None}
             assert codes <= {0, ErrorCode.STALE_BROKER_EPOCH}
-            last = push(batch, "changed")
+            last = push_changed(batch)
             assert {outcome.kind for outcome in channel.wait(last, 30)} <= {OutcomeKind.ACKNOWLEDGED}
             for one in IDS:
                 assert brokers[one].inspect(lambda core: told_by(core.metadata.state)) == told_by(state), one
                 assert not channel.needs_resync(one)
-            assert push(batch, "changed") == []
+            assert push_changed(batch) == []
     finally:
         for proxy in proxies.values():
             proxy.close()
@@ -73,9 +73,9 @@ def test_brokers_end_up_with_the_state_whatever_the_links_do(senders: str | int,
             broker.close()
 
 
-def push(batch: ControllerBrokerRequestBatch, rows: str) -> list[Sent]:
+def push_changed(batch: ControllerBrokerRequestBatch) -> list[Sent]:
     batch.new_batch()
-    batch.add_update_metadata(IDS, rows)
+    batch.add_update_metadata(IDS, "changed")
     return batch.send_requests_to_brokers(5)
 
 
