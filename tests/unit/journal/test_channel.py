@@ -125,6 +125,22 @@ def test_a_merged_request_says_how_many_travelled_as_one(tmp_path: Path) -> None
     assert len({row["correlation_id"] for row in rows}) == len(peer.received)
 
 
+def test_a_split_request_is_one_row(tmp_path: Path) -> None:
+    with (
+        peers(1) as [peer],
+        Journal(tmp_path) as journal,
+        ControllerChannelManager(config(max_request_bytes=2000), 7, journal=journal) as channel,
+    ):
+        channel.startup([peer.broker])
+        tail = tail_of(Told(8, {"topic": (1, dict.fromkeys(range(200), 1))}))
+        [outcome] = channel.wait([channel.send_request(1, ControlRequest(tail, 7, rows=tail.rows))], 10)
+        assert len(peer.received) > 1
+    [row] = read_journal(tmp_path).to_pylist()
+    assert (row["rows"], row["bytes"], row["outcome"]) == (200, outcome.bytes, "acknowledged")
+    assert row["encoding_ns"] > 0
+    assert row["encode_ns"] <= row["enqueue_ns"]
+
+
 def test_the_state_version_of_a_request_is_in_its_row(tmp_path: Path) -> None:
     with (
         peers(1) as [peer],
