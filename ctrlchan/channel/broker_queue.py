@@ -196,7 +196,7 @@ class BrokerQueue:
         if len(self.handed) < _WINDOW_LEAST:
             self.hand_over()
         if self.merger is not None:
-            self._count_loose(sent, size)
+            self._count_loose(self.merger, sent, size)
 
     def take_waiting(self) -> Sent:
         """Remove the first request that the sender was not told of."""
@@ -260,19 +260,21 @@ class BrokerQueue:
 
     # -- merging
 
-    def _count_loose(self, sent: Sent, size: int) -> None:
+    def _count_loose(self, merger: Merger, sent: Sent, size: int) -> None:
         """Merge what waits before it is many, and before it is much."""
         if sent.request.api_key != UPDATE_METADATA:
             self.loose = self.loose_bytes = 0
             return
         self.loose += 1
         self.loose_bytes += size
-        if self.loose < _LOOSE:
+        if self.loose < _LOOSE and self.waiting_bytes <= merger.most_bytes:
             return
         # What was merged before is merged again: not for a few bytes more.
         if self.loose < _LOOSE_MOST and self.loose_bytes * _LOOSE_SHARE < self.waiting_bytes:
             return
-        self.merge_waiting()
+        self._merge_waiting(merger)
+        if self.waiting_bytes > merger.most_bytes:
+            self._merge_waiting(merger, crowded=True)
 
     def _merge_head(self, merger: Merger) -> None:
         run = merger.run_of(self.waiting)
@@ -300,18 +302,17 @@ class BrokerQueue:
         self.waiting.appendleft(self._stand_in(made, [sent]))
         return True
 
-    def merge_waiting(self) -> None:
+    def _merge_waiting(self, merger: Merger, *, crowded: bool = False) -> None:
         """Merge all neighbours that may be merged."""
         self.loose = self.loose_bytes = 0
-        merger = self.merger
-        if merger is None:
-            return
         waiting = list(self.waiting)
         self.waiting.clear()
         at = 0
         while at < len(waiting):
             run = merger.run_of(islice(waiting, at, None))
-            made = merger.join([sent.request for sent in run]) if len(run) > 1 else None
+            made = None
+            if len(run) > 1:
+                made = merger.join([sent.request for sent in run], crowded=crowded)
             if made is None:
                 self.waiting.append(waiting[at])
                 at += 1

@@ -29,10 +29,14 @@ class Merger(Rewriter):
 
     def __init__(self, config: ChannelConfig, memory: SharedMemory) -> None:
         super().__init__(config, memory)
-        # By the requests that were offered; an entry lives as long as a queue holds its request.
-        self._known: WeakValueDictionary[tuple[ControlRequest, ...], ControlRequest] = WeakValueDictionary()
+        # By the requests that were offered, and None if crowded; an entry lives as long as a queue holds its
+        # request.
+        self._known: WeakValueDictionary[tuple[ControlRequest | None, ...], ControlRequest]
+        self._known = WeakValueDictionary()
         self.made = 0
         self.saved = 0
+        #: Bytes that may wait for one broker before everything is merged that can be.
+        self.most_bytes = config.max_backlog_bytes
 
     @staticmethod
     def run_of(waiting: Iterable[Sent]) -> list[Sent]:
@@ -49,12 +53,13 @@ class Merger(Rewriter):
             run.append(sent)
         return run
 
-    def join(self, requests: Sequence[ControlRequest]) -> ControlRequest | None:
+    def join(self, requests: Sequence[ControlRequest], *, crowded: bool = False) -> ControlRequest | None:
         """One request for the first of these, as many (``sources``) as may be merged. None: not even two.
 
-        Its frames have no user yet.
+        Its frames have no user yet. ``crowded``: there is no room for what can only be told in two requests;
+        the broker then does not keep the id of a topic that has no partitions.
         """
-        key = tuple(requests)
+        key = (*requests, None) if crowded else tuple(requests)
         known = self._known.get(key)
         if known is not None and all(frame.users for frame in known.frames()):
             return known
@@ -67,7 +72,8 @@ class Merger(Rewriter):
             found = self._read(request)
             if found is None or request.facts is None or request.facts.condemned & deleted:
                 break
-            deleted |= request.facts.deleting
+            if not crowded:
+                deleted |= request.facts.deleting
             bodies += found
             sources += 1
         if sources < 2:

@@ -337,3 +337,41 @@ def test_an_embedded_broker_knows_the_same_merged_or_not(max_request_bytes: int)
             assert (channel.describe()["coalesced_requests"] > 0) == merge
             pictures.append(broker.inspect(lambda core: picture(core.metadata)))
     assert pictures[0] == pictures[1]
+
+
+def test_large_requests_do_not_pile_up() -> None:
+    with peers(1) as [peer], channel_to([peer], max_backlog_bytes=30_000) as channel:
+        peer.gate.clear()
+        sent = [channel.send_request(1, leader_and_isr(0)), channel.send_request(1, leader_and_isr(1))]
+        until_handed(channel, peer)
+        # Each 10 KB; only a few, and far too much together.
+        sent += [channel.send_request(1, large(partitions=50, value=value)) for value in range(50)]
+        waiting = channel.describe()["brokers"][1]["queued_bytes"]
+        assert waiting < 60_000
+        peer.gate.set()
+        assert {o.kind for o in channel.wait(sent, 10)} == {OutcomeKind.ACKNOWLEDGED}
+        assert known(bodies(peer)) == known(told_by(sent))
+
+
+def test_a_crowded_queue_merges_what_could_only_be_told_apart() -> None:
+    """A topic that is deleted again and again, under an id: Kafka would keep the id of nothing."""
+    rows = dict.fromkeys(range(50), DELETED)
+    limits = {200_000_000: False, 5_000: True}
+    for limit, crowded in limits.items():
+        with peers(1) as [peer], channel_to([peer], max_backlog_bytes=limit) as channel:
+            peer.gate.clear()
+            sent = [channel.send_request(1, leader_and_isr(0)), channel.send_request(1, leader_and_isr(1))]
+            until_handed(channel, peer)
+            sent += [
+                channel.send_request(
+                    1, request(Told(8, {"gone": (1, rows), "here": (2, {0: 1})}, (1,), value))
+                )
+                for value in range(200)
+            ]
+            assert (channel.describe()["brokers"][1]["queue_size"] < 50) == crowded
+            peer.gate.set()
+            assert {o.kind for o in channel.wait(sent, 10)} == {OutcomeKind.ACKNOWLEDGED}
+            ours, theirs = known(bodies(peer)), known(told_by(sent))
+            assert ours["partitions"] == theirs["partitions"]
+            assert ours["brokers"] == theirs["brokers"]
+            assert set(theirs["ids"]) - set(ours["ids"]) <= ({"gone"} if crowded else set())
