@@ -1,11 +1,12 @@
 # The two commands are `make run` and `make test`; both do all set-up of their own. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench ext debug clean
+.PHONY: help run test soak check format bench ext debug clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml ctrlchan/_codec.pyx ctrlchan/channel/_gather.pyx $(wildcard ctrlchan/_wire/*)
 PYTEST_ARGS ?=
+SECONDS ?= 600
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 10
@@ -15,6 +16,9 @@ run: $(VENV)/.run  ## install what is missing, then push 100,000 partitions to e
 
 test: $(VENV)/.test  ## install what is missing, then run every test (real Kafka: Java 17 and Maven)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+soak: $(VENV)/.test  ## push under random faults for SECONDS (600): nothing may be lost, stay or grow
+	$(BIN)/python -m tests.soak $(SECONDS)
 
 check: $(VENV)/.check  ## formatting, lints, types and the arrows between the rooms
 	$(BIN)/ruff format --check .

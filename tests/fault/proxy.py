@@ -104,6 +104,10 @@ class Proxy:
         return Broker(broker_id, epoch, (endpoint,))
 
     @property
+    def is_listening(self) -> bool:
+        return self._listener is not None
+
+    @property
     def open_connections(self) -> int:
         with self._lock:
             return len(self._pairs)
