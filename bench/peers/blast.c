@@ -41,7 +41,9 @@ static int brokers, threads;
 static int frames_each = 1;
 static size_t frame_size;
 static uint8_t *frame;
-static int *sockets;
+static int *sockets, *more;     /* by broker; frames that are to follow in this round */
+static size_t *left;            /* by broker: bytes of the frame that are still to be sent */
+static int epolls[MAX_THREADS];
 
 static void die(const char *what)
 {
@@ -76,16 +78,17 @@ static void make_frame(size_t body_size)
     frame[7] = VERSION;
 }
 
-/* What the kernel takes of the frame that is left. */
-static void send_frame(int socket, size_t *left)
+/* What the kernel takes of the frame that is left; epoll tells when it takes more. */
+static void send_frame(int broker)
 {
-    while (*left) {
-        ssize_t sent = send(socket, frame + (frame_size - *left), *left, MSG_NOSIGNAL);
+    while (left[broker]) {
+        const uint8_t *at = frame + (frame_size - left[broker]);
+        ssize_t sent = send(sockets[broker], at, left[broker], MSG_NOSIGNAL);
         if (sent < 0 && errno == EAGAIN)
             return;
         if (sent < 0)
             die("send");
-        *left -= (size_t)sent;
+        left[broker] -= (size_t)sent;
     }
 }
 
@@ -93,27 +96,20 @@ static void send_frame(int socket, size_t *left)
 static void *round_of_thread(void *argument)
 {
     int first = (int)(intptr_t)argument, waiting = 0;
-    size_t *left = allocate((size_t)brokers, sizeof *left);
-    int *more = allocate((size_t)brokers, sizeof *more);
     struct epoll_event events[EVENTS];
-    int epoll = epoll_create1(0);
 
-    if (epoll < 0)
-        die("epoll_create1");
     for (int broker = first; broker < brokers; broker += threads) {
-        struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.u32 = (uint32_t)broker};
         left[broker] = frame_size;
         more[broker] = frames_each - 1;
-        if (epoll_ctl(epoll, EPOLL_CTL_ADD, sockets[broker], &event))
-            die("epoll_ctl");
+        send_frame(broker);
         waiting++;
     }
     while (waiting) {
-        int count = epoll_wait(epoll, events, EVENTS, -1);
+        int count = epoll_wait(epolls[first], events, EVENTS, -1);
         if (count < 0 && errno != EINTR)
             die("epoll_wait");
         for (int i = 0; i < count; i++) {
-            uint32_t broker = events[i].data.u32;
+            int broker = events[i].data.fd;
             if (events[i].events & EPOLLIN) {
                 uint8_t reply[64];
                 ssize_t received = recv(sockets[broker], reply, sizeof reply, 0);
@@ -126,12 +122,9 @@ static void *round_of_thread(void *argument)
                     waiting--;
                 }
             }
-            send_frame(sockets[broker], &left[broker]);
+            send_frame(broker);
         }
     }
-    close(epoll);
-    free(more);
-    free(left);
     return NULL;
 }
 
@@ -157,12 +150,18 @@ static void connect_all(int port)
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
+    for (int thread = 0; thread < threads; thread++)
+        if ((epolls[thread] = epoll_create1(0)) < 0)
+            die("epoll_create1");
     for (int broker = 0; broker < brokers; broker++) {
+        struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.fd = broker};
         int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
         if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address))
             die("connect");
         if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) || fcntl(fd, F_SETFL, O_NONBLOCK))
             die("TCP_NODELAY");
+        if (epoll_ctl(epolls[broker % threads], EPOLL_CTL_ADD, fd, &event))
+            die("epoll_ctl");
         sockets[broker] = fd;
     }
 }
@@ -222,6 +221,8 @@ int main(int argc, char **argv)
     }
     make_frame(body_size);
     sockets = allocate((size_t)brokers, sizeof *sockets);
+    more = allocate((size_t)brokers, sizeof *more);
+    left = allocate((size_t)brokers, sizeof *left);
     connect_all(atoi(argv[1]));
     if (rounds)
         report(rounds);
