@@ -66,6 +66,9 @@ def facts_of(body: UpdateMetadataRequest, *, merged: bool = False) -> Facts | No
     nothing of ours makes these.
     And below v5, where a topic state says nothing of ids, all that delete.
     """
+    if len(body.partitions) == len(body.topics) == 1 and body.partitions.leader[0] >= 0:
+        # One row, as most of them have.
+        return None if body.request_type or body.unknown_tagged_fields else _NO_DELETIONS
     starts = body.topic_starts
     topic_row = np.repeat(np.arange(len(body.topics)), np.diff(starts))
     deletions = body.partitions.leader == _LEADER_DURING_DELETE
@@ -110,18 +113,20 @@ def merge(bodies: Sequence[UpdateMetadataRequest]) -> Tail:
         return update_metadata_tail(
             newest.version, told.topics, told.partitions, newest.live_brokers, topic_starts=told.topic_starts
         )
+    # One array operation for all bodies together, wherever that can be: most of them are small.
     index: dict[bytes, int] = {}
-    pieces = []
-    for body in telling:
-        names = body.topics.names
-        known = [index.setdefault(names[i] or b"", len(index)) for i in range(len(names))]
-        pieces.append(np.array(known, dtype=np.int64))
+    known = [
+        index.setdefault(body.topics.names[i] or b"", len(index))
+        for body in telling
+        for i in range(len(body.topics))
+    ]
+    places = np.array(known, dtype=np.int64)
     ids = np.zeros((len(index), 16), dtype=np.uint8)
-    for body, piece in zip(telling, pieces, strict=True):
-        ids[piece] = body.topics.ids
-    topic = np.concatenate(
-        [np.repeat(piece, np.diff(body.topic_starts)) for body, piece in zip(telling, pieces, strict=True)]
-    )
+    # Of a topic that comes twice the later one is written last.
+    ids[places] = np.concatenate([body.topics.ids for body in telling])
+    counts = [len(body.partitions) for body in telling]
+    topics_before = _before([len(body.topics) for body in telling], counts)
+    topic = places[np.concatenate([body.partitions.topic_row for body in telling]) + topics_before]
     partition = np.concatenate([body.partitions.partition for body in telling])
     leader = np.concatenate([body.partitions.leader for body in telling])
     rows = _chosen(topic, partition, leader == _LEADER_DURING_DELETE, len(index))
@@ -174,22 +179,19 @@ def _taken(all_of: Sequence[Partitions], topic: Int64, rows: Int64) -> Partition
 
 
 def _taken_lists(columns: Sequence[ListColumn], rows: Int64) -> ListColumn:
-    """Lists ``rows`` of these columns one behind another.
+    """Lists ``rows`` of these columns one behind another."""
+    sizes = [len(column.values) for column in columns]
+    if sum(sizes) > _MOST_VALUES:
+        raise EncodeError(f"{sum(sizes)} values in the lists of one request", api="UpdateMetadataRequest")
+    starts = np.concatenate([column.starts for column in columns])
+    starts = starts + _before(sizes, [len(column) for column in columns])
+    lengths = np.concatenate([column.lengths for column in columns])
+    values = np.concatenate([column.values for column in columns])
+    return ListColumn(starts[rows].astype(np.int32), lengths[rows], values)
 
-    All list columns of a decoded body share one array of values: what lies outside of this one's lists is
-    left behind.
-    """
-    values, starts, total = [], [], 0
-    for column in columns:
-        ends = column.starts.astype(np.int64) + column.lengths
-        low, high = int(column.starts.min()), int(ends.max())
-        values.append(column.values[low:high])
-        starts.append(column.starts.astype(np.int64) - low + total)
-        total += high - low
-    if total > _MOST_VALUES:
-        raise EncodeError(f"{total} values in the lists of one merged request", api="UpdateMetadataRequest")
-    return ListColumn(
-        np.concatenate(starts).astype(np.int32)[rows],
-        np.concatenate([column.lengths for column in columns])[rows],
-        np.concatenate(values),
-    )
+
+def _before(sizes: Sequence[int], counts: Sequence[int]) -> Int64:
+    """For each row, the sizes of all bodies before its own; ``counts``: rows of each body."""
+    ends = np.cumsum(sizes)
+    repeated: Int64 = np.repeat(ends - sizes, counts)
+    return repeated
