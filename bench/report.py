@@ -182,13 +182,23 @@ def _push(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
 
 
 def _small(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
-    headings = ("brokers", "", "limit", OURS, "process per broker", "Kafka", "ours / Kafka")
+    headings = (
+        "brokers",
+        "",
+        "limit",
+        OURS,
+        "process per broker",
+        "Kafka",
+        "ours / Kafka",
+        "first: ours, Kafka",
+    )
     return headings, (
         (
             f"{one['brokers']:,}",
             one["mode"],
             *(_rate(one, side) for side in ("blast", OURS, PER_BROKER, "kafka")),
             _ratio(one, "kafka", OURS, 1),
+            ", ".join(_first_rate(one, side) for side in (OURS, "kafka")),
         )
         for one in benchmarks
     )
@@ -269,6 +279,12 @@ def _rate(one: Benchmark, side: str) -> str:
     if not times:
         return ""
     return f"{one['requests'] / median(times) * 1e3:,.0f} ({one['requests'] / min(times) * 1e3:,.0f})"
+
+
+def _first_rate(one: Benchmark, side: str) -> str:
+    """Requests a second in the first call of all."""
+    milliseconds = one["first_ms"].get(side)
+    return _number(milliseconds and one["requests"] / milliseconds * 1e3)
 
 
 def _ratio(one: Benchmark, side: str, other: str, digits: int) -> str:

@@ -62,6 +62,7 @@ def test_small(
             controller.start()
         blast = Blast(sink.port, brokers, _body_bytes(brokers), threads=BLAST_THREADS)
         limit = stack.enter_context(blast)
+        first_ms = {name: _call(one, mode, each)() for name, one in controllers.items()}
         sides = {name: Side(call=_call(one, mode, each)) for name, one in controllers.items()}
         sides["blast"] = Side(call=_call(limit, mode, each))
         if with_kafka:
@@ -79,6 +80,7 @@ def test_small(
             brokers=brokers,
             mode=mode,
             requests=brokers * each,
+            first_ms=first_ms,
         )
 
 

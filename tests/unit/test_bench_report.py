@@ -34,6 +34,7 @@ PUSH = {
 }  # fmt: skip
 SMALL = {
     "suite": "small", "brokers": 30, "mode": "awaited", "requests": 3000,
+    "first_ms": {"ours": 150.0},
     "ms": {"ours": [100.0, 50.0], "per-broker": [200.0, 100.0], "kafka": [300.0]},
 }  # fmt: skip
 
@@ -61,7 +62,7 @@ def test_tables() -> None:
     )
     assert "| 41, 5,000 | 60, –, 3,000 | 50.0 |" in made["push"]
     assert (
-        "| 30 | awaited |  | 40,000 (60,000) | 20,000 (30,000) | 10,000 (10,000) | 4.0 (6.0) |"
+        "| 30 | awaited |  | 40,000 (60,000) | 20,000 (30,000) | 10,000 (10,000) | 4.0 (6.0) | 20,000, – |"
         in made["small"]
     )
     source = "2026-01-02, commit 0123456789ab; A CPU, 2 cores, Linux 6.1; Python 3.11.7, "
