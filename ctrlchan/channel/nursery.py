@@ -56,7 +56,8 @@ class Nursery:
         # Children are only ever forked here, where there is one thread.
         self._fork = multiprocess.get_context("fork")
         self._children: dict[int, Any] = {}
-        self._highest_fd = 16
+        # Children close all up to here; the control socket has the number that it had in the parent.
+        self._highest_fd = max(16, control.fileno())
         control.setblocking(False)
         self._ended, ended = os.pipe()
         os.set_blocking(self._ended, False)

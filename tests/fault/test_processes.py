@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 
@@ -99,6 +100,23 @@ def test_the_end_of_the_nursery_is_the_end_of_no_sender() -> None:
         kill(sender)
         channel.wait([channel.send_request(1, update(3))], 10)
         assert len({psutil.Process(pid).ppid() for pid in pids(channel)}) == 1
+
+
+def test_senders_hold_nothing_of_the_nurserys_however_many_descriptors_the_parent_has() -> None:
+    """A sender that kept the nursery's socket open would hide its end, and births would go nowhere."""
+    with peers(2) as brokers, ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(open(os.devnull))
+        with channel_to(brokers[:1], senders="per-broker") as channel:
+            channel.wait([channel.send_request(1, update(0))], 10)
+            [sender] = pids(channel)
+            # Its connection is its only socket.
+            assert len(psutil.Process(sender).net_connections("all")) == 1
+            nursery = psutil.Process(sender).ppid()
+            kill(nursery)
+            eventually(lambda: has_ended(nursery))
+            channel.add_broker(brokers[1].broker)
+            channel.wait([channel.send_request(2, update(1))], 5)
 
 
 def test_senders_that_cannot_live_end_their_requests(
