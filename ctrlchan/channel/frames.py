@@ -101,9 +101,7 @@ def new_frame(request: ControlRequest, config: ChannelConfig) -> tuple[Frame, by
     )
     before = prefix.frame_bytes(request.tail.size)
     size = request.size = len(before) + request.tail.size
-    frame = Frame(
-        size, len(before), prefix.epoch_at, request.controller_epoch, prefix.expect, prefix.success
-    )
+    frame = Frame(size, len(before), prefix.epoch_at, request.controller_epoch, prefix.expect, prefix.success)
     return frame, before
 
 

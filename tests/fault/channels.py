@@ -14,7 +14,7 @@ import psutil
 from ctrlchan.channel import ChannelConfig, ControllerChannelManager
 from tests.fault.peer import Peer
 
-__all__ = ["channel_to", "eventually", "holdings", "peers"]
+__all__ = ["BYSTANDERS", "channel_to", "child_pids", "eventually", "holdings", "peers"]
 
 #: Every way to share processes; a test that takes ``senders`` must hold in all of them.
 MODES: tuple[str | int, ...] = ("per-broker", 1, 2)
@@ -50,13 +50,21 @@ def eventually(condition: Callable[[], bool], timeout: float = 10.0) -> None:
         sleep(0.005)
 
 
+#: Processes that were there when the test began: a rig or an oracle that other tests share.
+BYSTANDERS: set[int] = set()
+
+
 def holdings() -> dict[str, Any]:
-    """File descriptors, threads and child processes of this process, and its shared mappings of ours."""
+    """File descriptors, threads and child processes of this test, and its process's mappings of ours."""
     with open("/proc/self/maps") as maps:
         mapped = sum("memfd:ctrlchan" in line for line in maps)
     return {
         "fds": len(os.listdir("/proc/self/fd")),
         "threads": threading.active_count(),
-        "children": [child.pid for child in psutil.Process().children(recursive=True)],
+        "children": [pid for pid in child_pids() if pid not in BYSTANDERS],
         "mappings": mapped,
     }
+
+
+def child_pids() -> list[int]:
+    return [child.pid for child in psutil.Process().children(recursive=True)]
