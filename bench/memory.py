@@ -1,4 +1,4 @@
-"""Memory and quiet of whole process trees."""
+"""Memory and processor time of whole process trees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 import psutil
 
-__all__ = ["peak_pss_mib", "pss_mib", "settle"]
+__all__ = ["cpu_seconds", "peak_pss_mib", "pss_mib", "settle"]
 
 _MIB: Final = 2**20
 
@@ -54,18 +54,19 @@ def peak_pss_mib(pid: int, work: Callable[[], object]) -> float:
 def settle(pid: int) -> None:
     """Return when the process tree is quiet, after ``_SETTLE_SECONDS`` at the latest."""
     deadline = monotonic() + _SETTLE_SECONDS
-    before = _cpu_seconds(pid)
+    before = cpu_seconds(pid)
     while monotonic() < deadline:
         sleep(_LOOK_SECONDS)
-        now = _cpu_seconds(pid)
+        now = cpu_seconds(pid)
         if now - before < _QUIET * _LOOK_SECONDS:
             return
         before = now
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int, *, alone: bool = False) -> float:
+    """Processor time that a process, with all its descendants or ``alone``, has used."""
     total = 0.0
-    for process in _tree(pid):
+    for process in _tree(pid)[: 1 if alone else None]:
         with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
             total += times.user + times.system

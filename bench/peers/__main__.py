@@ -11,8 +11,8 @@ import json
 from statistics import median
 from typing import Final
 
-from bench.memory import peak_pss_mib
-from bench.peers.controllers import KAFKA_HEAP, Controller, kafka, ours
+from bench.memory import cpu_seconds, peak_pss_mib
+from bench.peers.controllers import KAFKA_HEAP, UNMERGED, Controller, kafka, ours
 from bench.peers.native import Sink
 
 #: Timed windows of small requests; a JVM needs most of them to warm up.
@@ -35,12 +35,14 @@ def main() -> None:
     options = parser.parse_args()
     with Sink() as sink:
         shape = sink.port, options.brokers, options.partitions
-        made = ours(*shape, options.config) if options.side == "ours" else kafka(*shape, options.heap)
+        made = (
+            ours(*shape, UNMERGED | options.config) if options.side == "ours" else kafka(*shape, options.heap)
+        )
         with made as controller:
             print(f"START ms={controller.start():.1f}")
             _pushes(controller, options.rounds)
             if options.small_rounds:
-                _small(controller, options.brokers, options.small_rounds)
+                _small(controller, sink, options.brokers, options.small_rounds)
 
 
 def _pushes(controller: Controller, rounds: int) -> None:
@@ -58,12 +60,26 @@ def _pushes(controller: Controller, rounds: int) -> None:
     )
 
 
-def _small(controller: Controller, brokers: int, rounds: int) -> None:
+def _small(controller: Controller, sink: Sink, brokers: int, rounds: int) -> None:
     for name, window in (("awaited", controller.awaited), ("queued", controller.queued)):
-        times = [window(rounds) for _ in range(_WINDOWS)]
+        times = [window(rounds) for _ in range(_WINDOWS - _LAST_WINDOWS)]
+        before = _cpu(controller, sink)
+        times += [window(rounds) for _ in range(_LAST_WINDOWS)]
+        each = [
+            (now - then) * 1e6 / (_LAST_WINDOWS * rounds * brokers)
+            for now, then in zip(_cpu(controller, sink), before, strict=True)
+        ]
         rates = [rounds * brokers / milliseconds * 1e3 for milliseconds in times]
         warm = rates[-_LAST_WINDOWS:]
-        print(f"SMALL {name} first={rates[0]:.0f} best={max(warm):.0f} median={median(warm):.0f} requests/s")
+        print(
+            f"SMALL {name} first={rates[0]:.0f} best={max(warm):.0f} median={median(warm):.0f} requests/s; "
+            f"CPU us a request: controller {each[0]:.1f}, its senders {each[1]:.1f}, sink {each[2]:.1f}"
+        )
+
+
+def _cpu(controller: Controller, sink: Sink) -> tuple[float, float, float]:
+    alone = cpu_seconds(controller.pid, alone=True)
+    return alone, cpu_seconds(controller.pid) - alone, cpu_seconds(sink.pid)
 
 
 if __name__ == "__main__":
