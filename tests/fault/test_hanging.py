@@ -23,6 +23,8 @@ from tests.fault.requests import number_of, update
 
 #: Shorter, and a process that starts on a busy machine would be taken for one that hangs.
 SENDER_TIMEOUT = 0.8
+#: Where nothing may be killed although the machine may be busy with other things.
+PATIENT = 2.0
 
 
 def senders_of(channel: ControllerChannelManager) -> dict[int, int]:
@@ -118,13 +120,13 @@ def test_a_removed_brokers_sender_that_hangs_does_not_stay() -> None:
 
 @pytest.mark.parametrize("behaviour", [silence, hang_up])
 def test_a_sender_whose_broker_is_ill_does_not_hang(behaviour: object) -> None:
-    with peers(1) as [peer], channel_to([peer], sender_timeout=SENDER_TIMEOUT) as channel:
+    with peers(1) as [peer], channel_to([peer], sender_timeout=PATIENT) as channel:
         peer.default = behaviour  # type: ignore[assignment]
         channel.send_request(1, update(0))
         peer.until(lambda: len(peer.received) > 0)
         pids = senders_of(channel)
         # Asked several times, and answered.
-        deadline = monotonic() + 3 * SENDER_TIMEOUT
+        deadline = monotonic() + 2 * PATIENT
         eventually(lambda: monotonic() > deadline)
         assert senders_of(channel) == pids
 
