@@ -32,7 +32,7 @@ from ctrlchan.channel import ChannelConfig, ControllerChannelManager, OutcomeKin
 from ctrlchan.state import ClusterState
 
 if TYPE_CHECKING:
-    from ctrlchan.channel.metrics import ChannelMetrics
+    from ctrlchan.channel.sight.metrics import ChannelMetrics
     from ctrlchan.journal import Journal
 
 CONTROLLER_ID: Final = 0
@@ -148,7 +148,7 @@ def main() -> None:
             folder = stack.enter_context(TemporaryDirectory(prefix="ctrlchan-bench-"))
             journal = stack.enter_context(Journal(folder))
         if options.metrics:
-            from ctrlchan.channel.metrics import ChannelMetrics
+            from ctrlchan.channel.sight.metrics import ChannelMetrics
 
             metrics = ChannelMetrics()
         controller = Controller(state, options.config, journal, metrics)

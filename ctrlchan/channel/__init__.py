@@ -4,10 +4,10 @@ In: encoded-once requests (``ControlRequest``) for broker ids. Out: exactly one 
 It knows frames, connections and error codes; it must not know what a partition is, nor where the cluster's
 state comes from.
 
-Two worlds share this folder. The parent (manager, dispatcher, broker_queue, tails, sender_pool) decides
-everything and owns all memory. The senders (nursery, sender, link, connection) are small processes that move
-bytes; they import nothing outside this folder and the standard library, which is why the public names below
-are looked up only when they are used.
+Two worlds meet here. The parent (this folder; ``rewriting`` and ``sight`` are its side rooms) decides
+everything and owns all memory. The processes in ``senders`` move bytes; of this folder they import the little
+that both sides speak (``records``, ``poller``, ``security``), which is why the public names below are looked
+up only when they are used.
 """
 
 from __future__ import annotations

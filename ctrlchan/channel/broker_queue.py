@@ -13,8 +13,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ctrlchan._codec import UPDATE_METADATA
-from ctrlchan.channel.description import head_of
-from ctrlchan.channel.joint import Merged, parts_of
 from ctrlchan.channel.records import (
     ADD,
     AGAIN,
@@ -28,13 +26,15 @@ from ctrlchan.channel.records import (
     Failure,
     Report,
 )
+from ctrlchan.channel.rewriting.joint import Merged, parts_of
+from ctrlchan.channel.sight.description import head_of
 from ctrlchan.versions import API_NAMES
 
 if TYPE_CHECKING:
-    from ctrlchan.channel.adapter import Adapter
-    from ctrlchan.channel.merger import Merger
     from ctrlchan.channel.outcome import Sent
     from ctrlchan.channel.request import ControlRequest
+    from ctrlchan.channel.rewriting.adapter import Adapter
+    from ctrlchan.channel.rewriting.merger import Merger
     from ctrlchan.channel.sender_pool import SenderHandle
     from ctrlchan.channel.tails import SharedMemory
     from ctrlchan.channel.target import Target

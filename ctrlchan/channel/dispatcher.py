@@ -15,10 +15,10 @@ from typing import Final
 
 from ctrlchan.channel.broker_queue import BrokerQueue
 from ctrlchan.channel.ledger import Ended, Ledger, Note
-from ctrlchan.channel.log_lines import response_line
 from ctrlchan.channel.outcome import LISTENING, Listener, Outcome, Sent
 from ctrlchan.channel.poller import READ, WRITE, new_poller
 from ctrlchan.channel.sender_pool import SenderHandle
+from ctrlchan.channel.sight.log_lines import response_line
 from ctrlchan.channel.time_limits import NEVER
 from ctrlchan.channel.watchdog import Watchdog
 from ctrlchan.state_change_log import StateChangeLogger

@@ -13,15 +13,10 @@ from collections.abc import Iterable, Sequence
 from time import monotonic_ns
 from typing import Final, NamedTuple, TypeAlias
 
-from ctrlchan.channel.adapter import Adapter
 from ctrlchan.channel.broker_queue import BrokerQueue
 from ctrlchan.channel.config import ChannelConfig
 from ctrlchan.channel.frames import judge
-from ctrlchan.channel.joint import Merged, Part
-from ctrlchan.channel.merger import Merger
 from ctrlchan.channel.outcome import Outcome, OutcomeCallback, OutcomeKind, Sent, Verdict
-from ctrlchan.channel.quiet import Quiet
-from ctrlchan.channel.recorder import Recorder
 from ctrlchan.channel.records import (
     CONNECTED,
     EXPECTED,
@@ -38,7 +33,12 @@ from ctrlchan.channel.records import (
     Report,
 )
 from ctrlchan.channel.request import ControlRequest
+from ctrlchan.channel.rewriting.adapter import Adapter
+from ctrlchan.channel.rewriting.joint import Merged, Part
+from ctrlchan.channel.rewriting.merger import Merger
 from ctrlchan.channel.sender_pool import SenderHandle, SenderPool
+from ctrlchan.channel.sight.quiet import Quiet
+from ctrlchan.channel.sight.recorder import Recorder
 from ctrlchan.channel.tails import ALL_FENCED, UNFENCED, Frame, SharedMemory
 from ctrlchan.channel.target import Target
 from ctrlchan.channel.time_limits import TimeLimits

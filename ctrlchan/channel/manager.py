@@ -22,24 +22,24 @@ from typing import TYPE_CHECKING, Any, Final, overload
 from ctrlchan._codec import Brokers, DecodeError, UnsupportedVersionError
 from ctrlchan.channel.acknowledged import Acknowledged, Standing
 from ctrlchan.channel.aio import outcomes_of
-from ctrlchan.channel.bodies import body_of_tail
 from ctrlchan.channel.config import ChannelConfig
-from ctrlchan.channel.description import apis_of
 from ctrlchan.channel.dispatcher import Dispatcher
 from ctrlchan.channel.frames import new_frame
 from ctrlchan.channel.ledger import REMOVED_BROKER, TOO_LARGE, Ledger
 from ctrlchan.channel.outcome import LISTENING, Outcome, OutcomeCallback, Sent
-from ctrlchan.channel.recorder import Recorder
 from ctrlchan.channel.request import ControlRequest
+from ctrlchan.channel.rewriting.bodies import body_of_tail
+from ctrlchan.channel.rewriting.split import split
 from ctrlchan.channel.security import SaslSettings, TlsSettings
-from ctrlchan.channel.split import split
+from ctrlchan.channel.sight.description import apis_of
+from ctrlchan.channel.sight.recorder import Recorder
 from ctrlchan.channel.target import BrokerLike, targets_of
 from ctrlchan.errors import ChannelClosedError, IllegalStateError, UnknownBrokerError
 from ctrlchan.journal.rows import Taker
 from ctrlchan.versions import request_versions
 
 if TYPE_CHECKING:
-    from ctrlchan.channel.metrics import ChannelMetrics
+    from ctrlchan.channel.sight.metrics import ChannelMetrics
     from ctrlchan.journal import Journal
 
 __all__ = ["ControllerChannelManager"]

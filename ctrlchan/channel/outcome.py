@@ -196,7 +196,7 @@ class Sent:
         "sequence",
     )
 
-    #: Stands for others (``joint.py``); never one that users hold.
+    #: Stands for others (``rewriting/joint.py``); never one that users hold.
     joint = False
 
     def __init__(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from ctrlchan.versions import API_NAMES
 
 if TYPE_CHECKING:
-    from ctrlchan.channel.merge import Facts
     from ctrlchan.channel.outcome import Canceller
+    from ctrlchan.channel.rewriting.merge import Facts
     from ctrlchan.channel.tails import Frame
 
 __all__ = ["ControlRequest", "RequestTail"]

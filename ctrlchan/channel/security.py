@@ -109,7 +109,7 @@ class Credentials:
     def check(self) -> None:
         """Raises ConfigError naming a file that cannot be used, or a package that is missing."""
         if self.tls is not None:
-            from ctrlchan.channel.tls import context_of
+            from ctrlchan.channel.senders.tls import context_of
 
             try:
                 context_of(self.tls)
@@ -123,7 +123,7 @@ class Credentials:
 
     def modules(self) -> list[str]:
         """What a sender imports for them."""
-        found = [] if self.tls is None else ["ctrlchan.channel.tls"]
+        found = [] if self.tls is None else ["ctrlchan.channel.senders.tls"]
         return [*found, SCRAM] if self.sasl is not None and self.sasl.mechanism != "PLAIN" else found
 
     def to_json(self) -> bytes:

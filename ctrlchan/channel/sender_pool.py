@@ -21,8 +21,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ctrlchan.channel.config import AUTO, PER_BROKER, ChannelConfig
-from ctrlchan.channel.link import LinkSettings
 from ctrlchan.channel.records import BIRTH, COMMAND_HEAD, COMMAND_REST, CREDENTIALS, DEATH
+from ctrlchan.channel.senders.link import LinkSettings
 from ctrlchan.errors import ChannelError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _NANOSECONDS: Final = 1_000_000_000
 _NURSERY: Final = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])["path"]
-from ctrlchan.channel.nursery import main
+from ctrlchan.channel.senders.nursery import main
 main()
 """
 

@@ -59,7 +59,7 @@ def test_a_stopped_sender_is_replaced(senders: str | int, caplog: pytest.LogCapt
 def test_a_sender_that_runs_in_a_circle_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     circle = f"""
-from ctrlchan.channel.sender import Lane
+from ctrlchan.channel.senders.sender import Lane
 begin = Lane._begin
 
 def run_in_a_circle(self, now):

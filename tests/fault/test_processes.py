@@ -355,7 +355,7 @@ def test_senders_do_not_hear_a_terminals_ctrl_c() -> None:
 
 def test_a_sender_imports_neither_numpy_nor_arrow_nor_the_codec() -> None:
     found = subprocess.run(
-        [sys.executable, "-c", "import sys, ctrlchan.channel.nursery; print(*sys.modules)"],
+        [sys.executable, "-c", "import sys, ctrlchan.channel.senders.nursery; print(*sys.modules)"],
         capture_output=True,
         text=True,
         check=True,

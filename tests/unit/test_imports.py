@@ -22,7 +22,7 @@ def test_the_codec_imports_nothing_of_ours() -> None:
 
 @pytest.mark.parametrize("heavy", ["numpy", "pyarrow", "rich", "typer", "kio", "kazoo", "psutil"])
 def test_a_sender_is_small(heavy: str) -> None:
-    assert heavy not in modules_after("import ctrlchan.channel.sender")
+    assert heavy not in modules_after("import ctrlchan.channel.senders.sender")
 
 
 def test_every_public_name_loads() -> None:

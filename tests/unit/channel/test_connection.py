@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ctrlchan.channel.connection import Connection, Resolver
+from ctrlchan.channel.senders.connection import Connection, Resolver
 
 
 @pytest.fixture

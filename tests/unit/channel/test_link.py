@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from ctrlchan.channel.link import NEVER, Broken, Link, LinkSettings, LinkState
 from ctrlchan.channel.records import COMMAND, SEND, Command, Failure
+from ctrlchan.channel.senders.link import NEVER, Broken, Link, LinkSettings, LinkState
 
 SETTINGS = LinkSettings(
     connection_setup_timeout=10,

@@ -15,10 +15,11 @@ from ctrlchan._codec import (
     StringColumn,
     Topics,
 )
-from ctrlchan.channel import dispatcher, log_lines
-from ctrlchan.channel.log_lines import response_line
+from ctrlchan.channel import dispatcher
 from ctrlchan.channel.outcome import Outcome, OutcomeKind, Verdict
-from ctrlchan.channel.quiet import Quiet
+from ctrlchan.channel.sight import log_lines
+from ctrlchan.channel.sight.log_lines import response_line
+from ctrlchan.channel.sight.quiet import Quiet
 from ctrlchan.state_change_log import TRACE
 from tests.fault.channels import channel_to, peers
 from tests.fault.peer import answer, hang_up

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ctrlchan._codec import StringColumn, Topics, UpdateMetadataRequest
 from ctrlchan.broker.metadata_cache import MetadataCache
-from ctrlchan.channel.merge import facts_of, merge
+from ctrlchan.channel.rewriting.merge import facts_of, merge
 from tests.unit.channel.bodies import DELETED, Told, applied, body_of, picture, tail_of
 
 TOPICS = ("a", "b", "long-name-of-a-topic")

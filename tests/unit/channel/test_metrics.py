@@ -18,8 +18,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ctrlchan.channel import ControllerChannelManager, Outcome
-from ctrlchan.channel.metrics import ChannelMetrics
-from ctrlchan.channel.tally import EDGES, TIMES, Key, Tally, quantile
+from ctrlchan.channel.sight.metrics import ChannelMetrics
+from ctrlchan.channel.sight.tally import EDGES, TIMES, Key, Tally, quantile
 from tests.fault.channels import config, eventually, peers
 from tests.fault.peer import Peer, answer, hang_up
 from tests.fault.requests import leader_and_isr, stop_replica, update

@@ -28,9 +28,9 @@ from ctrlchan._codec import (
     encode_head,
 )
 from ctrlchan.broker.metadata_cache import MetadataCache
-from ctrlchan.channel.bodies import rows_of
 from ctrlchan.channel.outcome import OutcomeKind, Verdict
-from ctrlchan.channel.split import split, worst_of
+from ctrlchan.channel.rewriting.bodies import rows_of
+from ctrlchan.channel.rewriting.split import split, worst_of
 from tests.unit.channel.bodies import applied, live, picture
 
 

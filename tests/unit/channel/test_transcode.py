@@ -18,7 +18,7 @@ from ctrlchan._codec import (
     encode_head,
 )
 from ctrlchan.broker.metadata_cache import MetadataCache
-from ctrlchan.channel.transcode import transcode
+from ctrlchan.channel.rewriting.transcode import transcode
 from tests.unit.channel.bodies import Told, applied, body_of, picture, tail_of
 from tests.unit.channel.test_split import APIS, api_of, request, rows
 

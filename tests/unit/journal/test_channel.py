@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from ctrlchan import EmbeddedCluster
 from ctrlchan.channel import ControllerChannelManager, ControlRequest, Outcome
-from ctrlchan.channel.metrics import ChannelMetrics
+from ctrlchan.channel.sight.metrics import ChannelMetrics
 from ctrlchan.journal import Journal, journal_files, read_journal
 from tests.fault.channels import MODES, config, eventually, peers
 from tests.fault.peer import Peer, answer, hang_up

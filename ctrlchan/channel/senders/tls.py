@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ctrlchan.channel.connection import Address, Buffer, Connection
-from ctrlchan.channel.link import Broken
 from ctrlchan.channel.poller import READ, WRITE
 from ctrlchan.channel.records import Failure
 from ctrlchan.channel.security import TlsSettings
+from ctrlchan.channel.senders.connection import Address, Buffer, Connection
+from ctrlchan.channel.senders.link import Broken
 
 __all__ = ["TlsConnection", "TlsContexts"]
 
@@ -202,7 +202,7 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
     elif settings.ca_file is not None:
         data = _read(settings.ca_file)
         if not _is_pem(data):
-            from ctrlchan.channel.keystore import certificates_of
+            from ctrlchan.channel.senders.keystore import certificates_of
 
             pem = certificates_of(data, settings.truststore_password, settings.ca_file)
         else:
@@ -226,7 +226,7 @@ def _show_file(context: ssl.SSLContext, name: str, settings: TlsSettings) -> Non
         pem = data + b"\n" + (key or b"")
         _show(context, pem.decode("ascii", "replace"), settings.key_password, settings.key_file or name)
         return
-    from ctrlchan.channel.keystore import key_of
+    from ctrlchan.channel.senders.keystore import key_of
 
     _show(context, key_of(data, settings.keystore_password, name), None, name)
 

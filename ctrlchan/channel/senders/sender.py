@@ -13,10 +13,6 @@ from collections import deque
 from time import monotonic_ns
 from typing import Final
 
-from ctrlchan.channel.access import Access, Opening
-from ctrlchan.channel.connection import Address, Connection, Resolver
-from ctrlchan.channel.handshake import Handshake
-from ctrlchan.channel.link import NEVER, Broken, Link, LinkSettings, LinkState
 from ctrlchan.channel.poller import READ, WRITE, new_poller
 from ctrlchan.channel.records import (
     ADD,
@@ -46,6 +42,10 @@ from ctrlchan.channel.records import (
     Failure,
 )
 from ctrlchan.channel.security import Credentials
+from ctrlchan.channel.senders.access import Access, Opening
+from ctrlchan.channel.senders.connection import Address, Connection, Resolver
+from ctrlchan.channel.senders.handshake import Handshake
+from ctrlchan.channel.senders.link import NEVER, Broken, Link, LinkSettings, LinkState
 
 __all__ = ["Lane", "Sender"]
 

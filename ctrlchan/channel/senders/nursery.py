@@ -28,9 +28,9 @@ from typing import Any, Final
 
 import multiprocess
 
-from ctrlchan.channel.link import LinkSettings
 from ctrlchan.channel.records import BIRTH, DEATH
-from ctrlchan.channel.sender import Sender
+from ctrlchan.channel.senders.link import LinkSettings
+from ctrlchan.channel.senders.sender import Sender
 
 __all__ = ["main"]
 

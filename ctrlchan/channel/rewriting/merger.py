@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from ctrlchan._codec import UPDATE_METADATA, UpdateMetadataRequest
-from ctrlchan.channel.joint import Part
-from ctrlchan.channel.merge import Facts, facts_of, merge
-from ctrlchan.channel.rewriter import Rewriter
+from ctrlchan.channel.rewriting.joint import Part
+from ctrlchan.channel.rewriting.merge import Facts, facts_of, merge
+from ctrlchan.channel.rewriting.rewriter import Rewriter
 from ctrlchan.errors import ProtocolError
 
 if TYPE_CHECKING:

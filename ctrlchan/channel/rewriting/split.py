@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ctrlchan._codec import ControlResponse, StringColumn, Topics
-from ctrlchan.channel.bodies import rows_of, tail_of_rows
 from ctrlchan.channel.outcome import OutcomeKind, Verdict
+from ctrlchan.channel.rewriting.bodies import rows_of, tail_of_rows
 
 if TYPE_CHECKING:
     from ctrlchan._codec import ControlRequestBody, Tail

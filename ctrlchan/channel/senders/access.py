@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ctrlchan.channel.connection import Address, Connection
-from ctrlchan.channel.handshake import Handshake
-from ctrlchan.channel.link import Broken
 from ctrlchan.channel.poller import READ, WRITE
 from ctrlchan.channel.records import Failure
 from ctrlchan.channel.security import Credentials
+from ctrlchan.channel.senders.connection import Address, Connection
+from ctrlchan.channel.senders.handshake import Handshake
+from ctrlchan.channel.senders.link import Broken
 
 if TYPE_CHECKING:
-    from ctrlchan.channel.tls import TlsContexts
+    from ctrlchan.channel.senders.tls import TlsContexts
 
 __all__ = ["Access", "Opening"]
 
@@ -27,7 +27,7 @@ class Access:
         self._credentials = credentials
         self._contexts: TlsContexts | None = None
         if credentials.tls is not None:
-            from ctrlchan.channel.tls import TlsContexts
+            from ctrlchan.channel.senders.tls import TlsContexts
 
             self._contexts = TlsContexts(credentials.tls)
 
@@ -35,7 +35,7 @@ class Access:
         """Begin to connect. OSError, or Broken when our own files cannot be used."""
         if self._contexts is None:
             return Connection(address)
-        from ctrlchan.channel.tls import TlsConnection
+        from ctrlchan.channel.senders.tls import TlsConnection
 
         return TlsConnection(address, self._contexts.current(), host)
 

@@ -1,4 +1,4 @@
-"""Requests made of other requests, for the queues: merged (``merger.py``), or at another version.
+"""Requests made of other requests, for the queues: merged (``merger``), or at another version.
 
 Every method is called with the channel's lock held: what is read lies in the memory that the lock guards.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from ctrlchan.channel.bodies import body_of_frame, body_of_tail
 from ctrlchan.channel.frames import new_frame
 from ctrlchan.channel.request import ControlRequest
-from ctrlchan.channel.split import split
-from ctrlchan.channel.transcode import transcode
+from ctrlchan.channel.rewriting.bodies import body_of_frame, body_of_tail
+from ctrlchan.channel.rewriting.split import split
+from ctrlchan.channel.rewriting.transcode import transcode
 from ctrlchan.errors import EncodeError
 
 if TYPE_CHECKING:

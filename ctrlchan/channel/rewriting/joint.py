@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ctrlchan.channel.outcome import Sent
 from ctrlchan.channel.records import R_ATTEMPTS, R_FIRST_BYTE
-from ctrlchan.channel.split import worst_of
+from ctrlchan.channel.rewriting.split import worst_of
 
 if TYPE_CHECKING:
     from ctrlchan.channel.outcome import Verdict

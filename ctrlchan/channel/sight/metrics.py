@@ -24,7 +24,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from ctrlchan.channel.tally import EDGES, TIMES, Key, Tally, quantile
+from ctrlchan.channel.sight.tally import EDGES, TIMES, Key, Tally, quantile
 from ctrlchan.journal.rows import Chunk, Source
 from ctrlchan.versions import API_NAMES
 

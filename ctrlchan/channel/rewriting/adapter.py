@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from ctrlchan.channel.outcome import OutcomeKind, Sent, Verdict
-from ctrlchan.channel.rewriter import Transcoder
+from ctrlchan.channel.rewriting.rewriter import Transcoder
 from ctrlchan.errors import ProtocolError
 from ctrlchan.versions import request_versions
 
