@@ -14,7 +14,16 @@ import psutil
 from ctrlchan.channel import ChannelConfig, ControllerChannelManager
 from tests.fault.peer import Peer
 
-__all__ = ["BYSTANDERS", "channel_to", "child_pids", "eventually", "holdings", "peers"]
+__all__ = [
+    "BYSTANDERS",
+    "MAPPED",
+    "channel_to",
+    "child_pids",
+    "eventually",
+    "holdings",
+    "our_mappings",
+    "peers",
+]
 
 #: Every way to share processes; a test that takes ``senders`` must hold in all of them.
 MODES: tuple[str | int, ...] = ("per-broker", 1, 2)
@@ -52,19 +61,24 @@ def eventually(condition: Callable[[], bool], timeout: float = 10.0) -> None:
 
 #: Processes that were there when the test began: a rig or an oracle that other tests share.
 BYSTANDERS: set[int] = set()
+#: Addresses of our mappings that were there: of a channel that other tests share.
+MAPPED: set[str] = set()
 
 
 def holdings() -> dict[str, Any]:
     """File descriptors, threads and child processes of this test, and its process's mappings of ours."""
-    with open("/proc/self/maps") as maps:
-        mapped = sum("memfd:ctrlchan" in line for line in maps)
     return {
         "fds": len(os.listdir("/proc/self/fd")),
         "threads": threading.active_count(),
         "children": [pid for pid in child_pids() if pid not in BYSTANDERS],
-        "mappings": mapped,
+        "mappings": len(our_mappings() - MAPPED),
     }
 
 
 def child_pids() -> list[int]:
     return [child.pid for child in psutil.Process().children(recursive=True)]
+
+
+def our_mappings() -> set[str]:
+    with open("/proc/self/maps") as maps:
+        return {line.split()[0] for line in maps if "memfd:ctrlchan" in line}
