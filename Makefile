@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml ctrlchan/_codec.pyx ctrlchan/channel/_gather.pyx $(wildcard ctrlchan/_wire/*)
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 SECONDS ?= 600
 
 help:  ## this list
@@ -31,7 +32,7 @@ format: $(VENV)/.check  ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.test  ## measure codec and channel beside their peers; writes bench/RESULTS.md's tables
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(BENCH_ARGS)
 
 ext: $(VENV)/.run  ## build the extension again in place
 	$(BIN)/python setup.py -q build_ext --inplace
