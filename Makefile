@@ -34,10 +34,10 @@ format: $(VENV)/.check  ## let ruff format and mend what it can
 bench: $(VENV)/.test  ## measure codec and channel beside their peers; writes bench/RESULTS.md's tables
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
-ext: $(VENV)/.run  ## build the extension again in place
+ext: $(VENV)/.check  ## build the extension again in place
 	$(BIN)/python setup.py -q build_ext --inplace
 
-debug: $(VENV)/.test  ## build the extension with bounds checks and line tracing, and run the codec's tests on it
+debug: $(VENV)/.check  ## build the extension with bounds checks and line tracing, and run the codec's tests on it
 	CTRLCHAN_DEBUG=1 $(BIN)/python setup.py -q build_ext --inplace --force
 	$(BIN)/python -m pytest tests/unit/codec tests/conformance; status=$$?; \
 	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
