@@ -32,7 +32,8 @@ BASELINE = ["-march=x86-64-v2"] if platform.machine() in ("x86_64", "AMD64") els
 if sys.platform == "win32":
     compile_args = []
 elif DEBUG:
-    compile_args = ["-O0", "-g", *BASELINE]
+    # Cython checks differences of pointers for overflow as if they were numbers, which compilers may refuse.
+    compile_args = ["-O0", "-g", "-Wno-int-conversion", *BASELINE]
 else:
     compile_args = ["-O3", "-fno-strict-aliasing", *BASELINE]
 

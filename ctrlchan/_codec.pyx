@@ -21,7 +21,7 @@ import operator
 
 import numpy as np
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_ND, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
@@ -118,7 +118,7 @@ cdef extern from "_wire/rows.h" nogil:
         LEADER_AND_ISR_4_ROWS
         LEADER_AND_ISR_6_ROWS
 
-    void prepare_rows()
+    int prepare_rows(int most)
     uint8_t* put_rows(uint8_t* p, const uint8_t* end, RowSource* source, int64_t* position, int64_t stop, RowLayout layout)
     const uint8_t* get_rows(const uint8_t* p, const uint8_t* end, PartitionFill* fill, int32_t topic, int64_t* left, RowLayout layout)
     int64_t find_stretches(const RowSource* source, int64_t n, RowLayout layout, Stretch** found)
@@ -129,7 +129,13 @@ cdef extern from "_wire/scan.h" nogil:
     int64_t lists_size(const Lists* lists, const RowSource* source, int64_t start, int64_t stop, bint flexible, int64_t* wrong)
 
 
-prepare_rows()
+prepare_rows(64)
+
+
+def _limit_vectors(int most):
+    """For tests and profiles: use vectors of at most so many bytes (0, 16 or 64). What is used from now on."""
+    return prepare_rows(most)
+
 
 
 include "_wire/errors.pxi"

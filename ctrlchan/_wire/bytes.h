@@ -64,8 +64,10 @@ static inline void swap_ints(void *to, const void *from, int64_t n) {
     }
 }
 
-/* n bytes, where the two buffers end at p_end and from_end. Names are short: two vectors beat a call of memcpy. */
-static inline void put_bytes(uint8_t *p, const uint8_t *p_end, const uint8_t *from, const uint8_t *from_end, int64_t n) {
+/* n bytes; the buffers end at p_end and from_end. Names are short: two vectors beat a call of memcpy. */
+static inline void put_bytes(
+    uint8_t *p, const uint8_t *p_end, const uint8_t *from, const uint8_t *from_end, int64_t n
+) {
     if (n <= 32 && p_end - p >= 32 && from_end - from >= 32) {
         memcpy(p, from, 32);
     } else {

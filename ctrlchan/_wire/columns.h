@@ -29,32 +29,32 @@ typedef struct {
     Lists offline;
 } PartitionColumns;
 
-/* Positions `position` to `stop` of a message are the successive rows from `row` on, and were found to be even: all
- * have isr and replicas lists of the same lengths, one after the other in their values from the given starts on,
- * empty other lists, and a recovery state of 0. This was so when it was found out, and what is here stays in bounds whatever becomes of
- * the columns. */
+/* Positions `position` to `stop` of a message are the successive rows from `row` on and were found to be
+ * even: all have isr and replicas of the same lengths, one after the other in their values from the given
+ * starts on, empty other lists and a recovery state of 0. So it was when the message was sized; whatever
+ * becomes of the columns, these lists stay within their values. */
 typedef struct {
     int64_t position, stop, row;
     int64_t isr, isr_start;
     int64_t replicas, replicas_start;
 } Stretch;
 
-/* The rows of a message: position i is row rows[i], or row i where rows is NULL. is_new (NULL: all false) goes by
- * position. */
+/* The rows of a message: position i is row rows[i], or row i where rows is NULL. is_new (NULL: all false)
+ * goes by position. */
 typedef struct {
     const PartitionColumns *columns;
     int64_t n_columns;
     const int64_t *rows;
     const uint8_t *is_new;
-    /* In ascending order; those before `next` are behind the position that is written. */
+    /* In ascending order. Those before `next` end before the position that is being written. */
     Stretch *stretches;
     int64_t n_stretches, next;
 } RowSource;
 
 enum {
-    /* Elements that every column being filled has behind its room, so that whole vectors can be stored at its end. */
+    /* Elements that a column being filled has behind its room: whole vectors can be stored at its end. */
     FILL_SLACK = 16,
-    /* Values that a list column must have room for, or its next rows are read one by one. */
+    /* Values that a list column must have room for, or its next rows are read by the plain loops. */
     FEW_LISTS_ROOM = 32
 };
 
@@ -67,11 +67,12 @@ typedef struct {
     int64_t room;
 } ListFill;
 
-/* What the next rows on the wire are expected to look like (size 0: unknown): lengths of their lists, and where
- * in a row those begin. */
+/* What the next rows on the wire are expected to look like: lengths of their lists, and where in a row those
+ * begin. Size 0: nothing is expected. `run`: how many looked like that when four were last compared. */
 typedef struct {
     int64_t isr, replicas, other, removing;
     int64_t at_replicas, at_other, at_removing, at_bytes, size;
+    int64_t run;
 } RowShape;
 
 /* Columns being filled: n of `room` rows are there. Columns that the message does not have are NULL. */

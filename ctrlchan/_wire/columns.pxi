@@ -1,10 +1,10 @@
 # Columns: NumPy arrays for people, raw pointers for the loops.
 #
-# Each class keeps its arrays (who made them may free them only after these objects), a typed memoryview of
-# each (which pins the buffer) and hands C pointers to the nogil code. Arrays may be read-only. Lengths
-# are compared here; what the numbers in a column point at is checked where they are used, on each use,
-# because the owner may change a column between two requests.
+# Each class keeps its arrays (who made them may free them only after these objects) and hands C pointers to the
+# nogil code. Arrays may be read-only. Lengths are compared here; what the numbers in a column point at is
+# checked where they are used, on each use, because the owner may change a column between two requests.
 
+cdef object _ndarray = np.ndarray
 cdef object _np_int32 = np.dtype(np.int32)
 cdef object _np_int64 = np.dtype(np.int64)
 cdef object _np_uint8 = np.dtype(np.uint8)
@@ -13,7 +13,7 @@ cdef object _np_uint8 = np.dtype(np.uint8)
 cdef object as_column(values, dtype, str what):
     """A C-contiguous array of ``dtype``; a conversion that would change a value is refused."""
     array = np.asarray(values)
-    if array.dtype is not dtype and array.dtype != dtype:
+    if array.dtype != dtype:
         if array.size == 0:
             array = array.astype(dtype)
         elif array.dtype.kind not in "iub":
@@ -23,17 +23,49 @@ cdef object as_column(values, dtype, str what):
             if not np.array_equal(converted, array):
                 raise EncodeError(f"a value does not fit {dtype}", field=what)
             array = converted
-    if not array.flags.c_contiguous:
-        array = np.ascontiguousarray(array)
+    return np.require(array, requirements=["C", "A"])
+
+
+cdef object column_of(values, dtype, str what, const void** p, int64_t* n):
+    """``values`` as an array of one dimension, with its memory (NULL when it is empty) and its length.
+
+    The array itself where it is one of ``dtype`` already: a message has dozens of columns and may have one row,
+    so this asks the array for its memory once and for nothing else.
+    """
+    cdef Py_buffer view
+    cdef bint plain = type(values) is _ndarray and values.dtype is dtype
+    array = values if plain else as_column(values, dtype, what)
+    try:
+        PyObject_GetBuffer(array, &view, PyBUF_ND)
+    except ValueError:
+        # Not contiguous.
+        array = as_column(values, dtype, what)
+        PyObject_GetBuffer(array, &view, PyBUF_ND)
+    p[0] = view.buf if view.len > 0 else NULL
+    n[0] = view.len // view.itemsize
+    cdef int dimensions = view.ndim
+    PyBuffer_Release(&view)
+    if dimensions != 1:
+        raise ValueError(f"{what}: expected one dimension, got {dimensions}")
     return array
 
 
-cdef inline const int32_t* int32_pointer(const int32_t[::1] view) noexcept:
-    return &view[0] if view.shape[0] > 0 else NULL
+cdef inline object int32_column(values, str what, const int32_t** p, int64_t* n):
+    return column_of(values, _np_int32, what, <const void**>p, n)
 
 
-cdef inline const uint8_t* uint8_pointer(const uint8_t[::1] view) noexcept:
-    return &view[0] if view.shape[0] > 0 else NULL
+cdef inline object int64_column(values, str what, const int64_t** p, int64_t* n):
+    return column_of(values, _np_int64, what, <const void**>p, n)
+
+
+cdef inline object uint8_column(values, str what, const uint8_t** p, int64_t* n):
+    return column_of(values, _np_uint8, what, <const void**>p, n)
+
+
+cdef int same_rows(str columns, str first, int64_t n, str name, int64_t rows) except -1:
+    if rows != n:
+        raise ValueError(f"{columns}: {name} has {rows} rows, {first} {n}")
+    return 0
 
 
 cdef struct Strings:
@@ -48,27 +80,15 @@ cdef class StringColumn:
     """``n`` byte strings in one buffer: int32 ``starts``, int32 ``lengths`` (-1 is null), uint8 ``data``."""
 
     cdef readonly object starts, lengths, data
-    cdef const int32_t[::1] _starts
-    cdef const int32_t[::1] _lengths
-    cdef const uint8_t[::1] _data
     cdef Strings c
 
     def __init__(self, starts, lengths, data):
-        self.starts = as_column(starts, _np_int32, "starts")
-        self.lengths = as_column(lengths, _np_int32, "lengths")
-        self.data = as_column(data, _np_uint8, "data")
-        self._starts = self.starts
-        self._lengths = self.lengths
-        self._data = self.data
-        if self._starts.shape[0] != self._lengths.shape[0]:
-            raise ValueError(
-                f"StringColumn: {self._starts.shape[0]} starts but {self._lengths.shape[0]} lengths"
-            )
-        self.c.n = self._starts.shape[0]
-        self.c.starts = int32_pointer(self._starts)
-        self.c.lengths = int32_pointer(self._lengths)
-        self.c.data = uint8_pointer(self._data)
-        self.c.data_size = self._data.shape[0]
+        cdef int64_t n_lengths = 0
+        self.starts = int32_column(starts, "starts", &self.c.starts, &self.c.n)
+        self.lengths = int32_column(lengths, "lengths", &self.c.lengths, &n_lengths)
+        self.data = uint8_column(data, "data", &self.c.data, &self.c.data_size)
+        if self.c.n != n_lengths:
+            raise ValueError(f"StringColumn: {self.c.n} starts but {n_lengths} lengths")
 
     @staticmethod
     def from_strings(strings):
@@ -115,25 +135,15 @@ cdef class ListColumn:
     """``n`` lists of int32 in one buffer: int32 ``starts``, int32 ``lengths``, int32 ``values``."""
 
     cdef readonly object starts, lengths, values
-    cdef const int32_t[::1] _starts
-    cdef const int32_t[::1] _lengths
-    cdef const int32_t[::1] _values
     cdef Lists c
 
     def __init__(self, starts, lengths, values):
-        self.starts = as_column(starts, _np_int32, "starts")
-        self.lengths = as_column(lengths, _np_int32, "lengths")
-        self.values = as_column(values, _np_int32, "values")
-        self._starts = self.starts
-        self._lengths = self.lengths
-        self._values = self.values
-        if self._starts.shape[0] != self._lengths.shape[0]:
-            raise ValueError(f"ListColumn: {self._starts.shape[0]} starts but {self._lengths.shape[0]} lengths")
-        self.c.n = self._starts.shape[0]
-        self.c.starts = int32_pointer(self._starts)
-        self.c.lengths = int32_pointer(self._lengths)
-        self.c.values = int32_pointer(self._values)
-        self.c.n_values = self._values.shape[0]
+        cdef int64_t n_lengths = 0
+        self.starts = int32_column(starts, "starts", &self.c.starts, &self.c.n)
+        self.lengths = int32_column(lengths, "lengths", &self.c.lengths, &n_lengths)
+        self.values = int32_column(values, "values", &self.c.values, &self.c.n_values)
+        if self.c.n != n_lengths:
+            raise ValueError(f"ListColumn: {self.c.n} starts but {n_lengths} lengths")
 
     @staticmethod
     def from_lists(lists):
@@ -179,26 +189,21 @@ cdef class Topics:
 
     cdef readonly StringColumn names
     cdef readonly object ids, deleting
-    cdef const uint8_t[:, ::1] _ids
-    cdef const uint8_t[::1] _deleting
     cdef const uint8_t* c_ids
     cdef const uint8_t* c_deleting
 
     def __init__(self, StringColumn names not None, ids=None, deleting=None):
-        cdef int64_t n = names.c.n
+        cdef int64_t n = names.c.n, size = 0
         self.names = names
         self.ids = np.zeros((n, 16), np.uint8) if ids is None else as_column(ids, _np_uint8, "ids")
         if self.ids.shape != (n, 16):
             raise ValueError(f"Topics: ids has shape {self.ids.shape}, expected {(n, 16)}")
-        self._ids = self.ids
-        self.c_ids = &self._ids[0, 0] if n > 0 else NULL
-        self.deleting = None if deleting is None else as_column(deleting, _np_uint8, "deleting")
-        self.c_deleting = NULL
-        if self.deleting is not None:
-            self._deleting = self.deleting
-            if self._deleting.shape[0] != n:
-                raise ValueError(f"Topics: {self._deleting.shape[0]} deleting flags for {n} topics")
-            self.c_deleting = uint8_pointer(self._deleting)
+        uint8_column(self.ids.reshape(-1), "ids", &self.c_ids, &size)
+        self.deleting = None
+        if deleting is not None:
+            self.deleting = uint8_column(deleting, "deleting", &self.c_deleting, &size)
+            if size != n:
+                raise ValueError(f"Topics: {size} deleting flags for {n} topics")
 
     def __len__(self):
         return self.names.c.n
@@ -213,13 +218,6 @@ cdef class Partitions:
     cdef readonly object topic_row, partition, controller_epoch, leader, leader_epoch, partition_epoch
     cdef readonly object recovery_state
     cdef readonly ListColumn isr, replicas, adding, removing, offline
-    cdef const int32_t[::1] _topic_row
-    cdef const int32_t[::1] _partition
-    cdef const int32_t[::1] _controller_epoch
-    cdef const int32_t[::1] _leader
-    cdef const int32_t[::1] _leader_epoch
-    cdef const int32_t[::1] _partition_epoch
-    cdef const int32_t[::1] _recovery_state
     cdef int64_t n
     cdef PartitionColumns c
 
@@ -228,44 +226,30 @@ cdef class Partitions:
         ListColumn isr not None, ListColumn replicas not None,
         ListColumn adding=None, ListColumn removing=None, ListColumn offline=None,
     ):
-        self._topic_row = self.topic_row = as_column(topic_row, _np_int32, "topic_row")
-        self._partition = self.partition = as_column(partition, _np_int32, "partition")
-        self._controller_epoch = self.controller_epoch = as_column(
-            controller_epoch, _np_int32, "controller_epoch"
-        )
-        self._leader = self.leader = as_column(leader, _np_int32, "leader")
-        self._leader_epoch = self.leader_epoch = as_column(leader_epoch, _np_int32, "leader_epoch")
-        self._partition_epoch = self.partition_epoch = as_column(
-            partition_epoch, _np_int32, "partition_epoch"
-        )
-        self._recovery_state = self.recovery_state = as_column(recovery_state, _np_int32, "recovery_state")
-        self.n = self._topic_row.shape[0]
-        for name in (
-            "partition", "controller_epoch", "leader", "leader_epoch", "partition_epoch", "recovery_state",
-        ):
-            if len(getattr(self, name)) != self.n:
-                raise ValueError(f"Partitions: {name} has {len(getattr(self, name))} rows, topic_row {self.n}")
-        self.isr = isr
-        self.replicas = replicas
-        self.adding = adding
-        self.removing = removing
-        self.offline = offline
-        for name in ("isr", "replicas", "adding", "removing", "offline"):
-            column = getattr(self, name)
-            if column is not None and len(column) != self.n:
-                raise ValueError(f"Partitions: {name} has {len(column)} rows, topic_row {self.n}")
-        self.c.topic_row = int32_pointer(self._topic_row)
-        self.c.partition = int32_pointer(self._partition)
-        self.c.controller_epoch = int32_pointer(self._controller_epoch)
-        self.c.leader = int32_pointer(self._leader)
-        self.c.leader_epoch = int32_pointer(self._leader_epoch)
-        self.c.partition_epoch = int32_pointer(self._partition_epoch)
-        self.c.recovery_state = int32_pointer(self._recovery_state)
-        self.c.isr = isr.c
-        self.c.replicas = replicas.c
-        self.c.adding = lists_or_empty(adding)
-        self.c.removing = lists_or_empty(removing)
-        self.c.offline = lists_or_empty(offline)
+        self.topic_row = int32_column(topic_row, "topic_row", &self.c.topic_row, &self.n)
+        self.partition = self.column(partition, "partition", &self.c.partition)
+        self.controller_epoch = self.column(controller_epoch, "controller_epoch", &self.c.controller_epoch)
+        self.leader = self.column(leader, "leader", &self.c.leader)
+        self.leader_epoch = self.column(leader_epoch, "leader_epoch", &self.c.leader_epoch)
+        self.partition_epoch = self.column(partition_epoch, "partition_epoch", &self.c.partition_epoch)
+        self.recovery_state = self.column(recovery_state, "recovery_state", &self.c.recovery_state)
+        self.isr = self.lists(isr, "isr", &self.c.isr)
+        self.replicas = self.lists(replicas, "replicas", &self.c.replicas)
+        self.adding = self.lists(adding, "adding", &self.c.adding)
+        self.removing = self.lists(removing, "removing", &self.c.removing)
+        self.offline = self.lists(offline, "offline", &self.c.offline)
+
+    cdef object column(self, values, str name, const int32_t** p):
+        cdef int64_t rows = 0
+        array = int32_column(values, name, p, &rows)
+        same_rows("Partitions", "topic_row", self.n, name, rows)
+        return array
+
+    cdef ListColumn lists(self, ListColumn column, str name, Lists* lists):
+        if column is not None:
+            same_rows("Partitions", "topic_row", self.n, name, column.c.n)
+            lists[0] = column.c
+        return column
 
     def __len__(self):
         return self.n
@@ -274,55 +258,43 @@ cdef class Partitions:
         return f"Partitions(n={self.n})"
 
 
-cdef Lists lists_or_empty(ListColumn column):
-    cdef Lists none
-    if column is not None:
-        return column.c
-    none.n = 0
-    none.starts = NULL
-    none.lengths = NULL
-    none.values = NULL
-    none.n_values = 0
-    return none
-
-
 cdef class Brokers:
     """Broker rows and their endpoints; see ``_codec.pyi``."""
 
     cdef readonly object ids, epochs, endpoint_starts, endpoint_lengths, ports, security_protocols
     cdef readonly StringColumn racks, hosts, listeners
-    cdef const int32_t[::1] _ids
-    cdef const int32_t[::1] _endpoint_starts
-    cdef const int32_t[::1] _endpoint_lengths
-    cdef const int32_t[::1] _ports
-    cdef const int32_t[::1] _security_protocols
+    cdef const int32_t* c_ids
+    cdef const int32_t* c_endpoint_starts
+    cdef const int32_t* c_endpoint_lengths
+    cdef const int32_t* c_ports
+    cdef const int32_t* c_security_protocols
     cdef int64_t n, n_endpoints
 
     def __init__(
         self, ids, epochs, StringColumn racks not None, endpoint_starts, endpoint_lengths, ports,
         StringColumn hosts not None, StringColumn listeners not None, security_protocols,
     ):
-        self._ids = self.ids = as_column(ids, _np_int32, "ids")
-        self.n = self._ids.shape[0]
+        cdef int64_t n_starts = 0, n_lengths = 0, n_protocols = 0
+        self.ids = int32_column(ids, "ids", &self.c_ids, &self.n)
         self.epochs = np.full(self.n, -1, np.int64) if epochs is None else as_column(epochs, _np_int64, "epochs")
         self.racks = racks
-        self._endpoint_starts = self.endpoint_starts = as_column(endpoint_starts, _np_int32, "endpoint_starts")
-        self._endpoint_lengths = self.endpoint_lengths = as_column(
-            endpoint_lengths, _np_int32, "endpoint_lengths"
+        self.endpoint_starts = int32_column(endpoint_starts, "endpoint_starts", &self.c_endpoint_starts, &n_starts)
+        self.endpoint_lengths = int32_column(
+            endpoint_lengths, "endpoint_lengths", &self.c_endpoint_lengths, &n_lengths
         )
-        self._ports = self.ports = as_column(ports, _np_int32, "ports")
-        self.n_endpoints = self._ports.shape[0]
+        self.ports = int32_column(ports, "ports", &self.c_ports, &self.n_endpoints)
         self.hosts = hosts
         self.listeners = listeners
-        self._security_protocols = self.security_protocols = as_column(
-            security_protocols, _np_int32, "security_protocols"
+        self.security_protocols = int32_column(
+            security_protocols, "security_protocols", &self.c_security_protocols, &n_protocols
         )
-        for name in ("epochs", "racks", "endpoint_starts", "endpoint_lengths"):
-            if len(getattr(self, name)) != self.n:
-                raise ValueError(f"Brokers: {name} has {len(getattr(self, name))} rows, ids {self.n}")
-        for name in ("hosts", "listeners", "security_protocols"):
-            if len(getattr(self, name)) != self.n_endpoints:
-                raise ValueError(f"Brokers: {name} has {len(getattr(self, name))} rows, ports {self.n_endpoints}")
+        same_rows("Brokers", "ids", self.n, "epochs", len(self.epochs))
+        same_rows("Brokers", "ids", self.n, "racks", racks.c.n)
+        same_rows("Brokers", "ids", self.n, "endpoint_starts", n_starts)
+        same_rows("Brokers", "ids", self.n, "endpoint_lengths", n_lengths)
+        same_rows("Brokers", "ports", self.n_endpoints, "hosts", hosts.c.n)
+        same_rows("Brokers", "ports", self.n_endpoints, "listeners", listeners.c.n)
+        same_rows("Brokers", "ports", self.n_endpoints, "security_protocols", n_protocols)
 
     def __len__(self):
         return self.n
@@ -336,17 +308,17 @@ cdef class LiveLeaders:
 
     cdef readonly object ids, ports
     cdef readonly StringColumn hosts
-    cdef const int32_t[::1] _ids
-    cdef const int32_t[::1] _ports
+    cdef const int32_t* c_ids
+    cdef const int32_t* c_ports
     cdef int64_t n
 
     def __init__(self, ids, StringColumn hosts not None, ports):
-        self._ids = self.ids = as_column(ids, _np_int32, "ids")
-        self._ports = self.ports = as_column(ports, _np_int32, "ports")
+        cdef int64_t n_ports = 0
+        self.ids = int32_column(ids, "ids", &self.c_ids, &self.n)
+        self.ports = int32_column(ports, "ports", &self.c_ports, &n_ports)
         self.hosts = hosts
-        self.n = self._ids.shape[0]
-        if self.n != self._ports.shape[0] or self.n != hosts.c.n:
-            raise ValueError(f"LiveLeaders: {self.n} ids, {hosts.c.n} hosts, {self._ports.shape[0]} ports")
+        if self.n != n_ports or self.n != hosts.c.n:
+            raise ValueError(f"LiveLeaders: {self.n} ids, {hosts.c.n} hosts, {n_ports} ports")
 
     def __len__(self):
         return self.n

@@ -19,14 +19,14 @@ def leader_and_isr_tail(
     """Size a LeaderAndIsr tail; see ``_codec.pyi``."""
     cdef Tail tail = new_tail(API_LEADER_AND_ISR, version, topics)
     cdef Fault fault
+    cdef int64_t flags = 0
     tail._partitions = partitions
     tail._leaders = live_leaders
     plan_rows(tail, partitions.c.topic_row, partitions.n, rows, topic_starts)
     if is_new is not None:
-        tail._is_new = as_column(is_new, _np_uint8, "is_new")
-        if tail._is_new.shape[0] != tail.plan.n:
-            raise ValueError(f"{tail._is_new.shape[0]} is_new flags for {tail.plan.n} rows")
-        tail.plan.source.is_new = uint8_pointer(tail._is_new)
+        tail._is_new = uint8_column(is_new, "is_new", &tail.plan.source.is_new, &flags)
+        if flags != tail.plan.n:
+            raise ValueError(f"{flags} is_new flags for {tail.plan.n} rows")
     fault.reason = R_NONE
     with nogil:
         tail.size = leader_and_isr_size(tail, &fault)
@@ -196,12 +196,12 @@ cdef uint8_t* put_live_leaders(LiveLeaders leaders, uint8_t* p, const uint8_t* e
         if end - p < 4:
             fail(fault, R_CHANGED, F_LIVE_LEADERS, i)
             return NULL
-        put_i32(p, leaders._ids[i])
+        put_i32(p, leaders.c_ids[i])
         p = put_string(p + 4, end, &leaders.hosts.c, i, flexible, False, F_HOST_NAME, fault)
         if p == NULL or end - p < (5 if flexible else 4):
             fail(fault, R_CHANGED, F_LIVE_LEADERS, i)
             return NULL
-        put_i32(p, leaders._ports[i])
+        put_i32(p, leaders.c_ports[i])
         p += 4
         if flexible:
             p[0] = 0
@@ -362,16 +362,17 @@ cdef int name_leader_and_isr_fault(Reader* r, const uint8_t* at, int version, bi
 
 
 cdef object read_live_leaders(Reader* r, bint flexible):
-    """The live leaders as columns. They are few: this holds the GIL."""
-    cdef int64_t count = read_count(r, flexible, 10, F_LIVE_LEADERS)
-    cdef int64_t i
-    ids, hosts, ports = [], [], []
+    cdef int64_t i, count = read_count(r, flexible, 10, F_LIVE_LEADERS)
+    cdef StringFiller hosts = StringFiller(count)
+    ids, ports = np.empty(count, np.int32), np.empty(count, np.int32)
+    cdef int32_t* c_ids = writable_int32(ids)
+    cdef int32_t* c_ports = writable_int32(ports)
     for i in range(count):
-        ids.append(read_i32(r, F_BROKER_ID))
-        hosts.append(read_string(r, flexible, False, F_HOST_NAME))
-        ports.append(read_i32(r, F_PORT))
+        c_ids[i] = read_i32(r, F_BROKER_ID)
+        read_text(r, flexible, False, hosts, F_HOST_NAME)
+        c_ports[i] = read_i32(r, F_PORT)
         if flexible:
             read_tags(r)
         if r.fault.reason != R_NONE:
             return None
-    return LiveLeaders(np.array(ids, np.int32), StringColumn.from_strings(hosts), np.array(ports, np.int32))
+    return LiveLeaders(ids, hosts.column(), ports)

@@ -16,7 +16,7 @@ cdef int open_reader(Reader* r, Fault* fault, const uint8_t[::1] data, int64_t o
     if not 0 <= offset <= data.shape[0]:
         raise ValueError(f"offset {offset} is outside the {data.shape[0]} bytes given")
     fault.reason = R_NONE
-    r.start = uint8_pointer(data)
+    r.start = &data[0] if data.shape[0] > 0 else NULL
     r.p = r.start + offset
     r.end = r.start + data.shape[0]
     r.fault = fault
@@ -169,7 +169,6 @@ cdef class StringFiller:
     cdef int64_t n, used, room
 
     def __cinit__(self, int64_t most):
-        self.data = NULL
         self.starts, self.lengths = np.empty(most, np.int32), np.empty(most, np.int32)
         self.c_starts = writable_int32(self.starts)
         self.c_lengths = writable_int32(self.lengths)
@@ -213,14 +212,31 @@ cdef class StringFiller:
         )
 
 
+cdef int add_text(StringFiller strings, const uint8_t* text, int64_t length) except -1:
+    if strings.add(text, length) < 0:
+        raise MemoryError()
+    return 0
+
+
+cdef int read_text(Reader* r, bint flexible, bint nullable, StringFiller strings, int field) except -1:
+    """Read one string into ``strings``; nothing after a fault."""
+    cdef int64_t length = read_string_length(r, flexible, nullable, field)
+    if r.fault.reason != R_NONE:
+        return 0
+    add_text(strings, r.p, length)
+    if length > 0:
+        r.p += length
+    return 0
+
+
 cdef enum:
     # Rows and values that are made room for before anything is known about the message.
     FIRST_ROWS = 64
     FIRST_VALUES = 128
-    # Above a page, columns begin at different places within their pages: many that are filled side by side would
-    # otherwise fight for the same few lines of the processor's first cache.
-    PAGE = 4096
-    STAGGER = 320
+    # int32 in a page. Above a page, columns begin at different places within their pages: many that are filled
+    # side by side would otherwise fight for the same few lines of the processor's first cache.
+    PAGE = 1024
+    STAGGER = 80
 
 
 cdef class PartitionFiller:
@@ -237,7 +253,9 @@ cdef class PartitionFiller:
     cdef const uint8_t* end
     cdef int64_t least
     cdef object rows, isr_values, replica_values, adding_values, removing_values, offline_values, zeros
-    cdef uint8_t* place
+    cdef ListColumn no_lists
+    cdef const int32_t* start
+    cdef int32_t* place
     cdef int64_t stride
     cdef PartitionFill c
 
@@ -261,18 +279,26 @@ cdef class PartitionFiller:
             return have
         return have + <int64_t>(have * 1.0625 * (self.end - p) / (p - self.begin)) + FIRST_ROWS
 
+    cdef int64_t n_columns(self) noexcept:
+        """How many columns `make_rows` moves; the flags, of bytes, are counted as one more."""
+        if self.api_key == API_STOP_REPLICA:
+            return 3 + 1
+        if self.api_key == API_UPDATE_METADATA:
+            return 10 + (2 if self.version >= 4 else 0)
+        return 11 + (4 if self.version >= 3 else 0) + 1
+
     cdef int make_rows(self, int64_t count, const uint8_t* p) except -1:
         """Room for ``count`` more rows, and for those that will follow."""
         cdef int64_t most = self.c.n + (self.end - p) // self.least
         cdef int64_t room = max(min(most, max(self.guess(self.c.n, p), 3 * self.c.room // 2)), self.c.n + count)
         cdef bint um = self.api_key == API_UPDATE_METADATA
         cdef bint lai = self.api_key == API_LEADER_AND_ISR
-        self.stride = (4 * (room + FILL_SLACK) + 63) // 64 * 64
+        self.stride = room + FILL_SLACK
         if self.stride > PAGE:
             self.stride = (self.stride + PAGE - 1) // PAGE * PAGE + STAGGER
         # The old piece must live until its rows have been moved.
-        old, self.rows = self.rows, np.empty(16 * self.stride, np.uint8)
-        self.place = writable_uint8(self.rows)
+        old, self.rows = self.rows, np.empty(self.n_columns() * self.stride, np.int32)
+        self.start = self.place = writable_int32(self.rows)
         self.move(&self.c.topic_row)
         self.move(&self.c.partition)
         self.move(&self.c.leader_epoch)
@@ -292,14 +318,14 @@ cdef class PartitionFiller:
         if not um:
             if self.c.n > 0:
                 memcpy(self.place, self.c.flags, self.c.n)
-            self.c.flags = self.place
+            self.c.flags = <uint8_t*>self.place
         self.c.room = room
         return 0
 
     cdef void move(self, int32_t** column) noexcept:
         if self.c.n > 0:
             memcpy(self.place, column[0], 4 * self.c.n)
-        column[0] = <int32_t*>self.place
+        column[0] = self.place
         self.place += self.stride
 
     cdef int move_list(self, ListFill* fill, const uint8_t* p) except -1:
@@ -330,12 +356,13 @@ cdef class PartitionFiller:
             self.offline_values = values
         return 0
 
-    cdef object column(self, const void* column):
-        """The column as an array of the rows that were read; zeros where there is none."""
-        if self.c.n == 0:
-            return np.empty(0, np.int32)
-        if column != NULL:
-            return np.ndarray(self.c.n, _np_int32, self.rows, <const uint8_t*>column - writable_uint8(self.rows))
+    cdef object column(self, const int32_t* column):
+        """A column as an array of the rows that were read; zeros where there is none."""
+        cdef int64_t first
+        if column != NULL and self.c.n > 0:
+            # Of bytes: with overflow checks on (the debug build), Cython forgets what else pointers point at.
+            first = (<const uint8_t*>column - <const uint8_t*>self.start) // sizeof(int32_t)
+            return self.rows[first : first + self.c.n]
         if self.zeros is None:
             # Shared by all columns that the version does not have, so nobody may write to it.
             self.zeros = np.zeros(self.c.n, np.int32)
@@ -343,13 +370,18 @@ cdef class PartitionFiller:
         return self.zeros
 
     cdef object flags(self):
+        cdef int64_t first = self.c.flags - <const uint8_t*>self.start
         if self.c.n == 0:
             return np.empty(0, np.uint8)
-        return np.ndarray(self.c.n, _np_uint8, self.rows, self.c.flags - writable_uint8(self.rows))
+        return self.rows.view(_np_uint8)[first : first + self.c.n]
 
     cdef ListColumn list_column(self, const ListFill* fill, values):
-        values = np.empty(0, np.int32) if values is None else values[:fill.used]
-        return ListColumn(self.column(fill.starts), self.column(fill.lengths), values)
+        if fill.lengths == NULL:
+            if self.no_lists is None:
+                zeros = self.column(NULL)
+                self.no_lists = ListColumn(zeros, zeros, zeros[:0])
+            return self.no_lists
+        return ListColumn(self.column(fill.starts), self.column(fill.lengths), values[:fill.used])
 
     cdef Partitions partitions(self):
         """The columns, cut to the rows that were read."""
@@ -415,19 +447,20 @@ cdef const uint8_t* get_list(const uint8_t* p, const uint8_t* end, PartitionFill
     return p + 4 * count
 
 
+cdef void* writable(array) except? NULL:
+    """The memory of a contiguous array, NULL when it is empty."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(array, &view, PyBUF_WRITABLE)
+    PyBuffer_Release(&view)
+    return view.buf if view.len > 0 else NULL
+
+
 cdef int32_t* writable_int32(array) except? NULL:
-    cdef int32_t[::1] view = array
-    return &view[0] if view.shape[0] > 0 else NULL
+    return <int32_t*>writable(array)
 
 
 cdef int64_t* writable_int64(array) except? NULL:
-    cdef int64_t[::1] view = array
-    return &view[0] if view.shape[0] > 0 else NULL
-
-
-cdef uint8_t* writable_uint8(array) except? NULL:
-    cdef uint8_t[::1] view = array
-    return &view[0] if view.shape[0] > 0 else NULL
+    return <int64_t*>writable(array)
 
 
 cdef object trim(array, int64_t n):

@@ -28,11 +28,10 @@ cdef tuple read_grouped(Reader* r, int api_key, int version):
         field = F_TOPICS if api_key == API_STOP_REPLICA and version <= 2 else F_TOPIC_STATES
         n_topics = read_count(r, flexible, (3 if flexible else 6) + (16 if has_id else 0), field)
     cdef StringFiller names = StringFiller(n_topics)
-    ids = np.zeros((n_topics, 16), np.uint8)
+    ids = np.empty((n_topics, 16), np.uint8) if has_id else np.zeros((n_topics, 16), np.uint8)
     starts = np.zeros(n_topics + 1, np.int64)
-    cdef uint8_t[:, ::1] ids_view = ids
     cdef int64_t* c_starts = writable_int64(starts)
-    cdef uint8_t* c_ids = &ids_view[0, 0] if n_topics > 0 and has_id else NULL
+    cdef uint8_t* c_ids = <uint8_t*>writable(ids) if has_id else NULL
     cdef PartitionFiller filler = PartitionFiller.of(api_key, version, r.p, r.end)
     cdef int failed
     with nogil:
@@ -42,8 +41,6 @@ cdef tuple read_grouped(Reader* r, int api_key, int version):
             failed = read_ungrouped(r, api_key, version, n_topics, names, c_starts, filler)
     if failed and r.fault.reason == R_NONE:
         raise MemoryError()
-    # The view must go before an array is resized.
-    ids_view = None
     topics = Topics(names.column(), trim(ids, names.n))
     return topics, trim(starts, names.n + 1), filler
 

@@ -130,8 +130,7 @@ def decode_response(int api_key, int version, const uint8_t[::1] data not None, 
     ids = np.zeros((n_topics, 16), np.uint8)
     starts = np.zeros(n_topics + 1, np.int64)
     partition, error = np.empty(most, np.int32), np.empty(most, np.int32)
-    cdef uint8_t[:, ::1] ids_view = ids
-    cdef uint8_t* c_ids = &ids_view[0, 0] if n_topics > 0 else NULL
+    cdef uint8_t* c_ids = <uint8_t*>writable(ids)
     cdef int64_t* c_starts = writable_int64(starts)
     cdef int32_t* c_partition = writable_int32(partition)
     cdef int32_t* c_error = writable_int32(error)
@@ -150,7 +149,6 @@ def decode_response(int api_key, int version, const uint8_t[::1] data not None, 
         raise_decode_fault(&fault, response_name(api_key), version)
     if n < 0:
         raise MemoryError()
-    ids_view = None
     if by_id:
         topics = Topics(StringColumn.from_strings([b""] * n_topics), ids)
     else:

@@ -48,26 +48,37 @@ static ALWAYS_INLINE int row_bytes(RowLayout layout) { return 1 + (int)layout; }
 #include "rows_wide.h"
 #include "rows_avx512.h"
 
-/* Called once, before anything is written or read. */
-static inline void prepare_rows(void) {
-#ifdef CTRLCHAN_AVX512
-    prepare_avx512();
+/* The widest vectors in use: 64 bytes, 16, or 0 for none. */
+static int vector_bytes;
+
+/* Use the widest vectors that there are, but none of more than `most` bytes; what is used. Called before
+ * anything is written or read. */
+static inline int prepare_rows(int most) {
+    vector_bytes = 0;
+#ifdef CTRLCHAN_WIDE
+    if (most >= 16) vector_bytes = 16;
 #endif
+#ifdef CTRLCHAN_AVX512
+    if (most >= 64 && prepare_avx512()) vector_bytes = 64;
+#endif
+    return vector_bytes;
 }
 
 /* The first stretch that ends behind a position, NULL when there is none. */
 static ALWAYS_INLINE const Stretch *next_stretch(RowSource *source, int64_t position) {
-    while (source->next < source->n_stretches && source->stretches[source->next].stop <= position) source->next++;
-    return source->next < source->n_stretches ? &source->stretches[source->next] : NULL;
+    for (; source->next < source->n_stretches; source->next++) {
+        if (source->stretches[source->next].stop > position) return &source->stretches[source->next];
+    }
+    return NULL;
 }
 
-/* Write ordinary rows from *position on, none behind `stop`; the byte after the last one. *position becomes the
- * first that is not written. */
+/* Write ordinary rows from *position on, none behind `stop`; the byte after the last one. *position becomes
+ * the first that is not written. */
 static inline uint8_t *put_rows(
     uint8_t *p, const uint8_t *end, RowSource *source, int64_t *position, int64_t stop, RowLayout layout
 ) {
 #ifdef CTRLCHAN_WIDE
-    while (*position < stop) {
+    while (vector_bytes && *position < stop) {
         int64_t until = stop;
 #ifdef CTRLCHAN_AVX512
         const Stretch *s = next_stretch(source, *position);
@@ -89,29 +100,29 @@ static inline uint8_t *put_rows(
     return p;
 }
 
-/* Read ordinary rows of one topic, at most *left; the byte after the last one. *left is lowered by their number.
- * There must be room for *left rows. */
+/* Read ordinary rows of one topic, at most *left; the byte after the last one. *left is lowered by their
+ * number. There must be room for *left rows. */
 static inline const uint8_t *get_rows(
     const uint8_t *p, const uint8_t *end, PartitionFill *fill, int32_t topic, int64_t *left, RowLayout layout
 ) {
 #ifdef CTRLCHAN_AVX512
-    if (avx512_works) return get_rows_avx512(p, end, fill, topic, left, layout);
+    if (vector_bytes == 64) return get_rows_avx512(p, end, fill, topic, left, layout);
 #endif
 #ifdef CTRLCHAN_WIDE
-    p = FOR_LAYOUT(layout, get_rows_wide, p, end, fill, topic, left);
+    if (vector_bytes) p = FOR_LAYOUT(layout, get_rows_wide, p, end, fill, topic, left);
 #endif
     return p;
 }
 
-/* Find the long stretches among n positions, into memory that the caller frees; how many there are. Without memory
- * for them there are fewer. */
+/* Find the long stretches among n positions, into memory that the caller frees; how many there are. Without
+ * memory for them there are fewer. */
 static inline int64_t find_stretches(const RowSource *source, int64_t n, RowLayout layout, Stretch **found) {
     int64_t count = 0;
     *found = NULL;
 #ifdef CTRLCHAN_AVX512
     {
         int64_t i, length, room = 0;
-        for (i = 0; avx512_works && i < n; i += length) {
+        for (i = 0; vector_bytes == 64 && i < n; i += length) {
             Stretch s;
             s.position = i;
             length = find_stretch_avx512(source, n - i, &s, layout);

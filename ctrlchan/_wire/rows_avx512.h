@@ -1,16 +1,5 @@
-/* Four partition rows in one go, where the processor permutes bytes across 64-byte registers (AVX-512 VBMI).
- *
- * For four rows whose lists are equally long and short, where each wire byte comes from depends on those
- * lengths alone. So the rows go through a picture of three registers, the same in both directions:
- *
- *     0  partition x 4, controller epoch x 4, leader x 4, leader epoch x 4
- *    64  isr: the lists of the four rows after each other; at 112 partition epoch x 4
- *   128  replicas, likewise; at 176 is_new byte x 4, recovery state byte x 4; at 184 (writing) the bytes that
- *        are the same in every row, its marks: counts of lists, tags
- *
- * One permutation takes the picture to the wire and another one takes it back; a Weave holds both for one
- * pair of lengths. All other lists have to be empty.
- */
+/* Many partition rows at a time in vectors of 64 bytes (AVX-512 with VBMI), as weave.h draws them. Rows that are
+ * not for that are left to rows_wide.h. */
 #ifndef CTRLCHAN_ROWS_AVX512_H
 #define CTRLCHAN_ROWS_AVX512_H
 
@@ -18,104 +7,57 @@
 #define CTRLCHAN_AVX512 1
 #include <immintrin.h>
 
+#include "weave.h"
+
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi")))
+#define AVX512_INLINE AVX512 ALWAYS_INLINE
+/* The ways in, from code for other processors. */
+#define AVX512_ENTRY AVX512 __attribute__((noinline))
 
 enum {
-    /* The longest list: four of them leave room for four more int32 in a register. */
-    WOVEN_LIST = 3,
-    PICTURE_ISR = 64,
-    PICTURE_EPOCHS = 112,
-    PICTURE_REPLICAS = 128,
-    PICTURE_IS_NEW = 176,
-    PICTURE_RECOVERY = 180,
-    PICTURE_MARKS = 184,
-    /* Bytes that a row takes at the most, and that may be touched behind the last one. */
-    WOVEN_ROW = 20 + 4 + 8 * WOVEN_LIST + 3,
-    WOVEN_REACH = 256,
     /* Rows whose lists are looked at together; fewer rows are not worth a stretch. */
     BLOCK = 16,
-    SHORTEST_STRETCH = 8
+    SHORTEST_STRETCH = BLOCK,
+    /* How far ahead of the loads list values are fetched, bytes. */
+    FETCH_AHEAD = 512
 };
 
-typedef struct {
-    uint8_t to_wire[256];   /* for each wire byte of four rows, its place in the picture */
-    uint8_t from_wire[192]; /* for each byte of the picture, its place on the wire */
-    uint8_t marks[16];      /* the last quarter of the picture's last register, marks only */
-    uint8_t on_wire[256];   /* the marks where they stand on the wire */
-    uint64_t is_mark[4];    /* which of those bytes are marks */
-    uint64_t is_third[4];   /* which wire bytes come from the picture's last register */
-    int64_t size;           /* wire bytes of four rows */
-} Weave;
-
-static Weave weaves[ROW_LAYOUTS][WOVEN_LIST + 1][WOVEN_LIST + 1];
-static int avx512_works;
-
-static void weave_byte(Weave *w, int picture) {
-    const int wire = (int)w->size++;
-    w->to_wire[wire] = (uint8_t)picture;
-    w->is_third[wire / 64] |= (uint64_t)(picture >= 128) << (wire % 64);
-    w->from_wire[picture] = (uint8_t)wire;
-}
-
-static void weave_int(Weave *w, int picture) {
-    int k;
-    for (k = 3; k >= 0; k--) weave_byte(w, picture + k);
-}
-
-static void weave_mark(Weave *w, int mark, int value) {
-    w->marks[PICTURE_MARKS - PICTURE_IS_NEW + mark] = (uint8_t)value;
-    w->on_wire[w->size] = (uint8_t)value;
-    w->is_mark[w->size / 64] |= 1ull << (w->size % 64);
-    weave_byte(w, PICTURE_MARKS + mark);
-}
-
-static void make_weave(Weave *w, RowLayout layout, int isr, int replicas) {
-    int row, k;
-    memset(w, 0, sizeof *w);
-    for (row = 0; row < 4; row++) {
-        for (k = 0; k < 4; k++) weave_int(w, 16 * k + 4 * row);
-        weave_mark(w, 0, isr + 1);
-        for (k = 0; k < isr; k++) weave_int(w, PICTURE_ISR + 4 * (row * isr + k));
-        weave_int(w, PICTURE_EPOCHS + 4 * row);
-        weave_mark(w, 1, replicas + 1);
-        for (k = 0; k < replicas; k++) weave_int(w, PICTURE_REPLICAS + 4 * (row * replicas + k));
-        weave_mark(w, 2, 1);
-        if (layout != UPDATE_METADATA_ROWS) {
-            weave_mark(w, 2, 1);
-            weave_byte(w, PICTURE_IS_NEW + row);
-        }
-        if (layout == LEADER_AND_ISR_6_ROWS) weave_byte(w, PICTURE_RECOVERY + row);
-        weave_mark(w, 3, 0);
-    }
-}
-
-static void prepare_avx512(void) {
-    int layout, isr, replicas;
+/* 0 when the processor does not have what the functions below use. */
+static int prepare_avx512(void) {
     __builtin_cpu_init();
-    avx512_works = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi");
-    for (layout = 0; avx512_works && layout < ROW_LAYOUTS; layout++) {
-        for (isr = 0; isr <= WOVEN_LIST; isr++) {
-            for (replicas = 0; replicas <= WOVEN_LIST; replicas++) {
-                make_weave(&weaves[layout][isr][replicas], (RowLayout)layout, isr, replicas);
-            }
-        }
-    }
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")) return 0;
+    if (!__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512vbmi")) return 0;
+    make_weaves();
+    return 1;
 }
 
 static ALWAYS_INLINE uint32_t low_bits(int64_t n) { return n < 32 ? (1u << n) - 1 : 0xffffffffu; }
 
-static AVX512 ALWAYS_INLINE __m512i load_64(const void *p) { return _mm512_loadu_si512(p); }
+static AVX512_INLINE __m512i load_64(const void *p) { return _mm512_loadu_si512(p); }
 
-/* n (1 to 4) elements of a column; what is behind them is not touched. */
-static AVX512 ALWAYS_INLINE __m128i load_few(const int32_t *p, int64_t n) {
+static AVX512_INLINE void store_16(void *p, __m128i v) { _mm_storeu_si128((__m128i *)p, v); }
+
+/* The first of `block`, sixteen int32 or fewer; what is behind them is not touched. */
+static AVX512_INLINE __m512i load_block(const int32_t *p, __mmask16 block) {
+    return _mm512_maskz_loadu_epi32(block, p);
+}
+
+/* n (1 to 4) int32; what is behind them is not touched. */
+static AVX512_INLINE __m128i load_few(const int32_t *p, int64_t n) {
     return n == 4 ? _mm_loadu_si128((const __m128i *)p) : _mm_maskz_loadu_epi32((__mmask8)low_bits(n), p);
+}
+
+/* first, first + step, first + 2 * step and so on */
+static AVX512_INLINE __m512i steps(int64_t first, int64_t step) {
+    const __m512i count = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i ahead = _mm512_mullo_epi32(count, _mm512_set1_epi32((int32_t)step));
+    return _mm512_add_epi32(_mm512_set1_epi32((int32_t)first), ahead);
 }
 
 /* ------------------------------------------------------------------------------------------- sizing */
 
-/* The first of `most` values that differs from `value`. */
-static AVX512 __attribute__((noinline)) int64_t equal_values_avx512(const int32_t *values, int64_t most, int32_t value) {
+/* How many of the first `most` values are equal to `value`. */
+static AVX512_ENTRY int64_t equal_values_avx512(const int32_t *values, int64_t most, int32_t value) {
     const __m512i expected = _mm512_set1_epi32(value);
     int64_t k = 0;
     for (; most - k >= 4 * BLOCK; k += 4 * BLOCK) {
@@ -127,47 +69,42 @@ static AVX512 __attribute__((noinline)) int64_t equal_values_avx512(const int32_
     }
     for (; k < most; k += BLOCK) {
         const __mmask16 block = (__mmask16)low_bits(most - k);
-        const __mmask16 odd = _mm512_mask_cmpneq_epi32_mask(block, _mm512_maskz_loadu_epi32(block, values + k), expected);
+        const __mmask16 odd = _mm512_mask_cmpneq_epi32_mask(block, load_block(values + k, block), expected);
         if (odd) return k + __builtin_ctz(odd);
     }
     return most;
 }
 
-/* Of the 16 rows from `row` on that are in `block`, those whose lists do not have these lengths and starts. */
-static AVX512 ALWAYS_INLINE __mmask16 odd_lists(
+/* The rows of a block, which begins with row `row`, whose lists do not have these lengths and starts. */
+static AVX512_INLINE __mmask16 odd_lists(
     const Lists *lists, int64_t row, __mmask16 block, __m512i lengths, __m512i starts
 ) {
-    const __m512i l = _mm512_maskz_loadu_epi32(block, lists->lengths + row);
-    const __m512i s = _mm512_maskz_loadu_epi32(block, lists->starts + row);
+    const __m512i l = load_block(lists->lengths + row, block), s = load_block(lists->starts + row, block);
     return _mm512_mask_cmpneq_epi32_mask(block, l, lengths) | _mm512_mask_cmpneq_epi32_mask(block, s, starts);
 }
 
-/* Those for which a column (or NULL: none) does not say 0. */
-static AVX512 ALWAYS_INLINE __mmask16 not_zero(const int32_t *column, int64_t row, __mmask16 block) {
+/* The rows of a block for which a column (NULL: none) does not say 0. */
+static AVX512_INLINE __mmask16 not_zero(const int32_t *column, int64_t row, __mmask16 block) {
     __m512i v;
     if (column == NULL) return 0;
-    v = _mm512_maskz_loadu_epi32(block, column + row);
+    v = load_block(column + row, block);
     return _mm512_test_epi32_mask(v, v);
 }
 
-/* Of the 16 positions from `rows` on that are in `block`, those that are not the successive rows from `row` on. */
-static AVX512 ALWAYS_INLINE __mmask16 other_rows(const int64_t *rows, __mmask16 block, int64_t row) {
-    const __m512i low = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), first = _mm512_set1_epi64(row);
-    const __m512i high = _mm512_add_epi64(low, _mm512_set1_epi64(8));
+/* The positions of a block that are not the successive rows from `row` on. */
+static AVX512_INLINE __mmask16 other_rows(const int64_t *rows, __mmask16 block, int64_t row) {
+    const __m512i eight = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m512i low = _mm512_add_epi64(_mm512_set1_epi64(row), eight);
+    const __m512i high = _mm512_add_epi64(_mm512_set1_epi64(row + 8), eight);
     const __mmask8 few = (__mmask8)block, more = (__mmask8)(block >> 8);
-    const __mmask8 a = _mm512_mask_cmpneq_epi64_mask(
-        few, _mm512_maskz_loadu_epi64(few, rows), _mm512_add_epi64(first, low)
-    );
-    const __mmask8 b = _mm512_mask_cmpneq_epi64_mask(
-        more, _mm512_maskz_loadu_epi64(more, rows + 8), _mm512_add_epi64(first, high)
-    );
+    const __mmask8 a = _mm512_mask_cmpneq_epi64_mask(few, _mm512_maskz_loadu_epi64(few, rows), low);
+    const __mmask8 b = _mm512_mask_cmpneq_epi64_mask(more, _mm512_maskz_loadu_epi64(more, rows + 8), high);
     return (__mmask16)(a | b << 8);
 }
 
-/* The stretch that begins at *s->position, of n positions at most; its length, 0 when there is none. */
-static AVX512 ALWAYS_INLINE int64_t find_stretch(const RowSource *source, int64_t n, Stretch *s, RowLayout layout) {
+/* The stretch that begins at s->position, of n positions at most; its length, 0 when there is none. */
+static AVX512_INLINE int64_t find_stretch(const RowSource *source, int64_t n, Stretch *s, RowLayout layout) {
     const PartitionColumns *c = source->columns;
-    const __m512i count = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const int64_t row = row_at(source, s->position);
     __m512i isr_lengths, isr_starts, lengths, starts;
     int64_t k;
@@ -178,11 +115,11 @@ static AVX512 ALWAYS_INLINE int64_t find_stretch(const RowSource *source, int64_
     s->isr_start = once_i32(c->isr.starts + row);
     s->replicas = once_i32(c->replicas.lengths + row);
     s->replicas_start = once_i32(c->replicas.starts + row);
-    if ((uint64_t)s->isr > WOVEN_LIST || (uint64_t)s->replicas > WOVEN_LIST) return 0;
+    if (s->isr < 1 || s->isr > WOVEN_LIST || s->replicas < 1 || s->replicas > WOVEN_LIST) return 0;
     isr_lengths = _mm512_set1_epi32((int32_t)s->isr);
-    isr_starts = _mm512_add_epi32(_mm512_set1_epi32((int32_t)s->isr_start), _mm512_mullo_epi32(count, isr_lengths));
+    isr_starts = steps(s->isr_start, s->isr);
     lengths = _mm512_set1_epi32((int32_t)s->replicas);
-    starts = _mm512_add_epi32(_mm512_set1_epi32((int32_t)s->replicas_start), _mm512_mullo_epi32(count, lengths));
+    starts = steps(s->replicas_start, s->replicas);
     for (k = 0; k < n; k += BLOCK) {
         const __mmask16 block = (__mmask16)low_bits(n - k);
         __mmask16 odd = odd_lists(&c->isr, row + k, block, isr_lengths, isr_starts);
@@ -190,7 +127,8 @@ static AVX512 ALWAYS_INLINE int64_t find_stretch(const RowSource *source, int64_
         if (layout == UPDATE_METADATA_ROWS) {
             odd |= not_zero(c->offline.lengths, row + k, block);
         } else {
-            odd |= not_zero(c->adding.lengths, row + k, block) | not_zero(c->removing.lengths, row + k, block);
+            odd |= not_zero(c->adding.lengths, row + k, block);
+            odd |= not_zero(c->removing.lengths, row + k, block);
         }
         if (layout == LEADER_AND_ISR_6_ROWS) odd |= not_zero(c->recovery_state, row + k, block);
         if (source->rows != NULL) odd |= other_rows(source->rows + s->position + k, block, row + k);
@@ -207,174 +145,186 @@ static AVX512 ALWAYS_INLINE int64_t find_stretch(const RowSource *source, int64_
     return n;
 }
 
+static AVX512_ENTRY int64_t find_stretch_avx512(
+    const RowSource *source, int64_t n, Stretch *s, RowLayout layout
+) {
+    return FOR_LAYOUT(layout, find_stretch, source, n, s);
+}
+
 /* ------------------------------------------------------------------------------------------- writing */
 
-/* Where the next rows are, and where they go. */
+/* Where the next rows are, how they look, and where they go. */
 typedef struct {
     uint8_t *p;
     const int32_t *partition, *controller_epoch, *leader, *leader_epoch, *partition_epoch;
     const int32_t *isr, *replicas;
     const uint8_t *is_new;
-} Shuttle;
-
-/* n (1 to 4) rows with isr and replicas values each. */
-static AVX512 ALWAYS_INLINE void put_woven(
-    const Shuttle *at, int64_t k, int64_t n, int64_t isr, int64_t replicas, __m128i marks, const __m512i places[4],
-    const __mmask64 third[3], int64_t size, RowLayout layout
-) {
-    __m512i a, b, c;
-    a = _mm512_castsi128_si512(load_few(at->partition + k, n));
-    a = _mm512_inserti32x4(a, load_few(at->controller_epoch + k, n), 1);
-    a = _mm512_inserti32x4(a, load_few(at->leader + k, n), 2);
-    a = _mm512_inserti32x4(a, load_few(at->leader_epoch + k, n), 3);
-    b = _mm512_maskz_loadu_epi32((__mmask16)low_bits(n * isr), at->isr);
-    b = _mm512_inserti32x4(b, load_few(at->partition_epoch + k, n), 3);
-    if (layout != UPDATE_METADATA_ROWS && at->is_new != NULL) {
-        const __m128i flags = _mm_maskz_loadu_epi8((__mmask16)low_bits(n), at->is_new + k);
-        marks = _mm_or_si128(marks, _mm_min_epu8(flags, _mm_set1_epi8(1)));
-    }
-    c = _mm512_maskz_loadu_epi32((__mmask16)low_bits(n * replicas), at->replicas);
-    c = _mm512_inserti32x4(c, marks, 3);
-#define PUT_64(z) \
-    _mm512_storeu_si512( \
-        at->p + 64 * z, \
-        _mm512_mask_permutexvar_epi8(_mm512_permutex2var_epi8(a, places[z], b), third[z], places[z], c) \
-    )
-    PUT_64(0);
-    PUT_64(1);
-    PUT_64(2);
-#undef PUT_64
-    /* More than three registers: that is the end of the last row's replicas and what follows them. */
-    if (layout != UPDATE_METADATA_ROWS && size > 192) {
-        const __m512i end = _mm512_permutexvar_epi8(places[3], c);
-        _mm_storeu_si128((__m128i *)(at->p + 192), _mm512_castsi512_si128(end));
-    }
-}
-
-/* n positions of a stretch from `skip` on. Touches less than 256 bytes behind them. */
-static AVX512 ALWAYS_INLINE uint8_t *put_even_rows(
-    uint8_t *p, const PartitionColumns *c, const Stretch *s, int64_t skip, int64_t n, const uint8_t *is_new,
-    RowLayout layout
-) {
-    const int64_t row = s->row + skip, isr = s->isr, replicas = s->replicas;
-    const Weave *w = &weaves[layout][isr][replicas];
-    const __m128i marks = _mm_loadu_si128((const __m128i *)w->marks);
-    const int64_t size = w->size;
+    int64_t n_isr, n_replicas, size;
     __m512i places[4];
     __mmask64 third[3];
-    Shuttle at;
+    __m128i marks;
+} Shuttle;
+
+static AVX512_INLINE __m512i put_register(const Shuttle *s, int z, __m512i a, __m512i b, __m512i c) {
+    const __m512i from_two = _mm512_permutex2var_epi8(a, s->places[z], b);
+    return _mm512_mask_permutexvar_epi8(from_two, s->third[z], s->places[z], c);
+}
+
+/* n (1 to 4) rows. WOVEN_REACH bytes must be free. */
+static AVX512_INLINE void put_woven(Shuttle *s, int64_t n, RowLayout layout) {
+    __m512i a = _mm512_castsi128_si512(load_few(s->partition, n));
+    __m512i b = load_block(s->isr, (__mmask16)low_bits(n * s->n_isr));
+    __m512i c = load_block(s->replicas, (__mmask16)low_bits(n * s->n_replicas));
+    __m128i bytes = s->marks;
+    a = _mm512_inserti32x4(a, load_few(s->controller_epoch, n), 1);
+    a = _mm512_inserti32x4(a, load_few(s->leader, n), 2);
+    a = _mm512_inserti32x4(a, load_few(s->leader_epoch, n), 3);
+    b = _mm512_inserti32x4(b, load_few(s->partition_epoch, n), 3);
+    if (layout != UPDATE_METADATA_ROWS && s->is_new != NULL) {
+        const __m128i flags = _mm_maskz_loadu_epi8((__mmask16)low_bits(n), s->is_new);
+        bytes = _mm_or_si128(bytes, _mm_min_epu8(flags, _mm_set1_epi8(1)));
+        s->is_new += n;
+    }
+    c = _mm512_inserti32x4(c, bytes, 3);
+    _mm512_storeu_si512(s->p, put_register(s, 0, a, b, c));
+    _mm512_storeu_si512(s->p + 64, put_register(s, 1, a, b, c));
+    _mm512_storeu_si512(s->p + 128, put_register(s, 2, a, b, c));
+    if (layout != UPDATE_METADATA_ROWS && s->size > 192) {
+        /* So much is written by long lists only: the rest is the end of the last row from its replicas on. */
+        const __m512i left = _mm512_permutexvar_epi8(s->places[3], c);
+        store_16(s->p + 192, _mm512_castsi512_si128(left));
+    }
+    s->p += n * (s->size / 4);
+    s->partition += n;
+    s->controller_epoch += n;
+    s->leader += n;
+    s->leader_epoch += n;
+    s->partition_epoch += n;
+    s->isr += n * s->n_isr;
+    s->replicas += n * s->n_replicas;
+}
+
+/* n positions of a stretch from `skip` on. */
+static AVX512_INLINE uint8_t *put_stretch(
+    uint8_t *p, const PartitionColumns *c, const Stretch *stretch, int64_t skip, int64_t n,
+    const uint8_t *is_new, RowLayout layout
+) {
+    const Weave *w = &weaves[layout][stretch->isr][stretch->replicas];
+    const int64_t row = stretch->row + skip;
+    Shuttle s;
     int64_t k;
-    for (k = 0; k < 4; k++) places[k] = load_64(w->to_wire + 64 * k);
-    for (k = 0; k < 3; k++) third[k] = w->is_third[k];
-    at.p = p;
-    at.partition = c->partition + row;
-    at.controller_epoch = c->controller_epoch + row;
-    at.leader = c->leader + row;
-    at.leader_epoch = c->leader_epoch + row;
-    at.partition_epoch = c->partition_epoch + row;
-    at.is_new = is_new;
-    at.isr = c->isr.values + s->isr_start + skip * isr;
-    at.replicas = c->replicas.values + s->replicas_start + skip * replicas;
-    for (k = 0; k + 4 <= n; k += 4) {
+    s.p = p;
+    s.partition = c->partition + row;
+    s.controller_epoch = c->controller_epoch + row;
+    s.leader = c->leader + row;
+    s.leader_epoch = c->leader_epoch + row;
+    s.partition_epoch = c->partition_epoch + row;
+    s.isr = c->isr.values + stretch->isr_start + skip * stretch->isr;
+    s.replicas = c->replicas.values + stretch->replicas_start + skip * stretch->replicas;
+    s.is_new = is_new;
+    s.n_isr = stretch->isr;
+    s.n_replicas = stretch->replicas;
+    s.size = w->size;
+    for (k = 0; k < 4; k++) s.places[k] = load_64(w->to_wire + 64 * k);
+    for (k = 0; k < 3; k++) s.third[k] = w->is_third[k];
+    s.marks = _mm_loadu_si128((const __m128i *)w->marks);
+    for (; n >= 4; n -= 4) {
         /* The values move faster than the other columns: without this, they are waited for. */
-        _mm_prefetch((const char *)at.isr + 512, _MM_HINT_T0);
-        _mm_prefetch((const char *)at.replicas + 512, _MM_HINT_T0);
-        put_woven(&at, k, 4, isr, replicas, marks, places, third, size, layout);
-        at.p += size;
-        at.isr += 4 * isr;
-        at.replicas += 4 * replicas;
+        _mm_prefetch((const char *)s.isr + FETCH_AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)s.replicas + FETCH_AHEAD, _MM_HINT_T0);
+        put_woven(&s, 4, layout);
     }
-    if (k < n) {
-        put_woven(&at, k, n - k, isr, replicas, marks, places, third, size, layout);
-        at.p += (n - k) * (size / 4);
-    }
-    return at.p;
+    if (n > 0) put_woven(&s, n, layout);
+    return s.p;
+}
+
+/* n positions of a stretch from `position` on, of WOVEN_ROW bytes at the most. WOVEN_REACH bytes more must be
+ * free. */
+static AVX512_ENTRY uint8_t *put_stretch_avx512(
+    uint8_t *p, const RowSource *source, const Stretch *s, int64_t position, int64_t n, RowLayout layout
+) {
+    const uint8_t *is_new = source->is_new == NULL ? NULL : source->is_new + position;
+    return FOR_LAYOUT(layout, put_stretch, p, source->columns, s, position - s->position, n, is_new);
 }
 
 /* ------------------------------------------------------------------------------------------- reading */
 
-/* The weave for rows of this shape, NULL when there is none. */
-static ALWAYS_INLINE const Weave *weave_for(const RowShape *shape, RowLayout layout) {
-    if (shape->size == 0 || shape->other || shape->removing) return NULL;
-    if (shape->isr > WOVEN_LIST || shape->replicas > WOVEN_LIST) return NULL;
-    return &weaves[layout][shape->isr][shape->replicas];
+/* 64 bytes of the picture from the wire, which is three registers, or four when there is a d. */
+static AVX512_INLINE __m512i get_register(
+    __m512i places, __m512i a, __m512i b, __m512i c, __m512i d, int has_d
+) {
+    const __m512i from_two = _mm512_permutex2var_epi8(a, places, b);
+    const __mmask64 others = _mm512_movepi8_mask(places);
+    if (!has_d) return _mm512_mask_permutexvar_epi8(from_two, others, places, c);
+    return _mm512_mask_blend_epi8(others, from_two, _mm512_permutex2var_epi8(c, places, d));
 }
 
-static AVX512 ALWAYS_INLINE void fill_int32(int32_t *to, int64_t n, int32_t first, int32_t step) {
-    const __m512i count = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    __m512i v = _mm512_add_epi32(_mm512_set1_epi32(first), _mm512_mullo_epi32(count, _mm512_set1_epi32(step)));
+static AVX512_INLINE void fill_int32(int32_t *to, int64_t n, int64_t first, int64_t step) {
+    __m512i v = steps(first, step);
     int64_t k;
-    for (k = 0; k < n; k += 16) {
+    for (k = 0; k < n; k += BLOCK) {
         _mm512_storeu_si512(to + k, v);
-        v = _mm512_add_epi32(v, _mm512_set1_epi32(16 * step));
+        v = _mm512_add_epi32(v, _mm512_set1_epi32((int32_t)(BLOCK * step)));
     }
 }
 
-static AVX512 ALWAYS_INLINE void fill_lists(ListFill *list, int64_t row, int64_t n, int64_t length) {
-    fill_int32(list->starts + row, n, (int32_t)list->used, (int32_t)length);
-    fill_int32(list->lengths + row, n, (int32_t)length, 0);
+static AVX512_INLINE void fill_lists(ListFill *list, int64_t row, int64_t n, int64_t length) {
+    fill_int32(list->starts + row, n, list->used, length);
+    fill_int32(list->lengths + row, n, length, 0);
     list->used += n * length;
 }
 
-/* Rows of this weave's shape, four at a time and at most `most`; the number read. They may touch 256 bytes from p
- * on and every fourth row after it. */
-static AVX512 ALWAYS_INLINE int64_t get_even_rows(
+/* Rows of the expected shape, whose weave this is, four at a time and at most `most`; how many. Their fields
+ * and values first, then all that can be told without looking. WOVEN_REACH bytes must be there at each four. */
+static AVX512_INLINE int64_t get_woven(
     const uint8_t *p, PartitionFill *o, int32_t topic, int64_t most, const Weave *w, RowLayout layout
 ) {
-    const int64_t row = o->n, isr = 4 * o->shape.isr, replicas = 4 * o->shape.replicas, size = w->size;
-    const __m512i place_a = load_64(w->from_wire), place_b = load_64(w->from_wire + 64);
-    const __m512i place_c = load_64(w->from_wire + 128);
-    const __m512i mark0 = load_64(w->on_wire), mark1 = load_64(w->on_wire + 64), mark2 = load_64(w->on_wire + 128);
-    const __m512i mark3 = load_64(w->on_wire + 192);
-    const __mmask64 is0 = w->is_mark[0], is1 = w->is_mark[1], is2 = w->is_mark[2], is3 = w->is_mark[3];
-    const __mmask64 high_a = _mm512_movepi8_mask(place_a), high_b = _mm512_movepi8_mask(place_b);
-    const __mmask64 high_c = _mm512_movepi8_mask(place_c);
+    const int has_d = layout != UPDATE_METADATA_ROWS;
+    const __m512i to_a = load_64(w->from_wire), to_b = load_64(w->from_wire + 64);
+    const __m512i to_c = load_64(w->from_wire + 128);
+    const int64_t row = o->n, size = w->size, n_isr = 4 * o->shape.isr, n_replicas = 4 * o->shape.replicas;
+    int32_t *isr = o->isr.values + o->isr.used, *replicas = o->replicas.values + o->replicas.used;
     int32_t *partition = o->partition + row, *controller_epoch = o->controller_epoch + row;
     int32_t *leader = o->leader + row, *leader_epoch = o->leader_epoch + row;
     int32_t *partition_epoch = o->partition_epoch + row, *recovery_state = o->recovery_state + row;
     uint8_t *flags = o->flags + row;
-    int32_t *isr_values = o->isr.values + o->isr.used, *replica_values = o->replicas.values + o->replicas.used;
-    int64_t n;
+    __m512i marks[4];
+    __mmask64 is_mark[4];
+    int64_t k, n;
+    for (k = 0; k < 4; k++) {
+        marks[k] = load_64(w->on_wire + 64 * k);
+        is_mark[k] = w->is_mark[k];
+    }
     for (n = 0; n + 4 <= most; n += 4) {
         const __m512i z0 = load_64(p), z1 = load_64(p + 64), z2 = load_64(p + 128);
+        const __m512i z3 = has_d ? load_64(p + 192) : z2;
+        __mmask64 wrong = _mm512_mask_cmpneq_epu8_mask(is_mark[0], z0, marks[0]);
         __m512i a, b, c;
-        __mmask64 wrong = _mm512_mask_cmpneq_epu8_mask(is0, z0, mark0);
-        wrong |= _mm512_mask_cmpneq_epu8_mask(is1, z1, mark1);
-        wrong |= _mm512_mask_cmpneq_epu8_mask(is2, z2, mark2);
-        if (layout == UPDATE_METADATA_ROWS) {
-            if (wrong) break;
-            a = _mm512_mask_permutexvar_epi8(_mm512_permutex2var_epi8(z0, place_a, z1), high_a, place_a, z2);
-            b = _mm512_mask_permutexvar_epi8(_mm512_permutex2var_epi8(z0, place_b, z1), high_b, place_b, z2);
-            c = _mm512_mask_permutexvar_epi8(_mm512_permutex2var_epi8(z0, place_c, z1), high_c, place_c, z2);
-        } else {
-            const __m512i z3 = load_64(p + 192);
-            wrong |= _mm512_mask_cmpneq_epu8_mask(is3, z3, mark3);
-            if (wrong) break;
-            a = _mm512_permutex2var_epi8(z0, place_a, z1);
-            a = _mm512_mask_blend_epi8(high_a, a, _mm512_permutex2var_epi8(z2, place_a, z3));
-            b = _mm512_permutex2var_epi8(z0, place_b, z1);
-            b = _mm512_mask_blend_epi8(high_b, b, _mm512_permutex2var_epi8(z2, place_b, z3));
-            c = _mm512_permutex2var_epi8(z0, place_c, z1);
-            c = _mm512_mask_blend_epi8(high_c, c, _mm512_permutex2var_epi8(z2, place_c, z3));
-        }
-        _mm_storeu_si128((__m128i *)(partition + n), _mm512_castsi512_si128(a));
-        _mm_storeu_si128((__m128i *)(controller_epoch + n), _mm512_extracti32x4_epi32(a, 1));
-        _mm_storeu_si128((__m128i *)(leader + n), _mm512_extracti32x4_epi32(a, 2));
-        _mm_storeu_si128((__m128i *)(leader_epoch + n), _mm512_extracti32x4_epi32(a, 3));
-        _mm_storeu_si128((__m128i *)(partition_epoch + n), _mm512_extracti32x4_epi32(b, 3));
-        _mm512_storeu_si512(isr_values, b);
-        _mm512_storeu_si512(replica_values, c);
+        wrong |= _mm512_mask_cmpneq_epu8_mask(is_mark[1], z1, marks[1]);
+        wrong |= _mm512_mask_cmpneq_epu8_mask(is_mark[2], z2, marks[2]);
+        if (has_d) wrong |= _mm512_mask_cmpneq_epu8_mask(is_mark[3], z3, marks[3]);
+        if (wrong) break;
+        a = get_register(to_a, z0, z1, z2, z3, has_d);
+        b = get_register(to_b, z0, z1, z2, z3, has_d);
+        c = get_register(to_c, z0, z1, z2, z3, has_d);
+        store_16(partition + n, _mm512_castsi512_si128(a));
+        store_16(controller_epoch + n, _mm512_extracti32x4_epi32(a, 1));
+        store_16(leader + n, _mm512_extracti32x4_epi32(a, 2));
+        store_16(leader_epoch + n, _mm512_extracti32x4_epi32(a, 3));
+        store_16(partition_epoch + n, _mm512_extracti32x4_epi32(b, 3));
+        _mm512_storeu_si512(isr, b);
+        _mm512_storeu_si512(replicas, c);
         if (layout != UPDATE_METADATA_ROWS) {
             const __m128i bytes = _mm512_extracti32x4_epi32(c, 3);
             const int32_t four = _mm_cvtsi128_si32(_mm_min_epu8(bytes, _mm_set1_epi8(1)));
             memcpy(flags + n, &four, 4);
             if (layout == LEADER_AND_ISR_6_ROWS) {
-                _mm_storeu_si128((__m128i *)(recovery_state + n), _mm_cvtepi8_epi32(_mm_srli_si128(bytes, 4)));
+                store_16(recovery_state + n, _mm_cvtepi8_epi32(_mm_srli_si128(bytes, 4)));
             }
         }
         p += size;
-        isr_values += isr;
-        replica_values += replicas;
+        isr += n_isr;
+        replicas += n_replicas;
     }
     fill_int32(o->topic_row + row, n, topic, 0);
     fill_lists(&o->isr, row, n, o->shape.isr);
@@ -389,22 +339,32 @@ static AVX512 ALWAYS_INLINE int64_t get_even_rows(
     return n;
 }
 
-static AVX512 ALWAYS_INLINE const uint8_t *get_any_rows(
+/* Rows that the next four may be, as many as there are bytes and room for; 0: they are none for a weave. */
+static AVX512_INLINE int64_t most_woven(
+    const uint8_t *p, const uint8_t *end, const PartitionFill *o, int64_t most
+) {
+    const RowShape *shape = &o->shape;
+    const int64_t rows = (end - p - WOVEN_REACH) / WOVEN_ROW;
+    const int64_t isr = (o->isr.room - o->isr.used) / WOVEN_LIST;
+    const int64_t replicas = (o->replicas.room - o->replicas.used) / WOVEN_LIST;
+    if (shape->run < 4 || shape->other || shape->removing) return 0;
+    if (shape->isr > WOVEN_LIST || shape->replicas > WOVEN_LIST) return 0;
+    if (most > rows) most = rows;
+    if (most > isr) most = isr;
+    return most > replicas ? replicas : most;
+}
+
+static AVX512_INLINE const uint8_t *get_any_rows(
     const uint8_t *p, const uint8_t *end, PartitionFill *o, int32_t topic, int64_t *left, RowLayout layout
 ) {
-    int64_t n, most = *left;
+    int64_t n, some, most = *left;
     while (most > 0 && end - p >= FEW_ROWS_REACH && has_room(o, layout)) {
-        const Weave *w = weave_for(&o->shape, layout);
-        n = 0;
-        if (w != NULL) {
-            /* As many as there is room for: bytes behind the last one, values of the lists. */
-            int64_t some = most;
-            if ((end - p - WOVEN_REACH) / WOVEN_ROW < some) some = (end - p - WOVEN_REACH) / WOVEN_ROW;
-            if ((o->isr.room - o->isr.used) / 4 < some) some = (o->isr.room - o->isr.used) / 4;
-            if ((o->replicas.room - o->replicas.used) / 4 < some) some = (o->replicas.room - o->replicas.used) / 4;
-            n = get_even_rows(p, o, topic, some, w, layout);
-        }
-        if (n == 0) {
+        some = most_woven(p, end, o, most);
+        if (some >= 4) {
+            n = get_woven(p, o, topic, some, &weaves[layout][o->shape.isr][o->shape.replicas], layout);
+            /* Four or more were left, so the next ones look different. */
+            if (some - n >= 4) o->shape.run = 0;
+        } else {
             n = get_few_rows(p, o, topic, most, layout);
             if (n == 0) break;
         }
@@ -416,22 +376,7 @@ static AVX512 ALWAYS_INLINE const uint8_t *get_any_rows(
     return p;
 }
 
-/* The ways in, each with one copy for each layout. */
-
-static AVX512 __attribute__((noinline)) int64_t find_stretch_avx512(
-    const RowSource *source, int64_t n, Stretch *s, RowLayout layout
-) {
-    return FOR_LAYOUT(layout, find_stretch, source, n, s);
-}
-
-static AVX512 __attribute__((noinline)) uint8_t *put_stretch_avx512(
-    uint8_t *p, const RowSource *source, const Stretch *s, int64_t position, int64_t n, RowLayout layout
-) {
-    const uint8_t *is_new = source->is_new == NULL ? NULL : source->is_new + position;
-    return FOR_LAYOUT(layout, put_even_rows, p, source->columns, s, position - s->position, n, is_new);
-}
-
-static AVX512 __attribute__((noinline)) const uint8_t *get_rows_avx512(
+static AVX512_ENTRY const uint8_t *get_rows_avx512(
     const uint8_t *p, const uint8_t *end, PartitionFill *fill, int32_t topic, int64_t *left, RowLayout layout
 ) {
     return FOR_LAYOUT(layout, get_any_rows, p, end, fill, topic, left);

@@ -35,8 +35,10 @@ static ALWAYS_INLINE wide wide_four(int32_t a, int32_t b, int32_t c, int32_t d) 
 static ALWAYS_INLINE void wide_transpose(wide r[4]) {
     const uint32x4_t a = vreinterpretq_u32_u8(r[0]), b = vreinterpretq_u32_u8(r[1]);
     const uint32x4_t c = vreinterpretq_u32_u8(r[2]), d = vreinterpretq_u32_u8(r[3]);
-    const uint64x2_t ab = vreinterpretq_u64_u32(vzip1q_u32(a, b)), cd = vreinterpretq_u64_u32(vzip1q_u32(c, d));
-    const uint64x2_t ef = vreinterpretq_u64_u32(vzip2q_u32(a, b)), gh = vreinterpretq_u64_u32(vzip2q_u32(c, d));
+    const uint64x2_t ab = vreinterpretq_u64_u32(vzip1q_u32(a, b));
+    const uint64x2_t cd = vreinterpretq_u64_u32(vzip1q_u32(c, d));
+    const uint64x2_t ef = vreinterpretq_u64_u32(vzip2q_u32(a, b));
+    const uint64x2_t gh = vreinterpretq_u64_u32(vzip2q_u32(c, d));
     r[0] = vreinterpretq_u8_u64(vzip1q_u64(ab, cd));
     r[1] = vreinterpretq_u8_u64(vzip2q_u64(ab, cd));
     r[2] = vreinterpretq_u8_u64(vzip1q_u64(ef, gh));
@@ -158,11 +160,11 @@ static ALWAYS_INLINE int four_successive(const RowSource *s, int64_t position, i
     return (rows[1] == row + 1) & (rows[2] == row + 2) & (rows[3] == row + 3);
 }
 
-/* Some of the positions from i to `stop`, if the next row is ordinary: the number of those that are written, and
- * *next is moved behind them. FEW_ROWS_REACH bytes must be free there. */
+/* One to four of the positions from i to `stop`: how many are written, and *next moved behind them. 0: the
+ * next row is not ordinary. FEW_ROWS_REACH bytes must be free. */
 static ALWAYS_INLINE int64_t put_few_rows(
-    uint8_t **next, const PartitionColumns *c, const WideColumns *w, const RowSource *s, int64_t i, int64_t stop,
-    RowLayout layout
+    uint8_t **next, const PartitionColumns *c, const WideColumns *w, const RowSource *s, int64_t i,
+    int64_t stop, RowLayout layout
 ) {
     const uint8_t *is_new = s->is_new == NULL ? NULL : s->is_new + i;
     const int64_t row = row_at(s, i);
@@ -171,7 +173,9 @@ static ALWAYS_INLINE int64_t put_few_rows(
     int64_t k;
     if (row < 0) return 0;
     if (stop - i < 4 || !four_successive(s, i, row)) {
-        fixed[0] = wide_four(c->partition[row], c->controller_epoch[row], c->leader[row], c->leader_epoch[row]);
+        fixed[0] = wide_four(
+            c->partition[row], c->controller_epoch[row], c->leader[row], c->leader_epoch[row]
+        );
         p = put_row(p, c, w, row, fixed[0], is_new == NULL ? 0 : is_new[0], layout);
         if (p == NULL) return 0;
         *next = p;
@@ -194,7 +198,7 @@ static ALWAYS_INLINE int64_t put_few_rows(
 static ALWAYS_INLINE uint8_t *put_rows_wide(
     uint8_t *p, const uint8_t *end, const RowSource *source, int64_t *position, int64_t stop, RowLayout layout
 ) {
-    /* Copies: a store through a byte pointer could change what is behind `source`, for all the compiler knows. */
+    /* Copies: for all the compiler knows, storing a byte could change what is behind `source`. */
     const RowSource s = *source;
     const PartitionColumns c = *s.columns;
     const WideColumns w = wide_columns(&c, layout);
@@ -210,37 +214,24 @@ static ALWAYS_INLINE uint8_t *put_rows_wide(
 
 /* ------------------------------------------------------------------------------------------- reading */
 
-static ALWAYS_INLINE int short_count(const uint8_t *p, int64_t *length) {
-    *length = (int64_t)once_u8(p) - 1;
-    return (uint64_t)*length <= SHORT_LIST;
-}
-
-/* The shape of the row at p; 0 when it is not ordinary. Touches less than LONGEST_ROW bytes. */
-static ALWAYS_INLINE int read_shape(const uint8_t *p, RowShape *shape, RowLayout layout) {
-    if (!short_count(p + 16, &shape->isr)) return 0;
-    shape->at_replicas = 16 + 1 + 4 * shape->isr + 4;
-    if (!short_count(p + shape->at_replicas, &shape->replicas)) return 0;
-    shape->at_other = shape->at_replicas + 1 + 4 * shape->replicas;
-    if (!short_count(p + shape->at_other, &shape->other)) return 0;
-    shape->at_bytes = shape->at_other + 1 + 4 * shape->other;
-    shape->removing = 0;
-    if (layout != UPDATE_METADATA_ROWS) {
-        shape->at_removing = shape->at_bytes;
-        if (!short_count(p + shape->at_removing, &shape->removing)) return 0;
-        shape->at_bytes += 1 + 4 * shape->removing;
-    }
-    shape->size = shape->at_bytes + row_bytes(layout);
-    return p[shape->size - 1] == 0;
-}
-
-static ALWAYS_INLINE int has_shape(const uint8_t *p, const RowShape *shape, RowLayout layout) {
+/* Zero when the row at p has the expected shape. */
+static ALWAYS_INLINE int64_t shape_differs(const uint8_t *p, const RowShape *shape, RowLayout layout) {
     int64_t differs = (p[16] ^ (shape->isr + 1)) | (p[shape->at_replicas] ^ (shape->replicas + 1));
     differs |= (p[shape->at_other] ^ (shape->other + 1)) | p[shape->size - 1];
     if (layout != UPDATE_METADATA_ROWS) differs |= p[shape->at_removing] ^ (shape->removing + 1);
+    return differs;
+}
+
+static ALWAYS_INLINE int four_have_shape(const uint8_t *p, const RowShape *shape, RowLayout layout) {
+    int64_t differs = shape_differs(p, shape, layout) | shape_differs(p + shape->size, shape, layout);
+    differs |= shape_differs(p + 2 * shape->size, shape, layout);
+    differs |= shape_differs(p + 3 * shape->size, shape, layout);
     return differs == 0;
 }
 
-static ALWAYS_INLINE int has_list_room(const ListFill *list) { return list->room - list->used >= FEW_LISTS_ROOM; }
+static ALWAYS_INLINE int has_list_room(const ListFill *list) {
+    return list->room - list->used >= FEW_LISTS_ROOM;
+}
 
 /* Is there room for the lists of four rows? */
 static ALWAYS_INLINE int has_room(const PartitionFill *o, RowLayout layout) {
@@ -249,8 +240,9 @@ static ALWAYS_INLINE int has_room(const PartitionFill *o, RowLayout layout) {
     return has_list_room(&o->adding) && has_list_room(&o->removing);
 }
 
-static ALWAYS_INLINE void get_short_lists(
-    const uint8_t *p, int64_t size, int64_t n, ListFill *list, int64_t row, int64_t length
+/* The lists of four rows that begin at p and every `size` bytes after it, all of this length. */
+static ALWAYS_INLINE void get_four_lists(
+    const uint8_t *p, int64_t size, ListFill *list, int64_t row, int64_t length
 ) {
     const wide swap = wide_load(SWAP_FOUR);
     const int32_t start = (int32_t)list->used, step = (int32_t)length;
@@ -258,33 +250,23 @@ static ALWAYS_INLINE void get_short_lists(
     int64_t k;
     wide_store(list->starts + row, wide_four(start, start + step, start + 2 * step, start + 3 * step));
     wide_store(list->lengths + row, wide_four(step, step, step, step));
-    list->used += n * length;
+    list->used += 4 * length;
     if (length == 0) return;
-    for (k = 0; k < n; k++, p += size, values += length) {
-        wide_store(values, wide_shuffle(wide_load(p + 1), swap));
-        if (length > 4) wide_store(values + 4, wide_shuffle(wide_load(p + 17), swap));
+    UNROLL_4
+    for (k = 0; k < 4; k++) {
+        wide_store(values + k * length, wide_shuffle(wide_load(p + k * size + 1), swap));
+        if (length > 4) wide_store(values + k * length + 4, wide_shuffle(wide_load(p + k * size + 17), swap));
     }
 }
 
-/* Up to four of the `most` rows from p on into the rows behind o->n; the number of those that are ordinary and
- * have one shape, which is left in o->shape. The shape of the row before is the guess: four rows are compared
- * with it side by side, while counts that say where the next one stands would have to be read one after the
- * other. FEW_ROWS_REACH bytes must be there at p, and room for four rows and their lists. */
-static ALWAYS_INLINE int64_t get_few_rows(
-    const uint8_t *p, PartitionFill *o, int32_t topic, int64_t most, RowLayout layout
-) {
-    RowShape *shape = &o->shape;
+/* Four rows of the expected shape. */
+static ALWAYS_INLINE void get_four_rows(const uint8_t *p, PartitionFill *o, int32_t topic, RowLayout layout) {
     const wide swap = wide_load(SWAP_FOUR);
+    const RowShape *shape = &o->shape;
+    const int64_t size = shape->size, row = o->n;
     wide fixed[4];
-    int64_t k, n, size, row = o->n;
-    if (shape->size == 0 || !has_shape(p, shape, layout)) {
-        if (!read_shape(p, shape, layout)) {
-            shape->size = 0;
-            return 0;
-        }
-    }
-    size = shape->size;
-    for (n = 1; n < 4 && n < most && has_shape(p + n * size, shape, layout); n++) {}
+    int64_t k;
+    UNROLL_4
     for (k = 0; k < 4; k++) fixed[k] = wide_load(p + k * size);
     wide_transpose(fixed);
     wide_store(o->topic_row + row, wide_four(topic, topic, topic, topic));
@@ -292,21 +274,104 @@ static ALWAYS_INLINE int64_t get_few_rows(
     wide_store(o->controller_epoch + row, wide_shuffle(fixed[1], swap));
     wide_store(o->leader + row, wide_shuffle(fixed[2], swap));
     wide_store(o->leader_epoch + row, wide_shuffle(fixed[3], swap));
-    for (k = 0; k < n; k++) o->partition_epoch[row + k] = get_i32(p + k * size + shape->at_replicas - 4);
-    get_short_lists(p + 16, size, n, &o->isr, row, shape->isr);
-    get_short_lists(p + shape->at_replicas, size, n, &o->replicas, row, shape->replicas);
-    get_short_lists(
-        p + shape->at_other, size, n, layout == UPDATE_METADATA_ROWS ? &o->offline : &o->adding, row, shape->other
-    );
-    if (layout != UPDATE_METADATA_ROWS) {
-        get_short_lists(p + shape->at_removing, size, n, &o->removing, row, shape->removing);
-        for (k = 0; k < n; k++) {
-            const uint8_t *bytes = p + k * size + shape->at_bytes;
-            o->flags[row + k] = bytes[0] != 0;
-            o->recovery_state[row + k] = layout == LEADER_AND_ISR_6_ROWS ? (int8_t)bytes[1] : 0;
+    UNROLL_4
+    for (k = 0; k < 4; k++) o->partition_epoch[row + k] = get_i32(p + k * size + shape->at_replicas - 4);
+    get_four_lists(p + 16, size, &o->isr, row, shape->isr);
+    get_four_lists(p + shape->at_replicas, size, &o->replicas, row, shape->replicas);
+    if (layout == UPDATE_METADATA_ROWS) {
+        get_four_lists(p + shape->at_other, size, &o->offline, row, shape->other);
+        return;
+    }
+    get_four_lists(p + shape->at_other, size, &o->adding, row, shape->other);
+    get_four_lists(p + shape->at_removing, size, &o->removing, row, shape->removing);
+    UNROLL_4
+    for (k = 0; k < 4; k++) {
+        const uint8_t *bytes = p + k * size + shape->at_bytes;
+        o->flags[row + k] = bytes[0] != 0;
+        o->recovery_state[row + k] = layout == LEADER_AND_ISR_6_ROWS ? (int8_t)bytes[1] : 0;
+    }
+}
+
+/* The list at p, whose length is left in *length; the byte after it, NULL when it is long. */
+static ALWAYS_INLINE const uint8_t *get_short_list(
+    const uint8_t *p, ListFill *list, int64_t row, int64_t *length
+) {
+    const wide swap = wide_load(SWAP_FOUR);
+    const int64_t n = (int64_t)once_u8(p) - 1;
+    int32_t *values = list->values + list->used;
+    if ((uint64_t)n > SHORT_LIST) return NULL;
+    *length = n;
+    list->starts[row] = (int32_t)list->used;
+    list->lengths[row] = (int32_t)n;
+    list->used += n;
+    wide_store(values, wide_shuffle(wide_load(p + 1), swap));
+    if (n > 4) wide_store(values + 4, wide_shuffle(wide_load(p + 17), swap));
+    return p + 1 + 4 * n;
+}
+
+/* One row, whose shape is then expected of the next one; 0, with nothing that counts stored, when it is not
+ * ordinary. */
+static ALWAYS_INLINE int64_t get_one_row(
+    const uint8_t *p, PartitionFill *o, int32_t topic, RowLayout layout
+) {
+    const int64_t row = o->n, isr = o->isr.used, replicas = o->replicas.used;
+    const int64_t offline = o->offline.used, adding = o->adding.used, removing = o->removing.used;
+    const uint8_t *q = get_short_list(p + 16, &o->isr, row, &o->shape.isr);
+    if (q != NULL) {
+        o->topic_row[row] = topic;
+        o->partition[row] = get_i32(p);
+        o->controller_epoch[row] = get_i32(p + 4);
+        o->leader[row] = get_i32(p + 8);
+        o->leader_epoch[row] = get_i32(p + 12);
+        o->partition_epoch[row] = get_i32(q);
+        o->shape.at_replicas = q + 4 - p;
+        q = get_short_list(q + 4, &o->replicas, row, &o->shape.replicas);
+    }
+    if (q != NULL) {
+        ListFill *third = layout == UPDATE_METADATA_ROWS ? &o->offline : &o->adding;
+        o->shape.at_other = q - p;
+        q = get_short_list(q, third, row, &o->shape.other);
+    }
+    if (q != NULL && layout != UPDATE_METADATA_ROWS) {
+        o->shape.at_removing = q - p;
+        q = get_short_list(q, &o->removing, row, &o->shape.removing);
+    }
+    if (q != NULL) {
+        o->shape.at_bytes = q - p;
+        o->shape.size = o->shape.at_bytes + row_bytes(layout);
+        if (layout != UPDATE_METADATA_ROWS) {
+            o->flags[row] = q[0] != 0;
+            o->recovery_state[row] = layout == LEADER_AND_ISR_6_ROWS ? (int8_t)q[1] : 0;
         }
     }
-    return n;
+    if (q == NULL || p[o->shape.size - 1] != 0) {
+        o->isr.used = isr;
+        o->replicas.used = replicas;
+        o->offline.used = offline;
+        o->adding.used = adding;
+        o->removing.used = removing;
+        o->shape.size = 0;
+        return 0;
+    }
+    return 1;
+}
+
+/* One of the `most` rows from p on, or four, into the rows behind o->n; how many. 0: the next is not ordinary.
+ *
+ * The shape of the row before is the guess: four rows are compared with it side by side, while counts that
+ * say where the next one stands would have to be read one after the other. FEW_ROWS_REACH bytes must be there
+ * at p, and room for four rows and their lists. */
+static ALWAYS_INLINE int64_t get_few_rows(
+    const uint8_t *p, PartitionFill *o, int32_t topic, int64_t most, RowLayout layout
+) {
+    const int expects = o->shape.size != 0;
+    if (expects && most >= 4 && four_have_shape(p, &o->shape, layout)) {
+        get_four_rows(p, o, topic, layout);
+        return o->shape.run = 4;
+    }
+    /* Less than four are no sign that there are no more like them. */
+    if (!expects || most >= 4 || shape_differs(p, &o->shape, layout)) o->shape.run = 0;
+    return get_one_row(p, o, topic, layout);
 }
 
 static ALWAYS_INLINE const uint8_t *get_rows_wide(

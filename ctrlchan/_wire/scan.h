@@ -1,7 +1,7 @@
 /* What sizing a message asks of its columns: runs of equal topic rows, bytes of lists.
  *
- * The loops over blocks are written for compilers to vectorise: no exit in the middle, 32-bit sums that cannot
- * overflow. Row numbers are checked on each use, because other threads may change them.
+ * The loops over blocks are written for compilers to vectorise, without an exit in the middle. Row numbers
+ * are checked on each use, because other threads may change them.
  */
 #ifndef CTRLCHAN_SCAN_H
 #define CTRLCHAN_SCAN_H
@@ -10,11 +10,11 @@
 
 enum { SCAN_BLOCK = 64 };
 
-/* The first of `most` values that differs from `value`. */
+/* How many of the first `most` values are equal to `value`. */
 static inline int64_t equal_values(const int32_t *values, int64_t most, int32_t value) {
     int64_t k, i = 0;
 #ifdef CTRLCHAN_AVX512
-    if (avx512_works) return equal_values_avx512(values, most, value);
+    if (vector_bytes == 64) return equal_values_avx512(values, most, value);
 #endif
     for (; most - i >= SCAN_BLOCK; i += SCAN_BLOCK) {
         int32_t differs = 0;
@@ -25,7 +25,7 @@ static inline int64_t equal_values(const int32_t *values, int64_t most, int32_t 
     return i;
 }
 
-/* The first position behind i, `stop` at the most, that is not a row of the same topic. -1: i is not a row. */
+/* The first position behind i, at most `stop`, that is not a row of the same topic. -1: i is not a row. */
 static inline int64_t topic_run(
     const int32_t *topic_row, const RowSource *source, int64_t i, int64_t stop, int32_t *topic
 ) {
@@ -41,33 +41,43 @@ static inline int64_t topic_run(
     return i;
 }
 
-/* Wire bytes of the lists at positions `from` to `stop`, with their counts; -1 when one has a negative length or is
- * not a row: position *wrong. */
+/* Wire bytes of the lists at positions `from` to `stop`, with their counts; -1 when the one at *wrong has a
+ * negative length or is not a row. */
 static inline int64_t lists_size(
     const Lists *lists, const RowSource *source, int64_t from, int64_t stop, int flexible, int64_t *wrong
 ) {
     int64_t i, k, row, n, total = (stop - from) * (flexible ? 1 : 4);
     if (lists->lengths == NULL) return total;
     for (i = from; i < stop; i += n) {
-        uint32_t every = ~0u, sum = 0;
+        /* The bitwise OR of all lengths tells whether one is large or negative. */
+        uint32_t every = 0, sum = 0;
         n = stop - i < SCAN_BLOCK ? stop - i : SCAN_BLOCK;
         if (source->rows == NULL) {
             const int32_t *lengths = lists->lengths + i;
-            every = 0;
             for (k = 0; k < n; k++) {
                 every |= (uint32_t)lengths[k];
                 sum += (uint32_t)lengths[k];
             }
+        } else {
+            for (k = i; k < i + n; k++) {
+                uint32_t length;
+                row = row_at(source, k);
+                *wrong = k;
+                if (row < 0) return -1;
+                length = (uint32_t)lists->lengths[row];
+                every |= length;
+                sum += length;
+            }
         }
-        /* Every count is one varint byte. */
+        /* So short ones have counts of one varint byte, and their sum is exact. */
         if (every < 127) {
             total += 4 * (int64_t)sum;
             continue;
         }
         for (k = i; k < i + n; k++) {
             int32_t length;
-            *wrong = k;
             row = row_at(source, k);
+            *wrong = k;
             if (row < 0) return -1;
             length = once_i32(lists->lengths + row);
             if (length < 0) return -1;

@@ -35,30 +35,21 @@ cdef struct Stops:
 cdef class StopColumns:
     """The entries of a StopReplica tail: equally long columns, of which two may be absent."""
 
-    cdef const int32_t[::1] topic_row
-    cdef const int32_t[::1] partition
-    cdef const int32_t[::1] leader_epoch
-    cdef const uint8_t[::1] delete
+    cdef object topic_row, partition, leader_epoch, delete
     cdef Stops c
 
     def __init__(self, topic_row, partition, leader_epoch, delete):
-        self.topic_row = as_column(topic_row, _np_int32, "topic_row")
-        self.partition = as_column(partition, _np_int32, "partition")
-        self.c.n = self.topic_row.shape[0]
-        self.c.topic_row = int32_pointer(self.topic_row)
-        self.c.partition = int32_pointer(self.partition)
-        self.c.leader_epoch = NULL
-        self.c.delete = NULL
+        cdef int64_t n_partitions = 0, n_epochs = 0, n_flags = 0
+        self.topic_row = int32_column(topic_row, "topic_row", &self.c.topic_row, &self.c.n)
+        self.partition = int32_column(partition, "partition", &self.c.partition, &n_partitions)
         if leader_epoch is not None:
-            self.leader_epoch = as_column(leader_epoch, _np_int32, "leader_epoch")
-            self.c.leader_epoch = int32_pointer(self.leader_epoch)
+            self.leader_epoch = int32_column(leader_epoch, "leader_epoch", &self.c.leader_epoch, &n_epochs)
         if delete is not None:
-            self.delete = as_column(delete, _np_uint8, "delete")
-            self.c.delete = uint8_pointer(self.delete)
+            self.delete = uint8_column(delete, "delete", &self.c.delete, &n_flags)
         if (
-            self.partition.shape[0] != self.c.n
-            or (leader_epoch is not None and self.leader_epoch.shape[0] != self.c.n)
-            or (delete is not None and self.delete.shape[0] != self.c.n)
+            n_partitions != self.c.n
+            or (leader_epoch is not None and n_epochs != self.c.n)
+            or (delete is not None and n_flags != self.c.n)
         ):
             raise ValueError("stop_replica_tail: the columns differ in length")
 
@@ -74,8 +65,7 @@ cdef class Tail:
     cdef LiveLeaders _leaders
     cdef StopColumns _stop
     cdef Stops stops
-    cdef const int64_t[::1] _rows
-    cdef const uint8_t[::1] _is_new
+    cdef object _rows, _is_new
     cdef int _request_type
     cdef Plan plan
 
@@ -136,15 +126,15 @@ cdef int plan_rows(Tail tail, const int32_t* topic_row, int64_t n_columns, rows,
     """Fill ``tail.plan``: the selected rows in order, and where each topic's rows end."""
     cdef Plan* plan = &tail.plan
     cdef Fault fault
-    cdef int64_t i, stop, n_topics = tail._topics.names.c.n
-    cdef const int64_t[::1] starts
+    cdef int64_t i, stop, n_starts = 0, n_topics = tail._topics.names.c.n
+    cdef const int64_t* starts = NULL
     plan.source.n_columns = n_columns
     plan.n = n_columns
     if rows is not None:
-        tail._rows = as_column(rows, _np_int64, "rows")
-        plan.n = tail._rows.shape[0]
-        # An empty selection needs a pointer that is not NULL, which would mean "every row".
-        plan.source.rows = &tail._rows[0] if plan.n > 0 else <const int64_t*>&plan.n
+        tail._rows = int64_column(rows, "rows", &plan.source.rows, &plan.n)
+        if plan.n == 0:
+            # NULL would mean "every row".
+            plan.source.rows = &plan.n
     if plan.n >= 0x7FFFFFFF:
         raise EncodeError(f"{plan.n} rows are more than one request can count")
     tail.rows = plan.n
@@ -157,13 +147,14 @@ cdef int plan_rows(Tail tail, const int32_t* topic_row, int64_t n_columns, rows,
         if i < 0:
             raise MemoryError()
         return 0
-    starts = as_column(topic_starts, _np_int64, "topic_starts")
-    if starts.shape[0] != n_topics + 1 or starts[0] != 0 or starts[n_topics] != plan.n:
+    # Kept until this function returns.
+    array = int64_column(topic_starts, "topic_starts", &starts, &n_starts)
+    if n_starts != n_topics + 1 or starts[0] != 0 or starts[n_topics] != plan.n:
         raise ValueError(f"topic_starts must run from 0 to {plan.n} in {n_topics + 1} steps")
     if not reserve_groups(plan, n_topics):
         raise MemoryError()
     for i in range(n_topics):
-        stop = once_i64(&starts[i + 1])
+        stop = once_i64(starts + i + 1)
         if stop < group_start(plan, i) or stop > plan.n:
             raise ValueError(f"topic_starts goes backwards at topic {i}")
         plan.groups[i].topic = <int32_t>i

@@ -54,8 +54,8 @@ cdef int check_endpoints(Brokers brokers, int version) except -1:
         return 0
     cdef int64_t i, j, start, length
     for i in range(brokers.n):
-        start = brokers._endpoint_starts[i]
-        length = brokers._endpoint_lengths[i]
+        start = brokers.c_endpoint_starts[i]
+        length = brokers.c_endpoint_lengths[i]
         if start < 0 or length < 0 or start + length > brokers.n_endpoints:
             raise EncodeError(
                 f"{REASONS[R_LIST_RANGE]} (row {i})", api="UpdateMetadataRequest", version=version, field="endpoints"
@@ -66,7 +66,7 @@ cdef int check_endpoints(Brokers brokers, int version) except -1:
                     f"broker {brokers.ids[i]} has {length} endpoints, version 0 carries one",
                     api="UpdateMetadataRequest", version=version, field="endpoints",
                 )
-            if brokers._security_protocols[start] != 0:
+            if brokers.c_security_protocols[start] != 0:
                 raise UnsupportedVersionError(
                     f"broker {brokers.ids[i]}: version 0 carries only PLAINTEXT endpoints",
                     api="UpdateMetadataRequest", version=version, field="endpoints",
@@ -221,8 +221,8 @@ cdef int64_t live_brokers_size(Brokers brokers, int version, bint flexible, Faul
     cdef int64_t i, j, start, length, one
     cdef int64_t size = count_size(brokers.n, flexible)
     for i in range(brokers.n):
-        start = brokers._endpoint_starts[i]
-        length = brokers._endpoint_lengths[i]
+        start = brokers.c_endpoint_starts[i]
+        length = brokers.c_endpoint_lengths[i]
         if start < 0 or length < 0 or start + length > brokers.n_endpoints:
             return fail(fault, R_LIST_RANGE, F_ENDPOINTS, i)
         size += 4
@@ -243,7 +243,7 @@ cdef int64_t live_brokers_size(Brokers brokers, int version, bint flexible, Faul
                 if one < 0:
                     return -1
                 size += one
-            if brokers._security_protocols[j] != <int16_t>brokers._security_protocols[j]:
+            if brokers.c_security_protocols[j] != <int16_t>brokers.c_security_protocols[j]:
                 return fail(fault, R_INT16, F_SECURITY_PROTOCOL, i)
             if flexible:
                 size += 1
@@ -266,22 +266,22 @@ cdef uint8_t* put_live_brokers(Brokers brokers, uint8_t* p, const uint8_t* end, 
         return none
     p = put_count(p, brokers.n, flexible)
     for i in range(brokers.n):
-        start = brokers._endpoint_starts[i]
-        length = brokers._endpoint_lengths[i]
+        start = brokers.c_endpoint_starts[i]
+        length = brokers.c_endpoint_lengths[i]
         if start < 0 or length < 0 or start + length > brokers.n_endpoints or (version == 0 and length != 1):
             fail(fault, R_LIST_RANGE, F_ENDPOINTS, i)
             return none
         if end - p < 4 + (0 if version == 0 else count_size(length, flexible)):
             fail(fault, R_CHANGED, F_LIVE_BROKERS, i)
             return none
-        put_i32(p, brokers._ids[i])
+        put_i32(p, brokers.c_ids[i])
         p += 4
         if version == 0:
             p = put_string(p, end, &brokers.hosts.c, start, False, False, F_V0_HOST, fault)
             if p == none or end - p < 4:
                 fail(fault, R_CHANGED, F_V0_PORT, i)
                 return none
-            put_i32(p, brokers._ports[start])
+            put_i32(p, brokers.c_ports[start])
             p += 4
             continue
         p = put_count(p, length, flexible)
@@ -289,14 +289,14 @@ cdef uint8_t* put_live_brokers(Brokers brokers, uint8_t* p, const uint8_t* end, 
             if end - p < 4:
                 fail(fault, R_CHANGED, F_PORT, i)
                 return none
-            put_i32(p, brokers._ports[j])
+            put_i32(p, brokers.c_ports[j])
             p = put_string(p + 4, end, &brokers.hosts.c, j, flexible, False, F_HOST, fault)
             if p != none and version >= 3:
                 p = put_string(p, end, &brokers.listeners.c, j, flexible, False, F_LISTENER, fault)
             if p == none or end - p < (3 if flexible else 2):
                 fail(fault, R_CHANGED, F_ENDPOINTS, i)
                 return none
-            put_i16(p, <int16_t>brokers._security_protocols[j])
+            put_i16(p, <int16_t>brokers.c_security_protocols[j])
             p += 2
             if flexible:
                 p[0] = 0
@@ -450,41 +450,53 @@ cdef int name_update_metadata_fault(Reader* r, const uint8_t* at, bint flexible,
 
 
 cdef object read_live_brokers(Reader* r, int version):
-    """The live brokers as Brokers columns. They are few: this holds the GIL."""
     cdef bint flexible = version >= 6
     # The smallest broker: id and no endpoint (v0: an empty host and a port).
     cdef int64_t count = read_count(r, flexible, 7 if flexible else 10 if version != 1 else 8, F_LIVE_BROKERS)
-    cdef int64_t i, j, endpoints
-    ids, racks, starts, lengths, ports, hosts, listeners, protocols = [], [], [], [], [], [], [], []
+    cdef int64_t i, j, endpoints, n = 0
+    cdef int64_t least = 9 if flexible else 10 if version >= 3 else 8
+    cdef int64_t most = count if version == 0 or count == 0 else (r.end - r.p) // least
+    cdef StringFiller racks = StringFiller(count), hosts = StringFiller(most), listeners = StringFiller(most)
+    ids, starts, lengths = np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int32)
+    ports, protocols = np.empty(most, np.int32), np.empty(most, np.int32)
+    cdef int32_t* c_ids = writable_int32(ids)
+    cdef int32_t* c_starts = writable_int32(starts)
+    cdef int32_t* c_lengths = writable_int32(lengths)
+    cdef int32_t* c_ports = writable_int32(ports)
+    cdef int32_t* c_protocols = writable_int32(protocols)
     for i in range(count):
-        ids.append(read_i32(r, F_ID))
-        starts.append(len(ports))
-        if version == 0:
-            hosts.append(read_string(r, False, False, F_V0_HOST))
-            ports.append(read_i32(r, F_V0_PORT))
-            listeners.append(b"")
-            protocols.append(0)
-            lengths.append(1)
-            racks.append(None)
-            continue
-        endpoints = read_count(r, flexible, 9 if flexible else 10 if version >= 3 else 8, F_ENDPOINTS)
-        lengths.append(endpoints)
-        for j in range(endpoints):
-            ports.append(read_i32(r, F_PORT))
-            hosts.append(read_string(r, flexible, False, F_HOST))
-            listeners.append(read_string(r, flexible, False, F_LISTENER) if version >= 3 else b"")
-            protocols.append(read_i16(r, F_SECURITY_PROTOCOL))
+        c_ids[i] = read_i32(r, F_ID)
+        endpoints = 1 if version == 0 else read_count(r, flexible, least, F_ENDPOINTS)
+        c_starts[i] = <int32_t>n
+        c_lengths[i] = <int32_t>endpoints
+        for j in range(n, n + endpoints):
+            c_protocols[j] = 0
+            if version == 0:
+                read_text(r, False, False, hosts, F_V0_HOST)
+                c_ports[j] = read_i32(r, F_V0_PORT)
+            else:
+                c_ports[j] = read_i32(r, F_PORT)
+                read_text(r, flexible, False, hosts, F_HOST)
+            if version >= 3:
+                read_text(r, flexible, False, listeners, F_LISTENER)
+            else:
+                add_text(listeners, NULL, 0)
+            if version > 0:
+                c_protocols[j] = read_i16(r, F_SECURITY_PROTOCOL)
             if flexible:
                 read_tags(r)
             if r.fault.reason != R_NONE:
                 return None
-        racks.append(read_string(r, flexible, True, F_RACK) if version >= 2 else None)
+        n += endpoints
+        if version >= 2:
+            read_text(r, flexible, True, racks, F_RACK)
+        else:
+            add_text(racks, NULL, -1)
         if flexible:
             read_tags(r)
         if r.fault.reason != R_NONE:
             return None
     return Brokers(
-        np.array(ids, np.int32), None, StringColumn.from_strings(racks), np.array(starts, np.int32),
-        np.array(lengths, np.int32), np.array(ports, np.int32), StringColumn.from_strings(hosts),
-        StringColumn.from_strings(listeners), np.array(protocols, np.int32),
+        ids, None, racks.column(), starts, lengths, trim(ports, n), hosts.column(), listeners.column(),
+        trim(protocols, n),
     )
