@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 from bench.memory import settle
 from bench.peers.process import PeerProcess
 from bench.workload import PARTITIONS_PER_TOPIC
-from ctrlchan.channel.config import AUTO
 from tests.kafka.jars import compile_java, java_command
 
 __all__ = ["KAFKA_HEAP", "UNMERGED", "Controller", "Push", "kafka", "ours"]
@@ -71,9 +70,8 @@ def ours(
     config: Mapping[str, Any] | None = None,
     options: Sequence[str] = (),
 ) -> Controller:
-    """``config``: fields of ChannelConfig, without ``senders`` as many processes as are fastest;
-    ``options``: of ``bench/controller.py``."""
-    given = json.dumps({"senders": AUTO, **(config or {})})
+    """``config``: fields of ChannelConfig; ``options``: of ``bench/controller.py``."""
+    given = json.dumps(dict(config or {}))
     shape = _shape(port, brokers, partitions)
     return Controller([sys.executable, "-m", "bench.controller", *shape, "--config", given, *options])
 

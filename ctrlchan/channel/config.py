@@ -42,8 +42,8 @@ class ChannelConfig:
     - ``socket_timeout``: from a request's first byte to its whole response
       (``controller.socket.timeout.ms``).
     - ``retry_backoff``: pause after every failure (100 ms in Kafka's RequestSendThread).
-    - ``senders``: ``"per-broker"`` (a process for each broker), a number of processes that share the
-      brokers, or ``"auto"``.
+    - ``senders``: ``"auto"`` (as many processes as is fastest for the cores at hand share the brokers), a
+      number of processes that share them, or ``"per-broker"`` (a process for each).
     - ``sender_timeout``: a sender process that has work and does not answer for so long is killed and
       replaced.
     - ``max_request_bytes``: a larger request is split, and ends as TOO_LARGE where that cannot be done (the
@@ -68,7 +68,7 @@ class ChannelConfig:
     connection_setup_timeout_max: float = 30.0
     socket_timeout: float = 30.0
     retry_backoff: float = 0.1
-    senders: str | int = PER_BROKER
+    senders: str | int = AUTO
     sender_timeout: float = 10.0
     max_request_bytes: int = 100 * 2**20
     max_response_bytes: int = 100 * 2**20

@@ -39,6 +39,10 @@ def test_the_client_id_is_the_controllers_id_unless_given() -> None:
     assert ChannelConfig(client_id="кто").client_id_bytes == "кто".encode()
 
 
+def test_processes_share_the_brokers_unless_told_otherwise() -> None:
+    assert ChannelConfig().senders == "auto"
+
+
 def test_kafkas_defaults() -> None:
     config = ChannelConfig()
     assert config.connection_setup_timeout == 10
