@@ -4,7 +4,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := setup.py pyproject.toml ctrlchan/_codec.pyx ctrlchan/channel/_gather.pyx $(wildcard ctrlchan/_wire/*)
+SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/channel/*.p[xy][dx] ctrlchan/_wire/*)
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 SECONDS ?= 600

@@ -46,16 +46,20 @@ codec = Extension(
     extra_compile_args=compile_args,
 )
 
-gather = Extension(
-    "ctrlchan.channel._gather",
-    ["ctrlchan/channel/_gather.pyx"],
-    define_macros=[("CYTHON_TRACE_NOGIL", "1")] if DEBUG else [],
-    extra_compile_args=compile_args,
+entries, gather = (
+    Extension(
+        f"ctrlchan.channel.{name}",
+        [f"ctrlchan/channel/{name}.pyx"],
+        depends=["ctrlchan/channel/_entries.pxd"],
+        define_macros=[("CYTHON_TRACE_NOGIL", "1")] if DEBUG else [],
+        extra_compile_args=compile_args,
+    )
+    for name in ("_entries", "_gather")
 )
 
 setup(
     ext_modules=cythonize(
-        [codec, gather],
+        [codec, entries, gather],
         compiler_directives=directives,
         build_dir="build/cython-debug" if DEBUG else "build/cython",
         force=DEBUG,

@@ -1,16 +1,16 @@
 """Outcomes -> rows (``ctrlchan.journal.rows``): no Python object for a field of a row.
 
 A hundred thousand requests may end in a second, and journal and metrics together may cost a tenth of that
-second's work, so this loop is C. It reads ``Outcome`` and ``ControlRequest`` by their attributes; what is the
-same as in the row before (the request of thirty brokers, the verdict of nearly all) is copied from there.
+second's work, so this loop is C. It reads ``ControlRequest`` by its attributes; what is the same as in the row
+before (the request of thirty brokers, the verdict of nearly all) is copied from there.
 """
 
 from cpython.ref cimport PyObject
 from cpython.dict cimport PyDict_GetItem
-from cpython.list cimport PyList_GET_ITEM
-from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
+
+from ctrlchan.channel._entries cimport Outcome, Sent
 
 import numpy as np
 
@@ -85,7 +85,7 @@ cdef class Gatherer:
         return code
 
     def extend(self, list ended not None, Py_ssize_t position, list called):
-        """Take ``ended[position:]``, (sent, outcome, ...) tuples, as far as there is room; where it stopped.
+        """Take the outcomes of ``ended[position:]`` as far as there is room; where it stopped.
 
         ``called``: when the callback of each had returned, monotonic nanoseconds; None: they have none.
         """
@@ -95,24 +95,30 @@ cdef class Gatherer:
         cdef PyObject* request = NULL
         cdef PyObject* verdict = NULL
         cdef PyObject* epoch
-        cdef object outcome, its_request, its_verdict, report, version
+        cdef Outcome outcome
+        cdef object its_request, its_verdict, version
         while position < end:
-            outcome = <object>PyTuple_GET_ITEM(<tuple>PyList_GET_ITEM(ended, position), 1)
+            outcome = (<Sent?>ended[position]).outcome
             its_request = outcome.request
-            its_verdict = outcome._verdict
-            report = outcome._report
+            its_verdict = outcome.verdict
             row = &self._rows[self.count]
             row.broker = outcome.broker_id
             row.enqueued = outcome.enqueued_ns
             row.ended = outcome.completed_ns
             row.callback = 0 if called is None else called[position]
-            row.attempts = outcome.sender_deaths
+            row.bytes = outcome.bytes
+            row.version = outcome.version
+            row.attempts = outcome.attempts
             row.merged = outcome.merged
+            row.correlation_id = outcome.correlation_id
+            row.first_byte = outcome.first_byte_ns
+            row.last_byte = outcome.last_byte_ns
+            row.response = outcome.response_ns
+            epoch = PyDict_GetItem(self._epochs, outcome.slot)
+            row.broker_epoch = UNKNOWN if epoch == NULL else <object>epoch
             if <PyObject*>its_request == request:
                 row.api = last.api
-                row.version = last.version
                 row.controller_epoch = last.controller_epoch
-                row.bytes = last.bytes
                 row.rows = last.rows
                 row.encoding = last.encoding
                 row.encoded = last.encoded
@@ -120,9 +126,7 @@ cdef class Gatherer:
             else:
                 request = <PyObject*>its_request
                 row.api = its_request.api_key
-                row.version = its_request.version
                 row.controller_epoch = its_request.controller_epoch
-                row.bytes = its_request.size
                 row.rows = its_request.rows
                 row.encoding = its_request.encoding_ns
                 row.encoded = its_request.encoded_ns
@@ -137,18 +141,6 @@ cdef class Gatherer:
                 row.kind = self._code_of(its_verdict.kind.value)
                 row.detail = self._code_of(its_verdict.detail)
                 row.error_code = its_verdict.error_code
-            if report is None:
-                row.broker_epoch = UNKNOWN
-                row.correlation_id = -1
-                row.first_byte = row.last_byte = row.response = 0
-            else:
-                epoch = PyDict_GetItem(self._epochs, <object>PyTuple_GET_ITEM(report, 3))
-                row.broker_epoch = UNKNOWN if epoch == NULL else <object>epoch
-                row.attempts += <object>PyTuple_GET_ITEM(report, 5)
-                row.correlation_id = <object>PyTuple_GET_ITEM(report, 6)
-                row.first_byte = <object>PyTuple_GET_ITEM(report, 7)
-                row.last_byte = <object>PyTuple_GET_ITEM(report, 8)
-                row.response = <object>PyTuple_GET_ITEM(report, 9)
             last = row
             self.count += 1
             position += 1

@@ -10,14 +10,15 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ctrlchan.channel.outcome import LISTENING
+from ctrlchan.channel.outcome import Countdown
 
 if TYPE_CHECKING:
     from ctrlchan.channel.outcome import Outcome, Sent
 
-__all__ = ["outcomes_of"]
+__all__ = ["outcome_of", "outcomes_of"]
 
 
 class _Bridge:
@@ -67,44 +68,26 @@ def _bridge_to(loop: asyncio.AbstractEventLoop) -> _Bridge:
         return bridge
 
 
-class _Countdown:
-    """Resolves a future when the last of some requests has its outcome."""
-
-    def __init__(self, bridge: _Bridge, future: asyncio.Future[None]) -> None:
-        self._bridge = bridge
-        self._future = future
-        self.missing = 0
-
-    def finished(self, sent: Sent) -> None:
-        self.missing -= 1
-        if self.missing == 0:
-            self._bridge.resolve(self._future)
-
-
 async def outcomes_of(sent: Sequence[Sent]) -> list[Outcome]:
     """The outcomes, in the order of ``sent``. Cancelled while it waits, it cancels those still queued."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
-    countdown = _Countdown(_bridge_to(loop), future)
-    with LISTENING:
-        for one in sent:
-            if one.outcome is None:
-                one.listen(countdown)
-                countdown.missing += 1
+    countdown = Countdown(list(sent), partial(_bridge_to(loop).resolve, future))
     if countdown.missing:
         try:
             await future
         except asyncio.CancelledError:
-            _withdraw(sent, countdown)
+            countdown.stop()
+            _withdraw(sent)
             raise
     return [one.outcome for one in sent if one.outcome is not None]
 
 
-def _withdraw(sent: Sequence[Sent], countdown: _Countdown) -> None:
-    with LISTENING:
-        for one in sent:
-            if one.listeners is not None and countdown in one.listeners:
-                one.listeners.remove(countdown)
+async def outcome_of(sent: Sent) -> Outcome:
+    return (await outcomes_of((sent,)))[0]
+
+
+def _withdraw(sent: Sequence[Sent]) -> None:
     owed = [one for one in sent if one.outcome is None]
     channel = owed[0].request.channel if owed else None
     if channel is not None:

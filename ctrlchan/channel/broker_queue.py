@@ -7,12 +7,12 @@ a sender loses nothing. Every method is called with the channel's lock held.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ctrlchan._codec import UPDATE_METADATA
+from ctrlchan.channel._entries import RequestQueue
 from ctrlchan.channel.records import (
     ADD,
     AGAIN,
@@ -22,7 +22,6 @@ from ctrlchan.channel.records import (
     NO_REST,
     REMOVE,
     RESUME,
-    SEND,
     Failure,
     Report,
 )
@@ -41,13 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerQueue"]
 
-#: A sender is told of this many requests ahead, so that one wake-up moves many of them ...
-_WINDOW: Final = 64
-#: ... and of no more bytes than this beyond the second: what it was not told of can still be changed.
-_WINDOW_BYTES: Final = 1024 * 1024
-_WINDOW_LEAST: Final = 2
-#: It is told of more when so few are left, and not with every single request.
-_LOW_WATER: Final = 32
+#: So many are handed over in one go where nobody asks what might be done with them first.
+_ALL: Final = 64
 
 #: Waiting UpdateMetadata are merged when there are so many more than the last time, and when they are at
 #: least this share of all that waits, or so many.
@@ -55,22 +49,15 @@ _LOOSE: Final = 64
 _LOOSE_SHARE: Final = 8
 _LOOSE_MOST: Final = 1024
 
-_pack_head: Final = COMMAND_HEAD.pack
-
 #: States in which a request in hand means that a connection is being made.
 _UNCONNECTED: Final = ("idle", "disconnected")
 
 
-class BrokerQueue:
+class BrokerQueue(RequestQueue):
     """``slot`` is this generation's number in the pipes; it is never used again."""
 
     __slots__ = (
         "adapter",
-        "attempts",
-        "gate",
-        "handed",
-        "handed_bytes",
-        "held",
         "last_detail",
         "last_errno",
         "last_error",
@@ -78,19 +65,10 @@ class BrokerQueue:
         "loose_bytes",
         "memory",
         "merged",
-        "merger",
-        "needs_resync",
         "pieces",
-        "sender",
-        "sequence",
-        "slot",
-        "starved",
         "state",
         "target",
         "troubles",
-        "versions",
-        "waiting",
-        "waiting_bytes",
     )
 
     def __init__(
@@ -102,17 +80,9 @@ class BrokerQueue:
         merger: Merger | None = None,
         adapter: Adapter | None = None,
     ) -> None:
-        self.slot = slot
+        super().__init__(slot, sender, merger)
         self.target = target
-        self.sender = sender
         self.memory = memory
-        #: Not yet told to the sender; handed: told, in order, the first of them in flight.
-        self.waiting: deque[Sent] = deque()
-        self.handed: deque[Sent] = deque()
-        self.waiting_bytes = 0
-        self.handed_bytes = 0
-        #: None: requests go as they are.
-        self.merger = merger
         #: None: brokers are not asked for their versions.
         self.adapter = adapter
         #: Requests that were not sent because they were merged with others.
@@ -120,25 +90,14 @@ class BrokerQueue:
         # UpdateMetadata that came since the last merging at the end of ``waiting``.
         self.loose = 0
         self.loose_bytes = 0
-        self.sequence = 0
-        #: The last request handed over has a callback: nothing follows until that has returned.
-        self.gate = False
-        #: The first waiting request found no room in shared memory.
-        self.starved = False
         #: Parts of a long response.
         self.pieces: list[bytes] = []
         self.state = "idle"
-        self.attempts = 0
         self.last_error = Failure.NONE
         self.last_errno = 0
         self.last_detail = ""
-        #: The versions of the control APIs that the broker has, once it was asked; while ``held``, the sender
-        #: takes nothing, for it may be of other versions.
-        self.versions: Mapping[int, tuple[int, int]] | None = None
-        self.held = False
-        #: An error came back: what the broker knows is no longer what it was told, until it has acknowledged
-        #: a full request; and how often that has happened.
-        self.needs_resync = False
+        #: How often an error came back, after which what the broker knows is no longer what it was told;
+        #: ``needs_resync`` until it has acknowledged a full request.
         self.troubles = 0
         self._introduce()
 
@@ -146,9 +105,6 @@ class BrokerQueue:
         following = self.target.to_json()
         rest = COMMAND_REST.pack(0, 0, 0, 0, b"", len(following))
         self.sender.write(COMMAND_HEAD.pack(ADD, 0, 0, self.slot, 0) + rest + following)
-
-    def __len__(self) -> int:
-        return len(self.waiting) + len(self.handed)
 
     def last_problem(self) -> str:
         """Why the last attempt failed; empty when none has."""
@@ -190,18 +146,10 @@ class BrokerQueue:
 
     # -- handing over
 
-    def append(self, sent: Sent, size: int) -> None:
-        self.waiting.append(sent)
-        self.waiting_bytes += size
-        if len(self.handed) < _WINDOW_LEAST:
-            self.hand_over()
-        if self.merger is not None:
-            self._count_loose(self.merger, sent, size)
-
     def take_waiting(self) -> Sent:
         """Remove the first request that the sender was not told of."""
         sent = self.waiting.popleft()
-        self.waiting_bytes -= sent.request.size
+        self.waiting_bytes -= sent.bytes
         return sent
 
     def withdraw(self, chosen: set[Sent]) -> list[Sent]:
@@ -213,60 +161,43 @@ class BrokerQueue:
             kept = [sent for sent in self.waiting if sent not in gone]
             self.waiting.clear()
             self.waiting.extend(kept)
-            self.waiting_bytes -= sum(sent.request.size for sent in found)
+            self.waiting_bytes -= sum(sent.bytes for sent in found)
             self.starved = self.starved and bool(kept)
         return found
-
-    def top_up(self) -> None:
-        if self.waiting and len(self.handed) <= _LOW_WATER:
-            self.hand_over()
 
     def hand_over(self) -> None:
         """Tell the sender of as many requests as it may know ahead."""
         if self.gate or self.held:
             return
-        waiting, handed, write, slot = self.waiting, self.handed, self.sender.write, self.slot
         merger = self.merger
+        most = _ALL if merger is None and self.versions is None else 1
         self.starved = False
-        while (
-            waiting
-            and len(handed) < _WINDOW
-            and (self.handed_bytes < _WINDOW_BYTES or len(handed) < _WINDOW_LEAST)
-        ):
-            if merger is not None and len(waiting) > 1:
+        while self.may_hand:
+            if merger is not None and len(self.waiting) > 1:
                 self._merge_head(merger)
             if self.versions is not None and not self._adapt_head(self.versions):
                 continue
-            sent = waiting[0]
-            frame = sent.request.frame
+            if self.hand(most):
+                continue
+            frame = self.waiting[0].request.frame
             if frame is None:
                 # It goes in parts, one after another.
-                waiting.popleft()
-                waiting.extendleft(reversed(parts_of(sent)))
-                continue
-            if frame.offset < 0 and not self.memory.admit(frame):
+                sent = self.waiting.popleft()
+                self.waiting.extendleft(reversed(parts_of(sent)))
+            elif not self.memory.admit(frame):
                 self.starved = True
-                return
-            frame.pins += 1
-            self.sequence = sequence = self.sequence + 1
-            sent.sequence = sequence
-            handed.append(waiting.popleft())
-            self.waiting_bytes -= frame.size
-            self.handed_bytes += frame.size
-            write(_pack_head(SEND, frame.expect_size, frame.epoch_at, slot, sequence) + frame.rest)
-            if sent.callback is not None:
-                self.gate = True
                 return
 
     # -- merging
 
-    def _count_loose(self, merger: Merger, sent: Sent, size: int) -> None:
-        """Merge what waits before it is many, and before it is much."""
-        if sent.request.api_key != UPDATE_METADATA:
+    def count_loose(self, sent: Sent) -> None:
+        """This one waits now: merge what waits before it is many, and before it is much."""
+        merger = self.merger
+        if merger is None or sent.request.api_key != UPDATE_METADATA:
             self.loose = self.loose_bytes = 0
             return
         self.loose += 1
-        self.loose_bytes += size
+        self.loose_bytes += sent.bytes
         if self.loose < _LOOSE and self.waiting_bytes <= merger.most_bytes:
             return
         # What was merged before is merged again: not for a few bytes more.
@@ -296,7 +227,7 @@ class BrokerQueue:
         self.waiting.popleft()
         made = self.adapter.adapt(sent, versions)
         if made is None:
-            self.waiting_bytes -= request.size
+            self.waiting_bytes -= sent.bytes
             self.mark()
             return False
         self.waiting.appendleft(self._stand_in(made, [sent]))
@@ -330,7 +261,7 @@ class BrokerQueue:
         for frame in made.frames():
             frame.users += 1
         for sent in run:
-            self.waiting_bytes -= sent.request.size
+            self.waiting_bytes -= sent.bytes
             for frame in sent.request.frames():
                 self.memory.release(frame)
         self.waiting_bytes += made.size
@@ -345,13 +276,6 @@ class BrokerQueue:
         body = b"".join(self.pieces)
         self.pieces.clear()
         return body
-
-    def finish_first(self) -> Sent:
-        """The first request has its end; the caller releases its frame."""
-        sent = self.handed.popleft()
-        self.handed_bytes -= sent.request.size
-        self.attempts = 0
-        return sent
 
     def go(self, sequence: int) -> None:
         self.sender.write(COMMAND_HEAD.pack(GO, 0, 0, self.slot, sequence) + NO_REST)

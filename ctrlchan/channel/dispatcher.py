@@ -14,8 +14,8 @@ from time import monotonic, monotonic_ns
 from typing import Final
 
 from ctrlchan.channel.broker_queue import BrokerQueue
-from ctrlchan.channel.ledger import Ended, Ledger, Note
-from ctrlchan.channel.outcome import LISTENING, Listener, Outcome, Sent
+from ctrlchan.channel.ledger import Called, Ledger, Note
+from ctrlchan.channel.outcome import Listener, Sent, publish
 from ctrlchan.channel.poller import READ, WRITE, new_poller
 from ctrlchan.channel.sender_pool import SenderHandle
 from ctrlchan.channel.sight.log_lines import response_line
@@ -109,7 +109,7 @@ class Dispatcher:
     def _is_over(self) -> bool:
         if self._stop_at is None:
             return False
-        return not (self._readers or self._ledger.ended) or monotonic() >= self._stop_at
+        return not (self._readers or self._ledger.has_ends) or monotonic() >= self._stop_at
 
     def _turn(self) -> None:
         ledger = self._ledger
@@ -147,9 +147,10 @@ class Dispatcher:
             ledger.pool.flush()
             self._register()
             ended, ledger.ended = ledger.ended, []
+            called, ledger.called = ledger.called, []
             notes, ledger.notes = ledger.notes, []
-        if ended:
-            self._publish(ended)
+        if ended or called:
+            self._publish(ended, called)
         if notes or deaths:
             self._log(notes, deaths)
 
@@ -213,67 +214,55 @@ class Dispatcher:
 
     # -- outside the lock
 
-    def _publish(self, ended: list[Ended]) -> None:
+    def _publish(self, ended: list[Sent], called: list[Called]) -> None:
         if self._state_changes.traces:
-            self._trace(ended)
-        tell: list[tuple[Sent, list[Listener]]] = []
-        called: list[Ended] = []
-        with LISTENING:
-            for end in ended:
-                sent = end[0]
-                if sent.callback is not None:
-                    called.append(end)
-                    continue
-                sent.outcome = end[1]
-                if sent.listeners:
-                    tell.append((sent, sent.listeners))
-                    sent.listeners = None
-        for sent, listeners in tell:
-            self._tell(sent, listeners)
+            self._trace([*ended, *(sent for sent, _, _ in called)])
+        self._tell(publish(ended))
         recorder = self._ledger.recorder
         if recorder is None:
             for end in called:
                 self._call_back(*end)
             return
         # A callback may take long: what has none is recorded before.
-        recorder.ended([end for end in ended if end[0].callback is None] if called else ended)
+        recorder.ended(ended)
         if called:
-            recorder.ended(called, [self._call_back(*end) for end in called])
+            returned = [self._call_back(*end) for end in called]
+            recorder.ended([sent for sent, _, _ in called], returned)
 
-    def _call_back(self, sent: Sent, outcome: Outcome, queue: BrokerQueue | None, go: bool) -> int:
-        """Monotonic nanoseconds when the callback had returned."""
-        assert sent.callback is not None
-        try:
-            sent.callback(outcome)
-        except Exception:  # noqa: BLE001 - it is the caller's code, and stops nothing here
-            _LOG.exception("%sThe callback of %r failed", self._prefix, sent)
-        returned = monotonic_ns()
-        with LISTENING:
-            sent.outcome = outcome
-            listeners, sent.listeners = sent.listeners, None
-        if queue is not None:
-            with self._ledger.lock:
-                self._ledger.callback_returned(queue, sent, go)
-                self._ledger.pool.flush()
-                if self._ledger.ended:
-                    # What came next could not be sent at all.
-                    self.wake()
-        if listeners:
-            self._tell(sent, listeners)
-        return returned
-
-    def _tell(self, sent: Sent, listeners: list[Listener]) -> None:
-        for listener in listeners:
+    def _tell(self, tell: list[tuple[Listener, Sent]]) -> None:
+        for listener, sent in tell:
             try:
                 listener.finished(sent)
             except Exception:  # noqa: BLE001 - a future's callbacks are the caller's code
                 _LOG.exception("%sA listener of %r failed", self._prefix, sent)
 
-    def _trace(self, ended: list[Ended]) -> None:
+    def _call_back(self, sent: Sent, queue: BrokerQueue | None, go: bool) -> int:
+        """Monotonic nanoseconds when the callback had returned."""
+        assert sent.callback is not None
+        assert sent.ending is not None
+        try:
+            sent.callback(sent.ending)
+        except Exception:  # noqa: BLE001 - it is the caller's code, and stops nothing here
+            _LOG.exception("%sThe callback of %r failed", self._prefix, sent)
+        returned = monotonic_ns()
+        tell = publish([sent])
+        if queue is not None:
+            with self._ledger.lock:
+                self._ledger.callback_returned(queue, sent, go)
+                self._ledger.pool.flush()
+                if self._ledger.has_ends:
+                    # What came next could not be sent at all.
+                    self.wake()
+        self._tell(tell)
+        return returned
+
+    def _trace(self, ended: list[Sent]) -> None:
         ledger = self._ledger
         with ledger.lock:
             brokers = {broker_id: str(queue.target) for broker_id, queue in ledger.by_id.items()}
-        for _, outcome, _, _ in ended:
+        for sent in ended:
+            outcome = sent.ending
+            assert outcome is not None
             if outcome.response is not None:
                 log = StateChangeLogger(ledger.config.controller_id, outcome.request.controller_epoch)
                 log.trace(response_line(outcome, outcome.response, brokers))
@@ -293,7 +282,8 @@ class Dispatcher:
         ledger = self._ledger
         with ledger.lock:
             ended, ledger.ended = ledger.ended, []
-        self._publish(ended)
+            called, ledger.called = ledger.called, []
+        self._publish(ended, called)
         if ledger.recorder is not None:
             ledger.recorder.flush()
         with ledger.lock:

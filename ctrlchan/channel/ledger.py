@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from time import monotonic_ns
 from typing import Final, NamedTuple, TypeAlias
 
+from ctrlchan.channel._entries import enqueue, take_expected
 from ctrlchan.channel.broker_queue import BrokerQueue
 from ctrlchan.channel.config import ChannelConfig
 from ctrlchan.channel.frames import judge
@@ -44,7 +45,7 @@ from ctrlchan.channel.target import Target
 from ctrlchan.channel.time_limits import TimeLimits
 from ctrlchan.errors import ErrorCode
 
-__all__ = ["Ended", "Ledger", "Note"]
+__all__ = ["Called", "Ledger", "Note"]
 
 #: Senders that end one after another without a single response are replaced so often.
 _MOST_FAILURES: Final = 5
@@ -62,9 +63,9 @@ TIME_OVER: Final = Verdict(OutcomeKind.CANCELLED, detail="not sent within its ti
 RESIGNED: Final = Verdict(OutcomeKind.FENCED, detail="the controller has resigned")
 
 
-#: A request that has its end, in the order of ends: (sent, outcome, the queue that waits for its callback to
-#: return, whether the sender waits for that too). A plain tuple: there are a hundred thousand a second.
-Ended: TypeAlias = tuple[Sent, Outcome, BrokerQueue | None, bool]
+#: A request that has its end and a callback: (sent, the queue that waits for the callback to return, whether
+#: the sender waits for that too).
+Called: TypeAlias = tuple[Sent, BrokerQueue | None, bool]
 
 
 class Note(NamedTuple):
@@ -98,7 +99,9 @@ class Ledger:
         # Queues whose first request found no room in shared memory.
         self._starved: set[BrokerQueue] = set()
         self.limits = TimeLimits()
-        self.ended: list[Ended] = []
+        #: What has its end and is to be published, in the order of ends: without a callback, and with one.
+        self.ended: list[Sent] = []
+        self.called: list[Called] = []
         self.notes: list[Note] = []
         # Warnings of brokers that cannot be reached, and of those that are not there.
         self._failing = Quiet()
@@ -164,30 +167,22 @@ class Ledger:
         self, broker_ids: Sequence[int], request: ControlRequest, callback: OutcomeCallback | None
     ) -> list[Sent]:
         """Enqueue; the request's frame has as many users as there are brokers."""
-        now = monotonic_ns()
-        by_id, size = self.by_id, request.size
-        result = []
         fenced = request.controller_epoch <= self.memory.fence
-        for broker_id in broker_ids:
-            sent = Sent(broker_id, request, callback, now)
-            result.append(sent)
-            queue = by_id.get(broker_id)
-            if queue is None or fenced:
-                if not fenced and (unsaid := self._offline.says(broker_id, now)) is not None:
+        sent, strays = enqueue({} if fenced else self.by_id, broker_ids, request, callback, self._starved)
+        if strays:
+            now = monotonic_ns()
+            for stray in strays:
+                if not fenced and (unsaid := self._offline.says(stray.broker_id, now)) is not None:
                     self.note(
                         logging.WARNING,
                         "Not sending request %r to broker %d, since it is offline.%s",
                         request,
-                        broker_id,
+                        stray.broker_id,
                         unsaid,
                     )
-                self._release(sent)
-                self._end(sent, self._fenced_verdict() if fenced else OFFLINE, None, now)
-                continue
-            queue.append(sent, size)
-            if queue.starved:
-                self._starved.add(queue)
-        return result
+                self._release(stray)
+                self._end(stray, self._fenced_verdict() if fenced else OFFLINE, None, now)
+        return sent
 
     def refuse(
         self,
@@ -248,7 +243,7 @@ class Ledger:
                 else:
                     kept.append(sent)
             for sent in kept:
-                queue.append(sent, sent.request.size)
+                queue.append(sent)
 
     def resign(self) -> None:
         """Nothing is sent any more, of no epoch; whatever is unfinished ends now, also what is half sent."""
@@ -281,10 +276,16 @@ class Ledger:
         if sent.joint:
             self._end_joint(sent, verdict, report, now, queue, go)
             return
-        outcome = Outcome(
-            sent.broker_id, sent.request, verdict, report, sent.enqueued_ns, now, sent.sender_deaths
-        )
-        self.ended.append((sent, outcome, queue, go))
+        sent.end(Outcome(sent, verdict, report, now))
+        if sent.callback is None:
+            self.ended.append(sent)
+        else:
+            self.called.append((sent, queue, go))
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether anything is to be published."""
+        return bool(self.ended or self.called)
 
     def _end_joint(
         self,
@@ -315,20 +316,13 @@ class Ledger:
                 # A part at another version.
                 self._end(member, verdict, report, now, queue, go)
                 continue
-            outcome = Outcome(
-                member.broker_id,
-                member.request,
-                verdict,
-                report,
-                member.enqueued_ns,
-                now,
-                member.sender_deaths,
-                len(sent.members),
-            )
-            if called and member is called[-1]:
-                self.ended.append((member, outcome, queue, go))
+            member.end(Outcome(member, verdict, report, now, len(sent.members)))
+            if member.callback is None:
+                self.ended.append(member)
+            elif member is called[-1]:
+                self.called.append((member, queue, go))
             else:
-                self.ended.append((member, outcome, None, False))
+                self.called.append((member, None, False))
 
     def _refuse(self, sent: Sent, verdict: Verdict) -> None:
         """It cannot be sent to its broker."""
@@ -342,55 +336,40 @@ class Ledger:
     # -- what senders report
 
     def take_reports(self, sender: SenderHandle, data: bytes) -> None:
-        position, size, end = 0, REPORT.size, len(data)
-        by_slot, memory, ended = self._by_slot, self.memory, self.ended
-        now = monotonic_ns()
-        while end - position >= size:
-            report: Report = REPORT.unpack_from(data, position)
-            if report[0] != EXPECTED:
-                following = report[11]
-                if end - position < size + following:
-                    break
-                position += size
-                self._take_other(sender, report, data[position : position + following])
-                position += following
-                continue
-            position += size
-            queue = by_slot.get(report[3])
-            if queue is None:
-                # Its requests have ended with it.
-                continue
-            sent = queue.finish_first()
-            request = sent.request
-            frame = request.frame
-            assert frame is not None
-            assert frame.success is not None
-            assert sent.sequence == report[4]
-            if queue.needs_resync and request.full:
-                queue.needs_resync = False
-            frame.pins -= 1
-            frame.users -= 1
-            if frame.users == 0:
-                memory.free(frame)
-            if sent.joint:
-                self._end(sent, frame.success, report, now, queue if sent.callback is not None else None)
-                if sent.callback is None and queue.waiting:
-                    self._top_up(queue)
-                sender.has_responded = True
-                continue
-            outcome = Outcome(
-                sent.broker_id, request, frame.success, report, sent.enqueued_ns, now, sent.sender_deaths
+        position, end = 0, len(data)
+        while True:
+            before = position
+            position = take_expected(
+                data, position, self._by_slot, self.memory, self.ended, self.called, self._starved
             )
-            if sent.callback is None:
-                ended.append((sent, outcome, None, False))
-                if queue.waiting:
-                    self._top_up(queue)
-            else:
-                ended.append((sent, outcome, queue, False))
-            sender.has_responded = True
+            if position > before:
+                sender.has_responded = True
+            if end - position < REPORT.size:
+                break
+            report: Report = REPORT.unpack_from(data, position)
+            following = report[11]
+            if end - position < REPORT.size + following:
+                break
+            position += REPORT.size
+            self._take_other(sender, report, data[position : position + following])
+            position += following
         sender.unread = data[position:]
         if self._starved:
             self._feed()
+
+    def _take_joint(self, queue: BrokerQueue, report: Report) -> None:
+        """An entry that stands for others has the expected response."""
+        sent = self._finish_first(queue)
+        frame = sent.frame
+        assert frame is not None
+        assert frame.success is not None
+        assert sent.sequence == report[4]
+        if sent.request.full:
+            queue.needs_resync = False
+        called = sent.callback is not None
+        self._end(sent, frame.success, report, monotonic_ns(), queue if called else None)
+        if not called:
+            self._top_up(queue)
 
     def _top_up(self, queue: BrokerQueue) -> None:
         queue.top_up()
@@ -415,7 +394,7 @@ class Ledger:
 
     def _finish_first(self, queue: BrokerQueue) -> Sent:
         sent = queue.finish_first()
-        frame = sent.request.frame
+        frame = sent.frame
         assert frame is not None
         frame.pins -= 1
         self.memory.release(frame)
@@ -447,7 +426,10 @@ class Ledger:
         queue = self._by_slot.get(slot)
         if queue is None:
             return
-        if kind == PIECE:
+        if kind == EXPECTED:
+            sender.has_responded = True
+            self._take_joint(queue, report)
+        elif kind == PIECE:
             queue.pieces.append(following)
         elif kind == RESPONSE:
             sender.has_responded = True

@@ -26,7 +26,7 @@ from ctrlchan.channel.config import ChannelConfig
 from ctrlchan.channel.dispatcher import Dispatcher
 from ctrlchan.channel.frames import new_frame
 from ctrlchan.channel.ledger import REMOVED_BROKER, TOO_LARGE, Ledger
-from ctrlchan.channel.outcome import LISTENING, Outcome, OutcomeCallback, Sent
+from ctrlchan.channel.outcome import Countdown, Outcome, OutcomeCallback, Sent
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.rewriting.bodies import body_of_tail
 from ctrlchan.channel.rewriting.split import split
@@ -236,7 +236,7 @@ class ControllerChannelManager:
                 sent = ledger.send(broker_ids, request, callback)
                 pool = ledger.pool
                 pool.flush()
-                needs_thread = bool(ledger.ended or pool.blocked)
+                needs_thread = ledger.has_ends or bool(pool.blocked)
                 if timeout is not None:
                     needs_thread |= ledger.limits.add(monotonic_ns() + int(timeout * 1e9), sent)
         else:
@@ -341,20 +341,18 @@ class ControllerChannelManager:
         IllegalStateError on the channel's own thread, which would wait for itself. Ctrl-C interrupts it.
         """
         sent = list(sent)
-        latch = _Latch()
-        with LISTENING:
-            for one in sent:
-                if one.outcome is None:
-                    one.listen(latch)
-                    latch.missing += 1
-        if latch.missing:
-            if self._dispatcher is not None and self._dispatcher.is_current_thread():
-                raise IllegalStateError("wait was called in a callback, and would wait for itself")
+        over = threading.Lock()
+        over.acquire()
+        countdown = Countdown(sent, over.release)
+        if countdown.missing:
             try:
-                latch.wait(timeout)
+                if self._dispatcher is not None and self._dispatcher.is_current_thread():
+                    raise IllegalStateError("wait was called in a callback, and would wait for itself")
+                longest = threading.TIMEOUT_MAX
+                over.acquire(timeout=longest if timeout is None else min(max(0.0, timeout), longest))
             finally:
-                if latch.missing:
-                    _stop_listening(sent, latch)
+                if countdown.missing:
+                    countdown.stop()
         outcomes = [one.outcome for one in sent if one.outcome is not None]
         if len(outcomes) < len(sent):
             owed = sorted({one.broker_id for one in sent if one.outcome is None})
@@ -532,28 +530,3 @@ def _shutdown_of(manager: weakref.ref[ControllerChannelManager]) -> Callable[[],
             alive.shutdown(_AT_EXIT_TIMEOUT)
 
     return at_exit
-
-
-class _Latch:
-    """Opens when every request it listens to has its outcome."""
-
-    __slots__ = ("_open", "missing")
-
-    def __init__(self) -> None:
-        self.missing = 0
-        self._open = threading.Event()
-
-    def finished(self, sent: Sent) -> None:
-        self.missing -= 1
-        if self.missing == 0:
-            self._open.set()
-
-    def wait(self, timeout: float | None) -> None:
-        self._open.wait(timeout)
-
-
-def _stop_listening(sent: list[Sent], latch: _Latch) -> None:
-    with LISTENING:
-        for one in sent:
-            if one.listeners is not None and latch in one.listeners:
-                one.listeners.remove(latch)

@@ -75,6 +75,7 @@ Report: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int,
 #: Positions in a Command and in a Report that more than one file reads.
 C_SEQUENCE: Final = 4
 C_CONTROLLER_EPOCH: Final = 8
+R_SLOT: Final = 3
 R_ATTEMPTS: Final = 5
 R_CORRELATION: Final = 6
 R_FIRST_BYTE: Final = 7

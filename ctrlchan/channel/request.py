@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import TYPE_CHECKING, Protocol
 
 from ctrlchan.versions import API_NAMES
@@ -40,8 +41,8 @@ class ControlRequest:
 
     __slots__ = (
         "__weakref__",
+        "_channel",
         "api_key",
-        "channel",
         "controller_epoch",
         "delete_partitions",
         "encoded_ns",
@@ -95,9 +96,17 @@ class ControlRequest:
         self.sources = 1
         self.facts: Facts | None = None
         self.goes_alone = False
-        # Whom it was last sent through.
-        self.channel: Canceller | None = None
+        self._channel: weakref.ref[Canceller] | None = None
         self.encoding = threading.Lock()
+
+    @property
+    def channel(self) -> Canceller | None:
+        """What it was last sent through, as long as anybody has that: what has ended keeps no channel."""
+        return None if self._channel is None else self._channel()
+
+    @channel.setter
+    def channel(self, channel: Canceller | None) -> None:
+        self._channel = None if channel is None else weakref.ref(channel)
 
     def frames(self) -> tuple[Frame, ...]:
         """What lies in memory of it, as long as any broker owes an answer."""

@@ -15,8 +15,7 @@ import tempfile
 from bisect import bisect_left
 from typing import Final
 
-from ctrlchan.channel.outcome import Verdict
-from ctrlchan.channel.records import COMMAND_REST
+from ctrlchan.channel._entries import Frame
 from ctrlchan.errors import ChannelError
 
 __all__ = ["Frame", "SharedMemory"]
@@ -34,62 +33,6 @@ _SMALLEST: Final = 2**20
 #: No epoch is fenced; every epoch is.
 UNFENCED: Final = -(2**63)
 ALL_FENCED: Final = 2**63 - 1
-
-
-class Frame:
-    """A request as it goes out, but for correlation id and broker epoch; lies in shared or private memory.
-
-    ``size`` bytes, of which ``prefix_size`` differ from broker to broker, the broker epoch at ``epoch_at``
-    (0: none). ``expect``: the response that means ``success``; empty: every response must be judged.
-    """
-
-    __slots__ = (
-        "controller_epoch",
-        "epoch_at",
-        "expect",
-        "expect_size",
-        "offset",
-        "pins",
-        "prefix_size",
-        "private",
-        "rest",
-        "size",
-        "success",
-        "users",
-    )
-
-    def __init__(
-        self,
-        size: int,
-        prefix_size: int,
-        epoch_at: int,
-        controller_epoch: int,
-        expect: bytes = b"",
-        success: Verdict | None = None,
-    ) -> None:
-        self.size = size
-        self.prefix_size = prefix_size
-        self.epoch_at = epoch_at
-        self.controller_epoch = controller_epoch
-        self.expect = expect
-        self.expect_size = len(expect)
-        self.success = success
-        #: Requests to single brokers that have no outcome yet, or that a sender may still be writing.
-        self.users = 0
-        #: Those of them that a sender was told of: while there are any the frame cannot move.
-        self.pins = 0
-        #: In shared memory, or -1.
-        self.offset = -1
-        self.private: bytearray | None = None
-        #: The part of a SEND command that is the same for every broker; the other part is a COMMAND_HEAD.
-        self.rest = b""
-
-    def place(self, offset: int) -> None:
-        self.private = None
-        self.offset = offset
-        self.rest = COMMAND_REST.pack(
-            offset, self.size, self.prefix_size, self.controller_epoch, self.expect, 0
-        )
 
 
 class SharedMemory:

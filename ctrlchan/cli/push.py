@@ -221,7 +221,9 @@ def push_state(
                 break
         # All of this before the channel ends: its end would give the unanswered an outcome.
         memory = round(pss_mib(), 1)
-        sent_bytes = sum(one.outcome.bytes for sent in sent_rounds for one in sent if one.outcome is not None)
+        ended = [one.outcome for sent in sent_rounds for one in sent if one.outcome is not None]
+        # Rounds that were merged for a broker share a frame.
+        sent_bytes = round(sum(outcome.bytes / outcome.merged for outcome in ended))
         brokers = channel.describe()["brokers"]
         results = [_broker_result(list(of), brokers) for of in zip(*sent_rounds, strict=True)]
     return PushResult(

@@ -51,6 +51,8 @@ _FIELDS: Final[list[pa.Field[Any]]] = [
     # Of the generation that answered; null without a response.
     pa.field("broker_epoch", pa.int64()),
     pa.field("api", pa.int16(), nullable=False),
+    # Of what went to this broker, or would have gone, as are the bytes: all of a request that was split, all
+    # that was merged with it.
     pa.field("version", pa.int16(), nullable=False),
     # On the connection that brought the response; null without one.
     pa.field("correlation_id", pa.int32()),

@@ -76,14 +76,18 @@ def test_a_backlog_goes_as_one() -> None:
             channel.send_request(1, one_row(value, value % 5), called.append if value % 2 else None)
             for value in range(2, 500)
         ]
+        to_be_called = [sent.request for sent in rest if sent.callback]
         described = channel.describe()["brokers"][1]
         assert described["queue_size"] < 2 + 70
         peer.gate.set()
         outcomes = channel.wait([*first, *rest], 10)
         assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
-        assert [outcome.request for outcome in called] == [sent.request for sent in rest if sent.callback]
+        assert [outcome.request for outcome in called] == to_be_called
         assert len(peer.received) == 3
         assert [outcome.merged for outcome in outcomes] == [1, 1] + [498] * 498
+        # What each of them tells is the frame that went for it.
+        sizes = [len(exchange.frame) + 4 for exchange in peer.received]
+        assert [outcome.bytes for outcome in outcomes] == sizes[:2] + sizes[2:] * 498
         assert len({(outcome.correlation_id, outcome.response_ns) for outcome in outcomes[2:]}) == 1
         assert bodies(peer)[2].partitions.leader_epoch.tolist() == [495, 496, 497, 498, 499]
         described = channel.describe()
@@ -134,11 +138,11 @@ def test_brokers_with_the_same_neighbours_share_one_merged_request() -> None:
         for peer in brokers:
             peer.gate.clear()
         ids = [peer.broker_id for peer in brokers]
-        sent = [channel.send_requests(ids, one_row(value, value)) for value in range(64)]
-        # Two of each are in hand, and the 64th has the others merged.
+        sent = [channel.send_requests(ids, one_row(value, value)) for value in range(66)]
+        # Two of each are in hand, and the 64th that waits has the others merged.
         described = channel.describe()
         assert described["merged_requests"] == 1
-        assert described["coalesced_requests"] == 5 * 61
+        assert described["coalesced_requests"] == 5 * 63
         assert {broker["queue_size"] for broker in described["brokers"].values()} == {3}
         for peer in brokers:
             peer.gate.set()

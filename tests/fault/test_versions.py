@@ -22,7 +22,7 @@ from tests.fault.channels import MODES, channel_to, eventually
 from tests.fault.peer import Exchange, Peer, hang_up
 from tests.fault.requests import leader_and_isr
 from tests.fault.secure_peer import SecurePeer
-from tests.fault.test_merging import known, one_row
+from tests.fault.test_merging import known, large, one_row
 from tests.unit.channel.bodies import body_of
 from tests.unit.channel.test_split import request as body_to_send
 
@@ -62,6 +62,11 @@ def test_each_broker_gets_the_version_it_has(make: Make, senders: str | int) -> 
         assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
         assert len(called) == 50
         assert [channel.request_version(broker_id, UPDATE_METADATA) for broker_id in ids] == [8, 6, 5, 6, 1]
+        for outcome in outcomes:
+            received = peers[outcome.broker_id - 1].received
+            [exchange] = [one for one in received if one.correlation_id == outcome.correlation_id]
+            assert (outcome.version, outcome.bytes) == (exchange.version, len(exchange.frame) + 4)
+        assert {outcome.request.version for outcome in outcomes} == {8}
         assert channel.request_version(99, UPDATE_METADATA) == 8
         eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
     for peer, version in zip(peers, [8, 6, 5, 6, 1], strict=True):
@@ -133,8 +138,20 @@ def test_a_broker_that_comes_back_older_gets_what_it_can_read(make: Make) -> Non
         outcomes = channel.wait(sent, 10)
         assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
     assert [exchange.version for exchange in peer.received] == [8, 8] + [5] * 19
+    assert [outcome.version for outcome in outcomes] == [8] + [5] * 19
     epochs = [body.partitions.leader_epoch.tolist()[0] for body in bodies(peer)]  # type: ignore[union-attr]
     assert epochs == [0, 1, *range(1, 20)]
+
+
+def test_parts_at_an_older_version_are_what_the_outcome_tells(make: Make) -> None:
+    [peer] = make([5])
+    with channel_to([peer], negotiate=True, max_request_bytes=2000) as channel:
+        sent = channel.send_request(1, large())
+        [outcome] = channel.wait([sent], 10)
+    assert len(peer.received) > 2
+    assert (outcome.version, sent.request.version, outcome.merged) == (5, 8, 1)
+    assert outcome.bytes == sum(len(exchange.frame) + 4 for exchange in peer.received)
+    assert outcome.attempts == len(peer.received)
 
 
 def test_deletions_of_an_old_broker_go_apart_and_end_as_one(make: Make) -> None:

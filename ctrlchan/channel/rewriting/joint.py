@@ -27,7 +27,6 @@ class Merged(Sent):
     """
 
     __slots__ = ("members",)
-    joint = True
 
     def __init__(self, request: ControlRequest, run: Sequence[Sent]) -> None:
         self.members: list[Sent] = []
@@ -42,35 +41,38 @@ class Merged(Sent):
                 self.members.append(sent)
         called = (member.callback for member in self.members if member.callback is not None)
         super().__init__(run[0].broker_id, request, next(called, None), run[0].enqueued_ns)
+        self.joint = True
 
     def settle(self) -> None:
         """It has its end: what happened to it has happened to each of its members."""
         for member in self.members:
             member.sender_deaths += self.sender_deaths
             member.sequence = self.sequence
+            member.version, member.bytes = self.version, self.bytes
 
 
 class Part(Sent):
     """A piece of a request that was too large. The last piece has the callback of the whole, uncalled."""
 
     __slots__ = ("whole",)
-    joint = True
 
     def __init__(self, whole: Whole, request: ControlRequest) -> None:
         sent = whole.sent
         super().__init__(sent.broker_id, request, None, sent.enqueued_ns)
+        self.joint = True
         self.whole = whole
 
 
 class Whole:
     """What is known so far of a request that goes in parts."""
 
-    __slots__ = ("_attempts", "_first_byte_ns", "_report", "_verdicts", "missing", "sent")
+    __slots__ = ("_attempts", "_bytes", "_first_byte_ns", "_report", "_verdicts", "missing", "sent")
 
     def __init__(self, sent: Sent, parts: int) -> None:
         self.sent = sent
         self.missing = parts
         self._verdicts: list[Verdict] = []
+        self._bytes = 0
         self._report: Report | None = None
         self._attempts = 0
         self._first_byte_ns = 0
@@ -80,6 +82,8 @@ class Whole:
         self._verdicts.append(verdict)
         self.sent.sender_deaths += part.sender_deaths
         self.sent.sequence = part.sequence
+        self._bytes += part.bytes
+        self.sent.version, self.sent.bytes = part.version, self._bytes
         if report is not None:
             self._attempts += report[R_ATTEMPTS]
             self._first_byte_ns = self._first_byte_ns or report[R_FIRST_BYTE]

@@ -200,7 +200,9 @@ def _counters(tally: Tally) -> Iterable[Metric]:
     for (key, error), count in tally.errors.items():
         errors.add_metric([*_labels(key), error], count)
     sent = CounterMetricFamily(
-        f"{_OURS}bytes", "Bytes of requests that have ended, before any merging", labels=labels
+        f"{_OURS}bytes",
+        "Bytes of requests that were sent and have ended, merged and tried again or not",
+        labels=labels,
     )
     attempts = CounterMetricFamily(f"{_OURS}attempts", "Attempts at requests that have ended", labels=labels)
     for key, row in tally.rows.items():

@@ -16,7 +16,7 @@ from ctrlchan.channel._gather import Gatherer
 from ctrlchan.journal.rows import Chunk, Taker
 
 if TYPE_CHECKING:
-    from ctrlchan.channel.ledger import Ended
+    from ctrlchan.channel.outcome import Sent
 
 __all__ = ["Recorder"]
 
@@ -52,7 +52,7 @@ class Recorder:
                     del self._epochs[old]
             self._epochs[slot] = broker_epoch
 
-    def ended(self, ended: list[Ended], called: list[int] | None = None) -> None:
+    def ended(self, ended: list[Sent], called: list[int] | None = None) -> None:
         """These have their outcomes. ``called``: when the callback of each returned, monotonic nanoseconds;
         None: they have none."""
         with self._lock:

@@ -37,8 +37,9 @@ class Key(NamedTuple):
 class Tally:
     """Not thread-safe. ``rows`` says where a key stands in the arrays; their other rows are free.
 
-    ``requests``, ``bytes``, ``attempts``: int64, one for each row. ``buckets``: (TIMES, rows, buckets) int64,
-    not cumulative; ``sums``: (TIMES, rows) float64, seconds. ``outcomes``: (key, kind) -> count, ``errors``:
+    ``requests``, ``bytes``, ``attempts``: int64, one for each row; ``bytes`` of what was sent, of however
+    many it was merged and however often it was tried. ``buckets``: (TIMES, rows, buckets) int64, not
+    cumulative; ``sums``: (TIMES, rows) float64, seconds. ``outcomes``: (key, kind) -> count, ``errors``:
     (key, error) -> count; ``kinds`` counts the outcomes of all brokers, also of those that are gone.
     """
 
@@ -70,7 +71,7 @@ class Tally:
         at = np.array([self._row_of(key) for key in keys], dtype=np.int64)
         count = len(keys)
         self.requests[at] += np.bincount(group, minlength=count)
-        self.bytes[at] += _sum(group, rows["bytes"], count)
+        self.bytes[at] += _sum(group, _sent_bytes(rows), count)
         self.attempts[at] += _sum(group, rows["attempts"], count)
         for number, (known, nanoseconds) in enumerate(_times_of(rows)):
             of, spent = group[known], nanoseconds[known]
@@ -141,9 +142,16 @@ def _times_of(rows: Rows) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
     ]
 
 
+def _sent_bytes(rows: Rows) -> NDArray[np.float64]:
+    """What each row's request adds to the bytes that were sent: its share, where several went as one."""
+    share: NDArray[np.float64] = rows["bytes"] / rows["merged"]
+    share[rows["attempts"] == 0] = 0
+    return share
+
+
 def _sum(group: NDArray[np.int64], values: NDArray[Any], count: int) -> NDArray[np.int64]:
     # Sums of a chunk are far below 2**53.
-    return np.bincount(group, weights=values, minlength=count).astype(np.int64)
+    return np.rint(np.bincount(group, weights=values, minlength=count)).astype(np.int64)
 
 
 def _longer(array: NDArray[Any], more: int, axis: int) -> NDArray[Any]:

@@ -17,7 +17,8 @@ from ctrlchan._codec import (
 from ctrlchan.broker.metadata_cache import MetadataCache
 from ctrlchan.channel import ChannelConfig, ControlRequest, Outcome, OutcomeKind, Sent
 from ctrlchan.channel.acknowledged import Acknowledged, Standing
-from ctrlchan.channel.outcome import LISTENING, OutcomeCallback, Verdict
+from ctrlchan.channel.outcome import OutcomeCallback, Verdict
+from ctrlchan.channel.outcome import publish as publish_ended
 from ctrlchan.state import NO_LEADERSHIP, Broker, ClusterState, Endpoint, SecurityProtocol
 from ctrlchan.versions import request_versions
 
@@ -105,12 +106,9 @@ class PromisingChannel:
 
 
 def publish(sent: Sent, kind: OutcomeKind) -> None:
-    outcome = Outcome(sent.broker_id, sent.request, Verdict(kind), None, 0, 0, 0)
-    with LISTENING:
-        sent.outcome = outcome
-        listeners, sent.listeners = sent.listeners, None
-    for listener in listeners or ():
-        listener.finished(sent)
+    sent.end(Outcome(sent, Verdict(kind)))
+    for listener, one in publish_ended([sent]):
+        listener.finished(one)
 
 
 def told_by(state: ClusterState) -> tuple[dict[tuple[str, int], tuple[Any, ...]], dict[int, Any]]:

@@ -68,7 +68,7 @@ class Recorded:
         )
         kind = OutcomeKind.REFUSED if error_code else OutcomeKind.ACKNOWLEDGED
         verdict = Verdict(kind, error_code, response)
-        self.callback(Outcome(self.broker_id, self.request, verdict, None, 0, 0, 0))
+        self.callback(Outcome(Sent(self.broker_id, self.request, None, 0), verdict))
 
 
 class RecordingChannel:

@@ -16,7 +16,7 @@ from ctrlchan._codec import (
     Topics,
 )
 from ctrlchan.channel import dispatcher
-from ctrlchan.channel.outcome import Outcome, OutcomeKind, Verdict
+from ctrlchan.channel.outcome import Outcome, OutcomeKind, Sent, Verdict
 from ctrlchan.channel.sight import log_lines
 from ctrlchan.channel.sight.log_lines import response_line
 from ctrlchan.channel.sight.quiet import Quiet
@@ -31,7 +31,7 @@ LOGGER = "state.change.logger"
 
 def outcome_of(response: ControlResponse) -> Outcome:
     report = (1, 0, 0, 1, 1, 1, 42, 1, 1, 1, 0, 0, b"")
-    return Outcome(1, update(), Verdict(OutcomeKind.ACKNOWLEDGED, 0, response), report, 0, 0, 0)
+    return Outcome(Sent(1, update(), None, 0), Verdict(OutcomeKind.ACKNOWLEDGED, 0, response), report)
 
 
 def response(api_key: int, version: int, errors: list[tuple[bytes, list[int]]]) -> ControlResponse:

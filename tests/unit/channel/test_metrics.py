@@ -217,6 +217,7 @@ outcome_rows = st.lists(
             "broker": st.integers(0, 4),
             "api": st.sampled_from([4, 5, 6]),
             "bytes": st.integers(0, 10**6),
+            "merged": st.just(1),
             "attempts": st.integers(0, 3),
             "kind": st.sampled_from([0, 2]),
             "error_code": st.sampled_from([0, 11, 77]),
@@ -247,7 +248,7 @@ def test_a_tally_is_the_sum_of_its_rows(chunks: list[list[dict[str, int]]], kept
         mine = [row for row in every if (row["broker"], row["api"]) == key]
         times = 2 if key.broker_id in kept else 1
         assert tally.requests[at] == times * len(mine)
-        assert tally.bytes[at] == times * sum(row["bytes"] for row in mine)
+        assert tally.bytes[at] == times * sum(row["bytes"] for row in mine if row["attempts"])
         assert tally.attempts[at] == times * sum(row["attempts"] for row in mine)
         spent = np.array([row["first_byte"] - 1 for row in mine if row["response"]]) / 1e9
         assert tally.buckets[queue][at].sum() == times * len(spent)
@@ -259,6 +260,15 @@ def test_a_tally_is_the_sum_of_its_rows(chunks: list[list[dict[str, int]]], kept
             assert tally.outcomes[key, text] == times * sum(row["kind"] == kind for row in mine)
         for code, name in ((11, "STALE_CONTROLLER_EPOCH"), (77, "STALE_BROKER_EPOCH")):
             assert tally.errors[key, name] == times * sum(row["error_code"] == code for row in mine)
+
+
+def test_bytes_of_merged_requests_count_once_and_what_was_not_sent_does_not() -> None:
+    row = {"broker": 1, "api": 6, "bytes": 1000, "merged": 3, "attempts": 2}
+    tally = Tally()
+    for count in (1, 2):
+        tally.add(chunk_of([row] * count))
+    tally.add(chunk_of([row | {"attempts": 0, "merged": 1}]))
+    assert tally.bytes[tally.rows[Key(1, 6)]] == 1000
 
 
 def test_quantiles_lie_within_their_buckets() -> None:

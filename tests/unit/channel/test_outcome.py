@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from concurrent.futures import CancelledError, wait
 
 import pytest
 
-from ctrlchan.channel.outcome import LISTENING, Outcome, OutcomeKind, Sent, Verdict
+from ctrlchan.channel.outcome import Countdown, Outcome, OutcomeKind, Sent, Verdict, publish
 from ctrlchan.channel.records import REPORT, Report
 from tests.fault.requests import update
 
 
-def ended(sent: Sent, verdict: Verdict, report: Report | None = None) -> Outcome:
-    return Outcome(sent.broker_id, sent.request, verdict, report, sent.enqueued_ns, 900, sent.sender_deaths)
-
-
-def publish(sent: Sent, outcome: Outcome) -> None:
-    with LISTENING:
-        sent.outcome = outcome
-    for listener in sent.listeners or ():
-        listener.finished(sent)
+def end(sent: Sent, verdict: Verdict, report: Report | None = None) -> Outcome:
+    """It ends so, and everybody is told."""
+    outcome = Outcome(sent, verdict, report, 900)
+    sent.end(outcome)
+    assert sent.outcome is None
+    for listener, one in publish([sent]):
+        listener.finished(one)
+    assert sent.outcome is outcome
+    return outcome
 
 
 def test_an_outcome_tells_what_the_sender_reported() -> None:
     sent = Sent(3, update(5), None, 100)
     sent.sender_deaths = 2
     report: Report = REPORT.unpack(REPORT.pack(1, 0, 2, 8, 1, 4, 17, 200, 300, 400, 0, 0, b"ab"))
-    outcome = ended(sent, Verdict(OutcomeKind.REFUSED, 31, None, "CLUSTER_AUTHORIZATION_FAILED"), report)
+    outcome = end(sent, Verdict(OutcomeKind.REFUSED, 31, None, "CLUSTER_AUTHORIZATION_FAILED"), report)
     assert outcome.kind is OutcomeKind.REFUSED
     assert outcome.error_code == 31
     assert (outcome.broker_id, outcome.api_key, outcome.version, outcome.rows) == (3, 6, 8, 1)
@@ -44,7 +46,7 @@ def test_an_outcome_tells_what_the_sender_reported() -> None:
 
 
 def test_an_outcome_without_a_response_has_no_attempts_and_no_times() -> None:
-    outcome = ended(Sent(3, update(), None, 100), Verdict(OutcomeKind.BROKER_GONE))
+    outcome = end(Sent(3, update(), None, 100), Verdict(OutcomeKind.BROKER_GONE))
     assert outcome.attempts == 0
     assert outcome.correlation_id == -1
     assert outcome.first_byte_ns == outcome.last_byte_ns == outcome.response_ns == 0
@@ -57,7 +59,7 @@ def test_a_future_made_before_and_one_made_after_the_end() -> None:
     assert future is early.future
     assert not future.done()
     for sent in (early, late):
-        publish(sent, ended(sent, Verdict(OutcomeKind.ACKNOWLEDGED)))
+        end(sent, Verdict(OutcomeKind.ACKNOWLEDGED))
         assert sent.done
     assert future.result(0) is early.outcome
     assert late.future.result(0) is late.outcome
@@ -67,7 +69,7 @@ def test_a_future_made_before_and_one_made_after_the_end() -> None:
 def test_a_future_cannot_be_cancelled() -> None:
     sent = Sent(1, update(), None, 0)
     assert not sent.future.cancel()
-    publish(sent, ended(sent, Verdict(OutcomeKind.ACKNOWLEDGED)))
+    end(sent, Verdict(OutcomeKind.ACKNOWLEDGED))
     try:
         sent.future.result(0)
     except CancelledError:
@@ -77,5 +79,79 @@ def test_a_future_cannot_be_cancelled() -> None:
 def test_sent_says_how_far_it_is() -> None:
     sent = Sent(4, update(), None, 0)
     assert "broker 4: unfinished" in repr(sent)
-    publish(sent, ended(sent, Verdict(OutcomeKind.TOO_LARGE)))
+    end(sent, Verdict(OutcomeKind.TOO_LARGE))
     assert "broker 4: too large" in repr(sent)
+
+
+class Hearer:
+    """Counts the requests that it is told of."""
+
+    def __init__(self) -> None:
+        self.heard: list[Sent] = []
+
+    def finished(self, sent: Sent) -> None:
+        self.heard.append(sent)
+
+
+def test_a_countdown_ends_with_the_last_of_its_requests_beside_other_listeners() -> None:
+    first, second, third = (Sent(broker_id, update(), None, 0) for broker_id in (1, 2, 3))
+    end(first, Verdict(OutcomeKind.ACKNOWLEDGED))
+    opened: list[str] = []
+    hearer = Hearer()
+    countdowns = [Countdown([first, second, third], lambda: opened.append("all")), Countdown([first], list)]
+    assert [one.missing for one in countdowns] == [2, 0]
+    second.listen(hearer)
+    assert second.listeners == (countdowns[0], hearer)
+    end(second, Verdict(OutcomeKind.ACKNOWLEDGED))
+    assert hearer.heard == [second]
+    assert len(opened) == len(second.listeners) == 0
+    end(third, Verdict(OutcomeKind.ACKNOWLEDGED))
+    assert (countdowns[0].missing, opened) == (0, ["all"])
+
+
+def test_a_countdown_that_has_stopped_leaves_the_others() -> None:
+    sent = Sent(1, update(), None, 0)
+    hearer = Hearer()
+    opened: list[str] = []
+    countdowns = [Countdown([sent], lambda: opened.append("heard")) for _ in range(2)]
+    sent.listen(hearer)
+    countdowns[0].stop()
+    assert sent.listeners == (countdowns[1], hearer)
+    end(sent, Verdict(OutcomeKind.ACKNOWLEDGED))
+    assert (opened, hearer.heard) == (["heard"], [sent])
+
+
+def test_what_has_ended_is_freed_though_the_garbage_collector_never_sees_it() -> None:
+    class Owner:
+        """Holds the requests whose callback it is, and their futures."""
+
+        def __init__(self) -> None:
+            self.request = update()
+            self.sent = [Sent(broker_id, self.request, self.callback, 0) for broker_id in (1, 2)]
+            self.futures = [one.future for one in self.sent]
+            for future in self.futures:
+                future.add_done_callback(self.callback)
+
+        def callback(self, _: object) -> None:
+            pass
+
+    owner = Owner()
+    for one in owner.sent:
+        end(one, Verdict(OutcomeKind.ACKNOWLEDGED))
+        assert not gc.is_tracked(one)
+        assert not gc.is_tracked(one.outcome)
+    gone = weakref.ref(owner), weakref.ref(owner.request)
+    del owner, one
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None]
+
+
+def test_a_future_is_the_same_as_long_as_somebody_has_it() -> None:
+    sent = Sent(1, update(), None, 0)
+    gone = weakref.ref(sent.future)
+    # Until it is resolved the request holds it.
+    assert gone() is sent.future
+    end(sent, Verdict(OutcomeKind.ACKNOWLEDGED))
+    gc.collect()
+    assert gone() is None
+    assert sent.future.result(0) is sent.outcome

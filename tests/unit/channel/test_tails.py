@@ -10,8 +10,12 @@ from itertools import pairwise
 
 import pytest
 
-from ctrlchan.channel.records import COMMAND, COMMAND_HEAD, SEND
+from ctrlchan.channel._entries import RequestQueue
+from ctrlchan.channel.outcome import Sent
+from ctrlchan.channel.records import COMMAND, SEND
 from ctrlchan.channel.tails import UNFENCED, Frame, SharedMemory
+from tests.fault.requests import update
+from tests.unit.channel.recording import RecordingSender
 
 PAGE = mmap.PAGESIZE
 MIB = 2**20
@@ -147,9 +151,13 @@ def test_the_send_command_says_where_the_frame_is_now() -> None:
     memory.make_room(second, 1)
     memory.release(first)
     pin(memory, second)
-    head = COMMAND_HEAD.pack(SEND, second.expect_size, second.epoch_at, 5, 12)
-    command = COMMAND.unpack(head + second.rest)
-    assert command == (1, 3, 17, 5, 12, second.offset, 600_000, 44, 9, b"\0\0\0".ljust(8, b"\0"), 0)
+    request = update()
+    request.frame = second
+    sender = RecordingSender()
+    queue = RequestQueue(5, sender, None)
+    queue.append(Sent(1, request, None, 0))
+    [command] = COMMAND.iter_unpack(sender.written)
+    assert command == (SEND, 3, 17, 5, 1, second.offset, 600_000, 44, 9, b"\0\0\0".ljust(8, b"\0"), 0)
     memory.close()
 
 

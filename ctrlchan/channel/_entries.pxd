@@ -1,0 +1,89 @@
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+
+cdef class Frame:
+    cdef readonly int64_t size
+    cdef readonly int32_t prefix_size
+    cdef readonly int32_t epoch_at
+    cdef readonly int32_t controller_epoch
+    cdef readonly int32_t expect_size
+    cdef readonly bytes expect
+    cdef readonly object success
+    cdef public int64_t users
+    cdef public int64_t pins
+    cdef public int64_t offset
+    cdef public object private
+    # The part of a SEND command that is the same for every broker.
+    cdef bytes rest
+
+
+cdef class Outcome:
+    cdef readonly object request
+    # A Verdict.
+    cdef object verdict
+    cdef readonly int64_t broker_id
+    cdef readonly int64_t bytes
+    cdef readonly int64_t enqueued_ns
+    cdef readonly int64_t first_byte_ns
+    cdef readonly int64_t last_byte_ns
+    cdef readonly int64_t response_ns
+    cdef readonly int64_t completed_ns
+    # Of the broker's generation, 0 without a response.
+    cdef uint32_t slot
+    cdef readonly int32_t version
+    cdef readonly int32_t attempts
+    cdef readonly int32_t correlation_id
+    cdef readonly int32_t sender_deaths
+    cdef readonly int32_t merged
+
+    cdef fill(self, Sent sent, verdict, int64_t completed_ns)
+
+
+cdef class Sent:
+    cdef readonly object request
+    cdef public object callback
+    cdef readonly Outcome outcome
+    # Known to the channel, not yet to anybody else.
+    cdef readonly Outcome ending
+    # None, one, or a list of several; changed only while LISTENING is held.
+    cdef object listening
+    # A weak reference: finished requests are part of no cycle.
+    cdef object future_ref
+    cdef readonly Frame frame
+    cdef readonly int64_t broker_id
+    cdef readonly int64_t enqueued_ns
+    cdef public int64_t sequence
+    cdef public int64_t bytes
+    cdef public int32_t version
+    cdef public int32_t sender_deaths
+    cdef public bint joint
+
+    cdef fill(
+        self, int64_t broker_id, request, callback, int64_t enqueued_ns, int32_t version, int64_t size
+    )
+    cpdef listen(self, listener)
+    cdef ignore(self, listener)
+    cpdef end(self, Outcome outcome)
+
+
+cdef class RequestQueue:
+    cdef readonly uint32_t slot
+    cdef public object sender
+    cdef readonly object merger
+    cdef public object versions
+    cdef readonly object waiting
+    cdef readonly object handed
+    cdef public int64_t waiting_bytes
+    cdef public int64_t handed_bytes
+    cdef public int64_t sequence
+    cdef public int32_t attempts
+    cdef public bint gate
+    cdef public bint held
+    cdef public bint starved
+    cdef public bint needs_resync
+
+    cdef bint has_room(self)
+    cpdef int append(self, Sent sent) except -1
+    cpdef int hand(self, int most) except -1
+    cpdef int top_up(self) except -1
+    cpdef Sent finish_first(self)

@@ -1,0 +1,199 @@
+"""The loops over single entries: queueing, handing over, taking reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ctrlchan.channel._entries import RequestQueue, enqueue, take_expected
+from ctrlchan.channel.outcome import OutcomeKind, Sent, Verdict, publish
+from ctrlchan.channel.records import COMMAND, EXPECTED, FAILED, REPORT
+from ctrlchan.channel.request import ControlRequest
+from ctrlchan.channel.rewriting.joint import Merged
+from ctrlchan.channel.tails import Frame, SharedMemory
+from tests.fault.requests import update
+from tests.unit.channel.recording import RecordingSender
+
+SUCCESS = Verdict(OutcomeKind.ACKNOWLEDGED)
+#: What one sender is told ahead.
+WINDOW = 64
+
+
+class Queue(RequestQueue):
+    """Hands over what is ready."""
+
+    def __init__(self, slot: int = 5, merger: Any = None) -> None:
+        self.teller = RecordingSender()
+        super().__init__(slot, self.teller, merger)
+
+    def hand_over(self) -> None:
+        if self.may_hand:
+            self.hand(WINDOW)
+
+    def told(self) -> list[int]:
+        """Sequences of the SEND commands so far."""
+        return [command[4] for command in COMMAND.iter_unpack(self.teller.written)]
+
+
+class Books:
+    """One broker's queue and what is known of it."""
+
+    def __init__(self) -> None:
+        self.memory = SharedMemory(2**23)
+        self.queue = Queue()
+        self.ended: list[Sent] = []
+        self.called: list[Any] = []
+        self.starved: set[Any] = set()
+
+    def request(self, users: int = 1, size: int = 100) -> ControlRequest:
+        request = update()
+        request.frame = Frame(size, 8, 0, 7, b"ok", SUCCESS)
+        request.size = size
+        self.memory.make_room(request.frame, users)
+        return request
+
+    def send(self, count: int = 1, callback: Any = None) -> list[Sent]:
+        request = self.request(count)
+        sent, strays = enqueue({3: self.queue}, [3] * count, request, callback, self.starved)  # type: ignore[dict-item]
+        assert strays == []
+        return sent
+
+    def take(self, data: bytes, position: int = 0, slot: int = 5) -> int:
+        queues: Any = {slot: self.queue}
+        return take_expected(data, position, queues, self.memory, self.ended, self.called, self.starved)
+
+
+@pytest.fixture
+def books() -> Any:
+    made = Books()
+    yield made
+    made.memory.close()
+
+
+def expected(sequence: int, slot: int = 5, attempts: int = 1) -> bytes:
+    return REPORT.pack(EXPECTED, 0, 2, slot, sequence, attempts, 40 + sequence, 1, 2, 3, 0, 0, b"ok")
+
+
+def test_a_sender_is_told_of_a_window_and_topped_up_when_half_is_left(books: Books) -> None:
+    sent = books.send(100)
+    queue = books.queue
+    assert queue.told() == [1, 2]
+    queue.hand_over()
+    assert queue.told() == list(range(1, WINDOW + 1))
+    assert [one.sequence for one in sent] == [*range(1, WINDOW + 1), *([0] * (100 - WINDOW))]
+    assert (queue.handed_bytes, queue.waiting_bytes) == (100 * WINDOW, 100 * (100 - WINDOW))
+    reports = b"".join(map(expected, range(1, 33)))
+    assert books.take(reports[: 31 * REPORT.size]) == 31 * REPORT.size
+    assert len(queue.told()) == WINDOW
+    assert books.take(reports, 31 * REPORT.size) == len(reports)
+    assert len(queue.told()) == WINDOW + 32
+    assert len(queue) == 68
+
+
+def test_a_sender_is_told_of_a_second_large_request_and_not_of_a_third(books: Books) -> None:
+    for _ in range(4):
+        enqueue({3: books.queue}, [3], books.request(size=600_000), None, books.starved)  # type: ignore[dict-item]
+    books.queue.hand_over()
+    assert books.queue.told() == [1, 2]
+    assert (books.queue.handed_bytes, books.queue.waiting_bytes) == (1_200_000, 1_200_000)
+    books.take(expected(1))
+    assert books.queue.told() == [1, 2, 3]
+
+
+def test_nothing_follows_a_request_with_a_callback_until_that_has_returned(books: Books) -> None:
+    first, second = *books.send(1, callback=print), *books.send(1)
+    queue = books.queue
+    assert (queue.gate, queue.told()) == (True, [1])
+    assert books.take(expected(1)) == REPORT.size
+    assert books.called == [(first, queue, False)]
+    assert (books.ended, queue.told(), first.outcome) == ([], [1], None)
+    queue.gate = False
+    queue.hand_over()
+    assert queue.told() == [1, 2]
+    assert second.frame is not None
+
+
+def test_a_report_is_an_outcome_and_the_last_user_frees_the_frame(books: Books) -> None:
+    sent = books.send(2)
+    sent[0].sender_deaths = 2
+    frame = sent[0].frame
+    assert frame is not None
+    assert books.take(expected(1, attempts=3)) == REPORT.size
+    assert (frame.users, frame.pins) == (1, 1)
+    books.take(expected(2))
+    assert (frame.users, frame.pins, frame.offset, books.memory.used) == (0, 0, -1, 0)
+    assert books.ended == sent
+    assert publish(books.ended) == []
+    outcome = sent[0].outcome
+    assert outcome is not None
+    assert (outcome.kind, outcome.attempts, outcome.correlation_id) == (OutcomeKind.ACKNOWLEDGED, 5, 41)
+    assert (outcome.first_byte_ns, outcome.last_byte_ns, outcome.response_ns) == (1, 2, 3)
+    assert sent[0].enqueued_ns <= outcome.completed_ns
+    assert (outcome.bytes, outcome.version, outcome.broker_id) == (100, 8, 3)
+
+
+@pytest.mark.parametrize("cut", range(REPORT.size))
+def test_a_record_that_is_not_whole_is_left(books: Books, cut: int) -> None:
+    books.send(2)
+    assert books.take(expected(1) + expected(2)[:cut]) == REPORT.size
+    assert len(books.ended) == 1
+
+
+def other(books: Books) -> bytes:
+    return REPORT.pack(FAILED, 0, 0, 5, 2, 1, 0, 0, 0, 0, 0, 0, b"")
+
+
+def joint(books: Books) -> bytes:
+    _, second = books.queue.handed
+    merged = Merged(second.request, [second])
+    books.queue.handed[1] = merged
+    merged.sequence = 2
+    return expected(2)
+
+
+@pytest.mark.parametrize("special", [other, joint])
+def test_what_needs_more_than_a_look_is_left_to_others(
+    books: Books, special: Callable[[Books], bytes]
+) -> None:
+    books.send(2)
+    data = expected(1) + special(books) + expected(3)
+    assert books.take(data) == REPORT.size
+    assert books.take(data, REPORT.size) == REPORT.size
+    assert len(books.queue.handed) == 1
+
+
+def test_reports_of_brokers_that_are_gone_are_passed_over(books: Books) -> None:
+    books.send(1)
+    assert books.take(expected(9, slot=4) + expected(1)) == 2 * REPORT.size
+    assert len(books.ended) == 1
+
+
+def test_a_full_request_that_is_acknowledged_ends_the_need_of_a_resync(books: Books) -> None:
+    [one, full] = *books.send(), *books.send()
+    full.request.full = True
+    books.queue.needs_resync = True
+    books.take(expected(1))
+    assert books.queue.needs_resync
+    books.take(expected(2))
+    assert not books.queue.needs_resync
+    assert books.ended == [one, full]
+
+
+def test_brokers_without_a_queue_are_handed_back(books: Books) -> None:
+    sent, strays = enqueue({}, [4, 2], books.request(2), None, books.starved)
+    assert sent == strays
+    assert [one.broker_id for one in sent] == [4, 2]
+    assert books.queue.told() == []
+
+
+def test_what_finds_no_room_waits(books: Books) -> None:
+    request = books.request()
+    assert request.frame is not None
+    books.memory.free(request.frame)
+    request.frame.private = bytearray(100)
+    [sent], _ = enqueue({3: books.queue}, [3], request, None, books.starved)  # type: ignore[dict-item]
+    assert list(books.queue.waiting) == [sent]
+    assert books.queue.told() == []
+    assert (books.queue.waiting_bytes, books.queue.handed_bytes) == (100, 0)
