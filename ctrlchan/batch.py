@@ -63,7 +63,10 @@ class RequestChannel(Protocol):
     #: What its brokers were told and have acknowledged.
     acknowledged: Acknowledged[Any]
 
-    def request_version(self, broker_id: int, api_key: int) -> int: ...
+    def request_versions(self, broker_ids: Sequence[int], api_key: int) -> dict[int, list[int]]:
+        """Version -> those of the brokers that are sent it, in their order; all of them are somewhere."""
+        ...
+
     def send_requests(
         self, broker_ids: Sequence[int], request: ControlRequest, callback: OutcomeCallback | None = None
     ) -> list[Sent]: ...
@@ -266,6 +269,8 @@ class ControllerBrokerRequestBatch:
                 del pending[broker_id]
 
     def _send_leader_and_isr(self, controller_epoch: int, log: StateChangeLogger, sent: list[Sent]) -> None:
+        if not self._leader_and_isr:
+            return
         state, config = self._state, self._channel.config
         partitions = state.partitions
         if request_versions(config.inter_broker_protocol).leader_and_isr < RECOVERY_STATE_SINCE:
@@ -352,6 +357,8 @@ class ControllerBrokerRequestBatch:
             self._changed_brokers.difference_update(broker_ids)
 
     def _send_stop_replica(self, controller_epoch: int, log: StateChangeLogger, sent: list[Sent]) -> None:
+        if not self._stop_replica:
+            return
         state = self._state
         for version, broker_ids, selection in self._groups(STOP_REPLICA, self._stop_replica):
             for stops in stop_replicas(state, version, *selection.merge(len(state.partitions))):
@@ -371,10 +378,7 @@ class ControllerBrokerRequestBatch:
 
     def _versions(self, api_key: int, broker_ids: Iterable[int]) -> dict[int, list[int]]:
         """Version -> ascending broker ids."""
-        versions: dict[int, list[int]] = {}
-        for broker_id in sorted(broker_ids):
-            versions.setdefault(self._channel.request_version(broker_id, api_key), []).append(broker_id)
-        return versions
+        return self._channel.request_versions(sorted(broker_ids), api_key)
 
     def _groups(
         self, api_key: int, pending: Mapping[int, Selection]
@@ -394,6 +398,10 @@ class ControllerBrokerRequestBatch:
 
     def _unsent(self) -> str:
         """What the batch holds, in words; empty when it holds nothing for any broker."""
+        if not (
+            self._leader_and_isr or self._metadata_brokers or self._changed_brokers or self._stop_replica
+        ):
+            return ""
         held = [
             (LEADER_AND_ISR, sorted(self._leader_and_isr), self._leader_and_isr.values()),
             (UPDATE_METADATA, sorted(self._metadata_brokers | self._changed_brokers), [self._metadata]),

@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic, monotonic_ns
 from types import TracebackType
@@ -180,20 +180,30 @@ class ControllerChannelManager:
     def request_version(self, broker_id: int, api_key: int) -> int:
         """The version that this broker is sent, known or not: the IBP decides, and the broker's own versions
         where brokers are asked for them and this one has answered."""
-        version = self._versions.for_api(api_key)
+        [version] = self.request_versions((broker_id,), api_key)
+        return version
+
+    def request_versions(self, broker_ids: Sequence[int], api_key: int) -> dict[int, list[int]]:
+        """``request_version`` of many: version -> those of the brokers that are sent it, in their order."""
+        usual = self._versions.for_api(api_key)
         ledger = self._ledger
         if not self._config.negotiate or ledger is None:
-            return version
+            return {usual: list(broker_ids)} if broker_ids else {}
         with ledger.lock:
-            queue = ledger.by_id.get(broker_id)
-            ranges = None if queue is None else queue.versions
-        if ranges is None:
-            return version
+            queues = [ledger.by_id.get(broker_id) for broker_id in broker_ids]
+            told = [None if queue is None else queue.versions for queue in queues]
+        versions: dict[int, list[int]] = {}
+        for broker_id, ranges in zip(broker_ids, told, strict=True):
+            version = usual if ranges is None else self._common_version(api_key, ranges)
+            versions.setdefault(version, []).append(broker_id)
+        return versions
+
+    def _common_version(self, api_key: int, ranges: Mapping[int, tuple[int, int]]) -> int:
         try:
             return self._versions.common(api_key, ranges)
         except UnsupportedVersionError:
             # Sending it will say so.
-            return version
+            return self._versions.for_api(api_key)
 
     # -- sending
 

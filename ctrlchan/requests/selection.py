@@ -56,6 +56,10 @@ class Selection:
     def merge(self, total: int) -> tuple[Int64 | None, UInt8 | None]:
         """(ascending unique int64 rows, or None for all ``total`` of them; uint8 flags of these rows, or
         None when no flag is set)."""
+        if len(self._singles) == 1 and not self._chunks and not self._whole:
+            # One partition, which is what most batches of a quiet cluster are about.
+            [key] = self._singles
+            return np.array([key >> 1], dtype=np.int64), np.ones(1, dtype=np.uint8) if key & 1 else None
         keys = self._keys()
         if self._whole:
             flagged = keys[keys & 1 == 1] >> 1

@@ -43,8 +43,8 @@ class PromisingChannel:
             lambda ids: {one: self.standings[one] for one in ids if one in self.standings}
         )
 
-    def request_version(self, broker_id: int, api_key: int) -> int:
-        return request_versions(self.config.inter_broker_protocol).for_api(api_key)
+    def request_versions(self, broker_ids: Sequence[int], api_key: int) -> dict[int, list[int]]:
+        return {request_versions(self.config.inter_broker_protocol).for_api(api_key): list(broker_ids)}
 
     def send_requests(
         self, broker_ids: Sequence[int], request: ControlRequest, callback: OutcomeCallback | None = None

@@ -83,9 +83,13 @@ class RecordingChannel:
         # It gives no promises, so nothing is known of any broker.
         self.acknowledged: Acknowledged[Any] = Acknowledged(lambda _: {})
 
-    def request_version(self, broker_id: int, api_key: int) -> int:
+    def request_versions(self, broker_ids: Sequence[int], api_key: int) -> dict[int, list[int]]:
         fixed = request_versions(self.config.inter_broker_protocol)
-        return self.versions.get(broker_id, fixed).for_api(api_key)
+        versions: dict[int, list[int]] = {}
+        for broker_id in broker_ids:
+            version = self.versions.get(broker_id, fixed).for_api(api_key)
+            versions.setdefault(version, []).append(broker_id)
+        return versions
 
     def send_requests(
         self, broker_ids: Sequence[int], request: ControlRequest, callback: OutcomeCallback | None = None
