@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from ctrlchan.channel.sight.metrics import ChannelMetrics
     from ctrlchan.errors import CtrlchanError, ProtocolError
-    from ctrlchan.journal import Journal, journal_dataset, read_journal
+    from ctrlchan.journal import Journal, journal_dataset, read_channels, read_journal
     from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 
     __version__: str
@@ -55,6 +55,7 @@ __all__ = [
     "TlsSettings",
     "__version__",
     "journal_dataset",
+    "read_channels",
     "read_journal",
 ]
 
@@ -79,6 +80,7 @@ _HOMES: Final = {
     "Sent": "channel",
     "TlsSettings": "channel",
     "journal_dataset": "journal",
+    "read_channels": "journal",
     "read_journal": "journal",
 }
 

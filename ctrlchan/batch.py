@@ -30,6 +30,7 @@ from ctrlchan.channel import ChannelConfig, ControlRequest, Sent
 from ctrlchan.channel.acknowledged import Acknowledged
 from ctrlchan.channel.outcome import OutcomeCallback
 from ctrlchan.errors import IllegalStateError
+from ctrlchan.requests.coverage import coverage_of_lack, coverage_of_names, coverage_of_rows
 from ctrlchan.requests.differences import Told, lack_of, told_all, told_rows
 from ctrlchan.requests.endpoints import live_leaders, plaintext_only
 from ctrlchan.requests.log_lines import log_leader_and_isr, log_stop_replica, log_update_metadata
@@ -63,6 +64,9 @@ class RequestChannel(Protocol):
     #: What its brokers were told and have acknowledged.
     acknowledged: Acknowledged[Any]
 
+    #: Whether it keeps a journal, which asks what requests cover.
+    @property
+    def has_journal(self) -> bool: ...
     def request_versions(self, broker_ids: Sequence[int], api_key: int) -> dict[int, list[int]]:
         """Version -> those of the brokers that are sent it, in their order; all of them are somewhere."""
         ...
@@ -284,6 +288,12 @@ class ControllerBrokerRequestBatch:
             leaders = live_leaders(state.brokers, _at(partitions.leader, rows), config.broker_listener)
             tail = leader_and_isr_tail(version, state.topics, partitions, leaders, rows, is_new=is_new)
             request = ControlRequest(tail, controller_epoch, rows=tail.rows)
+            if self._channel.has_journal:
+                request.state_version = state.changes.version
+                every = slice(None) if rows is None else rows
+                request.coverage = coverage_of_names(
+                    state, partitions.topic_row[every], partitions.partition[every]
+                )
             sent += self._channel.send_requests(broker_ids, request, self._on_leader_and_isr)
             _forget(self._leader_and_isr, broker_ids)
 
@@ -304,6 +314,9 @@ class ControllerBrokerRequestBatch:
             brokers = plaintext_only(state.brokers) if version == 0 else state.brokers
             tail = update_metadata_tail(version, state.topics, state.partitions, brokers, rows)
             request = ControlRequest(tail, controller_epoch, full=whole, rows=tail.rows)
+            if self._channel.has_journal:
+                request.state_version = state.changes.version
+                request.coverage = coverage_of_rows(state, None if whole else rows)
             if whole or self._sends_differences:
                 sent += self._send_known(broker_ids, request, rows, whole)
             else:
@@ -349,6 +362,8 @@ class ControllerBrokerRequestBatch:
                         rows=tail.rows,
                         state_version=after.version,
                     )
+                    if self._channel.has_journal:
+                        request.coverage = coverage_of_lack(state, told, lack)
                     push = acknowledged.push(group, after, full=lack.full)
                     new = self._channel.send_requests(group, request, self._on_update_metadata)
                     push.watch(new)
@@ -370,6 +385,9 @@ class ControllerBrokerRequestBatch:
                     delete_partitions=bool(stops.deletes),
                     rows=len(stops.partition),
                 )
+                if self._channel.has_journal:
+                    request.state_version = state.changes.version
+                    request.coverage = coverage_of_names(state, stops.topic_row, stops.partition)
                 callback = None
                 if self._on_stop_replica is not None and stops.delete.any():
                     callback = DeletionAnswers(state, stops, self._on_stop_replica)

@@ -14,11 +14,12 @@ from ctrlchan.channel._entries cimport Outcome, Sent
 
 import numpy as np
 
-from ctrlchan.journal.rows import NOT_KNOWN, ROW
+from ctrlchan.journal.rows import NOT_KNOWN, NOT_SAID, ROW
 
 cdef packed struct Row:
     int64_t broker_epoch
     int64_t state_version
+    int64_t from_version
     int64_t bytes
     int64_t rows
     int64_t encoding
@@ -39,10 +40,14 @@ cdef packed struct Row:
     int32_t error_code
     int32_t kind
     int32_t detail
+    int32_t generation
+    int32_t state_id
+    int32_t partitions
 
 assert sizeof(Row) == ROW.itemsize
 
 cdef int64_t UNKNOWN = NOT_KNOWN
+cdef int32_t NO_TEXT = NOT_SAID
 
 
 cdef class Gatherer:
@@ -96,7 +101,7 @@ cdef class Gatherer:
         cdef PyObject* verdict = NULL
         cdef PyObject* epoch
         cdef Outcome outcome
-        cdef object its_request, its_verdict, version
+        cdef object its_request, its_verdict, version, coverage
         while position < end:
             outcome = (<Sent?>ended[position]).outcome
             its_request = outcome.request
@@ -114,6 +119,7 @@ cdef class Gatherer:
             row.first_byte = outcome.first_byte_ns
             row.last_byte = outcome.last_byte_ns
             row.response = outcome.response_ns
+            row.generation = outcome.slot
             epoch = PyDict_GetItem(self._epochs, outcome.slot)
             row.broker_epoch = UNKNOWN if epoch == NULL else <object>epoch
             if <PyObject*>its_request == request:
@@ -123,6 +129,9 @@ cdef class Gatherer:
                 row.encoding = last.encoding
                 row.encoded = last.encoded
                 row.state_version = last.state_version
+                row.from_version = last.from_version
+                row.state_id = last.state_id
+                row.partitions = last.partitions
             else:
                 request = <PyObject*>its_request
                 row.api = its_request.api_key
@@ -132,6 +141,15 @@ cdef class Gatherer:
                 row.encoded = its_request.encoded_ns
                 version = its_request.state_version
                 row.state_version = UNKNOWN if version is None else version
+                coverage = its_request.coverage
+                if coverage is None:
+                    row.from_version = UNKNOWN
+                    row.state_id = row.partitions = NO_TEXT
+                else:
+                    state_id, version, partitions = coverage
+                    row.state_id = self._code_of(state_id)
+                    row.from_version = UNKNOWN if version is None else version
+                    row.partitions = NO_TEXT if partitions is None else self._code_of(partitions)
             if <PyObject*>its_verdict == verdict:
                 row.kind = last.kind
                 row.detail = last.detail

@@ -285,7 +285,7 @@ class Dispatcher:
             called, ledger.called = ledger.called, []
         self._publish(ended, called)
         if ledger.recorder is not None:
-            ledger.recorder.flush()
+            ledger.recorder.close()
         with ledger.lock:
             for sender in self._readers.values():
                 # It has had its time.

@@ -128,7 +128,7 @@ class Ledger:
         self.by_id[target.broker_id] = queue
         self._by_slot[queue.slot] = queue
         if self.recorder is not None:
-            self.recorder.generation(queue.slot, target.epoch)
+            self.recorder.generation(queue.slot, target.broker_id, target.epoch)
 
     def remove(self, broker_id: int, verdict: Verdict) -> None:
         """Every unfinished request of this broker ends at once."""

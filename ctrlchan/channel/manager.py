@@ -76,7 +76,9 @@ class ControllerChannelManager:
         self._journal = journal
         self._metrics = metrics
         takers: list[Taker] = [taker for taker in (journal, metrics) if taker is not None]
-        self._recorder = Recorder(takers, config.controller_id) if takers else None
+        self._recorder = (
+            Recorder(takers, config.controller_id, _ledger_of(weakref.ref(self))) if takers else None
+        )
         self._controller_epoch = controller_epoch
         self._versions = request_versions(config.inter_broker_protocol)
         self._log_prefix = f"[Channel manager on controller {config.controller_id}]: "
@@ -97,6 +99,11 @@ class ControllerChannelManager:
     @property
     def config(self) -> ChannelConfig:
         return self._config
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether it is worth saying what requests cover (``Coverage``)."""
+        return self._journal is not None
 
     def __enter__(self) -> ControllerChannelManager:
         return self
@@ -540,3 +547,11 @@ def _shutdown_of(manager: weakref.ref[ControllerChannelManager]) -> Callable[[],
             alive.shutdown(_AT_EXIT_TIMEOUT)
 
     return at_exit
+
+
+def _ledger_of(manager: weakref.ref[ControllerChannelManager]) -> Callable[[], Ledger | None]:
+    def ledger() -> Ledger | None:
+        alive = manager()
+        return None if alive is None else alive._ledger
+
+    return ledger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ctrlchan.versions import API_NAMES
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ctrlchan.channel.rewriting.merge import Facts
     from ctrlchan.channel.tails import Frame
 
-__all__ = ["ControlRequest", "RequestTail"]
+__all__ = ["ControlRequest", "Coverage", "RequestTail"]
 
 
 class RequestTail(Protocol):
@@ -28,6 +28,19 @@ class RequestTail(Protocol):
     def write_into(self, out: bytearray | memoryview, offset: int = 0) -> int: ...
 
 
+class Coverage(NamedTuple):
+    """What a broker knows once it has acknowledged a request, for the journal: which of the brokers is stale,
+    and in what, can be computed from it."""
+
+    #: Whose versions are meant (``ClusterState.changes.id``).
+    state_id: str
+    #: The request says everything that changed after this version; -1: everything. None: nobody can say that,
+    #: and it counts for its partitions alone.
+    from_version: int | None
+    #: The partitions it speaks of, ``topic-partition`` with commas between; None: they were too many.
+    partitions: str | None
+
+
 class ControlRequest:
     """A request with nothing in it that belongs to one broker; send it to as many as you like.
 
@@ -36,7 +49,8 @@ class ControlRequest:
     that is sent again after that is encoded again, from columns that must still be the same.
     ``rows``: how many partitions it speaks of, for outcomes and logs. ``request_type``: LeaderAndIsr v5+.
     ``delete_partitions``: StopReplica v0-2. ``full``: it says all that a broker has to know, so that its
-    acknowledgement ends the need of a resync.
+    acknowledgement ends the need of a resync. ``state_version``, ``coverage``: what of a state it tells; only
+    the journal asks for it.
     """
 
     __slots__ = (
@@ -44,6 +58,7 @@ class ControlRequest:
         "_channel",
         "api_key",
         "controller_epoch",
+        "coverage",
         "delete_partitions",
         "encoded_ns",
         "encoding",
@@ -72,6 +87,7 @@ class ControlRequest:
         full: bool = False,
         rows: int,
         state_version: int | None = None,
+        coverage: Coverage | None = None,
     ) -> None:
         self.tail = tail
         self.api_key = tail.api_key
@@ -83,6 +99,7 @@ class ControlRequest:
         self.rows = rows
         #: Which version of the sender's state it tells of; the journal keeps it, to find stale brokers.
         self.state_version = state_version
+        self.coverage = coverage
         #: Monotonic nanoseconds when it was encoded, and how many that took; 0: nobody asked (``Recorder``).
         self.encoded_ns = 0
         self.encoding_ns = 0

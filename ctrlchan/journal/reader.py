@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ctrlchan.errors import JournalError
-from ctrlchan.journal.schema import SCHEMA, VERSION, VERSION_KEY
+from ctrlchan.journal.schema import LATER, SCHEMA, VERSION, VERSION_KEY
 
 __all__ = ["journal_dataset", "journal_files", "read_journal"]
 
@@ -71,7 +71,7 @@ def _schema_of(file: Path) -> pa.Schema:
         raise JournalError(
             f"{file}: journal version {version} is of a newer ctrlchan; this one reads up to {VERSION}"
         )
-    missing = [name for name in SCHEMA.names if name not in schema.names]
+    missing = [name for name in SCHEMA.names if name not in schema.names and name not in LATER]
     if missing:
         raise JournalError(f"{file}: these columns are missing: {', '.join(missing)}")
     return schema

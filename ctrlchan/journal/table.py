@@ -8,16 +8,21 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 from numpy.typing import NDArray
 
-from ctrlchan.journal.rows import NOT_KNOWN, Chunk
+from ctrlchan.journal.rows import NOT_KNOWN, NOT_SAID, Chunk
 from ctrlchan.journal.schema import MOMENTS, SCHEMA
 
-__all__ = ["table_of", "wall_offset"]
+__all__ = ["names_of", "table_of", "wall_offset"]
 
 #: In a microsecond.
 _NANOSECONDS: Final = 1_000
 _NO_CORRELATION: Final = -1
+_NO_GENERATION: Final = 0
+
+#: Its functions take and give arrays of any class, which their type hints do not say.
+_compute: Any = pyarrow.compute
 
 
 def wall_offset() -> int:
@@ -32,6 +37,16 @@ def table_of(chunks: Sequence[Chunk], host: str, offset: int) -> pa.Table:
     return pa.concat_tables([_table_of(chunk, host, offset) for chunk in chunks])
 
 
+def names_of(texts: pa.Array[Any]) -> pa.Array[Any]:
+    """Lists of the names in texts with commas between them; no name in an empty text."""
+    names: pa.Array[Any] = _compute.split_pattern(texts, ",")
+    none = _compute.equal(texts, "")
+    if _compute.any(none).as_py():
+        empty = pa.scalar([], names.type)
+        names = _compute.if_else(none, empty, names)
+    return names
+
+
 def _table_of(chunk: Chunk, host: str, offset: int) -> pa.Table:
     rows, count = chunk.rows, len(chunk.rows)
     texts = pa.array(chunk.texts, pa.string())
@@ -44,6 +59,10 @@ def _table_of(chunk: Chunk, host: str, offset: int) -> pa.Table:
         array: pa.Array[Any] = pa.array(values, mask=values == null)
         return array
 
+    def said(field: str) -> pa.Array[Any]:
+        array: pa.Array[Any] = texts.take(nullable(field, NOT_SAID))
+        return array
+
     columns: dict[str, pa.Array[Any]] = {
         "channel": pa.repeat(chunk.channel, count),
         "sequence": pa.array(np.arange(chunk.sequence, chunk.sequence + count, dtype=np.int64)),
@@ -51,6 +70,10 @@ def _table_of(chunk: Chunk, host: str, offset: int) -> pa.Table:
         "controller_id": pa.repeat(pa.scalar(chunk.controller_id, pa.int32()), count),
         "broker_epoch": nullable("broker_epoch", NOT_KNOWN),
         "state_version": nullable("state_version", NOT_KNOWN),
+        "generation": nullable("generation", _NO_GENERATION),
+        "state_id": said("state_id"),
+        "from_version": nullable("from_version", NOT_KNOWN),
+        "partitions": names_of(said("partitions")),
         "correlation_id": nullable("correlation_id", _NO_CORRELATION),
         "encoding_ns": pa.array(whole("encoding"), mask=rows["encoded"] == 0),
         "outcome": texts.take(pa.array(whole("kind"))),

@@ -2,7 +2,7 @@
 
 A file is written under a hidden name and appears by rename, whole or not at all, after at most
 ``flush_interval``: what a crash can lose is what no file holds yet. Names ascend, also when the clock goes
-back.
+back. How the channels stand (``channels.py``) is written behind the rows that have ended.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import re
 import threading
 import time
 import uuid
-import weakref
 from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic
+from time import monotonic, monotonic_ns
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -27,7 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ctrlchan.errors import ConfigError, JournalError
-from ctrlchan.journal.rows import ROW, Chunk, Source
+from ctrlchan.journal.channels import write_channel
+from ctrlchan.journal.rows import ROW, ChannelView, Chunk, Source
 from ctrlchan.journal.schema import SCHEMA
 from ctrlchan.journal.table import table_of, wall_offset
 
@@ -49,7 +49,11 @@ _ASCENDING: Final = {
     for name in SCHEMA.names
     if name == "sequence" or name.endswith(("_ns", "_at"))
 }
-_REPEATING: Final = [name for name in SCHEMA.names if name not in _ASCENDING]
+_REPEATING: Final = [
+    f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
+    for field in SCHEMA
+    if field.name not in _ASCENDING
+]
 
 
 class Journal:
@@ -100,7 +104,8 @@ class Journal:
         self._lock = threading.Lock()
         self._pending: deque[Chunk] = deque()
         self._pending_rows = 0
-        self._sources: weakref.WeakSet[Source] = weakref.WeakSet()
+        # Kept until they have closed and that is written.
+        self._sources: list[Source] = []
         self._asked = 0
         self._closing = False
         self._lost_rows = 0
@@ -110,7 +115,8 @@ class Journal:
         self._wake = threading.Event()
         self._answered = threading.Condition(self._lock)
         self._served = 0
-        # The writer's thread alone.
+        # The writer's thread alone. Channel -> what its file says, but for what waits.
+        self._told: dict[str, tuple[object, ...]] = {}
         self._silent_until = 0.0
         self._lost_told = 0
         self._thread = threading.Thread(target=self._run, name="ctrlchan-journal", daemon=True)
@@ -132,7 +138,7 @@ class Journal:
         with self._lock:
             if self._closing:
                 raise JournalError(f"{self.path}: the journal is closed")
-            self._sources.add(source)
+            self._sources.append(source)
 
     def take(self, chunk: Chunk) -> None:
         """Never blocks for longer than it takes to queue it, and never raises."""
@@ -212,6 +218,7 @@ class Journal:
                 for source in sources:
                     source.flush()
                 self._write_pending()
+                self._write_views(sources)
                 due = monotonic() + self._flush_interval
             with self._lock:
                 self._served = asked
@@ -233,6 +240,33 @@ class Journal:
                 self._files += 1
                 self._last_error = ""
         self._complain()
+
+    def _write_views(self, sources: list[Source]) -> None:
+        """Only behind all rows: a channel that has closed must not seem to have lost its last ones."""
+        for source in sources:
+            now = monotonic_ns()
+            view = source.view(int(self._flush_interval * 1e9))
+            with self._lock:
+                # A channel hands on its last rows before it says that it has closed.
+                if self._pending:
+                    return
+            told = _told_of(view)
+            if told == self._told.get(view.channel) and not any(one.requests for one in view.brokers):
+                continue
+            try:
+                if view.brokers:
+                    write_channel(self.path, self._mark, view, self._host, now, wall_offset())
+            except (OSError, pa.ArrowException) as problem:
+                with self._lock:
+                    self._last_error = str(problem)
+                self._complain()
+                continue
+            self._told[view.channel] = told
+            with self._lock:
+                self._last_error = ""
+                if view.closed:
+                    del self._told[view.channel]
+                    self._sources.remove(source)
 
     def _next_file(self) -> list[Chunk]:
         chunks: list[Chunk] = []
@@ -320,3 +354,9 @@ class Journal:
         except FileNotFoundError:
             # Its writer was alive after all.
             return
+
+
+def _told_of(view: ChannelView) -> tuple[object, ...]:
+    """What of a view is worth a new file when it changes."""
+    waits = any(broker.requests for broker in view.brokers)
+    return view.closed, waits, tuple((broker.broker, broker.generation) for broker in view.brokers)

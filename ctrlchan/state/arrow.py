@@ -5,7 +5,8 @@
 the lists of ints ``isr``, ``replicas``, ``adding_replicas``, ``removing_replicas``, ``offline_replicas``.
 
 Every column has to be there, others are passed over, and nothing may be null. int32 is taken as it is, other
-integers when their values fit. Rows count from 0.
+integers when their values fit. Rows count from 0. A snapshot may have ``row_version`` (int64) besides: which
+version of the state changed the row last.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ctrlchan.state.arrow_columns import (
     rows_of_elements,
     topic_dictionary,
     view_of,
+    wrong_type,
 )
 from ctrlchan.state.lists import packed_values, take, total_length
 from ctrlchan.state.names import id_to_text, invalid_names, why_invalid
@@ -42,7 +44,13 @@ from ctrlchan.state.table import make_partitions
 from ctrlchan.state.topic_table import name_list
 from ctrlchan.state.values import LOWEST
 
-__all__ = ["PARTITION_SCHEMA", "partitions_from_arrow", "partitions_to_arrow"]
+__all__ = [
+    "PARTITION_SCHEMA",
+    "ROW_VERSION",
+    "partitions_from_arrow",
+    "partitions_to_arrow",
+    "versions_from_arrow",
+]
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -68,6 +76,8 @@ PARTITION_SCHEMA: Final = pa.schema(
         *((name, _INT_LIST) for name in _LIST_COLUMNS),
     )
 )
+#: The column that snapshots of a state that counts its changes have.
+ROW_VERSION: Final = "row_version"
 #: The most values that Arrow's list type has offsets for.
 _MAX_VALUES: Final = 2**31 - 1
 
@@ -114,8 +124,39 @@ def partitions_from_arrow(table: pa.Table | pa.RecordBatch, source: Source) -> t
     return Topics(names, topic_ids), make_partitions(fixed, lists)
 
 
-def partitions_to_arrow(topics: Topics, partitions: Partitions) -> pa.Table:
-    """A table of ``PARTITION_SCHEMA`` over our memory where it lies alike; the rest is copied."""
+def versions_from_arrow(table: pa.Table, newest: int, source: Source) -> Int64 | None:
+    """The versions of the rows, in the order that ``partitions_from_arrow`` gave them; None: there are none.
+
+    Raises the source's error for a type other than int64, for nulls, and for what is not in 0 .. ``newest``.
+    """
+    if ROW_VERSION not in table.column_names:
+        return None
+    columns = columns_of(table, ["topic", "partition", ROW_VERSION], source)
+    if columns[ROW_VERSION].type != pa.int64():
+        raise wrong_type(source, ROW_VERSION, columns[ROW_VERSION].type, "int64")
+    problems = source.problems()
+    problems.flag(null_flags(columns[ROW_VERSION]), always(f"{ROW_VERSION} is null"))
+    versions: Int64 = columns[ROW_VERSION].fill_null(0).to_numpy(zero_copy_only=False).copy()
+    problems.flag(
+        (versions < 0) | (versions > newest),
+        lambda row: f"{ROW_VERSION} {versions[row]} is not in 0 .. {newest}, the snapshot's state_version",
+    )
+    problems.raise_if_any(lambda row: f"{columns['topic'][row].as_py()}-{columns['partition'][row].as_py()}")
+    topic = topic_dictionary(columns["topic"], "topic", source)
+    rank = _sorted_names(topic)[1]
+    keys = sort_keys(
+        rank[topic.indices.to_numpy(zero_copy_only=True)],
+        columns["partition"].to_numpy(zero_copy_only=True).astype(np.int32, copy=False),
+    )
+    if (keys[1:] <= keys[:-1]).any():
+        versions = versions[np.argsort(keys, kind="stable")]
+    return versions
+
+
+def partitions_to_arrow(topics: Topics, partitions: Partitions, versions: Int64 | None = None) -> pa.Table:
+    """A table of ``PARTITION_SCHEMA`` over our memory where it lies alike; the rest is copied. ``versions``:
+    of
+    the rows, a column of their own."""
     names = StringColumn.from_strings(name_list(topics.names))
     offsets = np.append(names.starts, np.int32(len(names.data)))
     entries = array_over(pa.string(), len(names), offsets, names.data)
@@ -127,6 +168,9 @@ def partitions_to_arrow(topics: Topics, partitions: Partitions) -> pa.Table:
         *(_list_array(getattr(partitions, name)) for name in _LIST_COLUMNS.values()),
     ]
     fields = [field.with_type(array.type) for field, array in zip(PARTITION_SCHEMA, arrays, strict=True)]
+    if versions is not None:
+        arrays.append(array_over(pa.int64(), count, versions))
+        fields.append(pa.field(ROW_VERSION, pa.int64(), nullable=False))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 

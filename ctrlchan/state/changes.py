@@ -2,11 +2,16 @@
 
 Whoever remembers how far the numbers had come at some moment can ask later what has changed since, which is
 one comparison of a column. Nobody pays for it before somebody asks: the column is made by the first look at
-``ClusterState.changes``, and what was before then counts as changed at version 0.
+``ClusterState.changes`` or by writing a snapshot, and what was before then counts as changed at version 0.
+
+A snapshot keeps the numbers, and a state that is read from one goes on counting. ``id`` says whose numbers
+they are: those of two states are never compared. (Two programs that both go on from one snapshot make the
+same numbers for different changes; only one of them can be the controller.)
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
@@ -38,14 +43,27 @@ class Gone:
 
 
 class Changes:
-    """Versions are counted from 0; each change of the state makes a new one."""
+    """Versions are counted from 0; each change of the state makes a new one.
 
-    def __init__(self, rows: int) -> None:
+    ``versions``: those of the rows, kept, when the counting goes on from ``version``, the live brokers' from
+    ``brokers``; None: all rows are of version 0.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        versions: Int64 | None = None,
+        *,
+        id: str | None = None,
+        version: int = 0,
+        brokers: int = 0,
+    ) -> None:
+        self.id = uuid.uuid4().hex if id is None else id
         #: The newest change; of the live brokers; of the numbers of rows (rows behind the last do not count).
-        self.version = 0
-        self.brokers = 0
+        self.version = version
+        self.brokers = brokers
         self.layout = 0
-        self._buffer: Int64 = np.zeros(rows, np.int64)
+        self._buffer: Int64 = np.zeros(rows, np.int64) if versions is None else versions
         self._size = rows
         self._gone: deque[Gone] = deque()
         self._gone_count = 0

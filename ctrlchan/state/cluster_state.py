@@ -102,7 +102,7 @@ class ClusterState:
         """Writes a snapshot folder in one step: it is there whole or not at all.
 
         A folder that exists is replaced only with ``overwrite``, and only when it is a snapshot or empty.
-        Topics without partitions are not kept. Raises SnapshotError.
+        Topics without partitions are not kept. Begins to count ``changes``. Raises SnapshotError.
         """
         from ctrlchan.state.snapshot import write_snapshot
 
@@ -174,13 +174,21 @@ class ClusterState:
 
     @property
     def changes(self) -> Changes:
-        """What has changed since when, counted from the first time that anybody asks.
+        """What has changed since when, counted from the first time that anybody asks, or since the snapshot
+        that the state was read from was one of a state that counted.
 
         Every change by a method of this class counts, writing into the columns past it does not.
         """
         if self._table.changes is None:
             self._table.changes = Changes(len(self._table))
         return self._table.changes
+
+    def go_on_counting(self, changes: Changes) -> None:
+        """What was counted of these very rows before; kept. Raises InvalidStateError when somebody has looked
+        at ``changes`` already, or for another number of rows."""
+        if self._table.changes is not None or len(changes.rows) != len(self._table):
+            raise InvalidStateError("the state counts its changes already, or has other rows")
+        self._table.changes = changes
 
     def describe(self) -> dict[str, Any]:
         """Counts for people and for JSON; see ``ctrlchan.state.summary``."""

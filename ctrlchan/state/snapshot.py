@@ -1,13 +1,16 @@
 """A snapshot: a folder that holds one cluster's metadata.
 
 ``cluster.json``         format, format_version, cluster_id, controller_id, controller_epoch; and, where there
-                         are any, shutting_down (broker ids), deleting and deletion_in_progress (topic names)
+                         are any, shutting_down (broker ids), deleting and deletion_in_progress (topic names);
+                         state_id and state_version: the newest change of the state, and whose numbers these
+                         are (``changes.py``); brokers_version: the newest of the live brokers. Older
+                         snapshots have none of the three: a state read from them counts from 0
 ``partitions.parquet``   a file, or a folder of part files that are read in the order of their names (those
                          that begin with ``_`` or ``.`` are passed over, as Spark's are)
 ``brokers.parquet``      the live and shutting-down brokers
 
-The columns are those of ``ctrlchan.state.arrow``. Whatever is wrong with a snapshot is a SnapshotError that
-names the file, the row in it (from 0) and the reason.
+The columns are those of ``ctrlchan.state.arrow``, ``row_version`` included. Whatever is wrong with a snapshot
+is a SnapshotError that names the file, the row in it (from 0) and the reason.
 """
 
 from __future__ import annotations
@@ -25,9 +28,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ctrlchan.errors import InvalidStateError, SnapshotError
-from ctrlchan.state.arrow import PARTITION_SCHEMA, partitions_from_arrow, partitions_to_arrow
+from ctrlchan.state.arrow import (
+    PARTITION_SCHEMA,
+    partitions_from_arrow,
+    partitions_to_arrow,
+    versions_from_arrow,
+)
 from ctrlchan.state.arrow_brokers import brokers_from_arrow, brokers_to_arrow
 from ctrlchan.state.arrow_columns import columns_of
+from ctrlchan.state.changes import Changes
 from ctrlchan.state.problems import Source
 
 if TYPE_CHECKING:
@@ -61,6 +70,16 @@ def read_snapshot(path: Path) -> ClusterState:
     cluster = _read_cluster(path / CLUSTER_FILE)
     table, source = _read_partitions(path / PARTITIONS_FILE)
     topics, partitions = partitions_from_arrow(table, source)
+    changes = None
+    if "state_id" in cluster:
+        newest = cluster["state_version"]
+        changes = Changes(
+            len(partitions),
+            versions_from_arrow(table, newest, source),
+            id=cluster["state_id"],
+            version=newest,
+            brokers=cluster["brokers_version"],
+        )
     # The columns refer to the memory they need; the rest (topic names, ids of each row) can go.
     del table
     brokers_path = path / BROKERS_FILE
@@ -73,6 +92,7 @@ def read_snapshot(path: Path) -> ClusterState:
         controller_id=cluster["controller_id"],
         controller_epoch=cluster["controller_epoch"],
     )
+    # Its flags are part of what was counted.
     try:
         if cluster["shutting_down"]:
             state.set_shutting_down(cluster["shutting_down"])
@@ -80,6 +100,8 @@ def read_snapshot(path: Path) -> ClusterState:
         state.set_deletion_in_progress(cluster["deletion_in_progress"])
     except KeyError as error:
         raise SnapshotError(f"{path / CLUSTER_FILE}: {error.args[0]!r} is not in the snapshot") from error
+    if changes is not None:
+        state.go_on_counting(changes)
     return state
 
 
@@ -139,7 +161,21 @@ def _read_cluster(path: Path) -> dict[str, Any]:
         right = _is_int if name == "shutting_down" else _is_text
         if not isinstance(values, list) or not all(map(right, values)):
             raise SnapshotError(f"{path}: {name} is {values!r}, expected a list")
+    if "state_id" in cluster:
+        _check_versions(path, cluster)
     return cluster
+
+
+def _check_versions(path: Path, cluster: dict[str, Any]) -> None:
+    if not _is_text(cluster["state_id"]) or not cluster["state_id"]:
+        raise SnapshotError(f"{path}: state_id is {cluster['state_id']!r}, expected a text")
+    cluster.setdefault("brokers_version", 0)
+    newest = 2**63 - 1
+    for name in ("state_version", "brokers_version"):
+        value = cluster.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= newest:
+            raise SnapshotError(f"{path}: {name} is {value!r}, expected a whole number in 0 .. {newest}")
+        newest = value
 
 
 def _is_int(value: object) -> bool:
@@ -208,7 +244,9 @@ def check_writable(path: Path, *, overwrite: bool) -> None:
 
 
 def _write_files(state: ClusterState, folder: Path) -> None:
-    partitions = partitions_to_arrow(state.topics, state.partitions)
+    # Whoever pushes this state later, and whoever reads the snapshot and pushes it, mean the same versions.
+    changes = state.changes
+    partitions = partitions_to_arrow(state.topics, state.partitions, changes.rows)
     # Without Arrow's own schema in the file the topic is a plain string to every reader.
     pq.write_table(
         partitions, folder / PARTITIONS_FILE, compression="zstd", store_schema=False, use_dictionary=True
@@ -228,6 +266,9 @@ def _write_files(state: ClusterState, folder: Path) -> None:
         "controller_id": state.controller_id,
         "controller_epoch": state.controller_epoch,
         **{name: value for name, value in optional.items() if value},
+        "state_id": changes.id,
+        "state_version": changes.version,
+        "brokers_version": changes.brokers,
     }
     (folder / CLUSTER_FILE).write_text(json.dumps(cluster, indent=2) + "\n", encoding="utf-8")
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Sequence
-from time import monotonic
+from collections.abc import Callable, Sequence
+from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Final
 
 from ctrlchan.channel._gather import Gatherer
-from ctrlchan.journal.rows import Chunk, Taker
+from ctrlchan.channel.sight.standing import Generation, views_of
+from ctrlchan.journal.rows import ChannelView, Chunk, Taker
 
 if TYPE_CHECKING:
+    from ctrlchan.channel.ledger import Ledger
     from ctrlchan.channel.outcome import Sent
 
 __all__ = ["Recorder"]
@@ -31,22 +33,32 @@ _GENERATIONS: Final = 16_384
 
 
 class Recorder:
-    """Thread-safe; the dispatcher calls ``ended``, anybody ``flush``."""
+    """Thread-safe; the dispatcher calls ``ended`` and ``close``, anybody ``flush`` and ``view``.
 
-    def __init__(self, takers: Sequence[Taker], controller_id: int) -> None:
+    ``ledger``: gives what is unfinished; None before the channel has begun.
+    """
+
+    def __init__(
+        self, takers: Sequence[Taker], controller_id: int, ledger: Callable[[], Ledger | None]
+    ) -> None:
         self.channel = str(uuid.uuid4())
         self._controller_id = controller_id
         self._takers = takers
+        self._ledger = ledger
         self._lock = threading.Lock()
         self._epochs: dict[int, int] = {}
+        # Of each broker the last, also when the channel knows it no more.
+        self._generations: dict[int, Generation] = {}
+        self._closed = False
         self._rows = Gatherer(_CHUNK, self._epochs)
         # Rows handed on.
         self._sequence = 0
         self._silent_until = 0.0
 
-    def generation(self, slot: int, broker_epoch: int) -> None:
+    def generation(self, slot: int, broker_id: int, broker_epoch: int) -> None:
         """A generation of a broker begins; reports name it by its slot."""
         with self._lock:
+            self._generations[broker_id] = Generation(slot, broker_epoch, monotonic_ns())
             if len(self._epochs) >= _GENERATIONS:
                 for old in sorted(self._epochs)[: _GENERATIONS // 2]:
                     del self._epochs[old]
@@ -72,6 +84,19 @@ class Recorder:
         with self._lock:
             if self._rows.count:
                 self._hand_on()
+
+    def close(self) -> None:
+        """The channel has ended; nothing comes any more."""
+        self.flush()
+        with self._lock:
+            self._closed = True
+
+    def view(self, waited: int) -> ChannelView:
+        with self._lock:
+            closed, outcomes, generations = self._closed, self._sequence, dict(self._generations)
+        # The ledger's lock comes before ours.
+        brokers = views_of(generations, None if closed else self._ledger(), waited)
+        return ChannelView(self.channel, self._controller_id, closed, outcomes, brokers)
 
     def _hand_on(self) -> None:
         rows, texts = self._rows.take()

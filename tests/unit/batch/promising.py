@@ -39,6 +39,7 @@ class PromisingChannel:
         self.caches = {one: MetadataCache() for one in broker_ids}
         self.standings = {one: Standing(one, 0) for one in broker_ids}
         self.requests: list[tuple[list[int], UpdateMetadataRequest, ControlRequest]] = []
+        self.has_journal = False
         self.acknowledged: Acknowledged[Any] = Acknowledged(
             lambda ids: {one: self.standings[one] for one in ids if one in self.standings}
         )

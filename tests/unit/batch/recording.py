@@ -81,6 +81,7 @@ class RecordingChannel:
         self.requests: list[tuple[list[int], ControlRequest]] = []
         self.fail_at: set[int] = set()
         # It gives no promises, so nothing is known of any broker.
+        self.has_journal = False
         self.acknowledged: Acknowledged[Any] = Acknowledged(lambda _: {})
 
     def request_versions(self, broker_ids: Sequence[int], api_key: int) -> dict[int, list[int]]:

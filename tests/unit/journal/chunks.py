@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ctrlchan.journal.rows import NOT_KNOWN, ROW, Chunk
+from ctrlchan.journal.rows import NOT_KNOWN, NOT_SAID, ROW, Chunk
 
 __all__ = ["TEXTS", "chunk_of", "plain_chunk"]
 
-TEXTS = ["acknowledged", "", "fenced", "STALE_BROKER_EPOCH"]
+TEXTS = ["acknowledged", "", "fenced", "STALE_BROKER_EPOCH", "orders-0,pay.ments-12"]
 
 
 def chunk_of(rows: Sequence[Mapping[str, Any]], *, sequence: int = 0, channel: str = "c") -> Chunk:
-    """``rows``: fields of ROW; those left out are 0, and epochs and state versions unknown."""
+    """``rows``: fields of ROW; those left out are 0, and epochs, versions and what was covered unknown."""
     array = np.zeros(len(rows), dtype=ROW)
-    array["broker_epoch"] = array["state_version"] = NOT_KNOWN
+    array["broker_epoch"] = array["state_version"] = array["from_version"] = NOT_KNOWN
+    array["state_id"] = array["partitions"] = NOT_SAID
     array["detail"] = 1
     for number, row in enumerate(rows):
         for name, value in row.items():

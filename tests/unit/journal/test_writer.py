@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ctrlchan.errors import ConfigError, JournalError
 from ctrlchan.journal import Journal, journal_files, read_journal
-from ctrlchan.journal.rows import ROW
+from ctrlchan.journal.rows import ROW, ChannelView
 from ctrlchan.journal.schema import MOMENTS, SCHEMA, VERSION, VERSION_KEY
 from ctrlchan.journal.table import table_of, wall_offset
 from tests.fault.channels import eventually
@@ -36,9 +36,10 @@ def sequences(path: Path) -> list[int | None]:
             {
                 name: st.integers(1, 2**62) if ROW[name] == np.int64 else st.integers(0, 2**15 - 1)
                 for name in ROW.names or ()
-                if name not in ("kind", "detail")
+                if name not in ("kind", "detail", "state_id", "partitions")
             }
             | {"kind": st.sampled_from([0, 2]), "detail": st.sampled_from([1, 3])}
+            | {"state_id": st.sampled_from([-1, 3]), "partitions": st.sampled_from([-1, 1, 0, 4])}
         ),
         min_size=1,
         max_size=20,
@@ -52,12 +53,17 @@ def test_a_table_holds_what_the_rows_hold(rows: list[dict[str, int]]) -> None:
         assert (written["host"], written["channel"], written["controller_id"]) == ("here", "c", 3)
         assert (written["outcome"], written["detail"]) == (TEXTS[row["kind"]], TEXTS[row["detail"]])
         assert written["encoding_ns"] == row["encoding"]
+        assert written["generation"] == (row["generation"] or None)
+        assert written["state_id"] == (None if row["state_id"] < 0 else TEXTS[row["state_id"]])
+        named = {-1: None, 1: [], 0: ["acknowledged"], 4: ["orders-0", "pay.ments-12"]}
+        assert written["partitions"] == named[row["partitions"]]
         for name, field in MOMENTS.items():
             assert written[f"{name}_ns"] == row[field]
         for name in (
             "broker",
             "broker_epoch",
             "state_version",
+            "from_version",
             "correlation_id",
             "bytes",
             "merged",
@@ -73,7 +79,8 @@ def test_what_never_came_is_null_and_wall_times_are_of_the_wall() -> None:
     ).to_pylist()
     assert abs((row["enqueue_at"] - wall).total_seconds()) < 1
     nulls = {name for name, value in row.items() if value is None}
-    assert nulls == {"broker_epoch", "correlation_id", "state_version", "encoding_ns"} | {
+    unknown = {"broker_epoch", "generation", "correlation_id", "encoding_ns"}
+    assert nulls == unknown | {"state_version", "state_id", "from_version", "partitions"} | {
         f"{moment}_{unit}"
         for moment in ("encode", "first_byte", "last_byte", "response", "callback")
         for unit in ("ns", "at")
@@ -135,6 +142,9 @@ class _Source:
 
     def flush(self) -> None:
         self.asked += 1
+
+    def view(self, waited: int) -> ChannelView:
+        return ChannelView("c", 3, False, 0, ())
 
 
 def test_sources_are_asked_before_a_write(tmp_path: Path) -> None:

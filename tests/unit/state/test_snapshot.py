@@ -75,16 +75,100 @@ def test_what_other_programs_find_in_the_files(folder: Path) -> None:
     assert schema.names == [
         "topic", "topic_id", "partition", "controller_epoch", "leader", "leader_epoch", "partition_epoch",
         "recovery_state", "isr", "replicas", "adding_replicas", "removing_replicas", "offline_replicas",
+        "row_version",
     ]  # fmt: skip
     assert schema.field("topic").type == pa.string()
+    assert schema.field("row_version").type == pa.int64()
     assert schema.field("topic_id").type == pa.binary(16)
     assert schema.field("leader").type == pa.int32()
     assert pa.types.is_list(schema.field("isr").type)
     assert pq.read_schema(folder / "brokers.parquet").names == ["id", "epoch", "rack", "endpoints"]
-    assert json.loads((folder / "cluster.json").read_text()) == {
+    cluster = json.loads((folder / "cluster.json").read_text())
+    assert len(cluster.pop("state_id")) == 32
+    assert cluster == {
         "format": "ctrlchan-snapshot", "format_version": 1, "cluster_id": "test", "controller_id": 1,
-        "controller_epoch": 5,
+        "controller_epoch": 5, "state_version": 0, "brokers_version": 0,
     }  # fmt: skip
+
+
+# -- versions
+
+
+def test_a_state_goes_on_counting_where_its_snapshot_ended(tmp_path: Path) -> None:
+    state = small_state()
+    # Rows of a topic that comes last here and first in the file: the versions move with them.
+    state.add_topic("Z", {0: [1], 1: [1]})
+    assert state.changes.version == 0
+    state.set_brokers([])
+    start = state.changes.version
+    state.update(state.row("b", 0), leader=1)
+    state.update(state.row("Z", 1), leader=1)
+    state.write(tmp_path / "s")
+    again = ClusterState.read(tmp_path / "s")
+    ours, theirs = state.changes, again.changes
+    assert (theirs.id, theirs.version, theirs.brokers) == (ours.id, ours.version, ours.brokers)
+    for name, number in rows_of(state):
+        assert theirs.rows[again.row(name, number)] == ours.rows[state.row(name, number)]
+    assert theirs.rows[again.row("Z", 1)] == start + 2
+    again.update(again.row("b", 0), leader=1)
+    assert theirs.rows[again.row("b", 0)] == theirs.version == ours.version + 1
+    again.write(tmp_path / "s", overwrite=True)
+    assert ClusterState.read(tmp_path / "s").changes.version == theirs.version
+
+
+def test_writing_begins_to_count(tmp_path: Path) -> None:
+    state = small_state()
+    state.write(tmp_path / "s")
+    state.update(0, leader=1)
+    written = ClusterState.read(tmp_path / "s").changes
+    assert (written.id, written.version) == (state.changes.id, 0)
+    assert state.changes.version == 1
+
+
+def test_an_older_snapshot_has_no_versions(folder: Path) -> None:
+    table = pq.read_table(folder / "partitions.parquet").drop_columns(["row_version"])
+    pq.write_table(table, folder / "partitions.parquet", store_schema=False)
+    cluster = json.loads((folder / "cluster.json").read_text())
+    old = {name: value for name, value in cluster.items() if not name.endswith(("_version", "state_id"))}
+    (folder / "cluster.json").write_text(json.dumps({**old, "format_version": 1}))
+    changes = ClusterState.read(folder).changes
+    assert changes.id != cluster["state_id"]
+    assert (changes.version, changes.rows.max()) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"state_id": 5}, "state_id is 5, expected a text"),
+        ({"state_id": ""}, "state_id is '', expected a text"),
+        ({"state_version": -1}, "state_version is -1, expected a whole number"),
+        ({"state_version": None}, "state_version is None, expected a whole number"),
+        ({"brokers_version": 3}, r"brokers_version is 3, expected a whole number in 0 \.\. 2"),
+    ],
+)
+def test_versions_that_cannot_be(folder: Path, changed: dict[str, Any], reason: str) -> None:
+    cluster = json.loads((folder / "cluster.json").read_text())
+    (folder / "cluster.json").write_text(json.dumps({**cluster, "state_version": 2, **changed}))
+    with pytest.raises(SnapshotError, match=rf"cluster\.json: {reason}"):
+        ClusterState.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("versions", "reason"),
+    [
+        (pa.array([0, 1, None, 0]), "row 2 .*row_version is null"),
+        (pa.array([0, 1, 3, 0]), "row 2 .*row_version 3 is not in 0 .. 2"),
+        (pa.array([0, -1, 0, 0]), "row 1 .*row_version -1 is not in 0 .. 2"),
+        (pa.array([0, 1, 2, 0], pa.int32()), "column row_version has type int32, expected int64"),
+    ],
+)
+def test_row_versions_that_cannot_be(folder: Path, versions: Any, reason: str) -> None:
+    cluster = json.loads((folder / "cluster.json").read_text())
+    (folder / "cluster.json").write_text(json.dumps({**cluster, "state_version": 2}))
+    table = pq.read_table(folder / "partitions.parquet").slice(0, 4).drop_columns(["row_version"])
+    pq.write_table(table.append_column("row_version", versions), folder / "partitions.parquet")
+    with pytest.raises(SnapshotError, match=rf"partitions\.parquet.*: {reason}"):
+        ClusterState.read(folder)
 
 
 # -- writing

@@ -1,0 +1,78 @@
+"""What a broker knows of the state once it has acknowledged a request, in the terms of the journal.
+
+Made only for a channel that keeps a journal, once for each request, however many brokers it goes to.
+Partitions are named while they are few. What is more than that is a range of versions: a request that says
+all that has changed since some version makes every broker current that was so at that version.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ctrlchan._codec import Topics
+from ctrlchan.channel.request import Coverage
+from ctrlchan.requests.differences import Lack, Told
+from ctrlchan.requests.selection import Int32, Int64
+from ctrlchan.state import NO_LEADERSHIP, ClusterState
+
+__all__ = ["EVERYTHING", "coverage_of_lack", "coverage_of_names", "coverage_of_rows"]
+
+#: ``Coverage.from_version`` of a request that says all there is.
+EVERYTHING: Final = -1
+#: More partitions than these are not named: a name costs a third of a microsecond, and a place in the
+#: journal.
+_NAMED: Final = 64
+
+
+def coverage_of_rows(state: ClusterState, rows: Int64 | None) -> Coverage:
+    """Of an UpdateMetadata of these rows (ascending, with leadership); None: all that have leadership."""
+    changes = state.changes
+    if rows is None:
+        return Coverage(changes.id, EVERYTHING, None)
+    if len(rows) <= _NAMED:
+        partitions = state.partitions
+        named = _names(state.topics, partitions.topic_row[rows], partitions.partition[rows])
+        return Coverage(changes.id, None, named)
+    return Coverage(changes.id, _from_version(state, rows), None)
+
+
+def coverage_of_lack(state: ClusterState, told: Told | None, lack: Lack) -> Coverage:
+    """Of an UpdateMetadata of all that a broker lacks who knows ``told``."""
+    changes = state.changes
+    partitions, rows = lack.partitions, lack.rows
+    named = None
+    if (len(partitions) if rows is None else len(rows)) <= _NAMED:
+        every = slice(None) if rows is None else rows
+        named = _names(lack.topics, partitions.topic_row[every], partitions.partition[every])
+    if lack.full or told is None:
+        return Coverage(changes.id, EVERYTHING, named)
+    if not told.extras:
+        return Coverage(changes.id, told.version, named)
+    # It leaves out what other requests have told: those count for themselves.
+    if named is not None or rows is None:
+        return Coverage(changes.id, None, named)
+    return Coverage(changes.id, _from_version(state, rows), None)
+
+
+def coverage_of_names(state: ClusterState, topic_row: Int32, partition: Int32) -> Coverage:
+    """Of a LeaderAndIsr or a StopReplica, which make no broker's metadata current."""
+    named = _names(state.topics, topic_row, partition) if len(partition) <= _NAMED else None
+    return Coverage(state.changes.id, None, named)
+
+
+def _from_version(state: ClusterState, rows: Int64) -> int:
+    """The lowest version after which all changes are among these rows."""
+    left_out = state.partitions.leader_epoch != NO_LEADERSHIP
+    left_out[rows] = False
+    versions = state.changes.rows[left_out]
+    return int(versions.max()) if len(versions) else EVERYTHING
+
+
+def _names(topics: Topics, topic_row: Int32, partition: Int32) -> str:
+    names = topics.names
+    return ",".join(
+        [
+            f"{(names[row] or b'').decode(errors='replace')}-{number}"
+            for row, number in zip(topic_row.tolist(), partition.tolist(), strict=True)
+        ]
+    )
