@@ -20,6 +20,7 @@ cdef packed struct Row:
     int64_t broker_epoch
     int64_t state_version
     int64_t from_version
+    int64_t frame
     int64_t bytes
     int64_t rows
     int64_t encoding
@@ -43,6 +44,7 @@ cdef packed struct Row:
     int32_t generation
     int32_t state_id
     int32_t partitions
+    int32_t dataset
 
 assert sizeof(Row) == ROW.itemsize
 
@@ -101,7 +103,7 @@ cdef class Gatherer:
         cdef PyObject* verdict = NULL
         cdef PyObject* epoch
         cdef Outcome outcome
-        cdef object its_request, its_verdict, version, coverage
+        cdef object its_request, its_verdict, version, coverage, origin
         while position < end:
             outcome = (<Sent?>ended[position]).outcome
             its_request = outcome.request
@@ -132,6 +134,8 @@ cdef class Gatherer:
                 row.from_version = last.from_version
                 row.state_id = last.state_id
                 row.partitions = last.partitions
+                row.frame = last.frame
+                row.dataset = last.dataset
             else:
                 request = <PyObject*>its_request
                 row.api = its_request.api_key
@@ -150,6 +154,12 @@ cdef class Gatherer:
                     row.state_id = self._code_of(state_id)
                     row.from_version = UNKNOWN if version is None else version
                     row.partitions = NO_TEXT if partitions is None else self._code_of(partitions)
+                origin = its_request.origin
+                if origin is None:
+                    row.frame, row.dataset = UNKNOWN, NO_TEXT
+                else:
+                    dataset, row.frame = origin
+                    row.dataset = self._code_of(dataset)
             if <PyObject*>its_verdict == verdict:
                 row.kind = last.kind
                 row.detail = last.detail

@@ -67,6 +67,7 @@ class ControlRequest:
         "frame",
         "full",
         "goes_alone",
+        "origin",
         "parts",
         "request_type",
         "rows",
@@ -88,6 +89,7 @@ class ControlRequest:
         rows: int,
         state_version: int | None = None,
         coverage: Coverage | None = None,
+        origin: tuple[str, int] | None = None,
     ) -> None:
         self.tail = tail
         self.api_key = tail.api_key
@@ -100,6 +102,8 @@ class ControlRequest:
         #: Which version of the sender's state it tells of; the journal keeps it, to find stale brokers.
         self.state_version = state_version
         self.coverage = coverage
+        #: The dataset of ready frames that it stands in, and its number among its broker's; for the journal.
+        self.origin = origin
         #: Monotonic nanoseconds when it was encoded, and how many that took; 0: nobody asked (``Recorder``).
         self.encoded_ns = 0
         self.encoding_ns = 0

@@ -25,19 +25,20 @@ __all__ = [
     "Unfinished",
 ]
 
-#: ``broker_epoch``, ``state_version``, ``from_version``: there is none.
+#: ``broker_epoch``, ``state_version``, ``from_version``, ``frame``: there is none.
 NOT_KNOWN: Final = -(2**63)
-#: ``state_id``, ``partitions``: there is none.
+#: ``state_id``, ``partitions``, ``dataset``: there is none.
 NOT_SAID: Final = -1
 
 #: One outcome; ``Row`` in ``_gather.pyx`` is the same struct. Times are monotonic nanoseconds, 0: it never
 #: came to that. ``encoding``: how long encoding took, nanoseconds. ``kind``, ``detail``, ``state_id``,
-#: ``partitions``: places in the chunk's texts. ``generation``: 0 without a response.
+#: ``partitions``, ``dataset``: places in the chunk's texts. ``generation``: 0 without a response.
 ROW: Final = np.dtype(
     [
         ("broker_epoch", np.int64),
         ("state_version", np.int64),
         ("from_version", np.int64),
+        ("frame", np.int64),
         ("bytes", np.int64),
         ("rows", np.int64),
         ("encoding", np.int64),
@@ -61,6 +62,7 @@ ROW: Final = np.dtype(
         ("generation", np.int32),
         ("state_id", np.int32),
         ("partitions", np.int32),
+        ("dataset", np.int32),
     ]
 )
 

@@ -37,7 +37,7 @@ VERSION: Final = 1
 VERSION_KEY: Final = b"ctrlchan.journal.version"
 
 #: Columns that older files of this version do not have: they are null there.
-LATER: Final = frozenset({"generation", "state_id", "from_version", "partitions"})
+LATER: Final = frozenset({"generation", "state_id", "from_version", "partitions", "dataset", "frame"})
 
 #: Name in the file -> field of ``rows.ROW``.
 MOMENTS: Final = {
@@ -75,6 +75,9 @@ _FIELDS: Final[list[pa.Field[Any]]] = [
     pa.field("from_version", pa.int64()),
     # "topic-partition" of all it speaks of; null: nobody said, or they were too many.
     pa.field("partitions", pa.list_(pa.field("element", pa.string(), nullable=False))),
+    # Where it was a ready frame: of which dataset, and its number among its broker's (pipeline/dispatch.py).
+    pa.field("dataset", pa.string()),
+    pa.field("frame", pa.int64()),
     pa.field("bytes", pa.int64(), nullable=False),
     # Partitions it spoke of.
     pa.field("rows", pa.int64(), nullable=False),

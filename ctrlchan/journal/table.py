@@ -74,6 +74,8 @@ def _table_of(chunk: Chunk, host: str, offset: int) -> pa.Table:
         "state_id": said("state_id"),
         "from_version": nullable("from_version", NOT_KNOWN),
         "partitions": names_of(said("partitions")),
+        "dataset": said("dataset"),
+        "frame": nullable("frame", NOT_KNOWN),
         "correlation_id": nullable("correlation_id", _NO_CORRELATION),
         "encoding_ns": pa.array(whole("encoding"), mask=rows["encoded"] == 0),
         "outcome": texts.take(pa.array(whole("kind"))),

@@ -99,6 +99,26 @@ def test_rows_are_the_outcomes(tmp_path: Path, senders: str | int) -> None:
         assert (row["merged"], row["state_version"]) == (1, None)
 
 
+def test_a_ready_frame_is_known_by_its_dataset_and_its_number(tmp_path: Path) -> None:
+    with (
+        peers(2) as brokers,
+        Journal(tmp_path) as journal,
+        ControllerChannelManager(config(), 7, journal=journal) as channel,
+    ):
+        channel.startup([peer.broker for peer in brokers])
+        sent = channel.send_requests([1, 2], update(1))
+        for number in range(3):
+            request = update(number)
+            request.origin = ("frames of today", number)
+            sent += channel.send_requests([1, 2], request)
+        channel.wait(sent, 60)
+        assert journal.flush()
+    rows = read_journal(tmp_path).to_pylist()
+    for broker in (1, 2):
+        told = [(row["dataset"], row["frame"]) for row in rows if row["broker"] == broker]
+        assert told == [(None, None), *(("frames of today", number) for number in range(3))]
+
+
 def test_a_merged_request_says_how_many_travelled_as_one(tmp_path: Path) -> None:
     metrics = ChannelMetrics()
     with (

@@ -36,10 +36,11 @@ def sequences(path: Path) -> list[int | None]:
             {
                 name: st.integers(1, 2**62) if ROW[name] == np.int64 else st.integers(0, 2**15 - 1)
                 for name in ROW.names or ()
-                if name not in ("kind", "detail", "state_id", "partitions")
+                if name not in ("kind", "detail", "state_id", "partitions", "dataset")
             }
             | {"kind": st.sampled_from([0, 2]), "detail": st.sampled_from([1, 3])}
             | {"state_id": st.sampled_from([-1, 3]), "partitions": st.sampled_from([-1, 1, 0, 4])}
+            | {"dataset": st.sampled_from([-1, 2])}
         ),
         min_size=1,
         max_size=20,
@@ -55,6 +56,7 @@ def test_a_table_holds_what_the_rows_hold(rows: list[dict[str, int]]) -> None:
         assert written["encoding_ns"] == row["encoding"]
         assert written["generation"] == (row["generation"] or None)
         assert written["state_id"] == (None if row["state_id"] < 0 else TEXTS[row["state_id"]])
+        assert written["dataset"] == (None if row["dataset"] < 0 else TEXTS[row["dataset"]])
         named = {-1: None, 1: [], 0: ["acknowledged"], 4: ["orders-0", "pay.ments-12"]}
         assert written["partitions"] == named[row["partitions"]]
         for name, field in MOMENTS.items():
@@ -64,6 +66,7 @@ def test_a_table_holds_what_the_rows_hold(rows: list[dict[str, int]]) -> None:
             "broker_epoch",
             "state_version",
             "from_version",
+            "frame",
             "correlation_id",
             "bytes",
             "merged",
@@ -80,7 +83,14 @@ def test_what_never_came_is_null_and_wall_times_are_of_the_wall() -> None:
     assert abs((row["enqueue_at"] - wall).total_seconds()) < 1
     nulls = {name for name, value in row.items() if value is None}
     unknown = {"broker_epoch", "generation", "correlation_id", "encoding_ns"}
-    assert nulls == unknown | {"state_version", "state_id", "from_version", "partitions"} | {
+    assert nulls == unknown | {
+        "state_version",
+        "state_id",
+        "from_version",
+        "partitions",
+        "dataset",
+        "frame",
+    } | {
         f"{moment}_{unit}"
         for moment in ("encode", "first_byte", "last_byte", "response", "callback")
         for unit in ("ns", "at")
