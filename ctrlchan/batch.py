@@ -33,6 +33,7 @@ from ctrlchan.errors import IllegalStateError
 from ctrlchan.requests.coverage import coverage_of_lack, coverage_of_names, coverage_of_rows
 from ctrlchan.requests.differences import Told, lack_of, told_all, told_rows
 from ctrlchan.requests.endpoints import live_leaders, plaintext_only
+from ctrlchan.requests.full_state import StateSource
 from ctrlchan.requests.log_lines import log_leader_and_isr, log_stop_replica, log_update_metadata
 from ctrlchan.requests.selection import History, Int32, Int64, Selection, keys_of
 from ctrlchan.requests.stop_replica import DeletionAnswers, StopReplicaHandler, stop_replicas
@@ -83,6 +84,10 @@ class ControllerBrokerRequestBatch:
     slice of rows or ``"all"``. Broker ids below 0 are left out; brokers that are neither live nor shutting
     down when the batch is sent are sent nothing. A batch belongs to the thread that changes the state.
 
+    Where more UpdateMetadata wait for a broker than ``max_backlog_bytes``, they give way to the whole state
+    as it is when the broker can take it. It is read then on the channel's thread, while that holds
+    ``state.lock``: who holds that lock must not wait for the channel.
+
     ``on_leader_and_isr_response`` and ``on_update_metadata_response`` are called with each broker's Outcome.
     ``on_stop_replica_response(broker_id, error_code, {(topic, partition): error})`` is called for the
     partitions that were to be deleted, of topics whose deletion is in progress when the response arrives,
@@ -100,6 +105,7 @@ class ControllerBrokerRequestBatch:
     ) -> None:
         self._channel = channel
         self._state = state
+        self._source = StateSource(state)
         self._on_leader_and_isr = on_leader_and_isr_response
         self._on_update_metadata = on_update_metadata_response
         self._on_stop_replica = on_stop_replica_response
@@ -313,7 +319,9 @@ class ControllerBrokerRequestBatch:
         for version, broker_ids in self._versions(UPDATE_METADATA, self._metadata_brokers).items():
             brokers = plaintext_only(state.brokers) if version == 0 else state.brokers
             tail = update_metadata_tail(version, state.topics, state.partitions, brokers, rows)
-            request = ControlRequest(tail, controller_epoch, full=whole, rows=tail.rows)
+            request = ControlRequest(
+                tail, controller_epoch, full=whole, rows=tail.rows, full_state=self._source
+            )
             if self._channel.has_journal:
                 request.state_version = state.changes.version
                 request.coverage = coverage_of_rows(state, None if whole else rows)
@@ -361,6 +369,7 @@ class ControllerBrokerRequestBatch:
                         full=lack.full,
                         rows=tail.rows,
                         state_version=after.version,
+                        full_state=self._source,
                     )
                     if self._channel.has_journal:
                         request.coverage = coverage_of_lack(state, told, lack)

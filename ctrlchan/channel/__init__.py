@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ctrlchan.channel.config import ChannelConfig
+    from ctrlchan.channel.full_state import FullState, FullStateSource
     from ctrlchan.channel.manager import ControllerChannelManager
     from ctrlchan.channel.outcome import Outcome, OutcomeKind, Sent
     from ctrlchan.channel.request import ControlRequest
@@ -26,6 +27,8 @@ __all__ = [
     "ChannelConfig",
     "ControlRequest",
     "ControllerChannelManager",
+    "FullState",
+    "FullStateSource",
     "Outcome",
     "OutcomeKind",
     "SaslSettings",
@@ -37,6 +40,8 @@ _MODULE_OF: Final = {
     "ChannelConfig": "config",
     "ControlRequest": "request",
     "ControllerChannelManager": "manager",
+    "FullState": "full_state",
+    "FullStateSource": "full_state",
     "Outcome": "outcome",
     "OutcomeKind": "outcome",
     "SaslSettings": "security",

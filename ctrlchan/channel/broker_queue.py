@@ -7,7 +7,7 @@ a sender loses nothing. Every method is called with the channel's lock held.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,14 +25,17 @@ from ctrlchan.channel.records import (
     Failure,
     Report,
 )
-from ctrlchan.channel.rewriting.joint import Merged, parts_of
+from ctrlchan.channel.rewriting.joint import Collapsed, Merged, Part, parts_of
 from ctrlchan.channel.sight.description import head_of
+from ctrlchan.errors import ProtocolError
 from ctrlchan.versions import API_NAMES
 
 if TYPE_CHECKING:
+    from ctrlchan.channel.full_state import FullStateSource
     from ctrlchan.channel.outcome import Sent
     from ctrlchan.channel.request import ControlRequest
     from ctrlchan.channel.rewriting.adapter import Adapter
+    from ctrlchan.channel.rewriting.collapser import Collapser
     from ctrlchan.channel.rewriting.merger import Merger
     from ctrlchan.channel.sender_pool import SenderHandle
     from ctrlchan.channel.tails import SharedMemory
@@ -57,7 +60,10 @@ class BrokerQueue(RequestQueue):
     """``slot`` is this generation's number in the pipes; it is never used again."""
 
     __slots__ = (
+        "_known",
         "adapter",
+        "collapsed",
+        "collapser",
         "last_detail",
         "last_errno",
         "last_error",
@@ -79,14 +85,21 @@ class BrokerQueue(RequestQueue):
         memory: SharedMemory,
         merger: Merger | None = None,
         adapter: Adapter | None = None,
+        collapser: Collapser | None = None,
     ) -> None:
         super().__init__(slot, sender, merger)
         self.target = target
         self.memory = memory
         #: None: brokers are not asked for their versions.
         self.adapter = adapter
-        #: Requests that were not sent because they were merged with others.
+        #: None: no backlog gives way to a full state.
+        self.collapser = collapser
+        #: Requests that were not sent because they were merged with others, or because of a full state.
         self.merged = 0
+        self.collapsed = 0
+        # The last full state it was told: (its source, its knowledge, its request until it is acknowledged).
+        # None: it was told other things since then, or there was trouble.
+        self._known: tuple[FullStateSource, Hashable, ControlRequest | None] | None = None
         # UpdateMetadata that came since the last merging at the end of ``waiting``.
         self.loose = 0
         self.loose_bytes = 0
@@ -117,8 +130,8 @@ class BrokerQueue(RequestQueue):
         """Endpoint, epoch, state (idle, connecting, connected, backing off, disconnected), requests and bytes
         queued, requests a sender has in hand, failed attempts at the first of them, last error, seconds since
         the oldest was queued, the first of them (``head_of``), requests that were not sent because they were
-        merged with others, whether an error makes a full resync necessary, its versions of the control
-        APIs (None: it was not asked), the pid of its sender."""
+        merged with others or dropped for a full state, whether an error makes a full resync necessary, its
+        versions of the control APIs (None: it was not asked), the pid of its sender."""
         head = head_of(self.handed[0] if self.handed else self.waiting[0] if self.waiting else None, now)
         return {
             "endpoint": f"{self.target.host}:{self.target.port}",
@@ -132,6 +145,7 @@ class BrokerQueue(RequestQueue):
             "oldest_age": 0.0 if head is None else head["age"],
             "head": head,
             "merged": self.merged,
+            "collapsed": self.collapsed,
             "needs_resync": self.needs_resync,
             "versions": None
             if self.versions is None
@@ -143,6 +157,7 @@ class BrokerQueue(RequestQueue):
         """What the broker knows is uncertain from here on."""
         self.needs_resync = True
         self.troubles += 1
+        self._known = None
 
     # -- handing over
 
@@ -150,6 +165,7 @@ class BrokerQueue(RequestQueue):
         """Remove the first request that the sender was not told of."""
         sent = self.waiting.popleft()
         self.waiting_bytes -= sent.bytes
+        self._known = None
         return sent
 
     def withdraw(self, chosen: set[Sent]) -> list[Sent]:
@@ -163,6 +179,7 @@ class BrokerQueue(RequestQueue):
             self.waiting.extend(kept)
             self.waiting_bytes -= sum(sent.bytes for sent in found)
             self.starved = self.starved and bool(kept)
+            self._known = None
         return found
 
     def hand_over(self) -> None:
@@ -178,9 +195,17 @@ class BrokerQueue(RequestQueue):
             if self.versions is not None and not self._adapt_head(self.versions):
                 continue
             if self.hand(most):
+                if self._known is not None:
+                    # One at a time, then.
+                    self._note_told(self.handed[-1])
                 continue
             frame = self.waiting[0].request.frame
             if frame is None:
+                if isinstance(self.waiting[0], Collapsed):
+                    # The broker is ready when it has answered all that was sent before.
+                    if not self.handed and self.collapser is not None:
+                        self.collapser.ready[self] = None
+                    return
                 # It goes in parts, one after another.
                 sent = self.waiting.popleft()
                 self.waiting.extendleft(reversed(parts_of(sent)))
@@ -204,6 +229,8 @@ class BrokerQueue(RequestQueue):
         if self.loose < _LOOSE_MOST and self.loose_bytes * _LOOSE_SHARE < self.waiting_bytes:
             return
         self._merge_waiting(merger)
+        if self.waiting_bytes > merger.most_bytes and self.collapser is not None:
+            self._collapse_waiting(self.collapser, merger.most_bytes)
         if self.waiting_bytes > merger.most_bytes:
             self._merge_waiting(merger, crowded=True)
 
@@ -221,7 +248,7 @@ class BrokerQueue(RequestQueue):
         sent = self.waiting[0]
         request = sent.request
         lowest, highest = versions.get(request.api_key, (0, -1))
-        if lowest <= request.version <= highest:
+        if lowest <= request.version <= highest or isinstance(sent, Collapsed):
             return True
         assert self.adapter is not None
         self.waiting.popleft()
@@ -266,6 +293,86 @@ class BrokerQueue(RequestQueue):
                 self.memory.release(frame)
         self.waiting_bytes += made.size
         return Merged(made, run)
+
+    # -- full states
+
+    def _collapse_waiting(self, collapser: Collapser, most_bytes: int) -> None:
+        """Drop the bodies of all UpdateMetadata that their state can say anew, if they are too much."""
+        if sum(sent.bytes for sent in self.waiting if sent.request.full_state is not None) <= most_bytes:
+            return
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        at = 0
+        while at < len(waiting):
+            run = collapser.run_of(islice(waiting, at, None))
+            entry = self._collapsed(collapser, run) if run else None
+            if entry is None:
+                self.waiting.append(waiting[at])
+                at += 1
+            else:
+                self.waiting.append(entry)
+                at += len(run)
+        if self.may_hand:
+            self.hand_over()
+
+    def _collapsed(self, collapser: Collapser, run: list[Sent]) -> Collapsed | None:
+        try:
+            entry = collapser.collapse(run)
+        except ProtocolError:
+            return None
+        dropped = [sent for sent in run if not isinstance(sent, Collapsed)]
+        for sent in dropped:
+            self.waiting_bytes -= sent.bytes
+            for frame in sent.request.frames():
+                self.memory.release(frame)
+        count = sum(len(sent.members) if isinstance(sent, Merged) else 1 for sent in dropped)
+        self.collapsed += count
+        collapser.saved += count
+        return entry
+
+    def take_ready(self) -> Collapsed | None:
+        """The first waiting entry, with all that a state read from now on speaks for, if that is its turn."""
+        if self.handed or self.gate or self.held or not self.waiting or self.collapser is None:
+            return None
+        if not isinstance(self.waiting[0], Collapsed):
+            return None
+        run = self.collapser.run_of(self.waiting)
+        entry = self._collapsed(self.collapser, run) if len(run) > 1 else None
+        if entry is not None:
+            for _ in run:
+                self.waiting.popleft()
+            self.waiting.appendleft(entry)
+        first = self.waiting[0]
+        assert isinstance(first, Collapsed)
+        return first
+
+    def provide(self, entry: Collapsed, made: ControlRequest) -> bool:
+        """This is what goes in the entry's place. False: the entry is no longer the first."""
+        if not self.waiting or self.waiting[0] is not entry:
+            return False
+        self.waiting.popleft()
+        self.waiting.appendleft(self._stand_in(made, [entry]))
+        self._known = None if made.knowledge is None else (entry.source, made.knowledge, made)
+        return True
+
+    def known_of(self, source: FullStateSource) -> Hashable | None:
+        """The last full state of this source, when that is all that the broker was told since it has
+        acknowledged it."""
+        if self._known is None or self._known[0] != source or self._known[2] is not None:
+            return None
+        return self._known[1]
+
+    def acknowledged(self, made: ControlRequest) -> None:
+        """The broker has applied a full state."""
+        if self._known is not None and self._known[2] is made:
+            self._known = (*self._known[:2], None)
+
+    def _note_told(self, sent: Sent) -> None:
+        """The sender was told of this one. What follows the last of a backlog is not looked at."""
+        whole = sent.whole.sent if isinstance(sent, Part) else sent
+        assert self._known is not None
+        if not self.waiting or (sent.api_key == UPDATE_METADATA and whole.request is not self._known[2]):
+            self._known = None
 
     # -- what comes back
 

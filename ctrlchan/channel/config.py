@@ -49,7 +49,9 @@ class ChannelConfig:
     - ``max_request_bytes``: a larger request is split, and ends as TOO_LARGE where that cannot be done (the
       brokers' ``socket.request.max.bytes``).
     - ``merge_update_metadata``: neighbouring UpdateMetadata that wait for a broker go as one.
-    - ``max_backlog_bytes``: when more than that waits for one broker, everything is merged that can be.
+    - ``max_backlog_bytes``: when more UpdateMetadata than that wait for one broker though they were merged,
+      those of a batch give way to the whole state, read when the broker can take it (``full_state.py``); of
+      others everything is merged that can be.
     - ``max_response_bytes``: a larger response is garbage.
     - ``shared_memory_bytes``: room for request bodies, sparse: what is not used costs nothing. A body that
       finds no room waits in private memory.

@@ -14,6 +14,7 @@ from time import monotonic, monotonic_ns
 from typing import Final
 
 from ctrlchan.channel.broker_queue import BrokerQueue
+from ctrlchan.channel.full_state import FullStates
 from ctrlchan.channel.ledger import Called, Ledger, Note
 from ctrlchan.channel.outcome import Listener, Sent, publish
 from ctrlchan.channel.poller import READ, WRITE, new_poller
@@ -54,6 +55,7 @@ class Dispatcher:
         self._deadline = 0.0
         controller_id = ledger.config.controller_id
         self._prefix = f"[RequestSendThread controllerId={controller_id}] "
+        self._full_states = FullStates(ledger, self._prefix)
         self._state_changes = StateChangeLogger(controller_id, ledger.controller_epoch)
         self._thread = threading.Thread(
             target=self._run, name=f"Controller-{controller_id}-dispatcher", daemon=True
@@ -153,6 +155,10 @@ class Dispatcher:
             self._publish(ended, called)
         if notes or deaths:
             self._log(notes, deaths)
+        if ledger.has_ready:
+            self._full_states.build()
+            # What was made is to be written to the senders, what was not has ended.
+            self.wake()
 
     def _timeout(self) -> float | None:
         if self._stop_at is not None:

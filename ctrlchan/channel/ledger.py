@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from time import monotonic_ns
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ctrlchan.channel._entries import enqueue, take_expected
 from ctrlchan.channel.broker_queue import BrokerQueue
@@ -35,7 +35,8 @@ from ctrlchan.channel.records import (
 )
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.rewriting.adapter import Adapter
-from ctrlchan.channel.rewriting.joint import Merged, Part
+from ctrlchan.channel.rewriting.collapser import Collapser
+from ctrlchan.channel.rewriting.joint import Collapsed, Merged, Part
 from ctrlchan.channel.rewriting.merger import Merger
 from ctrlchan.channel.sender_pool import SenderHandle, SenderPool
 from ctrlchan.channel.sight.quiet import Quiet
@@ -44,6 +45,9 @@ from ctrlchan.channel.tails import ALL_FENCED, UNFENCED, Frame, SharedMemory
 from ctrlchan.channel.target import Target
 from ctrlchan.channel.time_limits import TimeLimits
 from ctrlchan.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ctrlchan.channel.full_state import FullState
 
 __all__ = ["Called", "Ledger", "Note"]
 
@@ -90,6 +94,7 @@ class Ledger:
         self.memory = SharedMemory(config.shared_memory_bytes)
         self.pool = SenderPool(config, self.memory.fd)
         self.merger = Merger(config, self.memory) if config.merge_update_metadata else None
+        self.collapser = Collapser(config, self.memory) if config.merge_update_metadata else None
         self._adapter = Adapter(config, self.memory, self._refuse) if config.negotiate else None
         self.by_id: dict[int, BrokerQueue] = {}
         self._by_slot: dict[int, BrokerQueue] = {}
@@ -122,7 +127,9 @@ class Ledger:
             self.remove(target.broker_id, REMOVED_BROKER)
         sender = self.pool.sender_for(target.broker_id)
         self._last_slot += 1
-        queue = BrokerQueue(self._last_slot, target, sender, self.memory, self.merger, self._adapter)
+        queue = BrokerQueue(
+            self._last_slot, target, sender, self.memory, self.merger, self._adapter, self.collapser
+        )
         queue.held = self.config.negotiate
         sender.queues[queue.slot] = queue
         self.by_id[target.broker_id] = queue
@@ -309,6 +316,10 @@ class Ledger:
             return
         assert isinstance(sent, Merged)
         sent.settle()
+        if sent.request.knowledge is not None and verdict.kind is OutcomeKind.ACKNOWLEDGED:
+            own = self.by_id.get(sent.broker_id)
+            if own is not None:
+                own.acknowledged(sent.request)
         # The queue waits for the last callback of them all.
         called = [member for member in sent.members if member.callback is not None]
         for member in sent.members:
@@ -323,6 +334,71 @@ class Ledger:
                 self.called.append((member, queue, go))
             else:
                 self.called.append((member, None, False))
+
+    # -- full states
+
+    @property
+    def has_ready(self) -> bool:
+        """Some broker could take a full state."""
+        return self.collapser is not None and bool(self.collapser.ready)
+
+    def take_ready(self) -> list[tuple[BrokerQueue, Collapsed]]:
+        """The entries for which full states are to be made now."""
+        if self.collapser is None:
+            return []
+        queues = list(self.collapser.ready)
+        self.collapser.ready.clear()
+        taken = []
+        for queue in queues:
+            if self.by_id.get(queue.target.broker_id) is queue:
+                entry = queue.take_ready()
+                if entry is not None:
+                    taken.append((queue, entry))
+                else:
+                    # It was cancelled meanwhile.
+                    self._hand_over(queue)
+        return taken
+
+    def provide(
+        self, entries: Iterable[tuple[BrokerQueue, Collapsed]], told: FullState, known: Hashable | None
+    ) -> None:
+        """This is the state, for those of these whose turn it still is. Raises ProtocolError."""
+        assert self.collapser is not None
+        for queue, entry in entries:
+            if self.by_id.get(queue.target.broker_id) is not queue:
+                continue
+            made = self.collapser.make(entry, told, known)
+            if queue.provide(entry, made):
+                self.note(
+                    logging.INFO,
+                    "Sending %s %r in place of %d requests that waited for it",
+                    queue.target,
+                    made,
+                    len(entry.members),
+                )
+            else:
+                for frame in made.frames():
+                    if frame.users == 0:
+                        self.memory.free(frame)
+            self._hand_over(queue)
+
+    def cannot_provide(self, entries: Iterable[tuple[BrokerQueue, Collapsed]], verdict: Verdict) -> None:
+        """There is no full state for those of these that still wait for one."""
+        for queue, entry in entries:
+            if (
+                self.by_id.get(queue.target.broker_id) is queue
+                and queue.waiting
+                and queue.waiting[0] is entry
+            ):
+                queue.take_waiting()
+                queue.mark()
+                self._end(entry, verdict, None, monotonic_ns())
+                self._hand_over(queue)
+
+    def _hand_over(self, queue: BrokerQueue) -> None:
+        queue.hand_over()
+        if queue.starved:
+            self._starved.add(queue)
 
     def _refuse(self, sent: Sent, verdict: Verdict) -> None:
         """It cannot be sent to its broker."""
@@ -501,9 +577,7 @@ class Ledger:
         queue.gate = False
         if go:
             queue.go(sent.sequence)
-        queue.hand_over()
-        if queue.starved:
-            self._starved.add(queue)
+        self._hand_over(queue)
 
     def _feed(self) -> None:
         """There may be room now."""

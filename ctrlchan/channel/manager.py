@@ -246,14 +246,14 @@ class ControllerChannelManager:
         request.channel = self
         if timeout is not None:
             # Merged with others it could not be taken back alone.
-            request.goes_alone = True
+            request.goes_alone = request.has_limit = True
         if self._encode(ledger, request, users):
             with ledger.lock:
                 self._check_open(ledger)
                 sent = ledger.send(broker_ids, request, callback)
                 pool = ledger.pool
                 pool.flush()
-                needs_thread = ledger.has_ends or bool(pool.blocked)
+                needs_thread = ledger.has_ends or ledger.has_ready or bool(pool.blocked)
                 if timeout is not None:
                     needs_thread |= ledger.limits.add(monotonic_ns() + int(timeout * 1e9), sent)
         else:
@@ -463,6 +463,9 @@ class ControllerChannelManager:
             # UpdateMetadata made of several, and how many requests need not be sent because of them.
             "merged_requests": 0,
             "coalesced_requests": 0,
+            # The whole state in place of a backlog, and how many requests were dropped for it.
+            "full_states": 0,
+            "collapsed_requests": 0,
             "journal": None if self._journal is None else self._journal.describe(),
             "brokers": {},
         }
@@ -481,6 +484,9 @@ class ControllerChannelManager:
                     if ledger.merger is not None:
                         described["merged_requests"] = ledger.merger.made
                         described["coalesced_requests"] = ledger.merger.saved
+                    if ledger.collapser is not None:
+                        described["full_states"] = ledger.collapser.made
+                        described["collapsed_requests"] = ledger.collapser.saved
                     described["brokers"] = {
                         broker_id: queue.describe(now) for broker_id, queue in sorted(ledger.by_id.items())
                     }

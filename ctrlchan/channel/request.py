@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ctrlchan.versions import API_NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from ctrlchan.channel.full_state import FullStateSource
     from ctrlchan.channel.outcome import Canceller
     from ctrlchan.channel.rewriting.merge import Facts
     from ctrlchan.channel.tails import Frame
@@ -50,7 +53,8 @@ class ControlRequest:
     ``rows``: how many partitions it speaks of, for outcomes and logs. ``request_type``: LeaderAndIsr v5+.
     ``delete_partitions``: StopReplica v0-2. ``full``: it says all that a broker has to know, so that its
     acknowledgement ends the need of a resync. ``state_version``, ``coverage``: what of a state it tells; only
-    the journal asks for it.
+    the journal asks for it. ``full_state``: who can say, at any later time, all that this UpdateMetadata says
+    and what has changed since; its body need not be kept in a backlog that is too long.
     """
 
     __slots__ = (
@@ -66,7 +70,10 @@ class ControlRequest:
         "facts",
         "frame",
         "full",
+        "full_state",
         "goes_alone",
+        "has_limit",
+        "knowledge",
         "origin",
         "parts",
         "request_type",
@@ -90,6 +97,7 @@ class ControlRequest:
         state_version: int | None = None,
         coverage: Coverage | None = None,
         origin: tuple[str, int] | None = None,
+        full_state: FullStateSource | None = None,
     ) -> None:
         self.tail = tail
         self.api_key = tail.api_key
@@ -104,6 +112,7 @@ class ControlRequest:
         self.coverage = coverage
         #: The dataset of ready frames that it stands in, and its number among its broker's; for the journal.
         self.origin = origin
+        self.full_state = full_state
         #: Monotonic nanoseconds when it was encoded, and how many that took; 0: nobody asked (``Recorder``).
         self.encoded_ns = 0
         self.encoding_ns = 0
@@ -117,6 +126,10 @@ class ControlRequest:
         self.sources = 1
         self.facts: Facts | None = None
         self.goes_alone = False
+        # It was sent with a time limit: what becomes of it is nobody else's business.
+        self.has_limit = False
+        # It was made by asking ``full_state``: what its acknowledgement proves (``FullState.knowledge``).
+        self.knowledge: Hashable | None = None
         self._channel: weakref.ref[Canceller] | None = None
         self.encoding = threading.Lock()
 

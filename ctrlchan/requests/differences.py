@@ -12,6 +12,7 @@ whose full UpdateMetadata removes nothing either.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -76,23 +77,26 @@ def told_rows(state: ClusterState, before: Told | None, rows: Int64) -> Told | N
     return Told(changes, before.version, changes.version, before.gone, extras)
 
 
-def lack_of(state: ClusterState, told: Told | None) -> tuple[Lack | None, Told]:
+def lack_of(
+    state: ClusterState, told: Told | None, also_gone: Sequence[Gone] = ()
+) -> tuple[Lack | None, Told]:
     """What somebody lacks who knows ``told`` (None: nothing that is certain), and what it knows afterwards.
 
-    None: it lacks nothing. Costs one comparison of the rows' versions.
+    ``also_gone``: it has not been told of these removals either. None: it lacks nothing. Costs one
+    comparison of the rows' versions.
     """
     changes = state.changes
     if told is not None and told.changes is not changes:
         told = None
     after = Told(changes, changes.version, changes.version, changes.version)
     if told is None:
-        gone = changes.gone_after(-1)
+        gone = [*changes.gone_after(-1), *also_gone]
         rows = _with_leadership(state, None)
         return Lack(*_with_gone(state, rows, gone), full=True), after
-    if min(told.version, told.brokers, told.gone) == changes.version:
+    if not also_gone and min(told.version, told.brokers, told.gone) == changes.version:
         return None, told
     rows = _with_leadership(state, _changed(changes, told))
-    gone = changes.gone_after(told.gone)
+    gone = [*changes.gone_after(told.gone), *also_gone]
     if not len(rows) and not gone and changes.brokers <= told.brokers:
         return None, told
     return Lack(*_with_gone(state, rows, gone), full=False), after

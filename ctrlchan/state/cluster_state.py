@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +37,22 @@ Int64 = npt.NDArray[np.int64]
 
 _MAX_INT32: Final = 2**31 - 1
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _change(
+    method: Callable[Concatenate[ClusterState, P], R],
+) -> Callable[Concatenate[ClusterState, P], R]:
+    """Nobody who holds the lock sees it half done."""
+
+    @functools.wraps(method)
+    def locked(state: ClusterState, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with state.lock:
+            return method(state, *args, **kwargs)
+
+    return locked
+
 
 class ClusterState:
     """What a controller knows of its cluster, or a broker was told of it: one row for each partition.
@@ -43,7 +61,10 @@ class ClusterState:
     by (topic row, partition). Topics keep their row until one before them is removed. Columns change in
     place, but an array that has to grow or was read-only (Arrow's memory) moves: take ``partitions`` and
     ``topics`` anew after a change, and write a ``Tail`` before one. A change that is refused
-    (InvalidStateError, KeyError) leaves the state as it was. Not for two threads at once.
+    (InvalidStateError, KeyError) leaves the state as it was.
+
+    One thread changes the state and reads it as it likes. Another may read it while it holds ``lock``, which
+    every changing method holds; whoever makes several changes that belong together holds it around them all.
     """
 
     def __init__(
@@ -66,6 +87,8 @@ class ClusterState:
         rows = partitions.topic_row
         if len(rows) and not 0 <= rows[0] <= rows[-1] < len(topics):
             raise InvalidStateError(f"topic rows {rows[0]} .. {rows[-1]} of {len(topics)} topics")
+        #: Held while the state changes; may be taken again by who holds it.
+        self.lock = threading.RLock()
         self._topics = TopicTable(topics)
         self._table = PartitionTable(partitions)
         self._brokers = brokers_from(brokers)
@@ -180,7 +203,8 @@ class ClusterState:
         Every change by a method of this class counts, writing into the columns past it does not.
         """
         if self._table.changes is None:
-            self._table.changes = Changes(len(self._table))
+            with self.lock:
+                self._table.changes = self._table.changes or Changes(len(self._table))
         return self._table.changes
 
     def go_on_counting(self, changes: Changes) -> None:
@@ -267,6 +291,7 @@ class ClusterState:
 
     # -- partitions
 
+    @_change
     def update(
         self,
         rows: Rows,
@@ -313,6 +338,7 @@ class ClusterState:
             fresh = offline_lists(take(columns.replicas, selected), before, online, online)
             self._table.assign(selected, {}, {"offline": fresh})
 
+    @_change
     def upsert(
         self,
         topics: Topics,
@@ -330,6 +356,7 @@ class ClusterState:
         """
         return upsert(self._topics, self._table, topics, topic_starts, partitions, columns)
 
+    @_change
     def add_topic(
         self,
         name: str | bytes,
@@ -354,6 +381,7 @@ class ClusterState:
         self._topics.append([raw], ids)
         return self._insert(rows)
 
+    @_change
     def add_partitions(
         self, name: str | bytes, assignment: Mapping[int, Sequence[int]], **values: Unpack[NewRowValues]
     ) -> None:
@@ -368,12 +396,14 @@ class ClusterState:
             )
         self._insert(rows)
 
+    @_change
     def remove_topics(self, names: Iterable[str | bytes]) -> None:
         """Removes topics with their partitions; later topics and rows move up. KeyError."""
         gone = np.zeros(len(self._topics), dtype=bool)
         gone[self._topics.rows(names)] = True
         self._drop(~gone[self.partitions.topic_row], ~gone)
 
+    @_change
     def remove_rows(self, rows: Rows) -> None:
         """Removes partitions, and topics that had no others; what comes behind them moves up."""
         kept = np.ones(len(self._table), dtype=bool)
@@ -384,12 +414,14 @@ class ClusterState:
         stays[topic_row[kept]] = True
         self._drop(kept, stays)
 
+    @_change
     def mark_topics_deleting(self, names: Iterable[str | bytes]) -> None:
         """Sets the flag "queued for deletion": UpdateMetadata says LeaderDuringDelete. KeyError."""
         rows = self._topics.rows(names)
         self._topics.deleting[rows] = 1
         self._touch_topics(rows)
 
+    @_change
     def unmark_topics_deleting(self, names: Iterable[str | bytes]) -> None:
         """Clears the flag "queued for deletion"; deletion is not in progress either then. KeyError."""
         rows = self._topics.rows(names)
@@ -397,6 +429,7 @@ class ClusterState:
         self._touch_topics(rows)
         self._deletion_in_progress -= {self.topic_name(row) for row in rows.tolist()}
 
+    @_change
     def set_deletion_in_progress(self, names: Iterable[str]) -> None:
         """These topics are being deleted now, and no others. KeyError."""
         chosen = frozenset(names)
@@ -405,6 +438,7 @@ class ClusterState:
 
     # -- brokers
 
+    @_change
     def set_brokers(self, brokers: Iterable[Broker] | Brokers, *, recompute_offline: bool = True) -> None:
         """These are the live or shutting-down brokers now; the offline replicas follow.
 
@@ -412,6 +446,7 @@ class ClusterState:
         """
         self._set_liveness(brokers_from(brokers), self._shutting_down, recompute_offline)
 
+    @_change
     def add_brokers(self, brokers: Iterable[Broker] | Brokers) -> None:
         """Adds live brokers; one that is known is replaced by its new registration."""
         added = brokers_list(brokers) if isinstance(brokers, Brokers) else list(brokers)
@@ -421,6 +456,7 @@ class ClusterState:
         merged.update((broker.id, broker) for broker in added)
         self.set_brokers(merged.values())
 
+    @_change
     def remove_brokers(self, ids: Iterable[int]) -> None:
         """Removes brokers; KeyError."""
         gone = {self.broker_row(broker_id) for broker_id in ids}
@@ -428,6 +464,7 @@ class ClusterState:
             broker_at(self._brokers, row) for row in range(len(self._brokers)) if row not in gone
         )
 
+    @_change
     def set_shutting_down(self, ids: Iterable[int]) -> None:
         """These live brokers are shutting down, and no others; their replicas are offline. KeyError."""
         chosen = frozenset(ids)
@@ -435,6 +472,7 @@ class ClusterState:
             self.broker_row(broker_id)
         self._set_liveness(self._brokers, chosen, recompute_offline=True)
 
+    @_change
     def set_offline_dirs(self, broker_id: int, rows: Rows) -> None:
         """The broker's replicas in exactly these rows lie in failed log directories. KeyError."""
         self.broker_row(broker_id)

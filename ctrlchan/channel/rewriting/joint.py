@@ -13,11 +13,13 @@ from ctrlchan.channel.records import R_ATTEMPTS, R_FIRST_BYTE
 from ctrlchan.channel.rewriting.split import worst_of
 
 if TYPE_CHECKING:
+    from ctrlchan._codec import Int32
+    from ctrlchan.channel.full_state import FullStateSource
     from ctrlchan.channel.outcome import Verdict
     from ctrlchan.channel.records import Report
     from ctrlchan.channel.request import ControlRequest
 
-__all__ = ["Merged", "Part", "Whole", "parts_of"]
+__all__ = ["Collapsed", "Merged", "Part", "Whole", "parts_of"]
 
 
 class Merged(Sent):
@@ -49,6 +51,34 @@ class Merged(Sent):
             member.sender_deaths += self.sender_deaths
             member.sequence = self.sequence
             member.version, member.bytes = self.version, self.bytes
+
+
+class Collapsed(Merged):
+    """Requests whose bodies were dropped: what they said is asked of their source when the broker is ready.
+
+    ``request`` has no frame. ``deletions``: topic -> partitions that they delete, ascending int32, which the
+    state can no longer tell.
+    """
+
+    __slots__ = ("deletions",)
+
+    def __init__(self, request: ControlRequest, run: Sequence[Sent], deletions: dict[bytes, Int32]) -> None:
+        super().__init__(request, run)
+        self.deletions = deletions
+
+    def settle(self) -> None:
+        """Nothing of it was ever sent, so its members are as they were."""
+
+    @property
+    def source(self) -> FullStateSource:
+        source = self.request.full_state
+        assert source is not None
+        return source
+
+    @property
+    def fingerprint(self) -> frozenset[tuple[bytes, bytes]]:
+        """Equal where the same is deleted."""
+        return frozenset((topic, partitions.tobytes()) for topic, partitions in self.deletions.items())
 
 
 class Part(Sent):

@@ -117,5 +117,7 @@ class Merger(Rewriter):
             return None
         made.sources = len(requests)
         made.full = any(request.full for request in requests)
+        if any(request.full_state != newest.full_state for request in requests):
+            made.full_state = None
         self.made += 1
         return made

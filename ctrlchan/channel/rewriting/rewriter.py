@@ -71,6 +71,8 @@ class Rewriter:
             request.size = sum(part.size for part in parts)
         request.full = like.full
         request.state_version = like.state_version
+        request.full_state, request.knowledge = like.full_state, like.knowledge
+        request.goes_alone, request.has_limit = like.goes_alone, like.has_limit
         request.channel = like.channel
         return request
 

@@ -189,6 +189,17 @@ def _described(described: dict[str, Any], brokers: dict[int, dict[str, Any]]) ->
     yield CounterMetricFamily(
         f"{_OURS}merged_requests", "Requests made by merging several", described["merged_requests"]
     )
+    collapsed = CounterMetricFamily(
+        f"{_OURS}collapsed_requests",
+        "Requests that were dropped for a full state, the backlog being too long",
+        labels=["broker_id"],
+    )
+    for broker_id, broker in brokers.items():
+        collapsed.add_metric([str(broker_id)], broker["collapsed"])
+    yield collapsed
+    yield CounterMetricFamily(
+        f"{_OURS}full_states", "Full states made in place of backlogs", described["full_states"]
+    )
 
 
 def _counters(tally: Tally) -> Iterable[Metric]:

@@ -1,0 +1,709 @@
+"""A backlog that is too long gives way to the whole state, read when the broker can take it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctrlchan import ChannelMetrics, ControllerBrokerRequestBatch, EmbeddedBroker
+from ctrlchan._codec import (
+    LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
+    UpdateMetadataRequest,
+    update_metadata_tail,
+)
+from ctrlchan.broker.metadata_cache import MetadataCache
+from ctrlchan.channel import (
+    ControllerChannelManager,
+    ControlRequest,
+    FullState,
+    FullStateSource,
+    Outcome,
+    OutcomeKind,
+    Sent,
+)
+from ctrlchan.requests.selection import Int32
+from ctrlchan.state import Broker, ClusterState
+from tests.fault.channels import channel_to, config, eventually, peers
+from tests.fault.peer import Exchange, Peer, answer, silence, succeed
+from tests.fault.requests import leader_and_isr, stop_replica
+from tests.fault.secure_peer import SecurePeer
+from tests.fault.test_merging import bodies, known, one_row, request, until_handed
+from tests.unit.batch.promising import told_by
+from tests.unit.channel.bodies import DELETED, Told, applied
+
+Deletions = Mapping[bytes, Int32]
+#: Less than one request of all rows below.
+BOUND = 4000
+PARTITIONS = 60
+
+
+def some_state(brokers: Sequence[Broker], topics: int = 2) -> ClusterState:
+    state = ClusterState.empty(controller_id=0, controller_epoch=7)
+    state.set_brokers(brokers)
+    for number in range(topics):
+        add(state, f"topic-{number}", number + 1)
+    return state
+
+
+def add(state: ClusterState, topic: str, id: int, partitions: int = PARTITIONS) -> None:
+    rows = {partition: [1, 2] for partition in range(partitions)}
+    state.add_topic(topic, rows, bytes([id]) * 16, leader=1, leader_epoch=0, isr=[1, 2])
+
+
+def block(peer: Peer, until: threading.Event) -> None:
+    """The next request is answered only then."""
+
+    def later(exchange: Exchange) -> None:
+        assert until.wait(30)
+        succeed(exchange)
+
+    peer.script.append(later)
+
+
+class Pusher:
+    """A channel to peers that answer nothing until ``go``, and a state that is pushed to them."""
+
+    def __init__(self, channel: ControllerChannelManager, brokers: Sequence[Peer]) -> None:
+        self.channel = channel
+        self.peers = brokers
+        self.ids = [peer.broker_id for peer in brokers]
+        self.state = some_state([peer.broker for peer in brokers])
+        self.batch = ControllerBrokerRequestBatch(channel, self.state)
+        self.sent: list[Sent] = []
+        self.value = 0
+        self.going = threading.Event()
+
+    def block(self) -> None:
+        """Two requests to each are in hand, the first one without an answer; whatever follows waits."""
+        for peer in self.peers:
+            block(peer, self.going)
+        for number in range(2):
+            self.sent += self.channel.send_requests(self.ids, leader_and_isr(number))
+        for peer in self.peers:
+            until_handed(self.channel, peer)
+
+    def push(self, rows: object = "all") -> None:
+        self.batch.new_batch()
+        self.batch.add_update_metadata(self.ids, rows)  # type: ignore[arg-type]
+        self.sent += self.batch.send_requests_to_brokers(7)
+
+    def change(self, times: int = 1) -> None:
+        """All rows change and are pushed, so often."""
+        for _ in range(times):
+            self.value += 1
+            self.state.update("all", leader_epoch=self.value)
+            self.push()
+
+    def go(self) -> None:
+        self.going.set()
+
+    def wait(self) -> list[Outcome]:
+        return self.channel.wait(self.sent, 20)
+
+    def described(self, broker_id: int = 1) -> dict[str, object]:
+        broker: dict[str, object] = self.channel.describe()["brokers"][broker_id]
+        return broker
+
+    def check(self) -> None:
+        """What the peers were told is the state, and nothing is left of it in memory."""
+        for peer in self.peers:
+            cache = applied(MetadataCache(), bodies(peer))
+            assert told_by(cache.state) == told_by(self.state)
+        eventually(lambda: self.channel.describe()["shared_memory_bytes"] == 0)
+
+
+@contextmanager
+def pusher(count: int = 1, **settings: object) -> Iterator[Pusher]:
+    with (
+        peers(count) as brokers,
+        channel_to(brokers, **({"max_backlog_bytes": BOUND} | settings)) as channel,
+    ):
+        made = Pusher(channel, brokers)
+        made.push()
+        made.wait()
+        yield made
+        made.go()
+
+
+def rows_of(peer: Peer) -> list[int]:
+    return [len(body.partitions) for body in bodies(peer)]
+
+
+def test_a_backlog_gives_way_to_the_state_as_it_is_when_the_broker_is_ready() -> None:
+    with pusher() as one:
+        one.block()
+        before = one.channel.describe()["shared_memory_bytes"]
+        one.change(200)
+        described = one.described()
+        assert described["queue_size"] == 3
+        collapsed = described["collapsed"]
+        assert isinstance(collapsed, int)
+        assert 200 - 64 < collapsed <= 200
+        # Nothing is kept of the 200 but that they are owed an answer.
+        assert one.channel.describe()["shared_memory_bytes"] == before
+        # What nobody was told of is told as well, being the state.
+        one.state.update("all", leader_epoch=1000)
+        one.go()
+        outcomes = one.wait()[-200:]
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
+        assert {outcome.merged for outcome in outcomes} == {200}
+        assert len({(outcome.correlation_id, outcome.response_ns) for outcome in outcomes}) == 1
+        assert rows_of(one.peers[0]) == [2 * PARTITIONS] * 2
+        described = one.channel.describe()
+        assert (described["full_states"], described["collapsed_requests"]) == (1, 200)
+        one.check()
+
+
+def test_it_counts_for_metrics() -> None:
+    metrics = ChannelMetrics()
+    with (
+        peers(1) as brokers,
+        ControllerChannelManager(config(max_backlog_bytes=BOUND), 7, metrics=metrics) as channel,
+    ):
+        channel.startup([brokers[0].broker])
+        one = Pusher(channel, brokers)
+        one.block()
+        one.change(50)
+        one.go()
+        one.wait()
+        values = {
+            (sample.name, sample.labels.get("broker_id")): sample.value
+            for family in metrics.collect()
+            for sample in family.samples
+        }
+        assert values["ctrlchan_channel_collapsed_requests_total", "1"] == one.described()["collapsed"]
+        assert values["ctrlchan_channel_full_states_total", None] == channel.describe()["full_states"] >= 1
+
+
+def test_differences_go_on_from_there() -> None:
+    with pusher() as one:
+        one.block()
+        for value in range(1, 40):
+            one.state.update(slice(0, PARTITIONS), leader_epoch=value)
+            one.push("changed")
+            one.state.update(slice(PARTITIONS, 2 * PARTITIONS), leader_epoch=value)
+            one.push("changed")
+        assert one.described()["collapsed"]
+        one.go()
+        one.wait()
+        one.check()
+        count = len(one.sent)
+        one.push("changed")
+        assert len(one.sent) == count
+        one.state.update(5, leader_epoch=100)
+        one.push("changed")
+        one.wait()
+        assert rows_of(one.peers[0])[-1] == 1
+        one.check()
+
+
+def test_deletions_of_the_backlog_are_told_with_it() -> None:
+    with pusher() as one:
+        one.block()
+        # A topic that the broker knows goes, one goes and comes again smaller, one comes and goes.
+        one.state.mark_topics_deleting(["topic-0", "topic-1"])
+        one.push()
+        one.state.remove_topics(["topic-0", "topic-1"])
+        add(one.state, "topic-1", 9, partitions=3)
+        add(one.state, "passing", 10, partitions=3)
+        one.push()
+        one.state.mark_topics_deleting(["passing"])
+        one.push()
+        one.state.remove_topics(["passing"])
+        add(one.state, "new", 11)
+        one.change(40)
+        assert one.described()["collapsed"]
+        one.go()
+        one.wait()
+        last = bodies(one.peers[0])[-1]
+        assert np.count_nonzero(last.partitions.leader == DELETED) == PARTITIONS + PARTITIONS - 3 + 3
+        one.check()
+
+
+def test_nothing_moves_across_other_requests_and_only_the_first_tells_everything() -> None:
+    with pusher() as one:
+        one.block()
+        for make in (leader_and_isr, stop_replica, leader_and_isr):
+            one.change(20)
+            one.sent += one.channel.send_requests(one.ids, make(5))
+        one.change(20)
+        assert one.described()["queue_size"] == 2 + 7
+        one.go()
+        one.wait()
+        received = [exchange.api_key for exchange in one.peers[0].received]
+        update = UPDATE_METADATA
+        assert received[3:] == [
+            *(update, LEADER_AND_ISR, update, STOP_REPLICA, update, LEADER_AND_ISR, update)
+        ]
+        # The broker knows it all already, and is told the live brokers.
+        assert rows_of(one.peers[0])[1:] == [2 * PARTITIONS, 0, 0, 0]
+        one.check()
+
+
+def test_what_was_told_in_between_is_told_again() -> None:
+    """A request with a time limit keeps its place and its body; what it says may be older than the state."""
+    with pusher() as one:
+        one.block()
+        one.change(20)
+        old = request(Told(8, {"topic-0": (1, {0: 1})}, tuple(one.ids), value=3))
+        one.sent += one.channel.send_requests(one.ids, old, timeout=60)
+        one.change(20)
+        one.go()
+        one.wait()
+        assert rows_of(one.peers[0])[1:] == [2 * PARTITIONS, 1, 2 * PARTITIONS]
+        one.check()
+
+
+def test_brokers_share_what_is_told() -> None:
+    with pusher(4) as one:
+        all_have_it = threading.Barrier(4)
+
+        def wait_for_others(exchange: Exchange) -> None:
+            all_have_it.wait(20)
+            succeed(exchange)
+
+        one.block()
+        for peer in one.peers:
+            peer.script.extend([succeed, wait_for_others])
+        one.change(50)
+        one.go()
+        one.wait()
+        described = one.channel.describe()
+        assert (described["full_states"], described["collapsed_requests"]) == (1, 200)
+        one.check()
+
+
+def test_every_callback_is_called_before_the_next_request_goes() -> None:
+    with pusher() as one:
+        called: list[Outcome] = []
+        one.batch = ControllerBrokerRequestBatch(
+            one.channel, one.state, on_update_metadata_response=called.append
+        )
+        one.block()
+        one.change(50)
+        count: list[int] = []
+        one.peers[0].script.extend(
+            [succeed, succeed, lambda exchange: (count.append(len(called)), succeed(exchange))]  # type: ignore[func-returns-value, list-item]
+        )
+        one.sent += one.channel.send_requests(one.ids, leader_and_isr(9))
+        one.go()
+        one.wait()
+        assert (len(called), count) == (50, [50])
+
+
+def test_a_large_state_goes_in_parts() -> None:
+    with pusher(max_request_bytes=2500) as one:
+        one.block()
+        one.change(50)
+        one.go()
+        outcomes = one.wait()
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
+        assert all(len(exchange.frame) <= 2500 for exchange in one.peers[0].received)
+        one.check()
+
+
+def test_a_broker_of_another_version_gets_its_own() -> None:
+    peer = SecurePeer(broker_id=1, asked=True)
+    with peer:
+        peer.versions[UPDATE_METADATA] = (0, 5)
+        with channel_to([peer], negotiate=True, max_backlog_bytes=BOUND) as channel:
+            eventually(lambda: channel.describe()["brokers"][1]["state"] == "connected")
+            one = Pusher(channel, [peer])
+            one.block()
+            one.change(30)
+            assert one.described()["collapsed"]
+            peer.versions[UPDATE_METADATA] = (0, 6)
+            peer.drop_connections()
+            one.go()
+            one.wait()
+            assert {
+                exchange.version for exchange in peer.received if exchange.api_key == UPDATE_METADATA
+            } == {5}
+            assert len(bodies(peer)[-1].partitions) == 2 * PARTITIONS
+
+
+# -- sources that cannot
+
+
+def failing(problem: Exception) -> FullStateSource:
+    @contextmanager
+    def source(version: int, known: Hashable | None, deletions: Deletions) -> Iterator[FullState]:
+        raise problem
+        yield
+
+    return source
+
+
+def wrong_version(version: int, known: Hashable | None, deletions: Deletions) -> Iterator[FullState]:
+    state = some_state([])
+    tail = update_metadata_tail(version - 1, state.topics, state.partitions, state.brokers)
+    yield FullState(tail)
+
+
+def large(value: int, source: FullStateSource) -> ControlRequest:
+    made = request(Told(8, {"topic": (1, dict.fromkeys(range(100), 1))}, (1,), value))
+    made.full_state = source
+    return made
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (failing(RuntimeError("the state is on strike")), "the state is on strike"),
+        (contextmanager(wrong_version), "of UpdateMetadata version 8"),
+    ],
+)
+def test_a_source_that_fails_ends_the_backlog_and_nothing_else(
+    source: FullStateSource, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with peers(1) as [peer], channel_to([peer], max_backlog_bytes=BOUND) as channel:
+        peer.gate.clear()
+        sent = [channel.send_request(1, leader_and_isr(number)) for number in range(2)]
+        until_handed(channel, peer)
+        called: list[Outcome] = []
+        dropped = [channel.send_request(1, large(value, source), called.append) for value in range(30)]
+        last = channel.send_request(1, leader_and_isr(9))
+        peer.gate.set()
+        channel.wait([*sent, *dropped, last], 10)
+        assert len(called) == 30
+        assert {outcome.kind for outcome in called} == {OutcomeKind.REFUSED}
+        assert {reason in outcome.detail for outcome in called} == {True}
+        assert last.outcome is not None
+        assert last.outcome.kind is OutcomeKind.ACKNOWLEDGED
+        assert channel.needs_resync(1)
+        assert bodies(peer) == []
+        eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+    assert "The full state for" in caplog.text
+
+
+class Held:
+    """A source that begins to answer and does not come to an end before ``go``."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.asked, self.go = threading.Event(), threading.Event()
+
+    @contextmanager
+    def __call__(self, version: int, known: Hashable | None, deletions: Deletions) -> Iterator[FullState]:
+        self.asked.set()
+        assert self.go.wait(20)
+        yield FullState(
+            update_metadata_tail(version, self.state.topics, self.state.partitions, self.state.brokers)
+        )
+
+
+def resign(channel: ControllerChannelManager, _: Sequence[Sent]) -> None:
+    channel.resign()
+
+
+def remove(channel: ControllerChannelManager, _: Sequence[Sent]) -> None:
+    channel.remove_broker(1)
+
+
+def cancel(channel: ControllerChannelManager, sent: Sequence[Sent]) -> None:
+    assert channel.cancel(sent) == len(sent)
+
+
+def newer(channel: ControllerChannelManager, _: Sequence[Sent]) -> None:
+    with Peer(1, 2000) as peer:
+        channel.add_broker(peer.broker)
+
+
+@pytest.mark.parametrize(
+    ("how", "end"),
+    [
+        (resign, OutcomeKind.FENCED),
+        (remove, OutcomeKind.BROKER_GONE),
+        (cancel, OutcomeKind.CANCELLED),
+        (newer, OutcomeKind.BROKER_GONE),
+    ],
+)
+def test_what_ends_while_the_state_is_read_is_not_sent(
+    how: Callable[[ControllerChannelManager, Sequence[Sent]], None], end: OutcomeKind
+) -> None:
+    with peers(2) as brokers, channel_to(brokers, max_backlog_bytes=BOUND) as channel:
+        source = Held(some_state([brokers[0].broker]))
+        brokers[0].gate.clear()
+        sent = [channel.send_request(1, leader_and_isr(number)) for number in range(2)]
+        until_handed(channel, brokers[0])
+        dropped = [channel.send_request(1, large(value, source)) for value in range(30)]
+        last = channel.send_request(1, leader_and_isr(9))
+        brokers[0].gate.set()
+        assert source.asked.wait(10)
+        how(channel, dropped)
+        source.go.set()
+        outcomes = channel.wait([*sent, *dropped], 10)
+        assert {outcome.kind for outcome in outcomes[2:]} == {end}
+        assert bodies(brokers[0]) == []
+        if how is cancel:
+            # What stood behind it has its turn.
+            assert channel.wait([last], 10)[0].kind is OutcomeKind.ACKNOWLEDGED
+        eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+
+
+def test_all_of_them_are_cancelled_or_none() -> None:
+    with pusher() as one:
+        one.block()
+        one.change(30)
+        one.sent += one.channel.send_requests(one.ids, leader_and_isr(9))
+        dropped = one.sent[-31:-1]
+        assert one.channel.cancel(dropped[:10]) == 0
+        assert one.channel.cancel(dropped) == 30
+        one.go()
+        kinds = [outcome.kind for outcome in one.wait()]
+        assert kinds[-31:] == [OutcomeKind.CANCELLED] * 30 + [OutcomeKind.ACKNOWLEDGED]
+        assert rows_of(one.peers[0]) == [2 * PARTITIONS]
+        # Nothing of it was said, and what was said before is known: all has changed since.
+        one.push("changed")
+        one.wait()
+        one.check()
+
+
+def test_what_the_state_does_not_speak_for_keeps_its_body() -> None:
+    with pusher() as one:
+        one.block()
+        one.change(5)
+        stranger = one_row(5)
+        one.sent += one.channel.send_requests(one.ids, stranger)
+        one.change(30)
+        one.go()
+        one.wait()
+        told = known(bodies(one.peers[0]))["partitions"]
+        assert told["topic", 0][1] == 5
+
+
+def test_without_merging_every_request_goes_as_it_is() -> None:
+    with pusher(merge_update_metadata=False) as one:
+        one.block()
+        one.change(20)
+        one.go()
+        one.wait()
+        assert rows_of(one.peers[0]) == [2 * PARTITIONS] * 21
+        assert one.channel.describe()["collapsed_requests"] == 0
+
+
+# -- processes and links
+
+
+@pytest.mark.parametrize("when", ["before", "in flight"])
+def test_a_sender_dies(when: str) -> None:
+    with pusher() as one:
+        [peer] = one.peers
+        one.block()
+        one.change(40)
+        pid = one.described()["sender_pid"]
+        assert isinstance(pid, int)
+        if when == "in flight":
+            peer.script.extend([succeed, silence])
+            one.go()
+            peer.until(lambda: len(bodies(peer)) == 2)
+        os.kill(pid, signal.SIGKILL)
+        one.go()
+        outcomes = one.wait()
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
+        assert outcomes[-1].sender_deaths == (when == "in flight")
+        one.check()
+
+
+def test_an_error_is_everybodys_and_the_next_push_says_everything() -> None:
+    with pusher() as one:
+        one.push("changed")
+        one.block()
+        one.peers[0].script.extend([succeed, answer(31)])
+        for value in range(40):
+            one.state.update("all", leader_epoch=value + 1)
+            one.push("changed")
+        one.sent += one.channel.send_requests(one.ids, leader_and_isr(9))
+        one.go()
+        outcomes = one.wait()
+        assert {outcome.error_code for outcome in outcomes[-41:-1]} == {31}
+        assert one.channel.needs_resync(1)
+        one.push("changed")
+        one.wait()
+        assert not one.channel.needs_resync(1)
+        assert rows_of(one.peers[0])[-1] == 2 * PARTITIONS
+        one.check()
+
+
+def test_a_state_that_changes_all_the_while() -> None:
+    """Its thread never waits for the channel; what brokers were told at the end is the state."""
+    with pusher(3) as one:
+        chance = np.random.default_rng(1)
+        for step in range(400):
+            peer = one.peers[int(chance.integers(3))]
+            if step % 7 == 0:
+                peer.gate.clear()
+            elif step % 3 == 0:
+                peer.gate.set()
+            if step % 29 == 0 and "extra" in [name.decode() for name in names(one.state)]:
+                one.state.mark_topics_deleting(["extra"])
+                one.push()
+                one.state.remove_topics(["extra"])
+            elif step % 23 == 0 and "extra" not in [name.decode() for name in names(one.state)]:
+                add(one.state, "extra", step % 200, partitions=step % 50 + 1)
+                one.push()
+            else:
+                one.change()
+            # Something that is not pushed until the next time.
+            one.state.update(int(chance.integers(2 * PARTITIONS)), partition_epoch=step)
+        one.push()
+        for peer in one.peers:
+            peer.gate.set()
+        assert {outcome.kind for outcome in one.wait()} == {OutcomeKind.ACKNOWLEDGED}
+        assert one.channel.describe()["full_states"] > 3
+        one.check()
+
+
+def names(state: ClusterState) -> list[bytes]:
+    return [state.topics.names[row] or b"" for row in range(len(state.topics))]
+
+
+def test_an_embedded_broker_that_was_away() -> None:
+    with (
+        EmbeddedBroker(1, epoch=1) as broker,
+        ControllerChannelManager(config(max_backlog_bytes=BOUND), 7) as channel,
+    ):
+        state = some_state([broker.broker])
+        channel.startup(state.brokers)
+        [pid] = senders(channel)
+        os.kill(pid, signal.SIGSTOP)
+        batch = ControllerBrokerRequestBatch(channel, state)
+        sent = []
+        for value in range(100):
+            state.update("all", leader_epoch=value)
+            batch.new_batch()
+            batch.add_update_metadata([1], "all")
+            sent += batch.send_requests_to_brokers(7)
+        os.kill(pid, signal.SIGCONT)
+        assert {outcome.kind for outcome in channel.wait(sent, 20)} == {OutcomeKind.ACKNOWLEDGED}
+        assert channel.describe()["full_states"] == 1
+        assert broker.inspect(lambda core: told_by(core.metadata.state)) == told_by(state)
+
+
+def senders(channel: ControllerChannelManager) -> list[int]:
+    eventually(lambda: all(one["sender_pid"] for one in channel.describe()["brokers"].values()))
+    return [one["sender_pid"] for one in channel.describe()["brokers"].values()]
+
+
+# -- any sequence
+
+TOPICS = ("a", "b", "long-name-of-a-topic")
+
+#: (what happens, of which topic, a number).
+step = st.tuples(
+    st.sampled_from(
+        ["lead", "lead", "lead", "add", "delete", "all", "changed", "brokers", "rows", "leader", "stop"]
+    ),
+    st.sampled_from(TOPICS),
+    st.integers(0, 5),
+)
+
+
+class Story:
+    """Two brokers are told the same by one batch; one of them reads nothing until the end."""
+
+    def __init__(self, channel: ControllerChannelManager, quick: Peer, slow: Peer) -> None:
+        self.channel = channel
+        self.state = ClusterState.empty(controller_id=0, controller_epoch=7)
+        self.peers = (quick, slow)
+        self.state.set_brokers([quick.broker, slow.broker])
+        self.batch = ControllerBrokerRequestBatch(channel, self.state)
+        self.sent: list[Sent] = []
+        self.value = 0
+
+    def push(self, rows: object) -> None:
+        self.batch.new_batch()
+        self.batch.add_update_metadata([1, 2], rows)  # type: ignore[arg-type]
+        self.sent += self.batch.send_requests_to_brokers(7)
+
+    def take(self, what: str, topic: str, number: int) -> None:
+        self.value += 1
+        there = topic.encode() in names(self.state)
+        if what == "add" and not there:
+            add(self.state, topic, self.value % 255 + 1, partitions=number + 1)
+            self.push(self.state.rows_of_topic(topic))
+        elif what == "lead" and there:
+            rows = self.state.rows_of_topic(topic)
+            self.state.update(rows, leader_epoch=self.value, leader=number - 1)
+            self.push(rows)
+        elif what == "delete" and there:
+            self.state.mark_topics_deleting([topic])
+            self.push(self.state.rows_of_topic(topic))
+            self.state.remove_topics([topic])
+        elif what in ("all", "changed"):
+            self.push(what)
+        elif what == "rows" and there:
+            self.state.update(self.state.rows_of_topic(topic).start, partition_epoch=self.value)
+            self.push(self.state.rows_of_topic(topic).start)
+        elif what == "brokers":
+            extra = Broker(7 + number, self.value, self.peers[0].broker.endpoints)
+            self.state.set_brokers([*(peer.broker for peer in self.peers), extra])
+            self.push(())
+        elif what == "leader":
+            self.sent += self.channel.send_requests([1, 2], leader_and_isr(self.value))
+        elif what == "stop":
+            self.sent += self.channel.send_requests([1, 2], stop_replica(self.value))
+
+
+class TwoPeers:
+    """What all examples share; each has another generation of both."""
+
+    def __init__(self, channel: ControllerChannelManager, quick: Peer, slow: Peer) -> None:
+        self.channel, self.quick, self.slow = channel, quick, slow
+
+    def begin(self) -> None:
+        for peer in (self.quick, self.slow):
+            peer.epoch += 1
+            self.channel.add_broker(peer.broker)
+            peer.received.clear()
+
+
+@pytest.fixture(scope="module")
+def two_peers() -> Iterator[TwoPeers]:
+    with peers(2) as [quick, slow], channel_to([quick, slow], max_backlog_bytes=300) as channel:
+        yield TwoPeers(channel, quick, slow)
+        # The examples had something to show.
+        assert channel.describe()["full_states"] > 10
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(step, min_size=30, max_size=80))
+def test_any_sequence_leaves_a_broker_in_the_same_state(
+    two_peers: TwoPeers, steps: list[tuple[str, str, int]]
+) -> None:
+    channel, quick, slow = two_peers.channel, two_peers.quick, two_peers.slow
+    two_peers.begin()
+    story = Story(channel, quick, slow)
+    slow.gate.clear()
+    story.sent += channel.send_requests([1, 2], leader_and_isr(0)) + channel.send_requests(
+        [1, 2], leader_and_isr(1)
+    )
+    until_handed(channel, slow)
+    story.push("all")
+    for one in steps:
+        story.take(*one)
+    channel.wait([sent for sent in story.sent if sent.broker_id == 1], 20)
+    slow.gate.set()
+    assert {outcome.kind for outcome in channel.wait(story.sent, 20)} == {OutcomeKind.ACKNOWLEDGED}
+    assert picture_of(bodies(slow)) == picture_of(bodies(quick))
+    assert told_by(applied(MetadataCache(), bodies(slow)).state) == told_by(story.state)
+    others = [exchange.api_key for exchange in quick.received if exchange.api_key != UPDATE_METADATA]
+    assert [e.api_key for e in slow.received if e.api_key != UPDATE_METADATA] == others
+    eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
+
+
+def picture_of(told: Sequence[UpdateMetadataRequest]) -> dict[str, object]:
+    """All but the ids of topics without partitions, which a full state does not tell."""
+    picture = known(told)
+    named = {topic for topic, _ in picture["partitions"]}
+    return picture | {"ids": {topic: id for topic, id in picture["ids"].items() if topic in named}}
