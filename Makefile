@@ -57,10 +57,10 @@ $(VENV)/.run: $(VENV)/.python $(SOURCES)
 
 $(VENV)/.test: $(VENV)/.run
 	@echo "installing what the tests need into $(VENV) (once)"
-	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[demo,test]'
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[demo,spark,test]'
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.test
 	@echo "installing what the checks need into $(VENV) (once)"
-	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[demo,test,check]'
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[demo,spark,test,check]'
 	@touch $@

@@ -12,6 +12,7 @@
     ├── InvalidStateError          rows that a cluster state refuses: the caller is to blame
     ├── IllegalStateError          a call at the wrong time (Kafka's IllegalStateException)
     ├── ConfigError                a setting that cannot work
+    ├── PipelineError              a job, its input or the machine it is to run on: says what and why
     └── ChannelError               the channel to the brokers
         ├── ChannelClosedError     it was shut down
         └── UnknownBrokerError     no such broker
@@ -42,6 +43,7 @@ __all__ = [
     "IllegalStateError",
     "InvalidStateError",
     "JournalError",
+    "PipelineError",
     "ProtocolError",
     "SnapshotError",
     "UnknownBrokerError",
@@ -67,6 +69,10 @@ class IllegalStateError(CtrlchanError, RuntimeError):
 
 class ConfigError(CtrlchanError, ValueError):
     """A setting that cannot work; the message names the setting."""
+
+
+class PipelineError(CtrlchanError):
+    """A job of the pipeline cannot run or go on; the message names the input, or what the machine lacks."""
 
 
 class ChannelError(CtrlchanError):

@@ -17,6 +17,7 @@ import typer
 from ctrlchan.cli.broker import broker
 from ctrlchan.cli.codec import decode, encode
 from ctrlchan.cli.demo import demo
+from ctrlchan.cli.pipeline import app as pipeline_app
 from ctrlchan.cli.push import push
 from ctrlchan.cli.snapshot import app as snapshot_app
 
@@ -32,6 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(snapshot_app, name="snapshot")
+app.add_typer(pipeline_app, name="pipeline")
 app.command()(push)
 app.command()(broker)
 app.command()(demo)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 from ctrlchan.errors import JournalError
 from ctrlchan.journal.schema import LATER, SCHEMA, VERSION, VERSION_KEY
 
-__all__ = ["journal_dataset", "journal_files", "read_journal"]
+__all__ = ["journal_dataset", "journal_files", "journal_schema", "read_journal"]
 
 
 def journal_files(path: str | Path) -> list[Path]:
@@ -31,18 +32,28 @@ def journal_dataset(path: str | Path) -> ds.Dataset:
     Columns this version does not know are kept; a column that an older file lacks is null there. Raises
     JournalError naming the file that is broken, is no journal, or is of a newer version.
     """
-    files = [Path(path)] if Path(path).is_file() else journal_files(path)
+    files = [str(Path(path))] if Path(path).is_file() else [str(file) for file in journal_files(path)]
+    return ds.dataset(files, schema=journal_schema(files), format="parquet")
+
+
+def journal_schema(files: Iterable[str | Path]) -> pa.Schema:
+    """The columns of these files and of this version together, all nullable.
+
+    Reads footers alone. Raises JournalError naming the file that is broken, is no journal, is of a newer
+    version, or does not fit to the others.
+    """
     schemas = [SCHEMA]
-    # Nearly all files have the very same columns.
+    unified = _nullable(SCHEMA)
     for file in files:
-        schema = _schema_of(file)
+        schema = _schema_of(Path(file))
+        # Nearly all files have the very same columns.
         if not any(schema.equals(known) for known in schemas):
             schemas.append(schema)
-    try:
-        unified = pa.unify_schemas([_nullable(schema) for schema in schemas], promote_options="permissive")
-    except pa.ArrowException as problem:
-        raise JournalError(f"{path}: the files do not fit together: {problem}") from problem
-    return ds.dataset([str(file) for file in files], schema=unified, format="parquet")
+            try:
+                unified = pa.unify_schemas([unified, _nullable(schema)], promote_options="permissive")
+            except pa.ArrowException as problem:
+                raise JournalError(f"{file}: the files do not fit together: {problem}") from problem
+    return unified
 
 
 def read_journal(path: str | Path, columns: list[str] | None = None) -> pa.Table:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BROKERS_FILE",
     "CLUSTER_FILE",
+    "FORMAT_NAME",
     "FORMAT_VERSION",
     "PARTITIONS_FILE",
     "check_writable",
@@ -56,7 +57,8 @@ CLUSTER_FILE: Final = "cluster.json"
 PARTITIONS_FILE: Final = "partitions.parquet"
 BROKERS_FILE: Final = "brokers.parquet"
 
-_FORMAT: Final = "ctrlchan-snapshot"
+#: In ``cluster.json``.
+FORMAT_NAME: Final = "ctrlchan-snapshot"
 #: Raised when an older program would misread what is written.
 FORMAT_VERSION: Final = 1
 
@@ -142,8 +144,8 @@ def _read_cluster(path: Path) -> dict[str, Any]:
         cluster = json.loads(text)
     except ValueError as error:
         raise SnapshotError(f"{path}: not JSON ({error})") from error
-    if not isinstance(cluster, dict) or cluster.get("format") != _FORMAT:
-        raise SnapshotError(f"{path}: not a description of a snapshot (format is not {_FORMAT!r})")
+    if not isinstance(cluster, dict) or cluster.get("format") != FORMAT_NAME:
+        raise SnapshotError(f"{path}: not a description of a snapshot (format is not {FORMAT_NAME!r})")
     version: Any = cluster.get("format_version")
     if not _is_int(version) or version < 1:
         raise SnapshotError(f"{path}: format_version is {version!r}, expected a number from 1")
@@ -260,7 +262,7 @@ def _write_files(state: ClusterState, folder: Path) -> None:
         "deletion_in_progress": sorted(state.deletion_in_progress),
     }
     cluster = {
-        "format": _FORMAT,
+        "format": FORMAT_NAME,
         "format_version": FORMAT_VERSION,
         "cluster_id": state.cluster_id,
         "controller_id": state.controller_id,

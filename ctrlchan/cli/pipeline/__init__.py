@@ -1,0 +1,22 @@
+"""``ctrlchan pipeline JOB``: the jobs of ``ctrlchan.pipeline``, one file for each."""
+
+from __future__ import annotations
+
+import typer
+
+from ctrlchan.cli.pipeline.check import check
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="PySpark jobs over snapshots, frames, journals and state-change logs.",
+    epilog="Begin with: ctrlchan pipeline check",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.command()(check)
+
+
+@app.callback()
+def _pipeline() -> None:
+    """PySpark jobs over snapshots, frames, journals and state-change logs."""

@@ -1,0 +1,51 @@
+"""``ctrlchan pipeline check``: does Spark work here?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ctrlchan.cli.pipeline.common import Conf, Json, Master, say, spark_of
+
+__all__ = ["check"]
+
+_ROWS = 1_000
+
+
+def check(master: Master = None, conf: Conf = None, as_json: Json = False) -> None:
+    """Start Spark, run a small job in Python on its executors, and say with what.
+
+    Examples:
+
+    \b
+      ctrlchan pipeline check
+      ctrlchan pipeline check --master spark://host:7077
+    """
+    with spark_of("check", master, conf, as_json=as_json) as spark:
+        import pyarrow as pa
+
+        from ctrlchan.errors import PipelineError
+
+        def versions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import platform
+
+            import ctrlchan._codec
+
+            for batch in batches:
+                said = f"{platform.python_version()} {ctrlchan._codec.__name__}"
+                yield pa.RecordBatch.from_pydict({"said": [said] * batch.num_rows})
+
+        counted = spark.range(_ROWS).mapInArrow(versions, "said string").groupBy("said").count().collect()
+        rows = sum(int(row["count"]) for row in counted)
+        if rows != _ROWS:
+            raise PipelineError(f"{_ROWS} rows went through Python, {rows} came back")
+        jvm = spark.sparkContext._jvm
+        assert jvm is not None
+        system = jvm.java.lang.System
+        summary = {
+            "spark": spark.version,
+            "java": f"{system.getProperty('java.version')} ({system.getProperty('java.home')})",
+            "python": ", ".join(sorted({row["said"].split()[0] for row in counted})),
+            "master": spark.sparkContext.master,
+            "cores": spark.sparkContext.defaultParallelism,
+        }
+    say(summary, as_json=as_json)

@@ -1,0 +1,33 @@
+"""PySpark jobs over what goes through the channel, and over what should.
+
+Each job is a function of a Spark session and a configuration that gives DataFrames, for notebooks and for
+``ctrlchan pipeline``. ``session`` makes the session. Importing this needs PySpark; nothing else of ctrlchan
+does.
+"""
+
+# Not lazily: several functions are named as their modules, and an import of the module would win.
+from __future__ import annotations
+
+from ctrlchan.pipeline.session import running, session, stop
+from ctrlchan.pipeline.tables import (
+    Frames,
+    Snapshot,
+    read_frames,
+    read_journal,
+    read_snapshot,
+    write_frames,
+    write_snapshot,
+)
+
+__all__ = [
+    "Frames",
+    "Snapshot",
+    "read_frames",
+    "read_journal",
+    "read_snapshot",
+    "running",
+    "session",
+    "stop",
+    "write_frames",
+    "write_snapshot",
+]

@@ -1,0 +1,58 @@
+"""How far Spark's jobs are, on a terminal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+__all__ = ["progress"]
+
+#: Seconds between two looks at Spark.
+_INTERVAL: Final = 0.2
+
+
+@contextmanager
+def progress(spark: SparkSession, title: str, *, shown: bool = True) -> Iterator[None]:
+    """A bar of finished tasks on standard error while the block runs; nothing where that is no terminal."""
+    console = Console(stderr=True)
+    if not (shown and console.is_terminal):
+        yield
+        return
+    ended = threading.Event()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("tasks"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=None)
+
+        def watch() -> None:
+            status = spark.sparkContext.statusTracker()
+            while not ended.wait(_INTERVAL):
+                stages = [status.getStageInfo(stage) for stage in status.getActiveStageIds()]
+                found = [stage for stage in stages if stage is not None]
+                if found:
+                    names = ", ".join(sorted({stage.name.split(" at ")[0] for stage in found}))
+                    bar.update(
+                        task,
+                        description=f"{title}: {names}",
+                        completed=sum(stage.numCompletedTasks for stage in found),
+                        total=sum(stage.numTasks for stage in found),
+                    )
+
+        watcher = threading.Thread(target=watch, name="ctrlchan-progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()

@@ -1,0 +1,254 @@
+"""Snapshots, frames and journals as DataFrames, checked against ``ctrlchan.schemas``.
+
+Paths are those of a file system that the driver and all executors see. The driver reads names, footers and
+small JSON files, never rows.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ctrlchan.errors import JournalError, PipelineError, SnapshotError
+from ctrlchan.journal.reader import journal_files, journal_schema
+from ctrlchan.schemas import (
+    BROKERS,
+    FRAMES,
+    FRAMES_VERSION,
+    PARTITIONS,
+    SNAPSHOT_VERSION,
+    check,
+    check_version,
+)
+from ctrlchan.state.snapshot import (
+    BROKERS_FILE,
+    CLUSTER_FILE,
+    FORMAT_NAME,
+    PARTITIONS_FILE,
+)
+
+__all__ = [
+    "FRAMES_FILE",
+    "FRAMES_FOLDER",
+    "Frames",
+    "Snapshot",
+    "literally",
+    "new_folder",
+    "read_frames",
+    "read_journal",
+    "read_snapshot",
+    "write_frames",
+    "write_snapshot",
+]
+
+FRAMES_FILE: Final = "frames.json"
+FRAMES_FOLDER: Final = "frames"
+_FRAMES_NAME: Final = "ctrlchan-frames"
+#: Footers that the driver reads itself; of more files Spark's tasks read them.
+_MOST_FOOTERS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """``partitions`` and ``brokers``: the columns of ``schemas``, perhaps more. ``cluster``: cluster.json."""
+
+    partitions: DataFrame
+    brokers: DataFrame
+    cluster: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """``frames``: ``schemas.FRAMES``. ``brokers``: where they go. ``about``: frames.json."""
+
+    frames: DataFrame
+    brokers: DataFrame
+    about: dict[str, Any]
+
+
+# -- snapshots
+
+
+def read_snapshot(spark: SparkSession, path: str | Path) -> Snapshot:
+    """Raises SnapshotError or PipelineError, naming the file: not there, broken, newer, other columns."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise SnapshotError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+    cluster = _read_json(folder / CLUSTER_FILE, FORMAT_NAME)
+    check_version(cluster.get("format_version"), SNAPSHOT_VERSION, "a snapshot", folder / CLUSTER_FILE)
+    return Snapshot(
+        _read_parquet(spark, folder / PARTITIONS_FILE, PARTITIONS),
+        _read_parquet(spark, folder / BROKERS_FILE, BROKERS),
+        cluster,
+    )
+
+
+def write_snapshot(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False) -> None:
+    """A folder that ``ClusterState.read`` takes, its rows in the order of (topic, partition).
+
+    It appears when it is whole. Raises SnapshotError when there is one and ``overwrite`` is false.
+    """
+    with new_folder(Path(path), CLUSTER_FILE, overwrite=overwrite) as folder:
+        ordered = snapshot.partitions.repartitionByRange("topic", "partition")
+        ordered.sortWithinPartitions("topic", "partition").write.parquet(str(folder / PARTITIONS_FILE))
+        snapshot.brokers.coalesce(1).sortWithinPartitions("id").write.parquet(str(folder / BROKERS_FILE))
+        _write_json(
+            folder / CLUSTER_FILE,
+            {**snapshot.cluster, "format": FORMAT_NAME, "format_version": SNAPSHOT_VERSION},
+        )
+
+
+# -- frames
+
+
+def read_frames(spark: SparkSession, path: str | Path) -> Frames:
+    """Raises PipelineError, naming the file: not there, broken, newer, other columns."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise PipelineError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+    about = _read_json(folder / FRAMES_FILE, _FRAMES_NAME)
+    check_version(about.get("format_version"), FRAMES_VERSION, "frames", folder / FRAMES_FILE)
+    return Frames(
+        _read_parquet(spark, folder / FRAMES_FOLDER, FRAMES),
+        _read_parquet(spark, folder / BROKERS_FILE, BROKERS),
+        about,
+    )
+
+
+def write_frames(frames: Frames, path: str | Path, *, overwrite: bool = False) -> None:
+    """A folder that ``read_frames`` takes, the frames as they come (sorted within each file).
+
+    It appears when it is whole. Raises PipelineError when there is one and ``overwrite`` is false.
+    """
+    with new_folder(Path(path), FRAMES_FILE, overwrite=overwrite) as folder:
+        frames.frames.write.parquet(str(folder / FRAMES_FOLDER))
+        frames.brokers.coalesce(1).sortWithinPartitions("id").write.parquet(str(folder / BROKERS_FILE))
+        _write_json(
+            folder / FRAMES_FILE, {**frames.about, "format": _FRAMES_NAME, "format_version": FRAMES_VERSION}
+        )
+
+
+# -- journals
+
+
+def read_journal(spark: SparkSession, path: str | Path) -> DataFrame:
+    """All rows of a journal folder, also of one that is being written; what older files lack is null.
+
+    Raises JournalError naming the file that is broken, is no journal, or is of a newer version.
+    """
+    return spark.read.schema(from_arrow_schema(_journal_columns(spark, path))).parquet(literally(path))
+
+
+def _journal_columns(spark: SparkSession, path: str | Path) -> pa.Schema:
+    """The columns of all files together."""
+    names = [str(name) for name in journal_files(path)]
+    if len(names) <= _MOST_FOOTERS:
+        return journal_schema(names)
+
+    def columns(some: Iterable[str]) -> Iterable[tuple[bytes | None, str | None]]:
+        try:
+            yield journal_schema(list(some)).serialize().to_pybytes(), None
+        except JournalError as problem:
+            yield None, str(problem)
+
+    pieces = spark.sparkContext.parallelize(names, max(1, len(names) // _MOST_FOOTERS))
+    found = set(pieces.mapPartitions(columns).collect())
+    broken = sorted(problem for _, problem in found if problem is not None)
+    if broken:
+        raise JournalError(broken[0])
+    schemas = [pa.ipc.read_schema(pa.py_buffer(data)) for data, _ in found if data is not None]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException as problem:
+        raise JournalError(f"{path}: the files do not fit together: {problem}") from problem
+
+
+# -- folders and files
+
+
+def literally(path: str | Path) -> str:
+    """A path as Spark is to read it: without that, some characters make it a pattern."""
+    return "".join(f"\\{c}" if c in "{}[]*?\\" else c for c in str(path))
+
+
+@contextmanager
+def new_folder(path: Path, mark: str, *, overwrite: bool) -> Iterator[Path]:
+    """A hidden folder beside ``path`` that becomes it when all went well, and goes away otherwise.
+
+    ``mark``: the file that says that a folder is one of ours, which alone may be replaced. Raises
+    PipelineError when something is there already.
+    """
+    if path.exists():
+        if not overwrite:
+            raise PipelineError(f"{path}: already there (--overwrite replaces it)")
+        if not (path / mark).is_file():
+            raise PipelineError(f"{path}: there, and not to be replaced: it has no {mark}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    folder.mkdir()
+    try:
+        yield folder
+        if path.exists():
+            old = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+            path.rename(old)
+            folder.rename(path)
+            shutil.rmtree(old)
+        else:
+            folder.rename(path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read_json(file: Path, name: str) -> dict[str, Any]:
+    try:
+        read = json.loads(file.read_bytes())
+    except (OSError, ValueError) as problem:
+        raise PipelineError(f"{file}: {problem}") from problem
+    if not isinstance(read, dict) or read.get("format") != name:
+        raise PipelineError(f"{file}: not of the format {name}")
+    return read
+
+
+def _write_json(file: Path, content: dict[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _read_parquet(spark: SparkSession, path: Path, wanted: pa.Schema) -> DataFrame:
+    """A file, or a folder of part files that have the same columns: the first one's footer is looked at here,
+    the others by Spark."""
+    if path.is_dir():
+        parts = (
+            part for part in sorted(path.iterdir()) if part.is_file() and not part.name.startswith(("_", "."))
+        )
+        part = next(parts, None)
+        if part is None:
+            raise PipelineError(f"{path}: no part files in it")
+    else:
+        part = path
+    try:
+        found = pq.read_schema(part)
+    except (pa.ArrowException, OSError) as problem:
+        raise PipelineError(f"{part}: not a whole Parquet file: {problem}") from problem
+    check(found, wanted, part)
+    return spark.read.schema(from_arrow_schema(_plain(found))).parquet(literally(path))
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Without dictionaries, and without what the files say of nulls."""
+    return pa.schema(
+        [
+            pa.field(field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
+            for field in schema
+        ]
+    )

@@ -1,0 +1,35 @@
+"""One Spark session on two cores for all tests, and a real cluster for those that need one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.standalone import StandaloneCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """``local[2]``; shared, so nobody stops it or changes its settings."""
+    from ctrlchan.pipeline import running
+
+    with running(
+        "ctrlchan-tests",
+        master="local[2]",
+        conf={"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4"},
+    ) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    """A master and two workers, one core and one executor each; jobs come from processes of their own
+    (``ctrlchan pipeline ... --master``), as a process has one Spark at a time."""
+    with StandaloneCluster(tmp_path_factory.mktemp("spark-cluster"), dict(os.environ)) as running_cluster:
+        yield running_cluster

@@ -1,0 +1,147 @@
+"""A standalone Spark cluster out of the pip-installed package: a master and workers as processes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final, Self
+
+import psutil
+import pyspark
+
+from ctrlchan.pipeline.java import find_java
+
+_SPARK_HOME: Final = Path(pyspark.__file__).parent
+_STARTED: Final = 60.0
+_ENDED: Final = 20.0
+_MASTER: Final = re.compile(r"Starting Spark master at (spark://\S+)")
+_REGISTERED: Final = re.compile(r"Registering worker ")
+
+
+class StandaloneCluster:
+    """Started by ``with``. ``master``: its URL. Logs stay in ``folder``."""
+
+    def __init__(self, folder: Path, environment: dict[str, str], workers: int = 2) -> None:
+        self.folder = folder
+        self.master = ""
+        self._environment = {
+            **environment,
+            "JAVA_HOME": str(find_java().home),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_NO_DAEMONIZE": "1",
+            # Tests of several checkouts may run at once.
+            "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+            "SPARK_DAEMON_MEMORY": "512m",
+        }
+        self._workers = workers
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        try:
+            log = self._start(
+                "master", "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"
+            )
+            self.master = self._said(log, _MASTER, 1)[0]
+            for number in range(self._workers):
+                work = self.folder / f"work-{number}"
+                self._start(
+                    f"worker-{number}",
+                    "worker.Worker",
+                    *("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g"),
+                    *("--work-dir", str(work), self.master),
+                )
+            self._said(log, _REGISTERED, self._workers)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def conf(self) -> dict[str, str]:
+        """Settings for a job: executors of one core and little memory."""
+        return {
+            "spark.master": self.master,
+            "spark.executor.memory": "768m",
+            "spark.executor.cores": "1",
+            "spark.driver.memory": "1g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "4",
+            "spark.ui.enabled": "false",
+        }
+
+    def arguments(self) -> list[str]:
+        """``conf`` for ``ctrlchan pipeline JOB``."""
+        settings = self.conf()
+        master = settings.pop("spark.master")
+        return [
+            "--master",
+            master,
+            *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
+        ]
+
+    def executors(self) -> list[psutil.Process]:
+        """The executors' JVMs that run now, the oldest first."""
+        found = []
+        for worker in self._processes[1:]:
+            try:
+                children = psutil.Process(worker.pid).children(recursive=True)
+            except psutil.NoSuchProcess:
+                continue
+            for child in children:
+                try:
+                    if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline()):
+                        found.append(child)
+                except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                    continue
+        return sorted(found, key=lambda process: process.create_time())
+
+    def stop(self) -> None:
+        """Workers first: they end their executors."""
+        for process in reversed(self._processes):
+            process.terminate()
+        deadline = time.monotonic() + _ENDED
+        for process in reversed(self._processes):
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+
+    def _start(self, name: str, kind: str, *arguments: str) -> Path:
+        log = self.folder / f"{name}.log"
+        with log.open("wb") as output:
+            self._processes.append(
+                subprocess.Popen(
+                    [str(_SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *arguments],
+                    env=self._environment,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    # Ctrl-C of the tests reaches the fixture, which ends them in order.
+                    start_new_session=True,
+                )
+            )
+        return log
+
+    def _said(self, log: Path, pattern: re.Pattern[str], times: int) -> list[str]:
+        """What a process has written to its log so many times."""
+        deadline = time.monotonic() + _STARTED
+        while True:
+            found = pattern.findall(log.read_text(errors="replace"))
+            if len(found) >= times:
+                return found
+            ended = [process for process in self._processes if process.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+                raise RuntimeError(
+                    f"the Spark cluster did not start ({pattern.pattern}); {log.name} says:\n{tail}"
+                )
+            time.sleep(0.05)
