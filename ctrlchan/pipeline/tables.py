@@ -102,7 +102,7 @@ def write_snapshot(snapshot: Snapshot, path: str | Path, *, overwrite: bool = Fa
     with new_folder(Path(path), CLUSTER_FILE, overwrite=overwrite) as folder:
         ordered = snapshot.partitions.repartitionByRange("topic", "partition")
         ordered.sortWithinPartitions("topic", "partition").write.parquet(str(folder / PARTITIONS_FILE))
-        snapshot.brokers.coalesce(1).sortWithinPartitions("id").write.parquet(str(folder / BROKERS_FILE))
+        _write_brokers(snapshot.brokers, folder)
         _write_json(
             folder / CLUSTER_FILE,
             {**snapshot.cluster, "format": FORMAT_NAME, "format_version": SNAPSHOT_VERSION},
@@ -133,7 +133,7 @@ def write_frames(frames: Frames, path: str | Path, *, overwrite: bool = False) -
     """
     with new_folder(Path(path), FRAMES_FILE, overwrite=overwrite) as folder:
         frames.frames.write.parquet(str(folder / FRAMES_FOLDER))
-        frames.brokers.coalesce(1).sortWithinPartitions("id").write.parquet(str(folder / BROKERS_FILE))
+        _write_brokers(frames.brokers, folder)
         _write_json(
             folder / FRAMES_FILE, {**frames.about, "format": _FRAMES_NAME, "format_version": FRAMES_VERSION}
         )
@@ -208,6 +208,14 @@ def new_folder(path: Path, mark: str, *, overwrite: bool) -> Iterator[Path]:
             folder.rename(path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_brokers(brokers: DataFrame, folder: Path) -> None:
+    """One file, through the driver: there are thousands of them at most."""
+    table = brokers.orderBy("id").toArrow()
+    known = [(name, table[name].cast(BROKERS.field(name).type)) for name in BROKERS.names]
+    others = [(name, table[name]) for name in table.column_names if name not in BROKERS.names]
+    pq.write_table(pa.table(dict([*known, *others])), folder / BROKERS_FILE, compression="zstd")
 
 
 def _read_json(file: Path, name: str) -> dict[str, Any]:
