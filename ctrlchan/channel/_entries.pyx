@@ -67,8 +67,8 @@ cdef Py_ssize_t R_RESPONSE = records.R_RESPONSE
 cdef enum:
     # A sender is told of this many requests ahead, so that one wake-up moves many of them ...
     WINDOW = 64
-    # ... and of no more bytes than this beyond the second: what it was not told of can still be changed.
-    WINDOW_BYTES = 1024 * 1024
+    # ... and of no more than this (1 MiB) beyond the second: what it was not told of can still be changed.
+    WINDOW_BYTES = 1048576
     WINDOW_LEAST = 2
     # It is told of more when so few are left, and not with every single request.
     LOW_WATER = 32
