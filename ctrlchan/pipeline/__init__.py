@@ -9,6 +9,7 @@ does.
 from __future__ import annotations
 
 from ctrlchan.pipeline.session import running, session, stop
+from ctrlchan.pipeline.source import CtrlchanSource
 from ctrlchan.pipeline.tables import (
     Frames,
     Snapshot,
@@ -20,6 +21,7 @@ from ctrlchan.pipeline.tables import (
 )
 
 __all__ = [
+    "CtrlchanSource",
     "Frames",
     "Snapshot",
     "read_frames",

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.java import find_java
+from ctrlchan.pipeline.source import CtrlchanSource
 
 __all__ = ["running", "session", "stop"]
 
@@ -74,6 +75,7 @@ def session(
             if not given.contains(_CONSOLE_PROGRESS):
                 known.set(_CONSOLE_PROGRESS, "false")
             spark = SparkSession.builder.config(conf=known).getOrCreate()
+            spark.dataSource.register(CtrlchanSource)
         except PipelineError:
             raise
         except Exception as problem:

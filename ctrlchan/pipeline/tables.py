@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ctrlchan.errors import JournalError, PipelineError, SnapshotError
+from ctrlchan.errors import JournalError, PipelineError
 from ctrlchan.journal.reader import journal_files, journal_schema
 from ctrlchan.schemas import (
     BROKERS,
@@ -43,11 +43,15 @@ __all__ = [
     "FRAMES_FOLDER",
     "Frames",
     "Snapshot",
+    "columns_of_files",
     "literally",
     "new_folder",
+    "parts_of",
     "read_frames",
     "read_journal",
     "read_snapshot",
+    "require_frames",
+    "require_snapshot",
     "write_frames",
     "write_snapshot",
 ]
@@ -81,12 +85,9 @@ class Frames:
 
 
 def read_snapshot(spark: SparkSession, path: str | Path) -> Snapshot:
-    """Raises SnapshotError or PipelineError, naming the file: not there, broken, newer, other columns."""
+    """Raises PipelineError, naming the file: not there, broken, newer, other columns."""
     folder = Path(path)
-    if not folder.is_dir():
-        raise SnapshotError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
-    cluster = _read_json(folder / CLUSTER_FILE, FORMAT_NAME)
-    check_version(cluster.get("format_version"), SNAPSHOT_VERSION, "a snapshot", folder / CLUSTER_FILE)
+    cluster = require_snapshot(folder)
     return Snapshot(
         _read_parquet(spark, folder / PARTITIONS_FILE, PARTITIONS),
         _read_parquet(spark, folder / BROKERS_FILE, BROKERS),
@@ -94,10 +95,18 @@ def read_snapshot(spark: SparkSession, path: str | Path) -> Snapshot:
     )
 
 
+def require_snapshot(folder: Path) -> dict[str, Any]:
+    """Its cluster.json; raises as ``read_snapshot`` does."""
+    _require_folder(folder)
+    cluster = _read_json(folder / CLUSTER_FILE, FORMAT_NAME)
+    check_version(cluster.get("format_version"), SNAPSHOT_VERSION, "a snapshot", folder / CLUSTER_FILE)
+    return cluster
+
+
 def write_snapshot(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False) -> None:
     """A folder that ``ClusterState.read`` takes, its rows in the order of (topic, partition).
 
-    It appears when it is whole. Raises SnapshotError when there is one and ``overwrite`` is false.
+    It appears when it is whole. Raises PipelineError when there is one and ``overwrite`` is false.
     """
     with new_folder(Path(path), CLUSTER_FILE, overwrite=overwrite) as folder:
         ordered = snapshot.partitions.repartitionByRange("topic", "partition")
@@ -115,15 +124,20 @@ def write_snapshot(snapshot: Snapshot, path: str | Path, *, overwrite: bool = Fa
 def read_frames(spark: SparkSession, path: str | Path) -> Frames:
     """Raises PipelineError, naming the file: not there, broken, newer, other columns."""
     folder = Path(path)
-    if not folder.is_dir():
-        raise PipelineError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
-    about = _read_json(folder / FRAMES_FILE, _FRAMES_NAME)
-    check_version(about.get("format_version"), FRAMES_VERSION, "frames", folder / FRAMES_FILE)
+    about = require_frames(folder)
     return Frames(
         _read_parquet(spark, folder / FRAMES_FOLDER, FRAMES),
         _read_parquet(spark, folder / BROKERS_FILE, BROKERS),
         about,
     )
+
+
+def require_frames(folder: Path) -> dict[str, Any]:
+    """Its frames.json; raises as ``read_frames`` does."""
+    _require_folder(folder)
+    about = _read_json(folder / FRAMES_FILE, _FRAMES_NAME)
+    check_version(about.get("format_version"), FRAMES_VERSION, "frames", folder / FRAMES_FILE)
+    return about
 
 
 def write_frames(frames: Frames, path: str | Path, *, overwrite: bool = False) -> None:
@@ -232,24 +246,36 @@ def _write_json(file: Path, content: dict[str, Any]) -> None:
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _read_parquet(spark: SparkSession, path: Path, wanted: pa.Schema) -> DataFrame:
-    """A file, or a folder of part files that have the same columns: the first one's footer is looked at here,
-    the others by Spark."""
-    if path.is_dir():
-        parts = (
-            part for part in sorted(path.iterdir()) if part.is_file() and not part.name.startswith(("_", "."))
-        )
-        part = next(parts, None)
-        if part is None:
-            raise PipelineError(f"{path}: no part files in it")
-    else:
-        part = path
+def _require_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise PipelineError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+
+
+def parts_of(path: Path) -> list[Path]:
+    """A file alone, or the part files of a folder as Spark sees them; raises PipelineError for none."""
+    if not path.is_dir():
+        return [path]
+    found = (part for part in path.iterdir() if part.is_file() and not part.name.startswith(("_", ".")))
+    parts = sorted(found)
+    if not parts:
+        raise PipelineError(f"{path}: no part files in it")
+    return parts
+
+
+def columns_of_files(path: Path, wanted: pa.Schema) -> pa.Schema:
+    """The columns of a file, or of a folder of part files, that were written together: the first one's footer
+    is looked at. Raises PipelineError when it is broken or ``schemas.check`` finds fault."""
+    part = parts_of(path)[0]
     try:
         found = pq.read_schema(part)
     except (pa.ArrowException, OSError) as problem:
         raise PipelineError(f"{part}: not a whole Parquet file: {problem}") from problem
     check(found, wanted, part)
-    return spark.read.schema(from_arrow_schema(_plain(found))).parquet(literally(path))
+    return _plain(found)
+
+
+def _read_parquet(spark: SparkSession, path: Path, wanted: pa.Schema) -> DataFrame:
+    return spark.read.schema(from_arrow_schema(columns_of_files(path, wanted))).parquet(literally(path))
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

@@ -11,7 +11,9 @@ import pytest
 
 README = Path(__file__).parents[2] / "README.md"
 PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-COMMANDS = sorted(set(re.findall(r"^    ctrlchan ((?:snapshot )?[a-z]+)", README.read_text(), re.MULTILINE)))
+COMMANDS = sorted(
+    set(re.findall(r"^    ctrlchan ((?:snapshot |pipeline )?[a-z-]+)", README.read_text(), re.MULTILINE))
+)
 
 
 def test_the_example_runs(tmp_path: Path) -> None:
