@@ -1,11 +1,10 @@
 """The journal of outcomes: a folder of Parquet files, one row for each request that has ended; beside them
-how
-each channel stands, with the requests that have not.
+how each channel stands, with the requests that have not.
 
 In: chunks of rows and views from a channel (``rows``). Out: files that anybody with Parquet can read, Spark
 too. It knows no channel and no broker; the channel knows the rows, and nothing of files.
 
-``Journal`` writes, ``read_journal``, ``journal_dataset`` and ``read_channels`` read, ``schema`` and
+``Journal`` writes, ``read_journal``, ``journal_dataset`` and ``read_channels`` read, ``ctrlchan.schemas`` and
 ``channels`` say what stands in the files.
 """
 

@@ -33,51 +33,14 @@ import pyarrow.parquet as pq
 
 from ctrlchan.errors import JournalError
 from ctrlchan.journal.rows import ChannelView, Unfinished
-from ctrlchan.journal.schema import SCHEMA, VERSION, VERSION_KEY
+from ctrlchan.schemas import CHANNELS, JOURNAL_VERSION, JOURNAL_VERSION_KEY
 
-__all__ = ["CHANNELS", "CHANNELS_FOLDER", "channel_files", "read_channels", "write_channel"]
+__all__ = ["CHANNELS_FOLDER", "channel_files", "read_channels", "write_channel"]
 
 CHANNELS_FOLDER: Final = "_channels"
 
-_UTC: Final = pa.timestamp("us", tz="UTC")
 #: In a microsecond.
 _NANOSECONDS: Final = 1_000
-
-
-def _like(name: str) -> pa.Field[Any]:
-    """The column of the journal."""
-    return SCHEMA.field(name)
-
-
-_REQUEST: Final = pa.struct(
-    [
-        pa.field("enqueue_ns", pa.int64(), nullable=False),
-        pa.field("enqueue_at", _UTC, nullable=False),
-        *map(_like, ("api", "version", "controller_epoch", "state_version", "state_id", "from_version")),
-        *map(_like, ("partitions", "rows", "bytes")),
-        # A sender process has it in hand.
-        pa.field("in_flight", pa.bool_(), nullable=False),
-    ]
-)
-_FIELDS: Final[list[pa.Field[Any]]] = [
-    *map(_like, ("channel", "host", "controller_id")),
-    pa.field("seen_at", _UTC, nullable=False),
-    pa.field("seen_ns", pa.int64(), nullable=False),
-    pa.field("closed", pa.bool_(), nullable=False),
-    pa.field("outcomes", pa.int64(), nullable=False),
-    _like("broker"),
-    _like("broker_epoch"),
-    pa.field("generation", pa.int32(), nullable=False),
-    pa.field("since_at", _UTC, nullable=False),
-    pa.field("state", pa.string(), nullable=False),
-    pa.field("attempts", pa.int32(), nullable=False),
-    pa.field("last_error", pa.string(), nullable=False),
-    pa.field("needs_resync", pa.bool_(), nullable=False),
-    pa.field("unfinished", pa.int64(), nullable=False),
-    pa.field("unfinished_bytes", pa.int64(), nullable=False),
-    pa.field("requests", pa.list_(pa.field("element", _REQUEST, nullable=False)), nullable=False),
-]
-CHANNELS: Final = pa.schema(_FIELDS, metadata={VERSION_KEY: str(VERSION).encode()})
 
 
 def write_channel(folder: Path, mark: str, view: ChannelView, host: str, now: int, offset: int) -> None:
@@ -114,9 +77,11 @@ def read_channels(path: str | Path) -> pa.Table:
             continue
         except (pa.ArrowException, OSError) as problem:
             raise JournalError(f"{file}: not a whole Parquet file: {problem}") from problem
-        written = (table.schema.metadata or {}).get(VERSION_KEY, b"")
-        if not written.isdigit() or int(written) > VERSION:
-            raise JournalError(f"{file}: journal version {written.decode()!r}; this reads up to {VERSION}")
+        written = (table.schema.metadata or {}).get(JOURNAL_VERSION_KEY, b"")
+        if not written.isdigit() or int(written) > JOURNAL_VERSION:
+            raise JournalError(
+                f"{file}: journal version {written.decode()!r}; this reads up to {JOURNAL_VERSION}"
+            )
         missing = [name for name in CHANNELS.names if name not in table.column_names]
         if missing:
             raise JournalError(f"{file}: these columns are missing: {', '.join(missing)}")

@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ctrlchan.errors import JournalError
-from ctrlchan.journal.schema import LATER, SCHEMA, VERSION, VERSION_KEY
+from ctrlchan.schemas import JOURNAL, JOURNAL_LATER, JOURNAL_VERSION, JOURNAL_VERSION_KEY
 
 __all__ = ["journal_dataset", "journal_files", "journal_schema", "read_journal"]
 
@@ -42,8 +42,8 @@ def journal_schema(files: Iterable[str | Path]) -> pa.Schema:
     Reads footers alone. Raises JournalError naming the file that is broken, is no journal, is of a newer
     version, or does not fit to the others.
     """
-    schemas = [SCHEMA]
-    unified = _nullable(SCHEMA)
+    schemas = [JOURNAL]
+    unified = _nullable(JOURNAL)
     for file in files:
         schema = _schema_of(Path(file))
         # Nearly all files have the very same columns.
@@ -71,18 +71,19 @@ def _schema_of(file: Path) -> pa.Schema:
         schema = pq.read_schema(file)
     except (pa.ArrowException, OSError) as problem:
         raise JournalError(f"{file}: not a whole Parquet file: {problem}") from problem
-    written = (schema.metadata or {}).get(VERSION_KEY)
+    written = (schema.metadata or {}).get(JOURNAL_VERSION_KEY)
     if written is None:
-        raise JournalError(f"{file}: not a journal file: its metadata has no {VERSION_KEY.decode()}")
+        raise JournalError(f"{file}: not a journal file: its metadata has no {JOURNAL_VERSION_KEY.decode()}")
     try:
         version = int(written)
     except ValueError:
         raise JournalError(f"{file}: {written!r} is no version of a journal") from None
-    if version > VERSION:
+    if version > JOURNAL_VERSION:
         raise JournalError(
-            f"{file}: journal version {version} is of a newer ctrlchan; this one reads up to {VERSION}"
+            f"{file}: journal version {version} is of a newer ctrlchan; "
+            f"this one reads up to {JOURNAL_VERSION}"
         )
-    missing = [name for name in SCHEMA.names if name not in schema.names and name not in LATER]
+    missing = [name for name in JOURNAL.names if name not in schema.names and name not in JOURNAL_LATER]
     if missing:
         raise JournalError(f"{file}: these columns are missing: {', '.join(missing)}")
     return schema

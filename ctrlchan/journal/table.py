@@ -12,7 +12,7 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 from ctrlchan.journal.rows import NOT_KNOWN, NOT_SAID, Chunk
-from ctrlchan.journal.schema import MOMENTS, SCHEMA
+from ctrlchan.schemas import JOURNAL, MOMENTS
 
 __all__ = ["names_of", "table_of", "wall_offset"]
 
@@ -87,7 +87,7 @@ def _table_of(chunk: Chunk, host: str, offset: int) -> pa.Table:
         columns[f"{name}_ns"] = pa.array(moments, mask=never)
         columns[f"{name}_at"] = pa.array((moments + offset) // _NANOSECONDS, mask=never)
     arrays = []
-    for name, arrow_type in zip(SCHEMA.names, SCHEMA.types, strict=True):
+    for name, arrow_type in zip(JOURNAL.names, JOURNAL.types, strict=True):
         column = columns.get(name)
         arrays.append((pa.array(whole(name)) if column is None else column).cast(arrow_type))
-    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+    return pa.Table.from_arrays(arrays, schema=JOURNAL)

@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 from ctrlchan.errors import ConfigError, JournalError
 from ctrlchan.journal.channels import write_channel
 from ctrlchan.journal.rows import ROW, ChannelView, Chunk, Source
-from ctrlchan.journal.schema import SCHEMA
 from ctrlchan.journal.table import table_of, wall_offset
+from ctrlchan.schemas import JOURNAL
 
 __all__ = ["Journal"]
 
@@ -46,12 +46,12 @@ _AT_EXIT_TIMEOUT: Final = 2.0
 #: dictionary's; all others repeat.
 _ASCENDING: Final = {
     name: "DELTA_BINARY_PACKED"
-    for name in SCHEMA.names
+    for name in JOURNAL.names
     if name == "sequence" or name.endswith(("_ns", "_at"))
 }
 _REPEATING: Final = [
     f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
-    for field in SCHEMA
+    for field in JOURNAL
     if field.name not in _ASCENDING
 ]
 

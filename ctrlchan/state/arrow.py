@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from ctrlchan._codec import ListColumn, Partitions, StringColumn, Topics
 from ctrlchan.errors import InvalidStateError
+from ctrlchan.schemas import PARTITIONS, PARTITIONS_LATER, ROW_VERSION
 from ctrlchan.state.arrow_columns import (
     Array,
     array_over,
@@ -45,8 +46,6 @@ from ctrlchan.state.topic_table import name_list
 from ctrlchan.state.values import LOWEST
 
 __all__ = [
-    "PARTITION_SCHEMA",
-    "ROW_VERSION",
     "partitions_from_arrow",
     "partitions_to_arrow",
     "versions_from_arrow",
@@ -65,19 +64,6 @@ _LIST_COLUMNS: Final = {
     "removing_replicas": "removing",
     "offline_replicas": "offline",
 }
-_INT_LIST: Final = pa.list_(pa.field("element", pa.int32(), nullable=False))
-#: What ``partitions_to_arrow`` makes (there with a dictionary of topics) and a snapshot holds.
-PARTITION_SCHEMA: Final = pa.schema(
-    pa.field(name, kind, nullable=False)
-    for name, kind in (
-        ("topic", pa.string()),
-        ("topic_id", pa.binary(16)),
-        *((name, pa.int32()) for name in _INT_COLUMNS),
-        *((name, _INT_LIST) for name in _LIST_COLUMNS),
-    )
-)
-#: The column that snapshots of a state that counts its changes have.
-ROW_VERSION: Final = "row_version"
 #: The most values that Arrow's list type has offsets for.
 _MAX_VALUES: Final = 2**31 - 1
 
@@ -88,7 +74,7 @@ def partitions_from_arrow(table: pa.Table | pa.RecordBatch, source: Source) -> t
     Raises the source's error for a column that is missing or of another type, and for bad rows: the first
     of them with their reasons, and how many there are.
     """
-    columns = columns_of(table, PARTITION_SCHEMA.names, source)
+    columns = columns_of(table, PARTITIONS.names, source)
     topic = topic_dictionary(columns["topic"], "topic", source)
     require_ids(columns["topic_id"], "topic_id", source)
     for name in _INT_COLUMNS:
@@ -154,9 +140,8 @@ def versions_from_arrow(table: pa.Table, newest: int, source: Source) -> Int64 |
 
 
 def partitions_to_arrow(topics: Topics, partitions: Partitions, versions: Int64 | None = None) -> pa.Table:
-    """A table of ``PARTITION_SCHEMA`` over our memory where it lies alike; the rest is copied. ``versions``:
-    of
-    the rows, a column of their own."""
+    """A table of ``PARTITIONS`` over our memory where it lies alike; the rest is copied. ``versions``: of the
+    rows, a column of their own."""
     names = StringColumn.from_strings(name_list(topics.names))
     offsets = np.append(names.starts, np.int32(len(names.data)))
     entries = array_over(pa.string(), len(names), offsets, names.data)
@@ -167,10 +152,10 @@ def partitions_to_arrow(topics: Topics, partitions: Partitions, versions: Int64 
         *(array_over(pa.int32(), count, getattr(partitions, name)) for name in _INT_COLUMNS),
         *(_list_array(getattr(partitions, name)) for name in _LIST_COLUMNS.values()),
     ]
-    fields = [field.with_type(array.type) for field, array in zip(PARTITION_SCHEMA, arrays, strict=True)]
+    fields = [field.with_type(array.type) for field, array in zip(PARTITIONS, arrays, strict=True)]
     if versions is not None:
         arrays.append(array_over(pa.int64(), count, versions))
-        fields.append(pa.field(ROW_VERSION, pa.int64(), nullable=False))
+        fields.append(PARTITIONS_LATER.field(ROW_VERSION))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
@@ -181,7 +166,7 @@ def _list_array(lists: ListColumn) -> Array:
     offsets = np.zeros(len(lists) + 1, np.int32)
     np.cumsum(lists.lengths, out=offsets[1:])
     values = array_over(pa.int32(), total, packed_values(lists))
-    return array_over(_INT_LIST, len(lists), offsets, children=[values])
+    return array_over(PARTITIONS.field("isr").type, len(lists), offsets, children=[values])
 
 
 def _report_nulls(columns: dict[str, Array], problems: Problems, name_of: Describe) -> None:

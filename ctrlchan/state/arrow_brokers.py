@@ -3,41 +3,24 @@ structs of ``listener``, ``security_protocol`` (its name), ``host`` and ``port``
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ctrlchan._codec import Brokers
 from ctrlchan.errors import InvalidStateError
+from ctrlchan.schemas import BROKERS
 from ctrlchan.state.arrow_columns import columns_of, is_text, require_ints, wrong_type
 from ctrlchan.state.brokers import Broker, Endpoint, SecurityProtocol, brokers_from, brokers_list
 from ctrlchan.state.problems import Source, always
 
-__all__ = ["BROKER_SCHEMA", "brokers_from_arrow", "brokers_to_arrow"]
-
-_ENDPOINT: Final = pa.struct(
-    [
-        pa.field("listener", pa.string(), nullable=False),
-        pa.field("security_protocol", pa.string(), nullable=False),
-        pa.field("host", pa.string(), nullable=False),
-        pa.field("port", pa.int32(), nullable=False),
-    ]
-)
-BROKER_SCHEMA: Final = pa.schema(
-    pa.field(name, kind, nullable=name == "rack")
-    for name, kind in (
-        ("id", pa.int32()),
-        ("epoch", pa.int64()),
-        ("rack", pa.string()),
-        ("endpoints", pa.list_(pa.field("element", _ENDPOINT, nullable=False))),
-    )
-)
+__all__ = ["brokers_from_arrow", "brokers_to_arrow"]
 
 
 def brokers_from_arrow(table: pa.Table | pa.RecordBatch, source: Source) -> Brokers:
     """Brokers in the order of the table. Raises the source's error, naming rows and reasons."""
-    columns = columns_of(table, BROKER_SCHEMA.names, source)
+    columns = columns_of(table, BROKERS.names, source)
     for name in ("id", "epoch"):
         require_ints(columns[name], name, source)
     rack = columns["rack"].type
@@ -59,7 +42,7 @@ def brokers_from_arrow(table: pa.Table | pa.RecordBatch, source: Source) -> Brok
 
 
 def brokers_to_arrow(brokers: Brokers) -> pa.Table:
-    """A table of ``BROKER_SCHEMA``."""
+    """A table of ``BROKERS``."""
     rows = [
         {
             "id": broker.id,
@@ -77,7 +60,7 @@ def brokers_to_arrow(brokers: Brokers) -> pa.Table:
         }
         for broker in brokers_list(brokers)
     ]
-    return pa.Table.from_pylist(rows, schema=BROKER_SCHEMA)
+    return pa.Table.from_pylist(rows, schema=BROKERS)
 
 
 def _require_endpoints(kind: pa.DataType, source: Source) -> None:
@@ -87,10 +70,10 @@ def _require_endpoints(kind: pa.DataType, source: Source) -> None:
         fields = {endpoint.field(i).name: endpoint.field(i).type for i in range(endpoint.num_fields)}
     right = {
         field.name: is_text if is_text(field.type) else pa.types.is_integer
-        for field in (_ENDPOINT.field(i) for i in range(_ENDPOINT.num_fields))
+        for field in BROKERS.field("endpoints").type.value_type
     }
     if not all(name in fields and accepts(fields[name]) for name, accepts in right.items()):
-        raise wrong_type(source, "endpoints", kind, str(BROKER_SCHEMA.field("endpoints").type))
+        raise wrong_type(source, "endpoints", kind, str(BROKERS.field("endpoints").type))
 
 
 def _broker(

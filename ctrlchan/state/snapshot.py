@@ -9,7 +9,7 @@
                          that begin with ``_`` or ``.`` are passed over, as Spark's are)
 ``brokers.parquet``      the live and shutting-down brokers
 
-The columns are those of ``ctrlchan.state.arrow``, ``row_version`` included. Whatever is wrong with a snapshot
+The columns are those of ``ctrlchan.schemas``, ``row_version`` included. Whatever is wrong with a snapshot
 is a SnapshotError that names the file, the row in it (from 0) and the reason.
 """
 
@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ctrlchan.errors import InvalidStateError, SnapshotError
+from ctrlchan.schemas import PARTITIONS, SNAPSHOT_VERSION
 from ctrlchan.state.arrow import (
-    PARTITION_SCHEMA,
     partitions_from_arrow,
     partitions_to_arrow,
     versions_from_arrow,
@@ -46,7 +46,6 @@ __all__ = [
     "BROKERS_FILE",
     "CLUSTER_FILE",
     "FORMAT_NAME",
-    "FORMAT_VERSION",
     "PARTITIONS_FILE",
     "check_writable",
     "read_snapshot",
@@ -59,8 +58,6 @@ BROKERS_FILE: Final = "brokers.parquet"
 
 #: In ``cluster.json``.
 FORMAT_NAME: Final = "ctrlchan-snapshot"
-#: Raised when an older program would misread what is written.
-FORMAT_VERSION: Final = 1
 
 
 def read_snapshot(path: Path) -> ClusterState:
@@ -149,9 +146,9 @@ def _read_cluster(path: Path) -> dict[str, Any]:
     version: Any = cluster.get("format_version")
     if not _is_int(version) or version < 1:
         raise SnapshotError(f"{path}: format_version is {version!r}, expected a number from 1")
-    if version > FORMAT_VERSION:
+    if version > SNAPSHOT_VERSION:
         raise SnapshotError(
-            f"{path}: format_version is {version}, newer than the {FORMAT_VERSION} this program reads"
+            f"{path}: format_version is {version}, newer than the {SNAPSHOT_VERSION} this program reads"
         )
     for name in ("cluster_id", "controller_id", "controller_epoch"):
         value = cluster.get(name)
@@ -197,7 +194,7 @@ def _read_partitions(path: Path) -> tuple[pa.Table, Source]:
     tables = [_read_parquet(file) for file in files]
     for file, table in zip(files, tables, strict=True):
         # Arrow would fill a column that one part does not have with nulls.
-        columns_of(table, PARTITION_SCHEMA.names, _file_source(file))
+        columns_of(table, PARTITIONS.names, _file_source(file))
     ends = np.cumsum([table.num_rows for table in tables])
 
     def place(row: int) -> str:
@@ -263,7 +260,7 @@ def _write_files(state: ClusterState, folder: Path) -> None:
     }
     cluster = {
         "format": FORMAT_NAME,
-        "format_version": FORMAT_VERSION,
+        "format_version": SNAPSHOT_VERSION,
         "cluster_id": state.cluster_id,
         "controller_id": state.controller_id,
         "controller_epoch": state.controller_epoch,

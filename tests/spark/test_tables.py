@@ -12,8 +12,8 @@ import pytest
 
 import ctrlchan
 from ctrlchan.errors import JournalError, PipelineError
-from ctrlchan.journal.schema import SCHEMA, VERSION_KEY
 from ctrlchan.pipeline import read_journal, read_snapshot, write_snapshot
+from ctrlchan.schemas import JOURNAL, JOURNAL_VERSION_KEY
 from ctrlchan.state.generate import GeneratorConfig, generate
 
 if TYPE_CHECKING:
@@ -114,9 +114,9 @@ def test_a_broken_or_newer_journal_is_refused(
 ) -> None:
     monkeypatch.setattr("ctrlchan.pipeline.tables._MOST_FOOTERS", most)
     for number in range(3):
-        pq.write_table(SCHEMA.empty_table(), tmp_path / f"{number}.parquet")
+        pq.write_table(JOURNAL.empty_table(), tmp_path / f"{number}.parquet")
     assert read_journal(spark, tmp_path).count() == 0
-    pq.write_table(SCHEMA.with_metadata({VERSION_KEY: b"99"}).empty_table(), tmp_path / "3.parquet")
+    pq.write_table(JOURNAL.with_metadata({JOURNAL_VERSION_KEY: b"99"}).empty_table(), tmp_path / "3.parquet")
     with pytest.raises(JournalError, match=r"3\.parquet: journal version 99 is of a newer ctrlchan"):
         read_journal(spark, tmp_path)
     (tmp_path / "3.parquet").write_bytes(b"PAR1")

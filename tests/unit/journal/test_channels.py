@@ -14,9 +14,9 @@ from ctrlchan.channel import ControllerChannelManager, ControlRequest
 from ctrlchan.channel.request import Coverage
 from ctrlchan.errors import JournalError
 from ctrlchan.journal import Journal, read_channels, read_journal
-from ctrlchan.journal.channels import CHANNELS, channel_files
-from ctrlchan.journal.schema import LATER, SCHEMA, VERSION_KEY
+from ctrlchan.journal.channels import channel_files
 from ctrlchan.journal.table import table_of
+from ctrlchan.schemas import CHANNELS, JOURNAL, JOURNAL_LATER, JOURNAL_VERSION_KEY
 from ctrlchan.state import ClusterState
 from tests.fault.channels import config, eventually, peers
 from tests.fault.requests import update
@@ -126,10 +126,10 @@ def test_a_closed_channel_says_so_however_short_it_lived(tmp_path: Path) -> None
 
 def test_journals_without_it_are_read_and_newer_ones_refused(tmp_path: Path) -> None:
     assert read_channels(tmp_path).schema.equals(CHANNELS)
-    older = table_of([plain_chunk(3)], "host", 0).drop_columns(sorted(LATER))
+    older = table_of([plain_chunk(3)], "host", 0).drop_columns(sorted(JOURNAL_LATER))
     pq.write_table(older, tmp_path / "a.parquet")
     read = read_journal(tmp_path)
-    assert read.schema.names == SCHEMA.names
+    assert read.schema.names == JOURNAL.names
     assert read["partitions"].null_count == read["state_id"].null_count == 3
     place = tmp_path / "_channels"
     place.mkdir()
@@ -137,7 +137,7 @@ def test_journals_without_it_are_read_and_newer_ones_refused(tmp_path: Path) -> 
     with pytest.raises(JournalError, match=r"broken\.parquet: not a whole Parquet file"):
         read_channels(tmp_path)
     table = CHANNELS.empty_table()
-    pq.write_table(table.replace_schema_metadata({VERSION_KEY: b"2"}), place / "broken.parquet")
+    pq.write_table(table.replace_schema_metadata({JOURNAL_VERSION_KEY: b"2"}), place / "broken.parquet")
     with pytest.raises(JournalError, match="journal version '2'"):
         read_channels(tmp_path)
     pq.write_table(table.drop_columns(["closed"]), place / "broken.parquet")
@@ -223,7 +223,7 @@ def test_nothing_is_said_where_nobody_asks() -> None:
 def test_rows_of_before_and_after_lie_in_one_folder(tmp_path: Path) -> None:
     """Spark and Arrow pass over what begins with an underscore."""
     pushed(tmp_path)
-    older = table_of([plain_chunk(3, channel="older")], "host", 0).drop_columns(sorted(LATER))
+    older = table_of([plain_chunk(3, channel="older")], "host", 0).drop_columns(sorted(JOURNAL_LATER))
     pq.write_table(older, tmp_path / "20200101T000000.000000Z-000000.parquet")
     table = read_journal(tmp_path)
     assert table["channel"].to_pylist().count("older") == 3

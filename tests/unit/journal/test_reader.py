@@ -10,8 +10,8 @@ import pytest
 
 from ctrlchan.errors import JournalError
 from ctrlchan.journal import journal_dataset, journal_files, read_journal
-from ctrlchan.journal.schema import SCHEMA, VERSION_KEY
 from ctrlchan.journal.table import table_of
+from ctrlchan.schemas import JOURNAL, JOURNAL_VERSION_KEY
 from tests.unit.journal.chunks import plain_chunk
 
 
@@ -27,7 +27,7 @@ def write(folder: Path, name: str, content: pa.Table) -> Path:
 
 def test_an_empty_folder_is_an_empty_journal(tmp_path: Path) -> None:
     assert read_journal(tmp_path).num_rows == 0
-    assert read_journal(tmp_path).schema.names == SCHEMA.names
+    assert read_journal(tmp_path).schema.names == JOURNAL.names
 
 
 def test_there_must_be_a_folder(tmp_path: Path) -> None:
@@ -75,13 +75,13 @@ def test_another_parquet_file_is_no_journal(tmp_path: Path) -> None:
 
 
 def test_a_newer_version_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, "a.parquet", table().replace_schema_metadata({VERSION_KEY: b"2"}))
+    write(tmp_path, "a.parquet", table().replace_schema_metadata({JOURNAL_VERSION_KEY: b"2"}))
     with pytest.raises(JournalError, match=r"a\.parquet: journal version 2 is of a newer ctrlchan"):
         read_journal(tmp_path)
 
 
 def test_a_version_that_is_no_number_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, "a.parquet", table().replace_schema_metadata({VERSION_KEY: b"new"}))
+    write(tmp_path, "a.parquet", table().replace_schema_metadata({JOURNAL_VERSION_KEY: b"new"}))
     with pytest.raises(JournalError, match="b'new' is no version"):
         read_journal(tmp_path)
 
@@ -99,7 +99,7 @@ def test_unknown_columns_are_kept(tmp_path: Path) -> None:
 
 
 def test_columns_of_another_type_do_not_fit(tmp_path: Path) -> None:
-    at = SCHEMA.names.index("broker")
+    at = JOURNAL.names.index("broker")
     write(tmp_path, "a.parquet", table(1).set_column(at, "broker", pa.array(["one"])))
     with pytest.raises(JournalError, match="do not fit together"):
         read_journal(tmp_path)

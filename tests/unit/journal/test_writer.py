@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from ctrlchan.errors import ConfigError, JournalError
 from ctrlchan.journal import Journal, journal_files, read_journal
 from ctrlchan.journal.rows import ROW, ChannelView
-from ctrlchan.journal.schema import MOMENTS, SCHEMA, VERSION, VERSION_KEY
 from ctrlchan.journal.table import table_of, wall_offset
+from ctrlchan.schemas import JOURNAL, JOURNAL_VERSION, JOURNAL_VERSION_KEY, MOMENTS
 from tests.fault.channels import eventually
 from tests.unit.journal.chunks import TEXTS, chunk_of, plain_chunk
 
@@ -48,7 +48,7 @@ def sequences(path: Path) -> list[int | None]:
 )
 def test_a_table_holds_what_the_rows_hold(rows: list[dict[str, int]]) -> None:
     table = table_of([chunk_of(rows, sequence=5)], "here", 0)
-    assert table.schema.equals(SCHEMA, check_metadata=True)
+    assert table.schema.equals(JOURNAL, check_metadata=True)
     for number, (row, written) in enumerate(zip(rows, table.to_pylist(), strict=True)):
         assert written["sequence"] == 5 + number
         assert (written["host"], written["channel"], written["controller_id"]) == ("here", "c", 3)
@@ -106,7 +106,7 @@ def test_flush_writes_what_there_is_in_one_file(tmp_path: Path) -> None:
         [file] = journal_files(journal.path)
         metadata = pq.read_schema(file).metadata
         assert metadata is not None
-        assert metadata[VERSION_KEY] == str(VERSION).encode()
+        assert metadata[JOURNAL_VERSION_KEY] == str(JOURNAL_VERSION).encode()
         assert sequences(journal.path) == [0, 1, 2, 3, 4]
         described = journal.describe()
         assert (described["written_rows"], described["files"], described["pending_rows"]) == (5, 1, 0)

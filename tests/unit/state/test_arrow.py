@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctrlchan.errors import InvalidStateError
+from ctrlchan.schemas import BROKERS, PARTITIONS
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
-from ctrlchan.state.arrow import PARTITION_SCHEMA
-from ctrlchan.state.arrow_brokers import BROKER_SCHEMA
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.names import id_to_text
 from tests.unit.state.helpers import rows_of, small_state
@@ -41,14 +40,14 @@ def nullable(schema: pa.Schema) -> pa.Schema:
 
 
 def table(*rows: dict[str, Any], **types: pa.DataType) -> pa.Table:
-    schema = nullable(PARTITION_SCHEMA)
+    schema = nullable(PARTITIONS)
     for name, kind in types.items():
         schema = schema.set(schema.get_field_index(name), pa.field(name, kind))
     return pa.Table.from_pylist(list(rows), schema=schema)
 
 
 def broker_table(*brokers: dict[str, Any]) -> pa.Table:
-    return pa.Table.from_pylist(list(brokers), schema=BROKER_SCHEMA)
+    return pa.Table.from_pylist(list(brokers), schema=BROKERS)
 
 
 NO_BROKERS = broker_table()
@@ -75,7 +74,7 @@ def test_an_empty_state_round_trips() -> None:
     state = ClusterState.from_arrow(*ClusterState.empty().to_arrow())
     assert len(state.topics) == len(state.partitions) == len(state.brokers) == 0
     assert len(state_of(table()).partitions) == 0
-    assert len(state_of(pa.Table.from_batches([], nullable(PARTITION_SCHEMA))).partitions) == 0
+    assert len(state_of(pa.Table.from_batches([], nullable(PARTITIONS))).partitions) == 0
 
 
 def arrow_memory(array: Any) -> Any:
@@ -189,7 +188,7 @@ def test_other_columns_are_passed_over() -> None:
     assert list(rows_of(state_of(given))) == [("t", 0)]
 
 
-@pytest.mark.parametrize("name", [field.name for field in PARTITION_SCHEMA])
+@pytest.mark.parametrize("name", [field.name for field in PARTITIONS])
 def test_a_missing_column(name: str) -> None:
     given = table(row()).drop_columns([name])
     with pytest.raises(InvalidStateError, match=rf"^partitions: no column {name} \(columns: "):
@@ -230,11 +229,7 @@ TYPES: dict[str, Any] = {**WIDE, **LARGE, "topic_id": pa.binary()}
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        *(
-            ({field.name: None}, f"{field.name} is null")
-            for field in PARTITION_SCHEMA
-            if field.name != "partition"
-        ),
+        *(({field.name: None}, f"{field.name} is null") for field in PARTITIONS if field.name != "partition"),
         ({"isr": [1, None]}, "isr has a null in it"),
         ({"adding_replicas": [None]}, "adding_replicas has a null in it"),
         ({"partition": -1}, "partition -1 is not in 0 .. 2147483647"),
@@ -329,7 +324,7 @@ def test_brokers() -> None:
 )
 def test_a_bad_broker_is_named(bad: dict[str, Any], reason: str) -> None:
     good: dict[str, Any] = {"id": 1, "epoch": 1, "rack": None, "endpoints": []}
-    schema = pa.schema([(field.name, field.type) for field in BROKER_SCHEMA])
+    schema = pa.schema([(field.name, field.type) for field in BROKERS])
     endpoint = pa.struct(
         [
             ("listener", pa.string()),
