@@ -18,6 +18,8 @@ PER_BROKER: Final = "per-broker"
 #: ``senders``: as many processes as is fastest for the brokers and the cores at hand.
 AUTO: Final = "auto"
 
+#: A process that is ready to run may have to wait for so long on a machine with too much to do.
+_LEAST_SENDER_TIMEOUT: Final = 0.5
 #: A frame's size is an int32.
 _MAX_FRAME: Final = 2**31 - 1
 
@@ -45,7 +47,8 @@ class ChannelConfig:
     - ``senders``: ``"auto"`` (as many processes as is fastest for the cores at hand share the brokers), a
       number of processes that share them, or ``"per-broker"`` (a process for each).
     - ``sender_timeout``: a sender process that has work and does not answer for so long is killed and
-      replaced.
+      replaced. Not below 0.5: a process that has just been started on a busy machine would be taken for one
+      that hangs.
     - ``max_request_bytes``: a larger request is split, and ends as TOO_LARGE where that cannot be done (the
       brokers' ``socket.request.max.bytes``).
     - ``merge_update_metadata``: neighbouring UpdateMetadata that wait for a broker go as one.
@@ -81,9 +84,13 @@ class ChannelConfig:
     def __post_init__(self) -> None:
         request_versions(self.inter_broker_protocol)
         self._check_security()
-        for name in ("connection_setup_timeout", "socket_timeout", "sender_timeout"):
+        for name in ("connection_setup_timeout", "socket_timeout"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}: {getattr(self, name)!r} is not above 0 seconds")
+        if not self.sender_timeout >= _LEAST_SENDER_TIMEOUT:
+            raise ConfigError(
+                f"sender_timeout: {self.sender_timeout!r} is below {_LEAST_SENDER_TIMEOUT} seconds"
+            )
         if not self.retry_backoff >= 0:
             raise ConfigError(f"retry_backoff: {self.retry_backoff!r} is below 0 seconds")
         if not self.connection_setup_timeout_max >= self.connection_setup_timeout:

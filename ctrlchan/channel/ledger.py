@@ -19,6 +19,7 @@ from ctrlchan.channel.config import ChannelConfig
 from ctrlchan.channel.frames import judge
 from ctrlchan.channel.outcome import Outcome, OutcomeCallback, OutcomeKind, Sent, Verdict
 from ctrlchan.channel.records import (
+    BORN,
     CONNECTED,
     EXPECTED,
     FAILED,
@@ -492,7 +493,7 @@ class Ledger:
 
     def _take_other(self, sender: SenderHandle, report: Report, following: bytes) -> None:
         kind, slot = report[0], report[3]
-        if kind == READY:
+        if kind in (BORN, READY):
             sender.pid = report[4]
             return
         if kind == REMOVED:

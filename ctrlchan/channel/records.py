@@ -101,6 +101,8 @@ READY: Final = 7
 IDLE: Final = 8
 EXPECTED: Final = 9
 VERSIONS: Final = 10
+#: Said by the nursery, before the process itself can say anything.
+BORN: Final = 11
 
 #: A response up to this size travels inside its report.
 INLINE: Final = 40

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +10,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import psutil
+import pytest
 
 from ctrlchan.channel import ChannelConfig, ControllerChannelManager
 from tests.fault.peer import Peer
@@ -21,9 +22,15 @@ __all__ = [
     "child_pids",
     "eventually",
     "holdings",
+    "linux_only",
     "our_mappings",
     "peers",
 ]
+
+linux_only = pytest.mark.skipif(
+    sys.platform != "linux",
+    reason="only Linux sets sizes of pipes and of the address space, and tells what a process was let run",
+)
 
 #: Every way to share processes; a test that takes ``senders`` must hold in all of them.
 MODES: tuple[str | int, ...] = ("per-broker", 1, 2)
@@ -68,7 +75,7 @@ MAPPED: set[str] = set()
 def holdings() -> dict[str, Any]:
     """File descriptors, threads and child processes of this test, and its process's mappings of ours."""
     return {
-        "fds": len(os.listdir("/proc/self/fd")),
+        "fds": psutil.Process().num_fds(),
         "threads": threading.active_count(),
         "children": [pid for pid in child_pids() if pid not in BYSTANDERS],
         "mappings": len(our_mappings() - MAPPED),
@@ -80,5 +87,8 @@ def child_pids() -> list[int]:
 
 
 def our_mappings() -> set[str]:
+    """Where only Linux can tell; elsewhere the file behind a mapping has no name at all."""
+    if sys.platform != "linux":
+        return set()
     with open("/proc/self/maps") as maps:
         return {line.split()[0] for line in maps if "memfd:ctrlchan" in line}

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 
@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from ctrlchan.channel import ControllerChannelManager, Outcome, OutcomeKind, sender_pool
-from tests.fault.channels import MODES, channel_to, config, eventually, holdings, peers
+from tests.fault.channels import MODES, channel_to, config, eventually, holdings, linux_only, peers
 from tests.fault.peer import hang_up, silence
 from tests.fault.requests import number_of, update
 
@@ -84,6 +84,49 @@ main()
             assert [number_of(exchange.body) for exchange in peer.received] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("senders", MODES)
+def test_a_sender_that_stops_before_it_is_ready_is_replaced(
+    senders: str | int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It has said nothing yet, but it was said that it was born."""
+    flag = tmp_path / "flag"
+    stopped = f"""
+from ctrlchan.channel.senders.nursery import Nursery
+be_sender = Nursery._be_sender
+
+def stop(self, commands, reports):
+    import os, signal
+    if os.path.exists({str(flag)!r}):
+        os.unlink({str(flag)!r})
+        os.kill(os.getpid(), signal.SIGSTOP)
+    be_sender(self, commands, reports)
+
+Nursery._be_sender = stop
+main()
+"""
+    flag.touch()
+    monkeypatch.setattr(sender_pool, "_NURSERY", sender_pool._NURSERY.replace("main()\n", stopped))
+    with peers(2) as brokers, channel_to(brokers, senders=senders, sender_timeout=SENDER_TIMEOUT) as channel:
+        sent = channel.send_requests([1, 2], update(0))
+
+        def stopped_ones() -> list[int]:
+            found = []
+            for pid in senders_of(channel).values():
+                with suppress(psutil.NoSuchProcess):
+                    if pid and psutil.Process(pid).status() == psutil.STATUS_STOPPED:
+                        found.append(pid)
+            return found
+
+        eventually(lambda: bool(stopped_ones()))
+        pids = stopped_ones()
+        outcomes = channel.wait(sent, 20)
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
+        eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+        # A nursery that does what it should is not replaced for it.
+        assert channel._ledger is not None
+        assert channel._ledger.pool.nurseries == 1
+
+
 def test_a_stopped_nursery_is_replaced() -> None:
     with (
         peers(2) as brokers,
@@ -124,6 +167,8 @@ def test_a_sender_whose_broker_is_ill_does_not_hang(behaviour: object) -> None:
         peer.default = behaviour  # type: ignore[assignment]
         channel.send_request(1, update(0))
         peer.until(lambda: len(peer.received) > 0)
+        # It was up before it sent that; somebody has yet to read so.
+        eventually(lambda: 0 not in senders_of(channel).values())
         pids = senders_of(channel)
         # Asked several times, and answered.
         deadline = monotonic() + 2 * PATIENT
@@ -145,6 +190,7 @@ def busy_machine() -> Iterator[None]:
             process.wait()
 
 
+@linux_only
 def test_a_busy_machine_is_no_reason_to_kill() -> None:
     with (
         peers(3) as brokers,

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from ctrlchan.channel import OutcomeKind
+from ctrlchan.channel import ControllerChannelManager, OutcomeKind
 from tests.fault.channels import channel_to, eventually, peers
 from tests.fault.requests import number_of, update
 
 MIB = 2**20
+
+
+def outside(channel: ControllerChannelManager) -> list[int]:
+    """Sizes of the frames that found no room in shared memory."""
+    ledger = channel._ledger
+    assert ledger is not None
+    with ledger.lock:
+        frames = {
+            frame
+            for queue in ledger.by_id.values()
+            for sent in (*queue.handed, *queue.waiting)
+            for frame in sent.request.frames()
+        }
+        return [frame.size for frame in frames if frame.private is not None]
 
 
 def test_more_than_the_memory_holds_waits_outside_and_arrives_in_order() -> None:
@@ -16,7 +30,12 @@ def test_more_than_the_memory_holds_waits_outside_and_arrives_in_order() -> None
         sent = []
         for number in range(60):
             sent += channel.send_requests([1, 2, 3], update(number, size=200_000 if number % 3 else 100))
-        assert channel.describe()["shared_memory_bytes"] <= 2 * MIB
+        described = channel.describe()
+        assert described["shared_memory_bytes"] <= 2 * MIB
+        # It is full: what is queued is more than it holds, and so is what waits of every broker.
+        for broker in described["brokers"].values():
+            assert broker["queued_bytes"] > 3 * 2 * MIB
+        assert len(outside(channel)) > 20
         for peer in brokers:
             peer.gate.set()
         assert {outcome.kind for outcome in channel.wait(sent, 30)} == {OutcomeKind.ACKNOWLEDGED}
@@ -52,5 +71,12 @@ def test_removing_the_broker_that_holds_the_memory_frees_it() -> None:
         channel.send_requests([1], update(1, size=900_000))
         eventually(brokers[0].has_unread)
         waiting = channel.send_requests([2], update(2, size=900_000))
+        small = channel.send_requests([2], update(3))
+        # There is no room for it, and nothing passes it.
+        described = channel.describe()["brokers"][2]
+        assert (described["queue_size"], described["in_flight"]) == (2, 0)
+        assert waiting[0].request.size in outside(channel)
         channel.remove_broker(1)
-        channel.wait(waiting, 10)
+        channel.wait([*waiting, *small], 10)
+        assert [number_of(exchange.body) for exchange in brokers[1].received] == [2, 3]
+        assert outside(channel) == []

@@ -284,9 +284,11 @@ def test_a_forgotten_shutdown_is_made_up_for_at_exit(peer: Peer, environment: di
 
 
 @pytest.mark.parametrize("with_child", [False, True])
-def test_senders_end_within_a_second_when_the_parent_is_killed(
-    with_child: bool, peer: Peer, environment: dict[str, str]
+def test_nothing_stays_when_the_parent_is_killed(
+    with_child: bool, peer: Peer, environment: dict[str, str], tmp_path: Path
 ) -> None:
+    # Where anything that has a name would lie.
+    environment["TMPDIR"] = str(tmp_path)
     # A child that the parent has forked holds copies of all its pipes.
     body = f"""
     channel = channel_to(PORT)
@@ -312,8 +314,10 @@ def test_senders_end_within_a_second_when_the_parent_is_killed(
         begun = monotonic()
         eventually(lambda: all(has_ended(one.pid) for one in (*senders, nursery)))
         assert monotonic() - begun < 2
-        # Shared memory has no name that could stay behind.
-        assert not [name for name in os.listdir("/dev/shm") if "ctrlchan" in name]
+        # Shared memory has no name that could stay behind, nor has anything else; connections are closed.
+        assert not os.path.isdir("/dev/shm") or not [n for n in os.listdir("/dev/shm") if "ctrlchan" in n]
+        assert list(tmp_path.iterdir()) == []
+        eventually(lambda: not peer._sockets)
         for one in child:
             one.kill()
 

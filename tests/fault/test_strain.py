@@ -18,7 +18,7 @@ import pytest
 from ctrlchan import Broker
 from ctrlchan.channel import ControllerChannelManager, ControlRequest, Outcome, OutcomeKind
 from ctrlchan.channel.sender_pool import SenderHandle
-from tests.fault.channels import MODES, config, eventually, holdings, peers
+from tests.fault.channels import MODES, config, eventually, holdings, linux_only, peers
 from tests.fault.peer import Peer
 from tests.fault.requests import leader_and_isr, number_of, stop_replica, update
 
@@ -88,6 +88,7 @@ def many(peer: Peer, count: int) -> list[Broker]:
     return [Broker(broker_id, 1, peer.broker.endpoints) for broker_id in range(count)]
 
 
+@linux_only
 def test_a_full_command_pipe_holds_nobody_up() -> None:
     """A stopped sender of 100 brokers reads nothing: the pipe to it is full long before the requests end."""
     with Peer() as peer, ControllerChannelManager(config(senders=1), 7) as channel:
@@ -110,6 +111,7 @@ def test_a_full_command_pipe_holds_nobody_up() -> None:
             assert numbers == list(range(41))
 
 
+@linux_only
 def test_a_full_report_pipe_holds_the_senders_up_and_loses_nothing() -> None:
     """Nobody reads reports while a callback runs: they are more than the pipe holds."""
     with Peer() as peer, ControllerChannelManager(config(senders=1), 7) as channel:

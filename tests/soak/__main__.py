@@ -8,9 +8,11 @@ the brokers' state must be the controller's, and processes, descriptors, threads
 from __future__ import annotations
 
 import argparse
+import ctypes
 import logging
 import os
 import sys
+from contextlib import suppress
 from time import monotonic
 
 from tests.soak.world import Failed, Figures, World
@@ -22,6 +24,8 @@ _GROWTH = 1.10
 _SLACK = 12 * 2**20
 #: A new nursery holds a descriptor more or less than one that has had children, and so do its children.
 _LOOSE = 8
+#: glibc's mallopt.
+_M_ARENA_MAX = -8
 
 
 def main() -> int:
@@ -32,6 +36,7 @@ def main() -> int:
     seed = int.from_bytes(os.urandom(4), "big") if arguments.seed is None else arguments.seed
     # What the channel says of its troubles is what is wanted here.
     logging.getLogger("ctrlchan").setLevel(logging.CRITICAL)
+    _share_one_arena()
     print(f"{arguments.seconds:g} s, --seed {seed}", flush=True)
     try:
         with World(seed) as world:
@@ -44,6 +49,12 @@ def main() -> int:
         return 130
     print("nothing lost, nothing left, nothing grown", flush=True)
     return 0
+
+
+def _share_one_arena() -> None:
+    """Threads of brokers come and go by thousands: what the allocator keeps for each is no growth of ours."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def soak(world: World, seconds: float) -> None:

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import multiprocess
 
-from ctrlchan.channel.records import BIRTH, DEATH
+from ctrlchan.channel.records import BIRTH, BORN, DEATH, REPORT
 from ctrlchan.channel.senders.link import LinkSettings
 from ctrlchan.channel.senders.sender import Sender
 
@@ -99,6 +99,9 @@ class Nursery:
         name = f"Controller-{self._controller_id}-{serves}"
         child = self._fork.Process(target=self._be_sender, args=(commands, reports), name=name)
         child.start()
+        with suppress(OSError):
+            # In an empty pipe there is room. A process that hangs before it is ready can be found by its pid.
+            os.write(reports, REPORT.pack(BORN, 0, 0, 0, child.pid, 0, 0, 0, 0, 0, 0, 0, b""))
         os.close(commands)
         os.close(reports)
         self._children[number] = child

@@ -7,6 +7,7 @@ from typing import Any
 
 from ctrlchan.channel.records import COMMAND, PING
 from ctrlchan.channel.watchdog import Watchdog
+from tests.fault.channels import linux_only
 
 
 class FakeSender:
@@ -61,6 +62,7 @@ def test_those_that_start_are_waited_for_while_any_comes_up() -> None:
     assert look(watchdog, *senders) == [senders[-1]]
 
 
+@linux_only
 def test_a_process_that_runs_but_little_is_starved() -> None:
     """This very process: ready to run whenever it looks."""
     sender = FakeSender(pid=os.getpid())

@@ -1,0 +1,138 @@
+"""Secured connections that are cut at every byte while they begin, before a broker that is well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+import trustme
+
+from ctrlchan import Broker, Endpoint, SecurityProtocol
+from ctrlchan.channel import ControllerChannelManager, OutcomeKind
+from ctrlchan.channel.security import TlsSettings
+from tests.fault.channels import config, eventually
+from tests.fault.proxy import FINE, Harm, Plan, Proxy
+from tests.fault.requests import leader_and_isr, number_of, update
+from tests.fault.secure_peer import SecurePeer
+from tests.unit.channel.test_security import Authority, sasl
+
+#: Protocol -> bytes between two cuts. Under TLS the exchange of passwords is the same, in records.
+EVERY = {"SSL": 1, "SASL_PLAINTEXT": 1, "SASL_SSL": 11}
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(trustme.CA(), tmp_path_factory.mktemp("authority"))
+
+
+def settings_of(protocol: str, authority: Authority) -> dict[str, Any]:
+    settings: dict[str, Any] = {"security_protocol": protocol}
+    if protocol.endswith("SSL"):
+        settings["tls"] = TlsSettings(ca_file=authority.ca_file, certificate_file=authority.client_file())
+    if protocol.startswith("SASL"):
+        settings["sasl"] = sasl("SCRAM-SHA-256")
+    return settings
+
+
+@contextmanager
+def through(
+    protocol: str, authority: Authority, plan: Plan, **more: Any
+) -> Iterator[tuple[SecurePeer, Proxy, ControllerChannelManager]]:
+    """A broker of this protocol, the proxy before it, and a channel that knows the proxy only."""
+    context = authority.server(client_auth=True) if protocol.endswith("SSL") else None
+    with ExitStack() as stack:
+        peer = SecurePeer(protocol=protocol, context=context)
+        stack.callback(peer.close)
+        proxy = stack.enter_context(Proxy(peer.port, plan))
+        settings = settings_of(protocol, authority) | {"retry_backoff": 0} | more
+        channel = stack.enter_context(ControllerChannelManager(config(**settings), 7))
+        endpoint = Endpoint(protocol, SecurityProtocol[protocol], "127.0.0.1", proxy.port)
+        channel.add_broker(Broker(1, 1001, (endpoint,)))
+        yield peer, proxy, channel
+
+
+def cut_requests(at: int, reset: bool) -> tuple[Harm, Harm]:
+    return Harm(cut_at=at, reset=reset), FINE
+
+
+def cut_responses(at: int, reset: bool) -> tuple[Harm, Harm]:
+    return FINE, Harm(cut_at=at, reset=reset)
+
+
+@pytest.mark.parametrize("cut", [cut_requests, cut_responses])
+@pytest.mark.parametrize("protocol", EVERY)
+def test_cut_at_every_byte_until_a_request_is_answered(
+    protocol: str, cut: Callable[[int, bool], tuple[Harm, Harm]], authority: Authority
+) -> None:
+    """Each connection gets a little further than the one before; the first that gets far enough is enough."""
+    step = EVERY[protocol]
+
+    def plan(number: int) -> tuple[Harm, Harm]:
+        return cut(number * step, number % 2 == 1)
+
+    with through(protocol, authority, plan) as (peer, proxy, channel):
+        [outcome] = channel.wait([channel.send_request(1, update(0))], 200)
+        assert outcome.kind is OutcomeKind.ACKNOWLEDGED
+        assert outcome.attempts >= proxy.connections
+        # A handshake of either kind has hundreds of bytes each way.
+        assert proxy.connections * step > 250
+        proxy.plan = lambda _: (FINE, FINE)
+        proxy.drop_connections()
+        sent = [channel.send_request(1, make(at)) for at, make in enumerate([leader_and_isr, update], 1)]
+        assert {one.kind for one in channel.wait(sent, 20)} == {OutcomeKind.ACKNOWLEDGED}
+        numbers = [number_of(exchange.body) for exchange in peer.received]
+        # More than once only while its answers were cut.
+        assert sorted(set(numbers)) == [0, 1, 2]
+        assert numbers == sorted(numbers)
+        assert numbers.count(1) == numbers.count(2) == 1
+
+
+@pytest.mark.parametrize("protocol", EVERY)
+def test_stalled_in_the_middle_of_the_handshake(protocol: str, authority: Authority) -> None:
+    places = count(20, 90)
+
+    def plan(number: int) -> tuple[Harm, Harm]:
+        harm = Harm(stall_at=next(places) if number < 6 else None)
+        return (harm, FINE) if number % 2 else (FINE, harm)
+
+    with through(protocol, authority, plan, socket_timeout=0.3) as (peer, _, channel):
+        [outcome] = channel.wait([channel.send_request(1, update(0))], 60)
+        assert outcome.kind is OutcomeKind.ACKNOWLEDGED
+        assert outcome.attempts >= 5
+        assert {number_of(exchange.body) for exchange in peer.received} == {0}
+
+
+@pytest.mark.parametrize("protocol", EVERY)
+def test_halved_and_delayed_it_succeeds_at_once(protocol: str, authority: Authority) -> None:
+    slow = Harm(halve=True, delay=0.002)
+    with through(protocol, authority, lambda _: (slow, slow)) as (peer, _, channel):
+        sent = [channel.send_request(1, update(number, size=50_000)) for number in range(3)]
+        assert {outcome.attempts for outcome in channel.wait(sent, 30)} == {1}
+        assert [number_of(exchange.body) for exchange in peer.received] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_a_byte_of_a_record_that_changes_is_never_believed(protocol: str, authority: Authority) -> None:
+    """Sealed: whatever is changed on the way to us or to the broker, nothing wrong is taken for right."""
+    with through(protocol, authority, lambda _: (FINE, FINE)) as (peer, proxy, channel):
+        channel.wait([channel.send_request(1, update(0))], 20)
+        places = iter(range(0, 4000, 97))
+
+        def plan(number: int) -> tuple[Harm, Harm]:
+            at = next(places, None)
+            harm = FINE if at is None else Harm(corrupt_at=at)
+            return (harm, FINE) if number % 2 else (FINE, harm)
+
+        proxy.plan = plan
+        for number in range(1, 30):
+            proxy.drop_connections()
+            eventually(lambda: proxy.open_connections == 0)
+            [outcome] = channel.wait([channel.send_request(1, update(number))], 30)
+            assert outcome.kind is OutcomeKind.ACKNOWLEDGED
+        assert next(places, None) is None
+        numbers = [number_of(exchange.body) for exchange in peer.received]
+        assert sorted(set(numbers)) == list(range(30))
+        assert numbers == sorted(numbers)
