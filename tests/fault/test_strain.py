@@ -24,8 +24,8 @@ from tests.fault.requests import leader_and_isr, number_of, stop_replica, update
 
 REQUESTS = 10_000
 SMALL_PIPE = 4096
-#: How long brokers come and go; at least 1,000 times.
-CYCLING = 8.0
+#: How often brokers come and go, and after how many of them what is held is counted.
+CYCLES, SETTLED = 10_000, 200
 
 
 def senders_of(channel: ControllerChannelManager) -> set[int]:
@@ -143,24 +143,20 @@ def received_by_connection(peer: Peer) -> dict[int, list[int]]:
     return received
 
 
-def test_brokers_that_come_and_go_for_long_leave_nothing_behind() -> None:
-    """As many as fit, and no fewer than 1,000."""
+def test_ten_thousand_brokers_that_come_and_go_leave_nothing_behind() -> None:
     with peers(2) as brokers, ControllerChannelManager(config(senders=2), 7) as channel:
         channel.add_broker(brokers[0].broker)
         counts = []
-        cycles = 0
-        deadline = monotonic() + CYCLING
-        while cycles < 1000 or monotonic() < deadline:
+        for cycle in range(1, CYCLES + 1):
             channel.add_broker(brokers[1].broker)
-            sent = channel.send_request(2, update(cycles, size=10_000))
-            if cycles % 3 == 0:
+            sent = channel.send_request(2, update(cycle, size=10_000))
+            if cycle % 3 == 0:
                 channel.wait([sent], 10)
             channel.remove_broker(2)
             channel.wait([sent], 10)
-            cycles += 1
-            if cycles == 200:
+            # After the first of them everything is there that is made on first use.
+            if cycle in (SETTLED, CYCLES):
                 counts.append(at_rest(channel, brokers))
-        counts.append(at_rest(channel, brokers))
         assert counts[0] == counts[1]
 
 
