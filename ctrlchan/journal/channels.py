@@ -71,7 +71,8 @@ def read_channels(path: str | Path) -> pa.Table:
     tables = [CHANNELS.empty_table()]
     for file in channel_files(path):
         try:
-            table = pq.read_table(file)
+            # At once: by its name it would be opened twice, and may have been replaced in between.
+            table = pq.read_table(pa.BufferReader(file.read_bytes()))
         except FileNotFoundError:
             # Whoever tidies the folder is faster.
             continue

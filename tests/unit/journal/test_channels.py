@@ -85,7 +85,7 @@ def test_requests_that_were_merged_or_split_are_told_as_they_were_sent(tmp_path:
             request.coverage = Coverage("state", None, f"topic-{number}")
         sent = [channel.send_request(1, request) for request in requests]
         assert requests[-1].parts is not None
-        eventually(lambda: bool(brokers_of(tmp_path).get(1, {}).get("requests")))
+        eventually(lambda: len(brokers_of(tmp_path).get(1, {}).get("requests", [])) == len(sent))
         waiting = brokers_of(tmp_path)[1]["requests"]
         assert [one["partitions"] for one in waiting] == [[f"topic-{number}"] for number in range(9)]
         assert [one["enqueue_ns"] for one in waiting] == [one.enqueued_ns for one in sent]
