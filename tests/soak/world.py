@@ -32,6 +32,8 @@ _PARTITIONS = 2000
 #: Embedded brokers have a state to compare; peers keep every request, so that its order can be seen.
 _EMBEDDED = (1, 2, 3)
 _PEERS = (11, 12)
+#: Less than one request of all partitions: a backlog of some broker gives way to a full state now and then.
+_BACKLOG = 50_000
 #: Requests that may be unfinished; more are not sent meanwhile.
 _MOST_OPEN = 600
 #: Seconds in which everything must have its end once all is healed.
@@ -91,7 +93,12 @@ class World:
             self._proxies = {id: stack.enter_context(Proxy(port, self._plan)) for id, port in ports.items()}
             self._epochs = dict.fromkeys(ports, 1000)
             config = ChannelConfig(
-                controller_id=0, senders=2, retry_backoff=0.02, socket_timeout=1.5, sender_timeout=2.0
+                controller_id=0,
+                senders=2,
+                retry_backoff=0.02,
+                socket_timeout=1.5,
+                sender_timeout=2.0,
+                max_backlog_bytes=_BACKLOG,
             )
             self._channel = stack.enter_context(ControllerChannelManager(config, _EPOCH))
             brokers = [self._broker(id) for id in ports]
@@ -113,7 +120,8 @@ class World:
     @property
     def counters(self) -> str:
         names = ("requests", "repeated", "gone", "kills", "stops", "comings and goings", "cuts")
-        return ", ".join(f"{self._counts[name]} {name}" for name in names)
+        counts = ", ".join(f"{self._counts[name]} {name}" for name in names)
+        return f"{counts}, {self._channel.describe()['full_states']} full states"
 
     # -- faults
 
