@@ -18,6 +18,9 @@ from ctrlchan.errors import PipelineError
 __all__ = [
     "BROKERS",
     "CHANNELS",
+    "DIFF_BROKERS",
+    "DIFF_ROWS",
+    "DIFF_VERSION",
     "FRAMES",
     "FRAMES_VERSION",
     "JOURNAL",
@@ -200,6 +203,35 @@ _CHANNELS: Final[list[pa.Field[Any]]] = [
 ]
 #: How a channel stands with one broker, in a file that is replaced (journal/channels.py). Same version.
 CHANNELS: Final = pa.schema(_CHANNELS, metadata=_JOURNAL_METADATA)
+
+# -- diffs: a folder of diff.json, rows and brokers.parquet (pipeline/diff_tables.py)
+
+DIFF_VERSION: Final = 1
+#: What one receiver is told of one partition: the snapshot's columns, final, to be encoded as they stand.
+DIFF_ROWS: Final = pa.schema(
+    [
+        # A broker's requests in order: 0 StopReplica of a topic that was deleted and made again,
+        # 1 LeaderAndIsr, 2 UpdateMetadata, 3 StopReplica. A broker takes no LeaderAndIsr for leaders that it
+        # does not know as live: one that is told "all" gets its UpdateMetadata before it, one that is told
+        # "brokers" an UpdateMetadata without rows (KafkaController.onBrokerStartup).
+        pa.field("step", pa.int32(), nullable=False),
+        pa.field("api", pa.int16(), nullable=False),
+        # Null: an UpdateMetadata row, which stands once for all its receivers (DIFF_BROKERS.told).
+        pa.field("broker", pa.int32()),
+        *PARTITIONS,
+        # Not set: UpdateMetadata for brokers that are told everything, and for no others.
+        pa.field("changed", pa.bool_(), nullable=False),
+        # UpdateMetadata of a partition that is no more; behind those of its topic that are.
+        pa.field("gone", pa.bool_(), nullable=False),
+        # LeaderAndIsr's isNew, StopReplica's deletePartition.
+        pa.field("is_new", pa.bool_(), nullable=False),
+        pa.field("delete", pa.bool_(), nullable=False),
+    ]
+)
+#: The receivers. ``told``, of UpdateMetadata: "all" rows; "brokers": those with ``changed``, perhaps none,
+#: as the live brokers are news; "rows": those with ``changed``, no request when there are none.
+DIFF_BROKERS: Final = pa.schema([*BROKERS, pa.field("told", pa.string(), nullable=False)])
+
 
 # -- frames: a folder of frames.json, brokers.parquet and Parquet files (pipeline/tables.py)
 

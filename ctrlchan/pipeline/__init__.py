@@ -8,6 +8,8 @@ does.
 # Not lazily: several functions are named as their modules, and an import of the module would win.
 from __future__ import annotations
 
+from ctrlchan.pipeline.diff_tables import read_diff, write_diff
+from ctrlchan.pipeline.diffing import Diff, DiffConfig, diff, diff_snapshots
 from ctrlchan.pipeline.session import running, session, stop
 from ctrlchan.pipeline.source import CtrlchanSource
 from ctrlchan.pipeline.tables import (
@@ -22,14 +24,20 @@ from ctrlchan.pipeline.tables import (
 
 __all__ = [
     "CtrlchanSource",
+    "Diff",
+    "DiffConfig",
     "Frames",
     "Snapshot",
+    "diff",
+    "diff_snapshots",
+    "read_diff",
     "read_frames",
     "read_journal",
     "read_snapshot",
     "running",
     "session",
     "stop",
+    "write_diff",
     "write_frames",
     "write_snapshot",
 ]

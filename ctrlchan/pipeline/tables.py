@@ -49,10 +49,15 @@ __all__ = [
     "parts_of",
     "read_frames",
     "read_journal",
+    "read_json",
+    "read_parquet",
     "read_snapshot",
+    "require_folder",
     "require_frames",
     "require_snapshot",
+    "write_brokers",
     "write_frames",
+    "write_json",
     "write_snapshot",
 ]
 
@@ -89,16 +94,16 @@ def read_snapshot(spark: SparkSession, path: str | Path) -> Snapshot:
     folder = Path(path)
     cluster = require_snapshot(folder)
     return Snapshot(
-        _read_parquet(spark, folder / PARTITIONS_FILE, PARTITIONS),
-        _read_parquet(spark, folder / BROKERS_FILE, BROKERS),
+        read_parquet(spark, folder / PARTITIONS_FILE, PARTITIONS),
+        read_parquet(spark, folder / BROKERS_FILE, BROKERS),
         cluster,
     )
 
 
 def require_snapshot(folder: Path) -> dict[str, Any]:
     """Its cluster.json; raises as ``read_snapshot`` does."""
-    _require_folder(folder)
-    cluster = _read_json(folder / CLUSTER_FILE, FORMAT_NAME)
+    require_folder(folder)
+    cluster = read_json(folder / CLUSTER_FILE, FORMAT_NAME)
     check_version(cluster.get("format_version"), SNAPSHOT_VERSION, "a snapshot", folder / CLUSTER_FILE)
     return cluster
 
@@ -111,8 +116,8 @@ def write_snapshot(snapshot: Snapshot, path: str | Path, *, overwrite: bool = Fa
     with new_folder(Path(path), CLUSTER_FILE, overwrite=overwrite) as folder:
         ordered = snapshot.partitions.repartitionByRange("topic", "partition")
         ordered.sortWithinPartitions("topic", "partition").write.parquet(str(folder / PARTITIONS_FILE))
-        _write_brokers(snapshot.brokers, folder)
-        _write_json(
+        write_brokers(snapshot.brokers, folder)
+        write_json(
             folder / CLUSTER_FILE,
             {**snapshot.cluster, "format": FORMAT_NAME, "format_version": SNAPSHOT_VERSION},
         )
@@ -126,16 +131,16 @@ def read_frames(spark: SparkSession, path: str | Path) -> Frames:
     folder = Path(path)
     about = require_frames(folder)
     return Frames(
-        _read_parquet(spark, folder / FRAMES_FOLDER, FRAMES),
-        _read_parquet(spark, folder / BROKERS_FILE, BROKERS),
+        read_parquet(spark, folder / FRAMES_FOLDER, FRAMES),
+        read_parquet(spark, folder / BROKERS_FILE, BROKERS),
         about,
     )
 
 
 def require_frames(folder: Path) -> dict[str, Any]:
     """Its frames.json; raises as ``read_frames`` does."""
-    _require_folder(folder)
-    about = _read_json(folder / FRAMES_FILE, _FRAMES_NAME)
+    require_folder(folder)
+    about = read_json(folder / FRAMES_FILE, _FRAMES_NAME)
     check_version(about.get("format_version"), FRAMES_VERSION, "frames", folder / FRAMES_FILE)
     return about
 
@@ -147,8 +152,8 @@ def write_frames(frames: Frames, path: str | Path, *, overwrite: bool = False) -
     """
     with new_folder(Path(path), FRAMES_FILE, overwrite=overwrite) as folder:
         frames.frames.write.parquet(str(folder / FRAMES_FOLDER))
-        _write_brokers(frames.brokers, folder)
-        _write_json(
+        write_brokers(frames.brokers, folder)
+        write_json(
             folder / FRAMES_FILE, {**frames.about, "format": _FRAMES_NAME, "format_version": FRAMES_VERSION}
         )
 
@@ -224,7 +229,7 @@ def new_folder(path: Path, mark: str, *, overwrite: bool) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_brokers(brokers: DataFrame, folder: Path) -> None:
+def write_brokers(brokers: DataFrame, folder: Path) -> None:
     """One file, through the driver: there are thousands of them at most."""
     table = brokers.orderBy("id").toArrow()
     known = [(name, table[name].cast(BROKERS.field(name).type)) for name in BROKERS.names]
@@ -232,7 +237,7 @@ def _write_brokers(brokers: DataFrame, folder: Path) -> None:
     pq.write_table(pa.table(dict([*known, *others])), folder / BROKERS_FILE, compression="zstd")
 
 
-def _read_json(file: Path, name: str) -> dict[str, Any]:
+def read_json(file: Path, name: str) -> dict[str, Any]:
     try:
         read = json.loads(file.read_bytes())
     except (OSError, ValueError) as problem:
@@ -242,11 +247,11 @@ def _read_json(file: Path, name: str) -> dict[str, Any]:
     return read
 
 
-def _write_json(file: Path, content: dict[str, Any]) -> None:
+def write_json(file: Path, content: dict[str, Any]) -> None:
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _require_folder(folder: Path) -> None:
+def require_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise PipelineError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
 
@@ -274,7 +279,7 @@ def columns_of_files(path: Path, wanted: pa.Schema) -> pa.Schema:
     return _plain(found)
 
 
-def _read_parquet(spark: SparkSession, path: Path, wanted: pa.Schema) -> DataFrame:
+def read_parquet(spark: SparkSession, path: Path, wanted: pa.Schema) -> DataFrame:
     return spark.read.schema(from_arrow_schema(columns_of_files(path, wanted))).parquet(literally(path))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from ctrlchan.cli.pipeline.check import check
+from ctrlchan.cli.pipeline.diff import diff
 
 __all__ = ["app"]
 
@@ -15,6 +16,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(check)
+app.command()(diff)
 
 
 @app.callback()
