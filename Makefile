@@ -1,6 +1,6 @@
 # The two commands are `make run` and `make test`; both do all set-up of their own. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run test soak check format bench ext debug clean
+.PHONY: help run test soak check format bench ext debug sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,6 +8,9 @@ SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/channel/*.
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 SECONDS ?= 600
+# Tests that start no process.
+SANITIZED := tests/unit/codec tests/unit/channel/test_entries.py tests/unit/channel/test_tails.py \
+  $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed)
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 10
@@ -42,8 +45,16 @@ debug: $(VENV)/.check  ## build the extension with bounds checks and line tracin
 	$(BIN)/python -m pytest tests/unit/codec tests/conformance; status=$$?; \
 	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
 
+# Java and other children must not have the sanitizers' libraries; objects must not come from Python's arenas.
+sanitize: $(VENV)/.check  ## build the extensions with gcc's sanitizers, and run tests of codec and books on that build
+	CTRLCHAN_SANITIZE=1 $(BIN)/python setup.py -q build_ext --inplace --force
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+	  $(BIN)/python -m pytest $(SANITIZED); status=$$?; \
+	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
+
 clean:  ## remove what was built (not the virtual environment)
-	rm -rf build dist *.egg-info ctrlchan/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf build dist *.egg-info ctrlchan/*.so ctrlchan/channel/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 # Each stamp is a superset of the one before it, so `make run` does not wait for the tests' packages.
 $(VENV)/.python:
