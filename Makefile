@@ -4,7 +4,8 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/channel/*.p[xy][dx] ctrlchan/_wire/*)
+SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/channel/*.p[xy][dx] \
+  ctrlchan/channel/senders/*.pyx ctrlchan/_wire/*)
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 SECONDS ?= 600
@@ -40,9 +41,9 @@ bench: $(VENV)/.test  ## measure codec and channel beside their peers; writes be
 ext: $(VENV)/.check  ## build the extension again in place
 	$(BIN)/python setup.py -q build_ext --inplace
 
-debug: $(VENV)/.check  ## build the extension with bounds checks and line tracing, and run the codec's tests on it
+debug: $(VENV)/.check  ## build the extensions with bounds checks and line tracing, and run their tests on them
 	CTRLCHAN_DEBUG=1 $(BIN)/python setup.py -q build_ext --inplace --force
-	$(BIN)/python -m pytest tests/unit/codec tests/conformance; status=$$?; \
+	$(BIN)/python -m pytest tests/unit/codec tests/unit/channel tests/conformance; status=$$?; \
 	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
 
 # Java and other children must not have the sanitizers' libraries; objects must not come from Python's arenas.
@@ -54,7 +55,7 @@ sanitize: $(VENV)/.check  ## build the extensions with gcc's sanitizers, and run
 	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
 
 clean:  ## remove what was built (not the virtual environment)
-	rm -rf build dist *.egg-info ctrlchan/*.so ctrlchan/channel/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf build dist *.egg-info ctrlchan/*.so ctrlchan/channel/*.so ctrlchan/channel/senders/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 # Each stamp is a superset of the one before it, so `make run` does not wait for the tests' packages.
 $(VENV)/.python:

@@ -1,6 +1,6 @@
 """Builds the extension modules. Everything else about the package stands in pyproject.toml.
 
-``CTRLCHAN_DEBUG=1`` builds the codec with bounds checks, None checks, overflow checks and line tracing
+``CTRLCHAN_DEBUG=1`` builds the extensions with bounds checks, None checks, overflow checks and line tracing
 (slow; for finding errors, and for coverage of the .pyx). ``CTRLCHAN_SANITIZE=1`` builds everything with the
 address and undefined-behaviour sanitizers of gcc; ``make sanitize`` runs tests on that.
 """
@@ -54,21 +54,25 @@ codec = Extension(
     extra_link_args=link_args,
 )
 
-entries, gather = (
+channel = [
     Extension(
-        f"ctrlchan.channel.{name}",
-        [f"ctrlchan/channel/{name}.pyx"],
+        name,
+        [name.replace(".", "/") + ".pyx"],
         depends=["ctrlchan/channel/_entries.pxd"],
-        define_macros=[("CYTHON_TRACE_NOGIL", "1")] if DEBUG else [],
+        define_macros=codec.define_macros,
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )
-    for name in ("_entries", "_gather")
-)
+    for name in (
+        "ctrlchan.channel._entries",
+        "ctrlchan.channel._gather",
+        "ctrlchan.channel.senders._exchange",
+    )
+]
 
 setup(
     ext_modules=cythonize(
-        [codec, entries, gather],
+        [codec, *channel],
         compiler_directives=directives,
         build_dir="build/cython-debug" if DEBUG else "build/cython",
         force=DEBUG,

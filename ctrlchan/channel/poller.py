@@ -34,8 +34,9 @@ class PortablePoller:
     def unregister(self, fd: int) -> None:
         self._selector.unregister(fd)
 
-    def wait(self, timeout: float | None) -> list[tuple[int, int]]:
-        """(fd, what it is ready for); empty when ``timeout`` seconds have passed."""
+    def wait(self, timeout: float | None, most: int = -1) -> list[tuple[int, int]]:
+        """(fd, what it is ready for); empty when ``timeout`` seconds have passed. ``most``: so many are
+        wanted at once, the others next time; a platform that cannot choose gives all."""
         return [(key.fd, _INTEREST[mask]) for key, mask in self._selector.select(timeout)]
 
     def close(self) -> None:

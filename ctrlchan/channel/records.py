@@ -1,7 +1,7 @@
 """What travels through the pipes between the parent and a sender process.
 
-Fixed-size records, little-endian, some followed by as many bytes as they say. Each pipe has one writer and
-one reader; a reader takes all there is and keeps what is not yet whole.
+Fixed-size records in the machine's own byte order, some followed by as many bytes as they say. Each pipe has
+one writer and one reader; a reader takes all there is and keeps what is not yet whole.
 
 Command (parent -> sender), 48 bytes::
 
@@ -55,16 +55,16 @@ from typing import Final, TypeAlias
 
 __all__ = ["COMMAND", "INLINE", "PIECE_BYTES", "REPORT", "Command", "Failure", "Report"]
 
-COMMAND: Final = Struct("<BBHIQQIIi8sI")
-REPORT: Final = Struct("<BBHIQIiQQQiI40s")
+COMMAND: Final = Struct("=BBHIQQIIi8sI")
+REPORT: Final = Struct("=BBHIQIiQQQiI40s")
 
 #: The first 16 bytes of a command; what follows is the same for every broker a request goes to.
-COMMAND_HEAD: Final = Struct("<BBHIQ")
-COMMAND_REST: Final = Struct("<QIIi8sI")
+COMMAND_HEAD: Final = Struct("=BBHIQ")
+COMMAND_REST: Final = Struct("=QIIi8sI")
 NO_REST: Final = bytes(COMMAND_REST.size)
 
-BIRTH: Final = Struct("<ii")
-DEATH: Final = Struct("<iii")
+BIRTH: Final = Struct("=ii")
+DEATH: Final = Struct("=iii")
 
 #: kind, expect_size, epoch_at, slot, sequence, offset, size, prefix_size, controller_epoch, expect, following
 Command: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, bytes, int]

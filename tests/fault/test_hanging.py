@@ -59,18 +59,18 @@ def test_a_stopped_sender_is_replaced(senders: str | int, caplog: pytest.LogCapt
 def test_a_sender_that_runs_in_a_circle_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     circle = f"""
-from ctrlchan.channel.senders.sender import Lane
-begin = Lane._begin
+from ctrlchan.channel.senders.sender import Sender
+proceed = Sender._proceed
 
-def run_in_a_circle(self, now):
+def run_in_a_circle(self):
     import os
     if os.path.exists({str(flag)!r}):
         os.unlink({str(flag)!r})
         while True:
             pass
-    begin(self, now)
+    proceed(self)
 
-Lane._begin = run_in_a_circle
+Sender._proceed = run_in_a_circle
 main()
 """
     program = sender_pool._NURSERY.replace("main()\n", circle)

@@ -24,7 +24,7 @@ _IN_PROGRESS: Final = frozenset((0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.
 class Connection:
     """A non-blocking TCP connection that was begun; it sends and receives as its socket does."""
 
-    __slots__ = ("_socket", "fd", "receive", "send", "send_parts")
+    __slots__ = ("_socket", "direct", "fd", "receive", "send", "send_parts")
 
     send: Callable[[Buffer], int]
     send_parts: Callable[[Sequence[Buffer]], int]
@@ -46,6 +46,8 @@ class Connection:
             self._socket.close()
             raise
         self.fd = self._socket.fileno()
+        #: The same when bytes pass it as they are, so that others may use it; else -1.
+        self.direct = self.fd
         self.send = self._socket.send
         self.send_parts = self._socket.sendmsg
         self.receive = self._socket.recv

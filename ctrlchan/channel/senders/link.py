@@ -13,7 +13,7 @@ closes the connection, waits, and begins the same request again. ``Lane`` in ``s
 
 Wire, both ways: int32 size, then as many bytes. A request's bytes 8:12 and a response's bytes 4:8 are the
 correlation id, which starts at 0 with each connection and its handshake (KIP-482 header versions keep these
-places).
+places). The request in flight itself, and what is done with nearly every one, is ``Exchange``.
 
 A link that negotiates (``eager``) connects without being given a request, and again whenever it is not
 connected. When the broker's versions are not those that its requests were made for, it stays in HANDSHAKE
@@ -22,45 +22,24 @@ until the parent has said ``resume``, and drops all that it was given before: th
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from struct import Struct
 from typing import Final
 
-from ctrlchan.channel.records import C_CONTROLLER_EPOCH, Command, Failure
+from ctrlchan.channel.records import Command, Failure
+from ctrlchan.channel.senders._exchange import Exchange
+from ctrlchan.channel.senders.states import NEVER, ONE_PIECE, LinkState
 
 __all__ = ["NEVER", "Broken", "Link", "LinkSettings", "LinkState"]
 
-#: A deadline that never comes, in monotonic nanoseconds.
-NEVER: Final = 2**63 - 1
-
-#: A frame up to this size is copied and written in one piece: cheaper than gathering two.
-_ONE_PIECE: Final = 16 * 1024
-
-_CORRELATION_AT: Final = 8
-_put_int32: Final = Struct(">i").pack_into
-_put_int64: Final = Struct(">q").pack_into
 _RESPONSE_HEAD: Final = Struct(">ii")
-
-
-class LinkState(IntEnum):
-    IDLE = 0
-    CONNECTING = 1
-    READY = 2
-    SENDING = 3
-    AWAITING = 4
-    HELD = 5
-    WAITING = 6
-    HANDSHAKE = 7
 
 
 # Plain module names: an enum's attribute costs a look-up with each request.
 _IDLE: Final = LinkState.IDLE
 _CONNECTING: Final = LinkState.CONNECTING
 _READY: Final = LinkState.READY
-_SENDING: Final = LinkState.SENDING
 _AWAITING: Final = LinkState.AWAITING
 _HELD: Final = LinkState.HELD
 _WAITING: Final = LinkState.WAITING
@@ -87,68 +66,29 @@ class Broken(Exception):
         self.detail = detail
 
 
-class Link:
+class Link(Exchange):
     """One broker's requests in order, and how far the first of them has come.
 
     ``memory`` is the shared memory that frames lie in, ``fence[0]`` the highest controller epoch that must
     not be sent any more. All times are monotonic nanoseconds given by the caller.
     """
 
-    __slots__ = (
-        "_received",
-        "_response_size",
-        "agreed",
-        "agreements",
-        "attempts",
-        "broker_epoch",
-        "correlation",
-        "deadline",
-        "eager",
-        "expires",
-        "fence",
-        "first_byte_ns",
-        "items",
-        "last_byte_ns",
-        "memory",
-        "ranges",
-        "settings",
-        "setup_timeout",
-        "slot",
-        "state",
-        "up",
-    )
+    __slots__ = ("_response_size", "agreements", "eager", "ranges", "settings", "setup_timeout", "up")
 
     def __init__(
         self, slot: int, broker_epoch: int, memory: memoryview, fence: memoryview, settings: LinkSettings
     ) -> None:
-        self.slot = slot
-        self.broker_epoch = broker_epoch
-        self.memory = memory
-        self.fence = fence
+        super().__init__(slot, broker_epoch, memory, fence, settings.socket_timeout)
         self.settings = settings
-        self.items: deque[Command] = deque()
-        self.state = _IDLE
         #: Whether a connection stands. It may be lost while a response is HELD, which changes nothing then.
         self.up = False
-        #: When ``expired`` must be called.
-        self.deadline = NEVER
         self.setup_timeout = settings.connection_setup_timeout
-        #: From then on the connection is not to be used for another request: its SASL session ends.
-        self.expires = NEVER
-        #: Failed attempts at the first item; at a connection, when that is wanted without one.
-        self.attempts = 0
         #: Whether a connection is wanted without a request.
         self.eager = False
         #: The broker's versions as last told, how often they were, and whether requests are made for them.
         self.ranges: Mapping[int, tuple[int, int]] | None = None
         self.agreements = 0
-        self.agreed = True
-        #: Of the request in flight, or of the next one.
-        self.correlation = 0
-        self.first_byte_ns = 0
-        self.last_byte_ns = 0
-        # A response that came in parts; None when nothing of it is here.
-        self._received: bytearray | None = None
+        # Of a response that came in parts.
         self._response_size = 0
 
     def wants_connection(self) -> bool:
@@ -193,52 +133,25 @@ class Link:
         self.agreed = True
         return True
 
-    def is_stale(self) -> bool:
-        """Whether the first item's controller epoch is fenced: it must not be (re)sent."""
-        return self.items[0][C_CONTROLLER_EPOCH] <= self.fence[0]
-
     def begin(self, now: int) -> tuple[bytearray, memoryview | None]:
         """The frame of the first item: all of it, or what precedes the part in shared memory."""
-        item = self.items[0]
-        epoch_at, offset, size = item[2], item[5], item[6]
-        if size <= _ONE_PIECE:
-            head = bytearray(self.memory[offset : offset + size])
-            tail = None
-        else:
-            prefix_end = offset + item[7]
-            head = bytearray(self.memory[offset:prefix_end])
-            tail = self.memory[prefix_end : offset + size]
-        _put_int32(head, _CORRELATION_AT, self.correlation)
-        if epoch_at:
-            _put_int64(head, epoch_at, self.broker_epoch)
-        self.state = _SENDING
-        self.first_byte_ns = now
-        self.deadline = now + self.settings.socket_timeout
-        return head, tail
+        size, prefix_size = self.items[0][6:8]
+        head = bytearray(size if size <= ONE_PIECE else prefix_size)
+        self.compose(head, now)
+        return head, self.tail()
 
-    def written(self, now: int) -> None:
-        """The last byte of the frame was given to the kernel."""
-        self.state = _AWAITING
-        self.last_byte_ns = now
+    def tail(self) -> memoryview | None:
+        """The part of the first item's frame that is sent from where it lies."""
+        offset, size, prefix_size = self.items[0][5:8]
+        return None if size <= ONE_PIECE else self.memory[offset + prefix_size : offset + size]
 
     def receive(self, data: bytes) -> bytes | None:
         """The response without size and correlation id, when it is whole. Raises Broken."""
         if self.state is not _AWAITING:
             raise Broken(Failure.SURPLUS)
-        if self._received is None and len(data) >= _RESPONSE_HEAD.size:
-            size, correlation = _RESPONSE_HEAD.unpack_from(data)
-            if size == len(data) - 4 and correlation == self.correlation:
-                return data[_RESPONSE_HEAD.size :]
-        return self._assemble(data)
-
-    def missing(self) -> int:
-        """Bytes of a response that are still to come; 0 when none has begun."""
-        return 0 if self._received is None else max(0, self._response_size + 4 - len(self._received))
-
-    def _assemble(self, data: bytes) -> bytes | None:
-        received = self._received
+        received = self.received
         if received is None:
-            received = self._received = bytearray()
+            received = self.received = bytearray()
             self._response_size = 0
         received += data
         if self._response_size == 0:
@@ -255,36 +168,22 @@ class Link:
             return None
         if len(received) > self._response_size + 4:
             raise Broken(Failure.SURPLUS)
-        self._received = None
+        self.received = None
         return bytes(memoryview(received)[_RESPONSE_HEAD.size :])
 
-    def responded(self, body: bytes) -> bool:
-        """The first item has its response. True: it was the expected one and the next item may follow;
-        False: the parent must say so first (``go``, ``again``)."""
-        self.deadline = NEVER
-        item = self.items[0]
-        expect_size = item[1]
-        if expect_size and body == item[9][:expect_size]:
-            self._next()
-            return True
-        self.state = _HELD
-        return False
+    def missing(self) -> int:
+        """Bytes of a response that are still to come; 0 when none has begun."""
+        return 0 if self.received is None else max(0, self._response_size + 4 - len(self.received))
 
     def go(self) -> None:
         """The parent has judged the response."""
-        self._next()
+        self.next()
         if not self.up:
             self.state = _IDLE
 
     def again(self) -> None:
         """The parent has found the response to be garbage; ``failed`` must follow."""
         self.state = _AWAITING
-
-    def _next(self) -> None:
-        self.items.popleft()
-        self.state = _READY
-        self.attempts = 0
-        self.correlation = (self.correlation + 1) & 0x7FFFFFFF
 
     def drop_stale(self) -> Command:
         """Take out the first item, which is not in flight."""
@@ -299,7 +198,7 @@ class Link:
 
     def failed(self, failure: Failure, now: int) -> None:
         """The connection is gone. A request that was begun, or waits for it, is tried again later."""
-        self._received = None
+        self.received = None
         self.up = False
         if self.state is _HELD:
             return

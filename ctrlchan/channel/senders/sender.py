@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
+from contextlib import suppress
 from time import monotonic_ns
 from typing import Final
 
@@ -21,7 +22,6 @@ from ctrlchan.channel.records import (
     COMMAND,
     CONNECTED,
     CREDENTIALS,
-    EXPECTED,
     FAILED,
     GO,
     IDLE,
@@ -35,17 +35,18 @@ from ctrlchan.channel.records import (
     REPORT,
     RESPONSE,
     RESUME,
-    SEND,
     STALE,
     VERSIONS,
     Command,
     Failure,
 )
 from ctrlchan.channel.security import Credentials
+from ctrlchan.channel.senders._exchange import Outbox, begin_requests, queue_requests, take_responses
 from ctrlchan.channel.senders.access import Access, Opening
 from ctrlchan.channel.senders.connection import Address, Connection, Resolver
 from ctrlchan.channel.senders.handshake import Handshake
-from ctrlchan.channel.senders.link import NEVER, Broken, Link, LinkSettings, LinkState
+from ctrlchan.channel.senders.link import Broken, Link, LinkSettings
+from ctrlchan.channel.senders.states import NEVER, LinkState
 
 __all__ = ["Lane", "Sender"]
 
@@ -54,6 +55,9 @@ _READ_BYTES: Final = 64 * 1024
 #: A response is nearly always a few bytes; more is asked for only when more was announced.
 _RESPONSE_BYTES: Final = 4 * 1024
 _RESPONSE_BYTES_MAX: Final = 256 * 1024
+#: So many events are handled, their reports written and the next requests begun, before others are asked for:
+#: what a thousand sockets need does not stay in the caches between one and the other.
+_EVENTS: Final = 32
 #: So many pieces of long responses are put before other brokers' reports at once.
 _PIECES_AT_ONCE: Final = 4
 
@@ -65,8 +69,6 @@ _SESSION_USED: Final = 0.85
 
 _NO_REST: Final = bytearray()
 
-_SENDING: Final = LinkState.SENDING
-_AWAITING: Final = LinkState.AWAITING
 _READY: Final = LinkState.READY
 _CONNECTING: Final = LinkState.CONNECTING
 _IDLE: Final = LinkState.IDLE
@@ -211,6 +213,7 @@ class Lane(Link):
                 # Never more new connections than failures would bring.
                 expires = monotonic_ns() + max(int(lifetime * _SESSION_USED), self.settings.retry_backoff)
             self.connected(handshake.correlation, expires)
+        self.direct = connection.direct
         self._sender.report(CONNECTED, self)
         self._soon()
 
@@ -227,6 +230,7 @@ class Lane(Link):
         self._opening = None
         self._rest, self._tail = _NO_REST, None
         self._blocked = False
+        self.direct = -1
         self._ticket = 0
         if connection is not None:
             self._sender.unwatch(connection.fd)
@@ -293,85 +297,80 @@ class Lane(Link):
             self._read(connection)
         # Reading may have broken the connection.
         if mask & WRITE and self._connection is connection:
-            self._write(connection)
+            self._write()
 
     def _read(self, connection: Connection) -> None:
         try:
-            data = connection.receive(_RESPONSE_BYTES if self._received is None else self._wanted())
-            if not data:
-                self._fail(Failure.CLOSED)
-                return
-            body = self.receive(data)
+            data = connection.receive(_RESPONSE_BYTES if self.received is None else self._wanted())
         except BlockingIOError:
             return
         except OSError as problem:
-            self._fail(Failure.IO, problem.errno or 0)
+            self.lost(problem.errno or 0)
             return
         except Broken as broken:
             self._fail(broken.failure, detail=broken.detail)
             return
-        if body is not None:
-            item = self.items[0]
-            circumstances = (
-                self.slot,
-                item[C_SEQUENCE],
-                self.attempts + 1,
-                self.correlation,
-                self.first_byte_ns,
-                self.last_byte_ns,
-                monotonic_ns(),
-            )
-            if self.responded(body):
-                self._sender.outbox.append(REPORT.pack(EXPECTED, 0, len(body), *circumstances, 0, 0, body))
-                if self.items:
-                    self._soon()
-            elif len(body) <= INLINE:
-                self._sender.outbox.append(REPORT.pack(RESPONSE, 0, len(body), *circumstances, 0, 0, body))
-            else:
-                self._sender.stream(self.slot, body, REPORT.pack(RESPONSE, 0, 0, *circumstances, 0, 0, b""))
+        self.take(data)
+
+    def take(self, data: bytes) -> None:
+        """Bytes from the broker; none: it has closed the connection."""
+        if not data:
+            self._fail(Failure.CLOSED)
+            return
+        try:
+            body = self.receive(data)
+        except Broken as broken:
+            self._fail(broken.failure, detail=broken.detail)
+            return
+        if body is None:
+            return
+        if self.settle(body, self._sender.outbox):
+            if self.items:
+                self._soon()
+            return
+        circumstances = (
+            self.slot,
+            self.items[0][C_SEQUENCE],
+            self.attempts + 1,
+            self.correlation,
+            self.first_byte_ns,
+            self.last_byte_ns,
+            monotonic_ns(),
+        )
+        if len(body) <= INLINE:
+            self._sender.outbox.append(REPORT.pack(RESPONSE, 0, len(body), *circumstances, 0, 0, body))
+        else:
+            self._sender.stream(self.slot, body, REPORT.pack(RESPONSE, 0, 0, *circumstances, 0, 0, b""))
 
     def _wanted(self) -> int:
         """How many bytes to ask for in the middle of a response."""
         return min(max(self.missing(), 1), _RESPONSE_BYTES_MAX)
 
+    def lost(self, errno: int) -> None:
+        """A system call on the connection failed."""
+        self._fail(Failure.IO, errno)
+
     def _begin(self, now: int) -> None:
-        head, tail = self.begin(now)
+        self._rest, self._tail = self.begin(now)
+        self._sender.watch_deadline(self.deadline)
+        self._write()
+
+    def write_rest(self, head: bytearray, count: int) -> None:
+        """The frame that begins with ``head`` was begun, and the kernel took only so many bytes of it."""
+        self._rest, self._tail = left(head, self.tail(), count)
+        self._write()
+
+    def _write(self) -> None:
+        """Give the kernel what it takes of the frame in flight."""
         connection = self._connection
         assert connection is not None
-        if self.deadline < self._sender.next_deadline:
-            self._sender.next_deadline = self.deadline
-        if tail is None:
-            try:
-                count = connection.send(head)
-            except BlockingIOError:
-                count = 0
-            except OSError as problem:
-                self._fail(Failure.IO, problem.errno or 0)
-                return
-            except Broken as broken:
-                self._fail(broken.failure, detail=broken.detail)
-                return
-            if count == len(head):
-                self.written(now)
-                return
-            self._rest = memoryview(head)[count:]
-        else:
-            self._rest, self._tail = head, tail
-        self._write(connection)
-
-    def _write(self, connection: Connection) -> None:
-        """Give the kernel what it takes of the frame in flight."""
         rest, tail = self._rest, self._tail
         try:
             while tail is not None:
                 if self.is_stale():
                     self._cut()
                     return
-                count = connection.send_parts((rest, tail))
-                if count < len(rest):
-                    rest = memoryview(rest)[count:]
-                else:
-                    rest, tail = tail[count - len(rest) :], None
+                rest, tail = left(rest, tail, connection.send_parts((rest, tail)))
             while len(rest):
                 if self.is_stale():
                     self._cut()
@@ -384,7 +383,7 @@ class Lane(Link):
                 self._sender.poller.modify(connection.fd, READ | WRITE)
             return
         except OSError as problem:
-            self._fail(Failure.IO, problem.errno or 0)
+            self.lost(problem.errno or 0)
             return
         except Broken as broken:
             self._fail(broken.failure, detail=broken.detail)
@@ -396,8 +395,19 @@ class Lane(Link):
         self.written(monotonic_ns())
 
 
+def left(
+    rest: memoryview | bytearray, tail: memoryview | None, count: int
+) -> tuple[memoryview, memoryview | None]:
+    """What of these two parts is left when so many bytes of them are written."""
+    if tail is None or count < len(rest):
+        return memoryview(rest)[count:], tail
+    return tail[count - len(rest) :], None
+
+
 class Sender:
-    """The loop. ``memory`` is the mapped shared memory, ``fence`` its first int64."""
+    """The loop. What it does with nearly every request is done by ``_exchange``, and here what that leaves.
+
+    ``memory`` is the mapped shared memory, ``fence`` its first int64."""
 
     def __init__(
         self, commands: int, reports: int, memory: memoryview, fence: memoryview, settings: LinkSettings
@@ -412,7 +422,7 @@ class Sender:
         #: No lane's deadline is before this.
         self.next_deadline = NEVER
         #: Reports that are not yet in the pipe.
-        self.outbox: list[bytes] = []
+        self.outbox = Outbox()
         #: Lanes to proceed when all reports are in the pipe.
         self.after_reports: list[Lane] = []
         self._commands = commands
@@ -431,32 +441,46 @@ class Sender:
 
     def run(self) -> None:
         """Until the parent closes the command pipe."""
+        with suppress(BrokenPipeError):
+            self.start()
+            while self.turn():
+                pass
+
+    def start(self) -> None:
         self.poller.register(self._commands, READ)
         self.poller.register(self.resolver.fd, READ)
         self._say_ready()
-        wait, by_fd = self.poller.wait, self._by_fd
-        try:
-            while True:
-                while self.outbox or self._streams or self.after_reports:
-                    if not self._flush():
-                        break
-                    self._proceed()
-                for fd, mask in wait(self._timeout()):
-                    lane = by_fd.get(fd)
-                    if lane is not None:
-                        lane.on_event(mask)
-                    elif fd == self._commands:
-                        if not self._read_commands():
-                            return
-                    elif fd == self._reports:
-                        self._blocked = False
-                        self.poller.unregister(fd)
-                    elif fd == self.resolver.fd:
-                        self._collect_names()
-                if self.next_deadline != NEVER and monotonic_ns() >= self.next_deadline:
-                    self._sweep()
-        except BrokenPipeError:
-            return
+        self._go_on()
+
+    def turn(self) -> bool:
+        """Wait for something, and do all that follows from it. False: the parent has closed the command pipe.
+
+        Raises BrokenPipeError when the parent does not read reports any more.
+        """
+        events = self.poller.wait(self._timeout(), _EVENTS)
+        for fd, mask in take_responses(events, self._by_fd, self.outbox, self.after_reports):
+            lane = self._by_fd.get(fd)
+            if lane is not None:
+                lane.on_event(mask)
+            elif fd == self._commands:
+                if not self._read_commands():
+                    return False
+            elif fd == self._reports:
+                self._blocked = False
+                self.poller.unregister(fd)
+            elif fd == self.resolver.fd:
+                self._collect_names()
+        if self.next_deadline != NEVER and monotonic_ns() >= self.next_deadline:
+            self._sweep()
+        self._go_on()
+        return True
+
+    def _go_on(self) -> None:
+        """Write reports, and begin what waited for that."""
+        while self.outbox or self._streams or self.after_reports:
+            if not self._flush():
+                return
+            self._proceed()
 
     def _say_ready(self) -> None:
         self.outbox.append(REPORT.pack(READY, 0, 0, 0, os.getpid(), 0, 0, 0, 0, 0, 0, 0, b""))
@@ -539,29 +563,20 @@ class Sender:
         """Write all reports to the pipe; False when it is full."""
         if self._blocked:
             return False
-        if self._streams:
+        while self.outbox or self._streams:
             self._fill_from_streams()
-        outbox = self.outbox
-        while outbox:
-            data = outbox[0] if len(outbox) == 1 else b"".join(outbox)
-            outbox.clear()
-            try:
-                count = os.write(self._reports, data)
-            except BlockingIOError:
-                count = 0
-            if count < len(data):
-                outbox.append(data[count:])
+            if not self.outbox.write(self._reports):
                 self._blocked = True
                 self.poller.register(self._reports, WRITE)
                 return False
-            if self._streams:
-                self._fill_from_streams()
         return True
 
     def _proceed(self) -> None:
         """Begin the requests that waited for reports to be written; this may make new reports."""
         lanes, self.after_reports = self.after_reports, []
-        for lane in lanes:
+        others, deadline = begin_requests(lanes)
+        self.watch_deadline(deadline)
+        for lane in others:
             lane.proceed()
 
     # -- commands
@@ -577,28 +592,23 @@ class Sender:
         if self._unread:
             data = self._unread + data
         position, size, end = 0, COMMAND.size, len(data)
-        lanes = self._lanes
-        while end - position >= size:
+        while True:
+            position = queue_requests(data, position, self._lanes, self.after_reports)
+            if end - position < size:
+                break
             command: Command = COMMAND.unpack_from(data, position)
-            kind = command[0]
-            if kind == SEND:
-                position += size
-                lane = lanes[command[3]]
-                lane.items.append(command)
-                if len(lane.items) == 1:
-                    self.after_reports.append(lane)
-                continue
             following = command[10]
             if end - position < size + following:
                 break
             position += size
-            self._obey(kind, command, data[position : position + following])
+            self._obey(command, data[position : position + following])
             position += following
         self._unread = data[position:]
         return True
 
-    def _obey(self, kind: int, command: Command, following: bytes) -> None:
-        slot = command[3]
+    def _obey(self, command: Command, following: bytes) -> None:
+        """Any command but SEND."""
+        kind, slot = command[0], command[3]
         if kind == GO:
             self._lanes[slot].go_on(command[4])
         elif kind == AGAIN:

@@ -66,6 +66,7 @@ class TlsConnection(Connection):
 
     def __init__(self, address: Address, context: ssl.SSLContext, host: str) -> None:
         super().__init__(address)
+        self.direct = -1
         self._context = context
         # Whether a byte has come under TLS.
         self._heard = False

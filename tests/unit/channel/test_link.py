@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 import pytest
 
-from ctrlchan.channel.records import COMMAND, SEND, Command, Failure
-from ctrlchan.channel.senders.link import NEVER, Broken, Link, LinkSettings, LinkState
+from ctrlchan.channel.records import COMMAND, SEND, Failure
+from ctrlchan.channel.senders._exchange import Outbox
+from ctrlchan.channel.senders.link import Broken, Link, LinkSettings
+from ctrlchan.channel.senders.states import NEVER, LinkState
 
 SETTINGS = LinkSettings(
     connection_setup_timeout=10,
@@ -31,10 +34,11 @@ class Bench:
         self.fence[0] = -1
         self.tail = tail
         self.epoch_at = epoch_at
+        self.outbox = Outbox()
         self.link = Link(3, 77, memoryview(self.memory), self.fence, SETTINGS)
 
-    def item(self, sequence: int = 1, controller_epoch: int = 7, expect: bytes = EXPECT) -> Command:
-        record = COMMAND.pack(
+    def item(self, sequence: int = 1, controller_epoch: int = 7, expect: bytes = EXPECT) -> bytes:
+        return COMMAND.pack(
             SEND,
             len(expect),
             self.epoch_at,
@@ -47,7 +51,10 @@ class Bench:
             expect,
             0,
         )
-        return COMMAND.unpack(record)
+
+    def queue(self, items: Iterable[bytes]) -> None:
+        for item in items:
+            self.link.items.append(item)
 
     def await_response(self, now: int = 0) -> None:
         """Connect, and have the first item written."""
@@ -113,18 +120,18 @@ def test_a_response_arrives_in_pieces_of_any_size(piece: int) -> None:
     bodies = [bench.link.receive(data[at : at + piece]) for at in range(0, len(data), piece)]
     assert bodies[-1] == EXPECT
     assert all(body is None for body in bodies[:-1])
-    assert bench.link.responded(EXPECT)
+    assert bench.link.settle(EXPECT, bench.outbox)
     assert bench.link.state is LinkState.READY
     assert not bench.link.items
 
 
 def test_correlation_ids_start_at_0_with_each_connection() -> None:
     bench = Bench()
-    bench.link.items.extend(bench.item(sequence) for sequence in (1, 2, 3))
+    bench.queue(bench.item(sequence) for sequence in (1, 2, 3))
     bench.await_response()
     for correlation in (0, 1):
         assert bench.link.receive(response(correlation)) == EXPECT
-        bench.link.responded(EXPECT)
+        bench.link.settle(EXPECT, bench.outbox)
         head, _ = bench.link.begin(0)
         assert head[8:12] == struct.pack(">i", correlation + 1)
         bench.link.written(0)
@@ -178,7 +185,7 @@ def test_a_failure_waits_and_begins_the_same_request_again() -> None:
     bench.await_response()
     # Nothing is left of the half response.
     assert bench.link.receive(response(0)) == EXPECT
-    bench.link.responded(EXPECT)
+    bench.link.settle(EXPECT, bench.outbox)
     assert bench.link.attempts == 0
 
 
@@ -220,11 +227,11 @@ def test_a_request_that_takes_too_long_expires() -> None:
 @pytest.mark.parametrize("expect", [EXPECT, b""])
 def test_any_other_response_is_held_until_the_parent_says_go(expect: bytes) -> None:
     bench = Bench()
-    bench.link.items.extend([bench.item(1, expect=expect), bench.item(2)])
+    bench.queue([bench.item(1, expect=expect), bench.item(2)])
     bench.await_response()
     body = b"\0\0\x0b\0" if expect else b""
     assert bench.link.receive(response(0, body)) == body
-    assert not bench.link.responded(body)
+    assert not bench.link.settle(body, bench.outbox)
     assert bench.link.state is LinkState.HELD
     assert bench.link.deadline == NEVER
     bench.link.go()
@@ -234,10 +241,10 @@ def test_any_other_response_is_held_until_the_parent_says_go(expect: bytes) -> N
 
 def test_a_connection_lost_while_a_response_is_held_costs_no_attempt() -> None:
     bench = Bench()
-    bench.link.items.extend([bench.item(1, expect=b""), bench.item(2)])
+    bench.queue([bench.item(1, expect=b""), bench.item(2)])
     bench.await_response()
     bench.link.receive(response(0))
-    bench.link.responded(EXPECT)
+    bench.link.settle(EXPECT, bench.outbox)
     bench.link.failed(Failure.CLOSED, 0)
     assert bench.link.state is LinkState.HELD
     bench.link.go()
@@ -251,7 +258,7 @@ def test_a_response_found_to_be_garbage_is_an_attempt() -> None:
     bench.link.items.append(bench.item(1, expect=b""))
     bench.await_response()
     bench.link.receive(response(0))
-    bench.link.responded(EXPECT)
+    bench.link.settle(EXPECT, bench.outbox)
     bench.link.again()
     bench.link.failed(Failure.GARBAGE, 0)
     assert bench.link.state is LinkState.WAITING
@@ -261,7 +268,7 @@ def test_a_response_found_to_be_garbage_is_an_attempt() -> None:
 
 def test_a_fenced_epoch_is_stale_before_every_attempt() -> None:
     bench = Bench()
-    bench.link.items.extend([bench.item(1, controller_epoch=7), bench.item(2, controller_epoch=8)])
+    bench.queue([bench.item(1, controller_epoch=7), bench.item(2, controller_epoch=8)])
     assert not bench.link.is_stale()
     bench.fence[0] = 7
     assert bench.link.is_stale()

@@ -43,6 +43,25 @@ def test_reading_and_writing(poller: Poller, pair: tuple[socket.socket, socket.s
     assert poller.wait(0) == []
 
 
+def test_what_is_not_told_at_once_is_told_next(poller: Poller) -> None:
+    pairs = [socket.socketpair() for _ in range(5)]
+    left = {b.fileno(): b for _, b in pairs}
+    for a, b in pairs:
+        a.send(b"x")
+        poller.register(b.fileno(), READ)
+    while left:
+        told = poller.wait(1, 2)
+        assert told
+        assert len(told) <= (2 if isinstance(poller, EpollPoller) else len(left))
+        for fd, mask in told:
+            assert mask == READ
+            assert left.pop(fd).recv(1) == b"x"
+    for a, b in pairs:
+        poller.unregister(b.fileno())
+        a.close()
+        b.close()
+
+
 def test_the_end_of_a_pipe_is_something_to_read(poller: Poller) -> None:
     reader, writer = os.pipe()
     poller.register(reader, READ)

@@ -1,0 +1,621 @@
+"""The short way of a request: what it does, where it stops, and that nobody can tell it from the long one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain, repeat
+from time import monotonic_ns
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctrlchan.channel.poller import READ, WRITE
+from ctrlchan.channel.records import (
+    AGAIN,
+    COMMAND,
+    EXPECTED,
+    FAILED,
+    GO,
+    INLINE,
+    R_FIRST_BYTE,
+    R_LAST_BYTE,
+    R_RESPONSE,
+    READY,
+    REPORT,
+    RESPONSE,
+    SEND,
+    Report,
+)
+from ctrlchan.channel.senders import sender as sender_module
+from ctrlchan.channel.senders._exchange import (
+    CommandQueue,
+    Exchange,
+    Outbox,
+    begin_requests,
+    queue_requests,
+    take_responses,
+)
+from ctrlchan.channel.senders.connection import Address, Connection
+from ctrlchan.channel.senders.link import LinkSettings
+from ctrlchan.channel.senders.sender import Lane, Sender
+from ctrlchan.channel.senders.states import NEVER, ONE_PIECE, LinkState
+
+PREFIX = bytes(range(40))
+EPOCH_AT = 20
+BROKER_EPOCH = 77
+EXPECT = b"\0\0\0\0"
+MEMORY_BYTES = 1_100_000
+MEMORY = bytes(64) + PREFIX + os.urandom(MEMORY_BYTES - 64 - len(PREFIX))
+
+
+def command(
+    sequence: int, size: int = 100, *, slot: int = 3, epoch: int = 7, expect: bytes = EXPECT, offset: int = 64
+) -> bytes:
+    return COMMAND.pack(
+        SEND, len(expect), EPOCH_AT, slot, sequence, offset, size, len(PREFIX), epoch, expect, 0
+    )
+
+
+def frame(size: int, correlation: int) -> bytes:
+    """What the broker must get."""
+    data = bytearray(MEMORY[64 : 64 + size])
+    struct.pack_into(">i", data, 8, correlation)
+    struct.pack_into(">q", data, EPOCH_AT, BROKER_EPOCH)
+    return bytes(data)
+
+
+def response(correlation: int, body: bytes = EXPECT) -> bytes:
+    return struct.pack(">ii", 4 + len(body), correlation) + body
+
+
+class Recorded(Exchange):
+    """An exchange over one end of a pair of sockets; what it leaves to others is in ``left``."""
+
+    def __init__(self) -> None:
+        self.fence = memoryview(bytearray(8)).cast("q")
+        super().__init__(3, BROKER_EPOCH, memoryview(MEMORY), self.fence, 1000)
+        self.left: list[tuple[Any, ...]] = []
+        self.ours, self.peer = socket.socketpair()
+        self.ours.setblocking(False)
+        self.direct = self.ours.fileno()
+        self.state = LinkState.READY
+
+    def write_rest(self, head: bytearray, count: int) -> None:
+        self.left.append(("write_rest", bytes(head), count))
+
+    def lost(self, problem: int) -> None:
+        self.left.append(("lost", problem))
+
+    def take(self, data: bytes) -> None:
+        self.left.append(("take", data))
+
+
+def state_of(exchange: Exchange) -> LinkState:
+    """The state as it is now; mypy remembers what an earlier assertion said of the attribute."""
+    return exchange.state
+
+
+@pytest.fixture
+def exchange() -> Iterator[Recorded]:
+    made = Recorded()
+    with made.ours, made.peer:
+        yield made
+
+
+def begin(exchange: Recorded) -> bool:
+    others, deadline = begin_requests([exchange])
+    assert others in ([], [exchange])
+    assert deadline == (NEVER if others else exchange.deadline)
+    return not others
+
+
+def receive(exchange: Recorded, mask: int = READ) -> tuple[bool, list[Report]]:
+    outbox, after = Outbox(), list[Recorded]()
+    event = (exchange.direct, mask)
+    others = take_responses([event, (-1, READ)], {exchange.direct: exchange}, outbox, after)
+    assert others in ([(-1, READ)], [event, (-1, READ)])
+    settled = bool(len(outbox))
+    assert after == ([exchange] if settled and exchange.items else [])
+    return len(others) == 1, reports_of(outbox)
+
+
+def reports_of(outbox: Outbox) -> list[Report]:
+    reader, writer = os.pipe()
+    try:
+        assert outbox.write(writer)
+        os.close(writer)
+        return list(REPORT.iter_unpack(os.read(reader, 1 << 16)))
+    finally:
+        os.close(reader)
+
+
+# -- one request
+
+
+@pytest.mark.parametrize("size", [len(PREFIX), 100, ONE_PIECE, ONE_PIECE + 1, 50_000])
+def test_a_request_and_its_expected_response(exchange: Recorded, size: int) -> None:
+    for correlation in range(3):
+        exchange.items.append(command(correlation + 10, size))
+        before = monotonic_ns()
+        assert begin(exchange)
+        assert state_of(exchange) is LinkState.AWAITING
+        assert exchange.deadline == exchange.first_byte_ns + 1000
+        assert exchange.peer.recv(size, socket.MSG_WAITALL) == frame(size, correlation)
+        exchange.peer.send(response(correlation))
+        taken, [report] = receive(exchange)
+        assert taken
+        assert before <= report[R_FIRST_BYTE] <= report[R_LAST_BYTE] <= report[R_RESPONSE] <= monotonic_ns()
+        times = report[R_FIRST_BYTE : R_RESPONSE + 1]
+        inline = EXPECT.ljust(INLINE, b"\0")
+        assert report == (EXPECTED, 0, 4, 3, correlation + 10, 1, correlation, *times, 0, 0, inline)
+        assert state_of(exchange) is LinkState.READY
+        assert exchange.deadline == NEVER
+    assert exchange.left == []
+
+
+def test_correlation_ids_go_round(exchange: Recorded) -> None:
+    exchange.correlation = 2**31 - 1
+    for correlation in (2**31 - 1, 0):
+        exchange.items.append(command(1))
+        assert begin(exchange)
+        assert exchange.peer.recv(1000) == frame(100, correlation)
+        exchange.peer.send(response(correlation))
+        assert receive(exchange)[0]
+
+
+@pytest.mark.parametrize(
+    "why",
+    ["no connection", "not plain", "nothing to send", "in flight", "no agreement", "fenced", "expired"],
+)
+def test_what_is_not_begun_here(exchange: Recorded, why: str) -> None:
+    if why != "nothing to send":
+        exchange.items.append(command(1, epoch=7))
+    if why == "not plain":
+        exchange.direct = -1
+    elif why == "no connection":
+        exchange.state = LinkState.IDLE
+    elif why == "in flight":
+        exchange.state = LinkState.AWAITING
+    elif why == "no agreement":
+        exchange.agreed = False
+    elif why == "expired":
+        exchange.expires = monotonic_ns()
+    exchange.fence[0] = 7 if why == "fenced" else 6
+    state = exchange.state
+    assert not begin(exchange)
+    assert exchange.state is state
+    exchange.peer.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        exchange.peer.recv(1)
+
+
+def test_a_frame_that_the_kernel_takes_in_part(exchange: Recorded) -> None:
+    size = MEMORY_BYTES - 64
+    exchange.items.append(command(1, size))
+    assert begin(exchange)
+    [(what, head, count)] = exchange.left
+    assert what == "write_rest"
+    assert head == frame(size, 0)[: len(PREFIX)]
+    assert len(PREFIX) < count < size
+    assert exchange.state is LinkState.SENDING
+    assert exchange.peer.recv(count, socket.MSG_WAITALL) == frame(size, 0)[:count]
+
+
+def test_a_frame_that_the_kernel_does_not_take(exchange: Recorded) -> None:
+    with suppress(BlockingIOError):
+        while True:
+            exchange.ours.send(bytes(10_000))
+    exchange.items.append(command(1))
+    assert begin(exchange)
+    assert exchange.left == [("write_rest", frame(100, 0), 0)]
+    assert exchange.state is LinkState.SENDING
+
+
+def test_a_connection_that_is_gone(exchange: Recorded) -> None:
+    exchange.items.append(command(1))
+    exchange.peer.close()
+    assert begin(exchange)
+    assert exchange.left == [("lost", errno.EPIPE)]
+
+
+@pytest.mark.parametrize("size", [100, 50_000])
+@pytest.mark.parametrize("offset", [MEMORY_BYTES - 99, MEMORY_BYTES, 2**64 - 1])
+def test_a_frame_outside_the_memory_is_refused(exchange: Recorded, size: int, offset: int) -> None:
+    exchange.items.append(command(1, size, offset=offset))
+    with pytest.raises(ValueError, match=f"a frame of {size} bytes at {offset}"):
+        begin(exchange)
+    with pytest.raises(ValueError, match="which is not in the memory"):
+        exchange.compose(bytearray(40), 0)
+
+
+@pytest.mark.parametrize("size", [0, 11, 27])
+def test_a_frame_without_room_for_its_ids_is_refused(exchange: Recorded, size: int) -> None:
+    exchange.items.append(command(1))
+    with pytest.raises(ValueError, match="a frame of 100 bytes"):
+        exchange.compose(bytearray(size), 0)
+
+
+# -- one response
+
+
+@pytest.mark.parametrize(
+    "data",
+    [response(0)[:cut] for cut in range(1, 12)]
+    + [
+        response(1),
+        response(0, b"\0\0\0\1"),
+        response(0, EXPECT + b"\0"),
+        response(0) + b"\0",
+        response(0) * 2,
+        response(0, b""),
+        response(0, b"\0" * 5000),
+        b"HTTP/1.1 400 Bad Request",
+    ],
+)
+def test_what_is_not_the_expected_response_goes_to_the_state_machine(exchange: Recorded, data: bytes) -> None:
+    exchange.items.append(command(1))
+    begin(exchange)
+    exchange.peer.send(data)
+    assert receive(exchange) == (True, [])
+    assert exchange.left == [("take", data[:4096])]
+    assert exchange.state is LinkState.AWAITING
+    assert len(exchange.items) == 1
+
+
+def test_a_request_that_expects_nothing_plain(exchange: Recorded) -> None:
+    exchange.items.append(command(1, expect=b""))
+    begin(exchange)
+    exchange.peer.send(response(0, b""))
+    receive(exchange)
+    assert exchange.left == [("take", response(0, b""))]
+
+
+def test_the_end_of_a_connection_while_a_response_is_awaited(exchange: Recorded) -> None:
+    exchange.items.append(command(1))
+    begin(exchange)
+    exchange.peer.close()
+    receive(exchange)
+    assert exchange.left[0] in (("take", b""), ("lost", errno.ECONNRESET))
+
+
+def test_a_connection_that_is_reset_while_a_response_is_awaited() -> None:
+    exchange = Recorded()
+    with socket.create_server(("127.0.0.1", 0)) as server, exchange.ours, exchange.peer:
+        ours = socket.create_connection(server.getsockname())
+        peer = server.accept()[0]
+        with ours:
+            exchange.direct = ours.fileno()
+            exchange.items.append(command(1))
+            begin(exchange)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+            receive(exchange)
+            assert exchange.left == [("lost", errno.ECONNRESET)]
+
+
+def test_an_event_without_bytes_changes_nothing(exchange: Recorded) -> None:
+    exchange.items.append(command(1))
+    begin(exchange)
+    assert receive(exchange) == (True, [])
+    assert exchange.left == []
+
+
+@pytest.mark.parametrize("why", ["nothing awaited", "half is here", "not plain", "writable as well"])
+def test_what_is_not_read_here(exchange: Recorded, why: str) -> None:
+    exchange.items.append(command(1))
+    begin(exchange)
+    fd = exchange.direct
+    if why == "nothing awaited":
+        exchange.state = LinkState.READY
+    elif why == "half is here":
+        exchange.received = bytearray(b"\0")
+    exchange.peer.send(response(0))
+    if why == "not plain":
+        exchange.direct = -1
+        event = (fd, READ)
+        assert take_responses([event], {fd: exchange}, Outbox(), []) == [event]
+    else:
+        assert receive(exchange, READ | WRITE if why == "writable as well" else READ) == (False, [])
+    assert exchange.ours.recv(100) == response(0)
+    assert exchange.left == []
+
+
+# -- commands and reports
+
+
+@given(st.lists(st.one_of(st.integers(0, 2**64 - 1), st.none()), max_size=200))
+def test_a_command_queue_is_a_deque(steps: list[int | None]) -> None:
+    queue, twin = CommandQueue(), deque[Any]()
+    for step in steps:
+        if step is not None:
+            queue.append(command(step))
+            twin.append(COMMAND.unpack(command(step)))
+        elif twin:
+            assert queue.popleft() == twin.popleft()
+        else:
+            with pytest.raises(IndexError):
+                queue.popleft()
+        assert len(queue) == len(twin)
+        assert list(queue) == list(twin)
+    queue.clear()
+    assert not queue
+    with pytest.raises(ValueError, match="a command of 47 bytes"):
+        queue.append(command(1)[:-1])
+
+
+@given(st.integers(0, 5 * COMMAND.size), st.integers(0, COMMAND.size))
+def test_commands_are_queued_as_far_as_they_are_whole(end: int, begin_at: int) -> None:
+    lanes = {slot: Recorded() for slot in (0, 1)}
+    try:
+        other = COMMAND.pack(GO, 0, 0, 0, 5, 0, 0, 0, 0, b"", 0)
+        data = bytes(begin_at) + b"".join(command(n, slot=n % 2) for n in range(3)) + other + command(9)
+        after: list[Recorded] = []
+        position = queue_requests(data[: begin_at + end], begin_at, lanes, after)
+        count = min(3, end // COMMAND.size)
+        assert position == begin_at + count * COMMAND.size
+        assert [len(lanes[slot].items) for slot in lanes] == [(count + 1) // 2, count // 2]
+        # Each once: the second command for a lane finds it busy.
+        assert after == list(lanes.values())[: min(count, 2)]
+    finally:
+        for lane in lanes.values():
+            lane.ours.close()
+            lane.peer.close()
+
+
+def test_a_command_for_a_lane_that_is_not_there() -> None:
+    with pytest.raises(KeyError):
+        queue_requests(command(1), 0, {}, list[Recorded]())
+
+
+def test_an_outbox_is_written_as_far_as_the_pipe_takes_it() -> None:
+    outbox = Outbox()
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(writer, False)
+        put = got = b""
+        for number in range(30):
+            data = os.urandom(7_919 * number)
+            outbox.append(data)
+            put += data
+            if outbox.write(writer):
+                assert len(outbox) == 0
+            assert len(put) - len(outbox) >= len(got)
+            if len(outbox):
+                got += os.read(reader, 50_000)
+        while len(got) < len(put):
+            got += os.read(reader, 50_000)
+            outbox.write(writer)
+        assert got == put
+        os.close(reader)
+        outbox.append(b"x")
+        with pytest.raises(BrokenPipeError):
+            outbox.write(writer)
+    finally:
+        os.close(writer)
+
+
+# -- both ways
+
+
+class Roundabout(Connection):
+    """A connection that leaves nothing to the short way."""
+
+    __slots__ = ()
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self.direct = -1
+
+
+SETTINGS = LinkSettings(
+    connection_setup_timeout=10 * 10**9,
+    connection_setup_timeout_max=10 * 10**9,
+    socket_timeout=30 * 10**9,
+    retry_backoff=0,
+    max_response_bytes=100_000,
+)
+
+
+class Rig:
+    """A sender in this thread, moved turn by turn, its parent's ends of the pipes, and a scripted broker."""
+
+    def __init__(self, server: socket.socket) -> None:
+        self._server = server
+        self._broker: socket.socket | None = None
+        commands, self._commands = os.pipe()
+        self._reports, reports = os.pipe()
+        self._fds = [commands, self._commands, self._reports, reports]
+        self.fence = memoryview(bytearray(8)).cast("q")
+        self._sender = Sender(commands, reports, memoryview(MEMORY), self.fence, SETTINGS)
+        os.set_blocking(self._reports, False)
+        self._unread = b""
+        self.reports: list[tuple[Report, bytes]] = []
+        #: Frames as the broker got them.
+        self.frames: list[bytes] = []
+        host, port = server.getsockname()
+        self._sender._lanes[3] = self.lane = Lane(self._sender, 3, host, port, BROKER_EPOCH)
+        self._sender.start()
+        assert self.look()[0][0][0] == READY
+
+    def close(self) -> None:
+        self.lane.give_up()
+        self.hang_up()
+        self._sender.poller.close()
+        self._sender.resolver.close()
+        for fd in self._fds:
+            os.close(fd)
+
+    def tell(self, data: bytes) -> None:
+        os.write(self._commands, data)
+        self._sender.turn()
+
+    def look(self) -> list[tuple[Report, bytes]]:
+        """The reports that are new."""
+        try:
+            data = self._unread + os.read(self._reports, 1 << 20)
+        except BlockingIOError:
+            return []
+        found: list[tuple[Report, bytes]] = []
+        position = 0
+        while len(data) - position >= REPORT.size:
+            report: Any = REPORT.unpack_from(data, position)
+            end = position + REPORT.size + report[11]
+            if end > len(data):
+                break
+            found.append((report, data[position + REPORT.size : end]))
+            position = end
+        self._unread = data[position:]
+        self.reports += found
+        return found
+
+    def connect(self) -> None:
+        """Move until a request has gone out."""
+        while self.lane.state is not LinkState.AWAITING:
+            self._sender.turn()
+
+    def hang_up(self) -> None:
+        if self._broker is not None:
+            self._broker.close()
+            self._broker = None
+
+    def read_frame(self, size: int) -> None:
+        if self._broker is None:
+            self._broker = self._server.accept()[0]
+            self._broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.frames.append(self._broker.recv(size, socket.MSG_WAITALL))
+
+    def say(self, data: bytes) -> bool:
+        """Have the sender read exactly this now; False when it has closed the connection."""
+        connection = self.lane._connection
+        assert self._broker is not None
+        if data:
+            self._broker.sendall(data)
+        else:
+            self._broker.shutdown(socket.SHUT_WR)
+        self._sender.turn()
+        while data and self.lane._connection is connection and self._is_unread():
+            self._sender.turn()
+        return self.lane._connection is connection
+
+    def _is_unread(self) -> bool:
+        assert self.lane._connection is not None
+        try:
+            return bool(self.lane._connection._socket.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return False
+
+
+#: What the broker says to a request: made of the correlation id.
+SAYS: dict[str, Any] = {
+    "as expected": response,
+    "an error": lambda correlation: response(correlation, b"\0\x0b\0\0"),
+    "longer than a report": lambda correlation: response(correlation, b"\1" * 70_000),
+    "shorter": lambda correlation: response(correlation, b"\0"),
+    "nothing": lambda correlation: response(correlation, b""),
+    "another correlation id": lambda correlation: response(correlation + 1),
+    "more": lambda correlation: response(correlation) + b"\0",
+    "too large": lambda correlation: struct.pack(">ii", 100_001, correlation),
+    "the end": lambda correlation: b"",
+    "a half": lambda correlation: response(correlation)[:6],
+    "a word": lambda correlation: response(correlation)[:3],
+}
+ANSWER = st.tuples(st.sampled_from(list(SAYS)), st.lists(st.integers(1, 14), max_size=5), st.booleans())
+REQUEST = st.tuples(st.sampled_from([100, 200, ONE_PIECE + 1]), st.booleans(), st.lists(ANSWER, max_size=3))
+
+
+def conversation(
+    rig: Rig, requests: list[tuple[int, bool, list[tuple[str, list[int], bool]]]]
+) -> list[tuple[Any, ...]]:
+    """What is reported when requests, queued at once, are answered by these scripts and then as expected."""
+    rig.tell(
+        b"".join(
+            command(number, size, expect=EXPECT if plain else b"")
+            for number, (size, plain, _) in enumerate(requests)
+        )
+    )
+    for number, (size, _, answers) in enumerate(requests):
+        script = chain(answers, repeat(("as expected", list[int](), True)))
+        while len(rig.lane.items) == len(requests) - number:
+            rig.connect()
+            rig.read_frame(size)
+            says, cuts, accept = next(script)
+            data: bytes = SAYS[says](rig.lane.correlation)
+            connected = True
+            for begin_at, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(data)], strict=True):
+                if connected and begin_at < min(end, len(data)):
+                    connected = rig.say(data[begin_at:end])
+            if (
+                connected
+                and rig.lane.state is LinkState.AWAITING
+                and len(rig.lane.items) == len(requests) - number
+            ):
+                connected = rig.say(b"")
+            while rig.lane.state is LinkState.HELD:
+                kinds = [report[0] for report, _ in rig.look()]
+                if RESPONSE in kinds:
+                    kind = GO if accept else AGAIN
+                    rig.tell(COMMAND.pack(kind, 0, 0, 3, number, 0, 0, 0, 0, b"", 0))
+                    connected = connected and accept
+                else:
+                    rig._sender.turn()
+            if not connected:
+                rig.hang_up()
+    rig.look()
+    return [without_times(report, following) for report, following in rig.reports]
+
+
+def without_times(report: Report, following: bytes) -> tuple[Any, ...]:
+    if report[0] in (EXPECTED, RESPONSE):
+        assert 0 < report[R_FIRST_BYTE] <= report[R_LAST_BYTE] <= report[R_RESPONSE] <= monotonic_ns()
+    kept = (*report[:R_FIRST_BYTE], *report[R_RESPONSE + 1 :], following)
+    return kept if report[0] != READY else (READY,)
+
+
+@contextmanager
+def rig(roundabout: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    with monkeypatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as server:
+        if roundabout:
+            patch.setattr(sender_module, "Connection", Roundabout)
+        made = Rig(server)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@settings(max_examples=200, deadline=None)
+@given(requests=st.lists(REQUEST, min_size=1, max_size=4))
+def test_both_ways_say_the_same(
+    requests: list[tuple[int, bool, list[tuple[str, list[int], bool]]]],
+) -> None:
+    """For any answers, cut anywhere: the same frames to the broker, the same reports to the parent."""
+    seen = []
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for roundabout in (False, True):
+            with rig(roundabout, monkeypatch) as made:
+                seen.append((conversation(made, requests), made.frames))
+                assert len([1 for report, _ in made.reports if report[0] in (EXPECTED, RESPONSE)]) >= len(
+                    requests
+                )
+                assert not made.lane.items
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("roundabout", [False, True])
+def test_every_cut_of_an_expected_response(roundabout: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = len(response(0))
+    answers = [("as expected", [cut], True) for cut in range(1, whole)]
+    answers.append(("as expected", list(range(1, whole)), True))
+    with rig(roundabout, monkeypatch) as made:
+        reports = conversation(made, [(100, True, [answer]) for answer in answers])
+        assert [report[0] for report in reports].count(EXPECTED) == len(answers)
+        assert FAILED not in [report[0] for report in reports]
+        assert made.frames == [frame(100, number) for number in range(len(answers))]
