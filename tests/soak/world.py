@@ -38,7 +38,7 @@ _BACKLOG = 50_000
 _MOST_OPEN = 600
 #: Seconds in which everything must have its end once all is healed.
 _HEALED = 60.0
-#: Seconds between two processes' ends: a sender that never lives until a response is given up.
+#: Seconds between two processes' ends.
 _BETWEEN_KILLS = 0.4
 
 
@@ -183,10 +183,18 @@ class World:
         return self._chance.choice(list(self._proxies.values()))
 
     def _kill_sender(self) -> None:
-        self._end_process(self._senders(), signal.SIGKILL, "kills")
+        self._end_process(self._expendable(), signal.SIGKILL, "kills")
 
     def _stop_sender(self) -> None:
-        self._end_process(self._senders(), signal.SIGSTOP, "stops")
+        self._end_process(self._expendable(), signal.SIGSTOP, "stops")
+
+    def _expendable(self) -> list[int]:
+        """Senders whose end is not the last straw: after some that bring no response, brokers are gone."""
+        ledger = self._channel._ledger
+        assert ledger is not None
+        with ledger.lock:
+            senders = ledger.pool.senders.values()
+            return sorted(one.pid for one in senders if one.pid and (one.has_responded or one.failures < 2))
 
     def _kill_nursery(self) -> None:
         self._end_process([child.pid for child in psutil.Process().children()], signal.SIGKILL, "kills")
