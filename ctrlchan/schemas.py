@@ -246,6 +246,8 @@ _FRAMES: Final[list[pa.Field[Any]]] = [
     pa.field("controller_epoch", pa.int32(), nullable=False),
     # Which version of the controller's state it carries; null: the snapshot does not say.
     pa.field("state_version", pa.int64()),
+    # With it the broker knows what changed after this version, -1: everything; null: it cannot be said.
+    pa.field("from_version", pa.int64()),
     # Partitions it speaks of.
     pa.field("rows", pa.int64(), nullable=False),
     # The length of ``frame``, its own four bytes of length included.

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from ctrlchan.pipeline.diff_tables import read_diff, write_diff
 from ctrlchan.pipeline.diffing import Diff, DiffConfig, diff, diff_snapshots
+from ctrlchan.pipeline.dispatching import DispatchConfig, Dispatched, by_broker, dispatch
+from ctrlchan.pipeline.framing import FramesConfig, frames
 from ctrlchan.pipeline.session import running, session, stop
 from ctrlchan.pipeline.source import CtrlchanSource
 from ctrlchan.pipeline.tables import (
@@ -26,10 +28,16 @@ __all__ = [
     "CtrlchanSource",
     "Diff",
     "DiffConfig",
+    "DispatchConfig",
+    "Dispatched",
     "Frames",
+    "FramesConfig",
     "Snapshot",
+    "by_broker",
     "diff",
     "diff_snapshots",
+    "dispatch",
+    "frames",
     "read_diff",
     "read_frames",
     "read_journal",

@@ -1,4 +1,5 @@
 """``spark.read.format("ctrlchan").load(path)``: snapshots, frames and journals by what stands in the folder.
+Writing sends frames: see ``sink``.
 
 ====================  ===================================================================================
 option ``kind``       ``snapshot``, ``frames`` or ``journal``; without it the folder itself says what it is
@@ -18,12 +19,13 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.journal.reader import journal_files, journal_schema
+from ctrlchan.pipeline.sink import FramesWriter
 from ctrlchan.pipeline.tables import (
     FRAMES_FILE,
     FRAMES_FOLDER,
@@ -60,6 +62,10 @@ class CtrlchanSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """``schema``: that of ``schema``, or the one that the user gave."""
         return _FilesReader(self._files()[0], schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Frames to brokers; see ``ctrlchan.pipeline.sink``."""
+        return FramesWriter(self.options, schema, overwrite)
 
     def _files(self) -> tuple[list[Path], pa.Schema]:
         path = self.options.get("path")

@@ -63,6 +63,15 @@ __all__ = [
 
 FRAMES_FILE: Final = "frames.json"
 FRAMES_FOLDER: Final = "frames"
+#: A writer looks how large a page has become after a hundred rows, which are hundreds of MiB of frames; and
+#: no frame is like another, so that a dictionary of them is made for nothing.
+_LARGE_CELLS: Final = {
+    "parquet.page.size.row.check.min": "1",
+    "parquet.page.size.row.check.max": "1",
+    "parquet.block.size.row.check.min": "1",
+    "parquet.block.size.row.check.max": "4",
+    "parquet.enable.dictionary#frame": "false",
+}
 _FRAMES_NAME: Final = "ctrlchan-frames"
 #: Footers that the driver reads itself; of more files Spark's tasks read them.
 _MOST_FOOTERS: Final = 64
@@ -151,7 +160,7 @@ def write_frames(frames: Frames, path: str | Path, *, overwrite: bool = False) -
     It appears when it is whole. Raises PipelineError when there is one and ``overwrite`` is false.
     """
     with new_folder(Path(path), FRAMES_FILE, overwrite=overwrite) as folder:
-        frames.frames.write.parquet(str(folder / FRAMES_FOLDER))
+        frames.frames.write.options(**_LARGE_CELLS).parquet(str(folder / FRAMES_FOLDER))
         write_brokers(frames.brokers, folder)
         write_json(
             folder / FRAMES_FILE, {**frames.about, "format": _FRAMES_NAME, "format_version": FRAMES_VERSION}

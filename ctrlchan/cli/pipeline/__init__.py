@@ -6,6 +6,8 @@ import typer
 
 from ctrlchan.cli.pipeline.check import check
 from ctrlchan.cli.pipeline.diff import diff
+from ctrlchan.cli.pipeline.dispatch import dispatch
+from ctrlchan.cli.pipeline.frames import frames
 
 __all__ = ["app"]
 
@@ -17,6 +19,8 @@ app = typer.Typer(
 )
 app.command()(check)
 app.command()(diff)
+app.command()(frames)
+app.command()(dispatch)
 
 
 @app.callback()

@@ -1,0 +1,113 @@
+"""The frames that the controller's own batch and channel would send, made on the driver without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import ctrlchan
+from ctrlchan._codec import Tail
+from ctrlchan.channel import ChannelConfig, ControlRequest, Sent
+from ctrlchan.channel.acknowledged import Acknowledged
+from ctrlchan.channel.frames import new_frame
+from ctrlchan.channel.outcome import OutcomeCallback
+from ctrlchan.channel.rewriting.bodies import body_of_tail
+from ctrlchan.channel.rewriting.split import split
+from ctrlchan.state import NO_LEADERSHIP
+from ctrlchan.state.lists import entry_rows, packed_values
+from ctrlchan.versions import request_versions
+
+__all__ = ["full_push", "shuffled"]
+
+_EPOCH: Final = Struct(">q")
+_SIZE_FIELD: Final = 4
+
+
+class _Channel:
+    """In place of a channel: keeps the bytes that each broker would be sent, with correlation id 0."""
+
+    acknowledged: Acknowledged[Any]
+    has_journal = False
+
+    def __init__(
+        self, config: ChannelConfig, epochs: Mapping[int, int], protocols: Mapping[int, str]
+    ) -> None:
+        self.config = config
+        self.acknowledged = Acknowledged(lambda _: {})
+        self.frames: dict[int, list[bytes]] = {broker: [] for broker in epochs}
+        self._epochs = epochs
+        self._protocols = protocols
+
+    def request_versions(self, broker_ids: Sequence[int], api_key: int) -> dict[int, list[int]]:
+        versions: dict[int, list[int]] = {}
+        for broker_id in broker_ids:
+            ibp = self._protocols.get(broker_id, self.config.inter_broker_protocol)
+            versions.setdefault(request_versions(ibp).for_api(api_key), []).append(broker_id)
+        return versions
+
+    def send_requests(
+        self, broker_ids: Sequence[int], request: ControlRequest, callback: OutcomeCallback | None = None
+    ) -> list[Sent]:
+        tail = request.tail
+        assert isinstance(tail, Tail)
+        _, before = new_frame(request, self.config)
+        limit = self.config.max_request_bytes + _SIZE_FIELD
+        tails: list[Tail] | None = [tail]
+        if request.size > limit:
+            tails = split(body_of_tail(before, tail), limit - len(before))
+        assert tails is not None
+        for one in tails:
+            frame, before = new_frame(
+                ControlRequest(one, request.controller_epoch, rows=one.rows), self.config
+            )
+            body = one.to_bytes()
+            for broker_id in broker_ids:
+                head = bytearray(before)
+                if frame.epoch_at:
+                    _EPOCH.pack_into(head, frame.epoch_at, self._epochs[broker_id])
+                self.frames[broker_id].append(bytes(head) + body)
+        return []
+
+
+def full_push(
+    state: ctrlchan.ClusterState,
+    config: ChannelConfig,
+    *,
+    leader_and_isr: bool = True,
+    protocols: Mapping[int, str] | None = None,
+) -> dict[int, list[bytes]]:
+    """Broker id -> its frames: LeaderAndIsr of its replicas, UpdateMetadata of everything."""
+    brokers = state.broker_ids.tolist()
+    epochs = {broker: state.broker(broker).epoch for broker in brokers}
+    channel = _Channel(config, epochs, protocols or {})
+    batch = ctrlchan.ControllerBrokerRequestBatch(channel, state)
+    batch.new_batch()
+    if leader_and_isr:
+        replicas = state.partitions.replicas
+        rows, receivers = entry_rows(replicas), packed_values(replicas)
+        known = state.partitions.leader_epoch[rows] != NO_LEADERSHIP
+        for broker in brokers:
+            mine = rows[(receivers == broker) & known]
+            if len(mine):
+                batch.add_leader_and_isr([broker], mine.astype(np.int64))
+    batch.add_update_metadata(brokers, rows="all")
+    batch.send_requests_to_brokers(state.controller_epoch)
+    return channel.frames
+
+
+def shuffled(path: Path, parts: int) -> None:
+    """The snapshot's rows in another order and in several files; ``ClusterState.read`` minds neither."""
+    file = path / "partitions.parquet"
+    table = pq.read_table(file)
+    order: pa.Array[Any] = pa.array(np.random.default_rng(7).permutation(len(table)))
+    table = table.take(order)
+    file.unlink()
+    file.mkdir()
+    for part, rows in enumerate(np.array_split(np.arange(len(table)), parts)):
+        pq.write_table(table.slice(int(rows[0]), len(rows)), file / f"part-{part}.parquet")

@@ -1,0 +1,136 @@
+"""Embedded brokers of this process that remember every frame they were sent, and can be made to wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import ctrlchan
+from ctrlchan.broker.core import BrokerCore
+
+__all__ = ["Permits", "WatchedBroker", "steps_of", "watched", "without_correlation"]
+
+_API_AND_VERSION: Final = 4
+_CORRELATION: Final = 4
+
+
+class Permits:
+    """Brokers that share these answer a request for each; ``unlimited`` ends that."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._left: float = 0
+        self._waiting = 0
+
+    def give(self, count: float) -> None:
+        with self._changed:
+            self._left += count
+            self._changed.notify_all()
+
+    def unlimited(self) -> None:
+        self.give(float("inf"))
+
+    def take(self) -> None:
+        with self._changed:
+            self._waiting += 1
+            self._changed.wait_for(lambda: self._left > 0, 120)
+            self._left -= 1
+            self._waiting -= 1
+            self._changed.notify_all()
+
+    def until_spent(self, timeout: float = 120.0) -> None:
+        """Until all are taken and somebody waits for more."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._left <= 0 < self._waiting, timeout)
+
+
+class WatchedBroker:
+    """``frames``: what came, in order, without the four bytes of size and with correlation id 0. ``gate``:
+    while it is closed the broker reads and does not answer. ``permits``: what it needs for each answer."""
+
+    def __init__(self, broker_id: int, epoch: int, permits: Permits | None = None) -> None:
+        self.embedded = ctrlchan.EmbeddedBroker(broker_id, epoch=epoch)
+        self.frames: list[bytes] = []
+        self._permits = permits
+        self.gate = threading.Event()
+        self.gate.set()
+        self._came = threading.Condition()
+        self.embedded.inspect(self._watch)
+
+    @property
+    def broker(self) -> ctrlchan.Broker:
+        return self.embedded.broker
+
+    def until(self, count: int, timeout: float = 60.0) -> None:
+        """Wait until so many frames have come."""
+        with self._came:
+            assert self._came.wait_for(lambda: len(self.frames) >= count, timeout), len(self.frames)
+
+    def state(self) -> dict[str, Any]:
+        """All that it knows of the cluster, and of its own replicas."""
+        return self.embedded.inspect(_state)
+
+    def _watch(self, core: BrokerCore) -> None:
+        # What the server asks for each frame, on the broker's own thread.
+        server = self.embedded._service._server
+        permits = self._permits
+        handle = server.handle
+
+        def watching(frame: memoryview) -> Any:
+            with self._came:
+                self.frames.append(without_correlation(bytes(frame)))
+                self._came.notify_all()
+            self.gate.wait(60)
+            if permits is not None:
+                permits.take()
+            return handle(frame)
+
+        server.handle = watching
+
+
+def _state(core: BrokerCore) -> dict[str, Any]:
+    partitions, brokers = core.metadata.state.to_arrow()
+    told = [name for name in partitions.column_names if name != "row_version"]
+    replicas = core.replicas.columns
+    return {
+        "controller_epoch": core.controller_epoch,
+        "partitions": partitions.select(told).to_pylist(),
+        "brokers": brokers.select(["id", "epoch", "rack"]).to_pylist(),
+        "replicas": [replicas.partition.tolist(), replicas.leader.tolist(), replicas.leader_epoch.tolist()],
+    }
+
+
+@contextmanager
+def watched(count: int, epoch: int = 3, permits: Permits | None = None) -> Iterator[list[WatchedBroker]]:
+    with ExitStack() as stack:
+        brokers = []
+        for broker_id in range(count):
+            broker = WatchedBroker(broker_id, epoch, permits)
+            stack.callback(broker.embedded.close)
+            stack.callback(broker.gate.set)
+            if permits is not None:
+                stack.callback(permits.unlimited)
+            brokers.append(broker)
+        yield brokers
+
+
+def without_correlation(frame: bytes) -> bytes:
+    """``frame`` without its four bytes of size."""
+    end = _API_AND_VERSION + _CORRELATION
+    return frame[:_API_AND_VERSION] + bytes(_CORRELATION) + frame[end:]
+
+
+def steps_of(frames: Sequence[bytes], expected: Sequence[bytes], cuts: int) -> None:
+    """These frames came in the order of ``expected``, to the end, and went back at most ``cuts`` times."""
+    number_of = {frame: number for number, frame in enumerate(expected)}
+    assert len(number_of) == len(expected)
+    numbers = [number_of[frame] for frame in frames]
+    back = 0
+    for before, number in zip([-1, *numbers], numbers, strict=False):
+        if number != before + 1:
+            assert number <= before, f"{number} after {before}"
+            back += 1
+    assert back <= cuts, numbers
+    assert numbers[-1:] == [len(expected) - 1]
