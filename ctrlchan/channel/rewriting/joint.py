@@ -33,15 +33,20 @@ class Merged(Sent):
     def __init__(self, request: ControlRequest, run: Sequence[Sent]) -> None:
         self.members: list[Sent] = []
         for sent in run:
-            if isinstance(sent, Merged):
+            if not isinstance(sent, Merged):
+                self.members.append(sent)
+                continue
+            if sent.sequence or sent.sender_deaths:
                 for member in sent.members:
                     member.sender_deaths += sent.sender_deaths
                     # A sender that is no more had it in hand.
                     member.sequence = sent.sequence
+            if self.members:
                 self.members += sent.members
             else:
-                self.members.append(sent)
-        called = (member.callback for member in self.members if member.callback is not None)
+                # A backlog is merged with what comes again and again: it is handed on, not copied.
+                self.members = sent.members
+        called = (sent.callback for sent in run if sent.callback is not None)
         super().__init__(run[0].broker_id, request, next(called, None), run[0].enqueued_ns)
         self.joint = True
 
