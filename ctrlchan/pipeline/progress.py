@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -38,13 +39,18 @@ def progress(spark: SparkSession, title: str, *, shown: bool = True) -> Iterator
         def watch() -> None:
             status = spark.sparkContext.statusTracker()
             while not ended.wait(_INTERVAL):
-                stages = [status.getStageInfo(stage) for stage in status.getActiveStageIds()]
+                try:
+                    stages = [status.getStageInfo(stage) for stage in status.getActiveStageIds()]
+                except (Py4JError, OSError):
+                    # The JVM is gone; whoever waits for its job says so.
+                    return
                 found = [stage for stage in stages if stage is not None]
                 if found:
-                    names = ", ".join(sorted({stage.name.split(" at ")[0] for stage in found}))
+                    # Their names are those of Spark's insides. A number shows that it goes on.
+                    numbers = ", ".join(str(stage.stageId) for stage in found)
                     bar.update(
                         task,
-                        description=f"{title}: {names}",
+                        description=f"{title}: stage {numbers}",
                         completed=sum(stage.numCompletedTasks for stage in found),
                         total=sum(stage.numTasks for stage in found),
                     )

@@ -6,14 +6,21 @@ Settings that somebody else has made (``spark-defaults.conf``, ``spark-submit``,
 from __future__ import annotations
 
 import os
+import shlex
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
+from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from ctrlchan.errors import PipelineError
@@ -37,9 +44,14 @@ _OURS_LOCAL: Final = {
 }
 #: Set by Spark itself when Python starts it; its bar would run through ours.
 _CONSOLE_PROGRESS: Final = "spark.ui.showConsoleProgress"
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+#: Options of the JVM that stand before those of the user's settings.
+_JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 #: Seconds that the JVM has to end after its last job.
 _PATIENCE: Final = 30
+#: Seconds that Ctrl-C waits for the JVM to take note; it does not wait for the tasks.
+_CANCEL_PATIENCE: Final = 5
+#: What handled SIGINT before this process had a context.
+_before: Any = None
 
 
 def session(
@@ -53,16 +65,19 @@ def session(
 
     Raises PipelineError when there is no Java for it, or Spark does not start.
     """
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        # There is none in any thread.
+        pass
     given = SparkConf(loadDefaults=False)
     for key, value in (conf or {}).items():
         given.set(key, value)
     given.setAppName(name)
     if master is not None:
         given.setMaster(master)
-    with _environment(given.get("spark.master") or "local[*]"), _quiet(given):
+    interrupted = signal.getsignal(signal.SIGINT)
+    with _environment(given):
         try:
             # The JVM first: it knows what the user's files say, and ours only fills what they leave open.
             SparkContext._ensure_initialized(conf=given)
@@ -76,7 +91,9 @@ def session(
                 known.set(_CONSOLE_PROGRESS, "false")
             spark = SparkSession.builder.config(conf=known).getOrCreate()
             spark.dataSource.register(CtrlchanSource)
-        except PipelineError:
+            _cancel_when_interrupted(spark.sparkContext, interrupted)
+        except KeyboardInterrupt:
+            _end_jvm()
             raise
         except Exception as problem:
             _end_jvm()
@@ -86,8 +103,11 @@ def session(
 
 def stop(spark: SparkSession) -> None:
     """End the session and its JVM; what runs is cancelled."""
-    spark.stop()
-    _end_jvm()
+    try:
+        spark.stop()
+    finally:
+        _restore_interrupts()
+        _end_jvm()
 
 
 @contextmanager
@@ -107,35 +127,76 @@ def _is_local(master: str) -> bool:
 
 
 @contextmanager
-def _environment(master: str) -> Iterator[None]:
+def _environment(given: SparkConf) -> Iterator[None]:
     """What the JVM and the context read from the environment while they start."""
-    wanted = {"JAVA_HOME": str(find_java().home)}
-    if "PYSPARK_PYTHON" not in os.environ:
-        wanted["PYSPARK_PYTHON"] = sys.executable
-    if _is_local(master) and "SPARK_LOCAL_IP" not in os.environ:
-        # Nobody else is to reach it; and host names of laptops often lead nowhere.
-        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    with as_file(files("ctrlchan.pipeline") / "log4j2.properties") as logging:
+        wanted = {}
+        if not _is_started():
+            wanted["JAVA_HOME"] = str(find_java().home)
+        if not _has_own_logging():
+            option = shlex.quote(f"-Dlog4j2.configurationFile={logging.as_uri()}")
+            wanted[_JAVA_OPTIONS] = f"{option} {os.environ.get(_JAVA_OPTIONS, '')}".rstrip()
+        if "PYSPARK_PYTHON" not in os.environ:
+            wanted["PYSPARK_PYTHON"] = given.get("spark.pyspark.python") or sys.executable
+        if _is_local(given.get("spark.master") or "local[*]") and "SPARK_LOCAL_IP" not in os.environ:
+            # Nobody else is to reach it; and host names of laptops often lead nowhere.
+            wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+        before = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
 
-@contextmanager
-def _quiet(given: SparkConf) -> Iterator[None]:
-    """Errors alone on standard error, unless the user has options for the JVM or a folder of settings."""
-    if given.contains(_JAVA_OPTIONS) or "SPARK_CONF_DIR" in os.environ:
-        yield
+def _is_started() -> bool:
+    """The JVM is there: of a session that was stopped, or because ``spark-submit`` has started Python."""
+    return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _has_own_logging() -> bool:
+    """The user's installation of Spark says how it logs."""
+    places = [
+        os.environ.get("SPARK_CONF_DIR"),
+        os.environ.get("SPARK_HOME") and f"{os.environ['SPARK_HOME']}/conf",
+    ]
+    return any(next(Path(place).glob("log4j2.*"), None) is not None for place in places if place)
+
+
+def _cancel_when_interrupted(context: SparkContext, before: Any) -> None:
+    """Ctrl-C cancels all jobs, then does what it did before there was a context.
+
+    PySpark's own handler does not get to cancel them: it speaks through the connection of the main thread,
+    which waits for a job's answer.
+    """
+    global _before
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
         return
-    with as_file(files("ctrlchan.pipeline") / "log4j2.properties") as settings:
-        given.set(_JAVA_OPTIONS, f"-Dlog4j2.configurationFile=file:{settings}")
-        yield
+
+    def cancel() -> None:
+        # Not when it is stopped, or its JVM is gone: then nothing runs.
+        with suppress(Py4JError, OSError, AttributeError):
+            context.cancelAllJobs()
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        other = threading.Thread(target=cancel, name="ctrlchan-cancel", daemon=True)
+        other.start()
+        other.join(_CANCEL_PATIENCE)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, interrupted)
+    _before = before
+
+
+def _restore_interrupts() -> None:
+    global _before
+    if _before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, _before)
+        _before = None
 
 
 def _end_jvm() -> None:

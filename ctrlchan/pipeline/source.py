@@ -24,26 +24,30 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ctrlchan.errors import PipelineError
-from ctrlchan.journal.reader import journal_files, journal_schema
+from ctrlchan.journal.reader import journal_files
+from ctrlchan.pipeline.footers import columns_of_files, columns_of_journal
 from ctrlchan.pipeline.sink import FramesWriter
 from ctrlchan.pipeline.tables import (
     FRAMES_FILE,
     FRAMES_FOLDER,
-    columns_of_files,
     parts_of,
     require_frames,
     require_snapshot,
 )
-from ctrlchan.schemas import BROKERS, FRAMES, PARTITIONS
+from ctrlchan.schemas import BROKERS, FRAMES, PARTITIONS, PARTITIONS_LATER
 from ctrlchan.state.snapshot import BROKERS_FILE, CLUSTER_FILE, PARTITIONS_FILE
 
 __all__ = ["CtrlchanSource"]
 
 _MARKS: Final = {CLUSTER_FILE: "snapshot", FRAMES_FILE: "frames"}
-#: kind -> table -> (where in the folder, its columns); the first is meant when none is named.
-_TABLES: Final = {
-    "snapshot": {"partitions": (PARTITIONS_FILE, PARTITIONS), "brokers": (BROKERS_FILE, BROKERS)},
-    "frames": {"frames": (FRAMES_FOLDER, FRAMES), "brokers": (BROKERS_FILE, BROKERS)},
+#: kind -> table -> (where in the folder, its columns, those it may lack); the first is meant when none is
+#: named.
+_TABLES: Final[dict[str, dict[str, tuple[str, pa.Schema, pa.Schema | None]]]] = {
+    "snapshot": {
+        "partitions": (PARTITIONS_FILE, PARTITIONS, PARTITIONS_LATER),
+        "brokers": (BROKERS_FILE, BROKERS, None),
+    },
+    "frames": {"frames": (FRAMES_FOLDER, FRAMES, None), "brokers": (BROKERS_FILE, BROKERS, None)},
 }
 
 
@@ -75,7 +79,7 @@ class CtrlchanSource(DataSource):
         kind = self.options.get("kind") or _kind_of(folder)
         if kind == "journal":
             files = journal_files(folder)
-            return files, journal_schema(files)
+            return files, columns_of_journal(files)
         if kind not in _TABLES:
             raise PipelineError(f"{kind!r} is no kind of folder; there are snapshot, frames, journal")
         (require_snapshot if kind == "snapshot" else require_frames)(folder)
@@ -83,8 +87,9 @@ class CtrlchanSource(DataSource):
         table = self.options.get("table") or next(iter(tables))
         if table not in tables:
             raise PipelineError(f"{kind} has no table {table!r}; there are {', '.join(tables)}")
-        where, wanted = tables[table]
-        return parts_of(folder / where), columns_of_files(folder / where, wanted)
+        where, wanted, later = tables[table]
+        files = parts_of(folder / where)
+        return files, columns_of_files(files, wanted, later=later)
 
 
 class _FilesReader(DataSourceReader):

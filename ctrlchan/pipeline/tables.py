@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +20,16 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ctrlchan.errors import JournalError, PipelineError
-from ctrlchan.journal.reader import journal_files, journal_schema
+from ctrlchan.errors import PipelineError
+from ctrlchan.journal.reader import journal_files
+from ctrlchan.pipeline.footers import columns_of_files, columns_of_journal
 from ctrlchan.schemas import (
     BROKERS,
     FRAMES,
     FRAMES_VERSION,
     PARTITIONS,
+    PARTITIONS_LATER,
     SNAPSHOT_VERSION,
-    check,
     check_version,
 )
 from ctrlchan.state.snapshot import (
@@ -43,7 +44,6 @@ __all__ = [
     "FRAMES_FOLDER",
     "Frames",
     "Snapshot",
-    "columns_of_files",
     "literally",
     "new_folder",
     "parts_of",
@@ -73,8 +73,6 @@ _LARGE_CELLS: Final = {
     "parquet.enable.dictionary#frame": "false",
 }
 _FRAMES_NAME: Final = "ctrlchan-frames"
-#: Footers that the driver reads itself; of more files Spark's tasks read them.
-_MOST_FOOTERS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ def read_snapshot(spark: SparkSession, path: str | Path) -> Snapshot:
     folder = Path(path)
     cluster = require_snapshot(folder)
     return Snapshot(
-        read_parquet(spark, folder / PARTITIONS_FILE, PARTITIONS),
+        read_parquet(spark, folder / PARTITIONS_FILE, PARTITIONS, PARTITIONS_LATER),
         read_parquet(spark, folder / BROKERS_FILE, BROKERS),
         cluster,
     )
@@ -175,31 +173,8 @@ def read_journal(spark: SparkSession, path: str | Path) -> DataFrame:
 
     Raises JournalError naming the file that is broken, is no journal, or is of a newer version.
     """
-    return spark.read.schema(from_arrow_schema(_journal_columns(spark, path))).parquet(literally(path))
-
-
-def _journal_columns(spark: SparkSession, path: str | Path) -> pa.Schema:
-    """The columns of all files together."""
-    names = [str(name) for name in journal_files(path)]
-    if len(names) <= _MOST_FOOTERS:
-        return journal_schema(names)
-
-    def columns(some: Iterable[str]) -> Iterable[tuple[bytes | None, str | None]]:
-        try:
-            yield journal_schema(list(some)).serialize().to_pybytes(), None
-        except JournalError as problem:
-            yield None, str(problem)
-
-    pieces = spark.sparkContext.parallelize(names, max(1, len(names) // _MOST_FOOTERS))
-    found = set(pieces.mapPartitions(columns).collect())
-    broken = sorted(problem for _, problem in found if problem is not None)
-    if broken:
-        raise JournalError(broken[0])
-    schemas = [pa.ipc.read_schema(pa.py_buffer(data)) for data, _ in found if data is not None]
-    try:
-        return pa.unify_schemas(schemas, promote_options="permissive")
-    except pa.ArrowException as problem:
-        raise JournalError(f"{path}: the files do not fit together: {problem}") from problem
+    columns = columns_of_journal(journal_files(path), spark=spark)
+    return spark.read.schema(from_arrow_schema(columns)).parquet(literally(path))
 
 
 # -- folders and files
@@ -230,7 +205,11 @@ def new_folder(path: Path, mark: str, *, overwrite: bool) -> Iterator[Path]:
         if path.exists():
             old = path.parent / f".{path.name}.{secrets.token_hex(4)}"
             path.rename(old)
-            folder.rename(path)
+            try:
+                folder.rename(path)
+            except OSError:
+                old.rename(path)
+                raise
             shutil.rmtree(old)
         else:
             folder.rename(path)
@@ -276,27 +255,9 @@ def parts_of(path: Path) -> list[Path]:
     return parts
 
 
-def columns_of_files(path: Path, wanted: pa.Schema) -> pa.Schema:
-    """The columns of a file, or of a folder of part files, that were written together: the first one's footer
-    is looked at. Raises PipelineError when it is broken or ``schemas.check`` finds fault."""
-    part = parts_of(path)[0]
-    try:
-        found = pq.read_schema(part)
-    except (pa.ArrowException, OSError) as problem:
-        raise PipelineError(f"{part}: not a whole Parquet file: {problem}") from problem
-    check(found, wanted, part)
-    return _plain(found)
-
-
-def read_parquet(spark: SparkSession, path: Path, wanted: pa.Schema) -> DataFrame:
-    return spark.read.schema(from_arrow_schema(columns_of_files(path, wanted))).parquet(literally(path))
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    """Without dictionaries, and without what the files say of nulls."""
-    return pa.schema(
-        [
-            pa.field(field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
-            for field in schema
-        ]
-    )
+def read_parquet(
+    spark: SparkSession, path: Path, wanted: pa.Schema, later: pa.Schema | None = None
+) -> DataFrame:
+    """A file, or a folder of part files, every one of them checked; ``later``: columns that they may lack."""
+    columns = columns_of_files(parts_of(path), wanted, later=later, spark=spark)
+    return spark.read.schema(from_arrow_schema(columns)).parquet(literally(path))

@@ -1,4 +1,7 @@
-"""One Spark session on two cores for all tests, and a real cluster for those that need one."""
+"""One Spark session on two cores for all tests of this folder, and a real cluster for those that need one.
+
+Both end with the folder's last test, so that the other tests have the machine for themselves.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
     """``local[2]``; shared, so nobody stops it or changes its settings."""
     from ctrlchan.pipeline import running
@@ -27,9 +30,9 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
     """A master and two workers, one core and one executor each; jobs come from processes of their own
     (``ctrlchan pipeline ... --master``), as a process has one Spark at a time."""
-    with StandaloneCluster(tmp_path_factory.mktemp("spark-cluster"), dict(os.environ)) as running_cluster:
-        yield running_cluster
+    with StandaloneCluster(tmp_path_factory.mktemp("spark-cluster"), dict(os.environ)) as started:
+        yield started

