@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 SECONDS ?= 600
 # Tests that start no process.
-SANITIZED := tests/unit/codec tests/unit/channel/test_entries.py tests/unit/channel/test_tails.py \
+SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries exchange link tails) \
   $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed)
 
 help:  ## this list

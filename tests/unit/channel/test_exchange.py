@@ -25,6 +25,7 @@ from ctrlchan.channel.records import (
     FAILED,
     GO,
     INLINE,
+    R_ATTEMPTS,
     R_FIRST_BYTE,
     R_LAST_BYTE,
     R_RESPONSE,
@@ -161,6 +162,16 @@ def test_a_request_and_its_expected_response(exchange: Recorded, size: int) -> N
     assert exchange.left == []
 
 
+def test_attempts_that_failed_before_are_counted(exchange: Recorded) -> None:
+    exchange.attempts = 2
+    for correlation, attempts in enumerate((3, 1)):
+        exchange.items.append(command(1))
+        assert begin(exchange)
+        exchange.peer.send(response(correlation))
+        _, [report] = receive(exchange)
+        assert report[R_ATTEMPTS] == attempts
+
+
 def test_correlation_ids_go_round(exchange: Recorded) -> None:
     exchange.correlation = 2**31 - 1
     for correlation in (2**31 - 1, 0):
@@ -253,6 +264,8 @@ def test_a_frame_without_room_for_its_ids_is_refused(exchange: Recorded, size: i
         response(1),
         response(0, b"\0\0\0\1"),
         response(0, EXPECT + b"\0"),
+        struct.pack(">ii", 7, 0) + EXPECT,
+        struct.pack(">ii", 9, 0) + EXPECT,
         response(0) + b"\0",
         response(0) * 2,
         response(0, b""),
