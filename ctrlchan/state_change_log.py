@@ -10,7 +10,11 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-__all__ = ["TRACE", "StateChangeLogger"]
+__all__ = ["LAYOUT", "TRACE", "StateChangeLogger"]
+
+#: For ``logging.Formatter``: lines as Kafka's own ``[%d] %p %m (%c)%n`` writes them, so that
+#: ``ctrlchan pipeline merge-logs`` reads both.
+LAYOUT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
 #: log4j's TRACE is below DEBUG; Python has no level of this name.
 TRACE: Final = logging.DEBUG - 5

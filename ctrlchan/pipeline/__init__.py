@@ -12,8 +12,10 @@ from ctrlchan.pipeline.diff_tables import read_diff, write_diff
 from ctrlchan.pipeline.diffing import Diff, DiffConfig, diff, diff_snapshots
 from ctrlchan.pipeline.dispatching import DispatchConfig, Dispatched, by_broker, dispatch
 from ctrlchan.pipeline.framing import FramesConfig, frames
+from ctrlchan.pipeline.logs.merge import MergedLogs, MergeLogsConfig, merge_logs
 from ctrlchan.pipeline.session import running, session, stop
 from ctrlchan.pipeline.source import CtrlchanSource
+from ctrlchan.pipeline.story.job import ExplainConfig, TopicPartition, explain
 from ctrlchan.pipeline.tables import (
     Frames,
     Snapshot,
@@ -30,14 +32,20 @@ __all__ = [
     "DiffConfig",
     "DispatchConfig",
     "Dispatched",
+    "ExplainConfig",
     "Frames",
     "FramesConfig",
+    "MergeLogsConfig",
+    "MergedLogs",
     "Snapshot",
+    "TopicPartition",
     "by_broker",
     "diff",
     "diff_snapshots",
     "dispatch",
+    "explain",
     "frames",
+    "merge_logs",
     "read_diff",
     "read_frames",
     "read_journal",

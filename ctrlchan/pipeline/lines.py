@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as sf
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.tables import literally
@@ -43,29 +43,29 @@ def lines(
         spark.read.option("lineSep", "\n")
         .text([literally(path) for path in found])
         .select(
-            sf.col("_metadata.file_path").alias("uri"),
-            sf.col("_metadata.file_block_start").alias("piece"),
-            sf.monotonically_increasing_id().alias("place"),
+            F.col("_metadata.file_path").alias("uri"),
+            F.col("_metadata.file_block_start").alias("piece"),
+            F.monotonically_increasing_id().alias("place"),
             # Bytes: a java.lang.String, which the rows become for a moment, would lose what is not UTF-8.
-            sf.col("value").cast("binary").alias("text"),
+            F.col("value").cast("binary").alias("text"),
         )
     )
     pieces = _frozen(spark, scan)
     before = Window.partitionBy("uri").orderBy("piece").rowsBetween(Window.unboundedPreceding, -1)
     offsets = (
         pieces.groupBy("uri", "piece")
-        .agg(sf.min("place").alias("first"), sf.count("*").alias("count"))
+        .agg(F.min("place").alias("first"), F.count("*").alias("count"))
         .select(
             "uri",
             "piece",
-            plain_path(sf.col("uri")).alias("file"),
-            (sf.coalesce(sf.sum("count").over(before), sf.lit(0)) + 1 - sf.col("first")).alias("offset"),
+            plain_path(F.col("uri")).alias("file"),
+            (F.coalesce(F.sum("count").over(before), F.lit(0)) + 1 - F.col("first")).alias("offset"),
         )
     )
-    return pieces.join(sf.broadcast(offsets), ["uri", "piece"]).select(
+    return pieces.join(F.broadcast(offsets), ["uri", "piece"]).select(
         "file",
-        (sf.col("place") + sf.col("offset")).alias("line"),
-        sf.col("text").cast("string").alias("text"),
+        (F.col("place") + F.col("offset")).alias("line"),
+        F.col("text").cast("string").alias("text"),
     )
 
 
@@ -121,8 +121,8 @@ def _seen(paths: list[Any]) -> list[str]:
 
 def plain_path(uri: Column) -> Column:
     """``/logs/a b.log`` of ``file:/logs/a%20b.log`` (``_metadata.file_path``); others keep their scheme."""
-    decoded = sf.url_decode(sf.replace(uri, sf.lit("+"), sf.lit("%2B")))
-    return sf.regexp_replace(decoded, "^file:(//)?(?=/)", "")
+    decoded = F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))
+    return F.regexp_replace(decoded, "^file:(//)?(?=/)", "")
 
 
 def _hidden(name: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.lines import files, lines
@@ -34,7 +34,7 @@ def small_pieces(spark: SparkSession) -> Iterator[None]:
 
 def _numbered(found: DataFrame) -> Numbered:
     numbered: Numbered = {}
-    for row in found.select("file", "line", sf.col("text").cast("binary").alias("text")).collect():
+    for row in found.select("file", "line", F.col("text").cast("binary").alias("text")).collect():
         assert row["line"] not in numbered.setdefault(row["file"], {})
         numbered[row["file"]][row["line"]] = bytes(row["text"])
     return numbered

@@ -7,7 +7,9 @@ import typer
 from ctrlchan.cli.pipeline.check import check
 from ctrlchan.cli.pipeline.diff import diff
 from ctrlchan.cli.pipeline.dispatch import dispatch
+from ctrlchan.cli.pipeline.explain import explain
 from ctrlchan.cli.pipeline.frames import frames
+from ctrlchan.cli.pipeline.merge_logs import merge_logs
 
 __all__ = ["app"]
 
@@ -21,6 +23,8 @@ app.command()(check)
 app.command()(diff)
 app.command()(frames)
 app.command()(dispatch)
+app.command("merge-logs")(merge_logs)
+app.command()(explain)
 
 
 @app.callback()

@@ -1,0 +1,171 @@
+"""``ctrlchan pipeline merge-logs``: state-change logs of many brokers as one stream."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+
+import typer
+
+from ctrlchan.cli.pipeline.common import Conf, Json, Master, Overwrite, say, spark_of
+from ctrlchan.cli.pipeline.log_options import (
+    Brokers,
+    End,
+    LogOptions,
+    Logs,
+    Names,
+    Start,
+    TimeZone,
+    TimeZones,
+    log_config,
+)
+
+if TYPE_CHECKING:
+    from ctrlchan.pipeline.logs.merge import MergedLogs
+
+__all__ = ["merge_logs"]
+
+#: Rejected lines that are shown when nobody asked where they are to go.
+_SHOWN: Final = 5
+
+
+class _Format(StrEnum):
+    TEXT = "text"
+    PARQUET = "parquet"
+
+
+def merge_logs(
+    logs: Logs,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Only of this topic (may be repeated).", show_default=False)
+    ] = None,
+    topic_regex: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="Only of topics that this matches as a whole.")
+    ] = None,
+    partitions: Annotated[
+        str | None, typer.Option(metavar="0,1,...", help="Only of these partitions of the topics.")
+    ] = None,
+    start: Start = None,
+    end: End = None,
+    time_zone: TimeZone = "UTC",
+    zones: TimeZones = None,
+    brokers: Brokers = None,
+    names: Names = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="A file (text) or a folder (Parquet).", show_default="the screen"
+        ),
+    ] = None,
+    output_format: Annotated[
+        _Format, typer.Option("--format", help="Entries as they were written, or as columns.")
+    ] = _Format.TEXT,
+    rejects: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write lines that are no part of an entry to this file (JSON lines, with reasons)."
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Merge the state-change logs of many brokers into one stream, ordered by time.
+
+    Reads Kafka's state-change.log and ctrlchan's, with entries of several lines. Entries of the same
+    millisecond are ordered by broker, those of a broker as they were written. With --json the summary alone
+    is printed.
+
+    Examples:
+
+    \b
+      ctrlchan pipeline merge-logs broker-1/ broker-2/ broker-3/ --topic orders --partitions 0,3
+      ctrlchan pipeline merge-logs 'logs/*/state-change.log*' --start '2026-01-31 10:00' -o merged.log
+      ctrlchan pipeline merge-logs logs/ --time-zone Europe/Berlin --format parquet -o entries/
+    """
+    if output_format is _Format.PARQUET and output is None:
+        raise typer.BadParameter("Parquet needs a folder", param_hint="--output")
+    for path in (output, rejects):
+        if path is not None and path.exists() and not overwrite:
+            raise typer.BadParameter(f"{path} is there already (--overwrite replaces it)")
+    options = LogOptions(logs, names, start, end, time_zone, zones, brokers)
+    config = log_config(
+        options,
+        topics=tuple(topic or ()),
+        topic_pattern=topic_regex,
+        partitions=_numbers(partitions),
+    )
+    shown = output is None and not as_json
+    with spark_of("merge-logs", master, conf, as_json=as_json) as spark:
+        from ctrlchan.pipeline.logs.merge import merge_logs as merge
+
+        with merge(spark, config) as merged:
+            summary: dict[str, Any] = asdict(merged.counts)
+            if shown:
+                _write_lines(sys.stdout, merged.texts())
+            elif output is not None and output_format is _Format.TEXT:
+                with _new_file(output) as file:
+                    _write_lines(file, merged.texts())
+            elif output is not None:
+                _write_parquet(merged, output, overwrite=overwrite)
+            if rejects is not None:
+                with _new_file(rejects) as file:
+                    _write_lines(file, (json.dumps(row.asDict()) for row in merged.rejected()))
+            elif summary["rejected"] and not as_json:
+                _warn(merged, summary["rejected"])
+    if not shown:
+        summary |= {"output": None if output is None else str(output)}
+        say({name: value for name, value in summary.items() if value is not None}, as_json=as_json)
+
+
+def _numbers(given: str | None) -> tuple[int, ...]:
+    if given is None:
+        return ()
+    try:
+        return tuple(int(one) for one in given.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{given!r} is no list of partitions", param_hint="--partitions") from None
+
+
+def _write_lines(file: TextIO, texts: Iterator[str]) -> None:
+    for text in texts:
+        file.write(text)
+        file.write("\n")
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[TextIO]:
+    """It appears when it is whole."""
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with hidden.open("w", encoding="utf-8") as file:
+            yield file
+        hidden.replace(path)
+    finally:
+        hidden.unlink(missing_ok=True)
+
+
+def _write_parquet(merged: MergedLogs, folder: Path, *, overwrite: bool) -> None:
+    from ctrlchan.pipeline.tables import new_folder
+
+    with new_folder(folder, "merged.json", overwrite=overwrite) as hidden:
+        merged.entries.write.parquet(str(hidden / "entries"))
+        merged.rejects.write.parquet(str(hidden / "rejects"))
+        about = {"format": "ctrlchan-log-entries", "format_version": 1, **asdict(merged.counts)}
+        (hidden / "merged.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+
+def _warn(merged: MergedLogs, count: int) -> None:
+    print(
+        f"warning: {count:,} lines are no part of an entry (--rejects FILE keeps them all):", file=sys.stderr
+    )
+    for row in merged.rejects.limit(_SHOWN).collect():
+        print(f"  {row['file']}:{row['line']}: {row['reason']}: {row['text'][:200]!r}", file=sys.stderr)
