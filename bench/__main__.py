@@ -18,7 +18,7 @@ from bench.peers.process import ROOT
 _HERE: Final = Path(__file__).parent
 _RAW: Final = ROOT / "build" / "bench"
 #: Shortest first.
-_SUITES: Final = ("codec", "start", "small", "features", "push")
+_SUITES: Final = ("codec", "start", "small", "features", "push", "spark")
 #: Seconds that one benchmark may take.
 _TIMEOUT: Final = 600
 #: pytest-benchmark's, when a suite could not even be imported; the error itself says more.

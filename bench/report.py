@@ -26,7 +26,7 @@ __all__ = ["results_of", "tables", "write"]
 _HERE: Final = Path(__file__).parent
 _RAW: Final = _HERE / "results.json"
 _PROSE: Final = _HERE / "RESULTS.md"
-_PACKAGES: Final = ("numpy", "multiprocess", "kio", "kafka-python")
+_PACKAGES: Final = ("numpy", "multiprocess", "kio", "kafka-python", "pyspark")
 
 #: One table: ``name``, ``date``, ``machine``, ``versions``, ``command``, and ``benchmarks``, each the
 #: ``extra_info`` that its test has left, with ``ms``: side -> times.
@@ -236,6 +236,30 @@ def _features(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     )
 
 
+def _spark(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    headings = (
+        "job",
+        "",
+        OURS,
+        "without",
+        "ours / without",
+        "ours, s a million",
+        "memory, MiB: ours, without",
+    )
+    return headings, (
+        (
+            one["job"],
+            f"{one['rows']:,} {one['work']}",
+            _figure(one, OURS, 0),
+            _figure(one, "without", 0),
+            _ratio(one, OURS, "without", 2),
+            f"{_median(one, OURS) * 1e3 / one['rows']:.2f}",
+            ", ".join(_number(one["pss_mib"][side]) for side in (OURS, "without")),
+        )
+        for one in benchmarks
+    )
+
+
 _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Rows]]]] = {
     "codec": _codec,
     "peers": _peers,
@@ -243,6 +267,7 @@ _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Row
     "small": _small,
     "start": _start,
     "features": _features,
+    "spark": _spark,
 }
 
 

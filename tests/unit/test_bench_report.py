@@ -37,6 +37,11 @@ SMALL = {
     "first_ms": {"ours": 150.0},
     "ms": {"ours": [100.0, 50.0], "per-broker": [200.0, 100.0], "kafka": [300.0]},
 }  # fmt: skip
+SPARK = {
+    "suite": "spark", "job": "frames", "work": "partitions", "rows": 500_000,
+    "ms": {"ours": [1200.0, 1000.0, 1100.0], "without": [1000.0, 800.0]},
+    "pss_mib": {"ours": 1500.2, "without": 1400.0},
+}  # fmt: skip
 
 
 def a_run(*extra_infos: dict[str, Any]) -> dict[str, Any]:
@@ -47,6 +52,12 @@ def prose(*names: str) -> str:
     return "\n".join(
         f"before {name}\n<!-- table: {name} -->\nold\n<!-- end: {name} -->\nafter" for name in names
     )
+
+
+def test_a_job_beside_spark_alone() -> None:
+    made = tables(results_of(a_run(SPARK), COMMAND))["spark"]
+    row = "| frames | 500,000 partitions | 1,100 (1,000) | 900 (800) | 1.22 (1.25) | 2.20 | 1,500, 1,400 |"
+    assert row in made
 
 
 def test_tables() -> None:

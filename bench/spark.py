@@ -1,0 +1,69 @@
+"""What the suite ``spark`` measures with: a session, data of any size, and a job beside the same work without
+us, in one run.
+
+``WITHOUT`` is what Spark alone needs to move the same data: it is the limit. Every job is measured at a tenth
+of its size as well, so that the table shows whether it is linear, and what its memory does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from bench.alternate import OURS, Side, milliseconds, side_by_side
+from bench.memory import peak_pss_mib
+from bench.peers.process import ROOT
+from bench.workload import PARTITIONS_PER_TOPIC
+from ctrlchan.state.generate import GeneratorConfig, generate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["DATA", "SETTINGS", "WITHOUT", "beside_spark", "run", "snapshot_of"]
+
+WITHOUT: Final = "without"
+#: Made once, and kept for the next run: a journal of ten million rows is not made in a moment.
+DATA: Final = ROOT / "build" / "bench" / "spark"
+#: Of the session: all cores, and little enough memory that what grows with the data is seen.
+SETTINGS: Final = {"spark.driver.memory": "2g", "spark.local.dir": str(DATA / "tmp")}
+
+
+def snapshot_of(partitions: int, brokers: int) -> Path:
+    """A snapshot folder; replication 3, topics of 100 partitions."""
+    path = DATA / f"snapshot-{partitions}-{brokers}"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shape = GeneratorConfig(
+            topics=partitions // PARTITIONS_PER_TOPIC,
+            partitions_per_topic=PARTITIONS_PER_TOPIC,
+            brokers=brokers,
+        )
+        generate(shape).write(path)
+    return path
+
+
+def run(rows: DataFrame) -> None:
+    """All of it, to nowhere."""
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def beside_spark(
+    benchmark: BenchmarkFixture,
+    ours: Callable[[], object],
+    without: Callable[[], object],
+    rounds: int,
+    *,
+    job: str,
+    work: str,
+    rows: int,
+) -> None:
+    """Times both, then watches the memory (driver, JVM, Python workers: all below this process) of one more
+    call of each. ``work``: what is done, for people. ``rows``: how much of it."""
+    calls = {OURS: ours, WITHOUT: without}
+    sides = {name: Side(call=lambda call=call: milliseconds(call)) for name, call in calls.items()}  # type: ignore[misc]
+    side_by_side(benchmark, sides, rounds, suite="spark", job=job, work=work, rows=rows)
+    benchmark.extra_info["pss_mib"] = {name: peak_pss_mib(os.getpid(), call) for name, call in calls.items()}

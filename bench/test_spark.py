@@ -1,0 +1,59 @@
+"""Jobs of the pipeline beside what Spark needs to move the same data without us.
+
+Command: ``python -m bench spark``, or by itself ``python -m pytest bench/test_spark.py
+--benchmark-json=build/bench/spark.json`` (``--quick``, ``-k reading``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from bench.spark import SETTINGS, beside_spark, run, snapshot_of
+from ctrlchan.state.snapshot import PARTITIONS_FILE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROUNDS: Final = 10
+#: Partitions, and a tenth of them.
+SIZES: Final = (100_000, 1_000_000)
+BROKERS: Final = 100
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    from ctrlchan.pipeline import running
+
+    with running("ctrlchan-bench", master="local[*]", conf=SETTINGS) as session:
+        yield session
+
+
+@pytest.mark.parametrize("partitions", SIZES)
+@pytest.mark.parametrize("how", ["read_snapshot", "format"])
+def test_reading(
+    benchmark: BenchmarkFixture,
+    spark: SparkSession,
+    scaled: Callable[[int], int],
+    how: str,
+    partitions: int,
+) -> None:
+    from ctrlchan.pipeline import read_snapshot
+
+    path = snapshot_of(partitions, BROKERS)
+    ours = {
+        "read_snapshot": lambda: run(read_snapshot(spark, path).partitions),
+        "format": lambda: run(spark.read.format("ctrlchan").load(str(path))),
+    }
+    beside_spark(
+        benchmark,
+        ours[how],
+        lambda: run(spark.read.parquet(str(path / PARTITIONS_FILE))),
+        scaled(ROUNDS),
+        job={"read_snapshot": "`read_snapshot`", "format": '`format("ctrlchan")`'}[how],
+        work="partitions read",
+        rows=partitions,
+    )
