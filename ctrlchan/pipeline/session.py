@@ -24,6 +24,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from ctrlchan.errors import PipelineError
+from ctrlchan.pipeline.failures import told
 from ctrlchan.pipeline.java import find_java
 from ctrlchan.pipeline.source import CtrlchanSource
 
@@ -114,10 +115,12 @@ def stop(spark: SparkSession) -> None:
 def running(
     name: str = "ctrlchan", *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """``session``, ended on the way out, also by Ctrl-C."""
+    """``session``, ended on the way out, also by Ctrl-C. Raises PipelineError with the reason for what
+    Spark raises."""
     spark = session(name, master=master, conf=conf)
     try:
-        yield spark
+        with told():
+            yield spark
     finally:
         stop(spark)
 

@@ -38,7 +38,8 @@ def spark_of(
 ) -> Iterator[SparkSession]:
     """A session for one command, with its progress on standard error, ended on the way out.
 
-    Raises PipelineError when PySpark or a Java for it is missing, or Spark does not start.
+    Raises PipelineError when PySpark or a Java for it is missing, or Spark does not start; and, with the
+    reason alone, for what Spark raises.
     """
     settings = _settings(conf or ())
     try:
@@ -49,6 +50,7 @@ def spark_of(
         raise PipelineError("the pipeline needs PySpark: pip install 'ctrlchan[spark]'") from None
     logging.getLogger().addFilter(_is_not_of_py4j)
     from ctrlchan.cli.progress import step
+    from ctrlchan.pipeline.failures import told
     from ctrlchan.pipeline.progress import progress
     from ctrlchan.pipeline.session import session, stop
 
@@ -58,7 +60,7 @@ def spark_of(
         with step("starting Spark"):
             spark = session(f"ctrlchan {title}", master=master, conf=settings)
     try:
-        with progress(spark, title, shown=not as_json):
+        with told(), progress(spark, title, shown=not as_json):
             yield spark
     finally:
         stop(spark)

@@ -1,0 +1,76 @@
+"""Errors of Spark as one line that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from ctrlchan.errors import PipelineError, SnapshotError
+from ctrlchan.pipeline.failures import reason_of, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def raising(problem: Exception, spark: SparkSession) -> None:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise problem
+        yield from batches
+
+    spark.range(2).mapInArrow(work, "id long").groupBy("id").count().collect()
+
+
+def test_ours_in_a_worker_says_what_it_said(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(PipelineError) as caught, told():
+        raising(SnapshotError("f: row 3: leader is -7 (a: b)"), spark)
+    assert str(caught.value) == "f: row 3: leader is -7 (a: b)"
+    (note,) = caught.value.__notes__
+    assert "Traceback" in note
+    # Spark's own loggers do not say it once more.
+    assert "leader is -7" not in capfd.readouterr().err
+
+
+def test_another_in_a_worker_is_named(spark: SparkSession) -> None:
+    with pytest.raises(PipelineError) as caught, told():
+        raising(ZeroDivisionError("division by nothing"), spark)
+    assert str(caught.value) == "ZeroDivisionError: division by nothing"
+
+
+def test_what_spark_refuses(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r"^\[PATH_NOT_FOUND\] Path does not exist: \S+/none"), told():
+        spark.read.parquet(str(tmp_path / "none"))
+
+
+def test_what_fails_in_java(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PipelineError) as caught, told():
+        spark.range(1).write.parquet(str(tmp_path / "file" / "below"))
+    assert str(tmp_path / "file") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_raised_here_passes() -> None:
+    problem = SnapshotError("x")
+    with pytest.raises(SnapshotError) as caught, told():
+        raise problem
+    assert caught.value is problem
+
+
+SAID = {
+    "An error occurred while calling o9.parquet.\n: java.io.IOException: no\n\tat a.b(C.java:1)": (
+        "java.io.IOException: no"
+    ),
+    "x.Y: outer\n\tat a.b(C.java:1)\nCaused by: p.Q: inner\n\tat a.c(C.java:2)\n\t... 3 more\n": "p.Q: inner",
+    "[CODE] text. SQLSTATE: 1;\n'Project [x]\n+- Y\n": "[CODE] text. SQLSTATE: 1;\n'Project [x]\n+- Y",
+    "Traceback (most recent call last):\n  File 1\n": "Traceback (most recent call last):\n  File 1",
+    "": "Spark does not say why",
+}
+
+
+@pytest.mark.parametrize(("said", "reason"), SAID.items())
+def test_reasons(said: str, reason: str) -> None:
+    assert reason_of(said) == reason
