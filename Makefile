@@ -1,6 +1,6 @@
 # The two commands are `make run` and `make test`; both do all set-up of their own. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run test soak check format bench ext debug sanitize clean
+.PHONY: help run pipeline-demo test soak check format bench ext debug sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,13 +14,16 @@ SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries 
   $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed)
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
 
 run: $(VENV)/.run  ## install what is missing, then push 100,000 partitions to embedded brokers and read them back
 	$(BIN)/ctrlchan demo
 
 test: $(VENV)/.test  ## install what is missing, then run every test (real Kafka: Java 17 and Maven)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+pipeline-demo: $(VENV)/.spark  ## install what is missing, then let the report find a slow broker and a stale one
+	$(BIN)/ctrlchan pipeline demo --output build/pipeline-demo --overwrite
 
 soak: $(VENV)/.test  ## push under random faults for SECONDS (600): nothing may be lost, stay or grow
 	$(BIN)/python -m tests.soak $(SECONDS)
@@ -67,7 +70,12 @@ $(VENV)/.run: $(VENV)/.python $(SOURCES)
 	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[demo]'
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.run
+$(VENV)/.spark: $(VENV)/.run
+	@echo "installing Spark, and a Java for it, into $(VENV) (once; a few hundred megabytes)"
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[demo,spark]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.spark
 	@echo "installing what the tests need into $(VENV) (once)"
 	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[demo,spark,test]'
 	@touch $@

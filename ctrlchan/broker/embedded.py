@@ -25,7 +25,8 @@ class EmbeddedBroker:
 
     ``id``: 0 or more. ``port`` 0: any free one (see ``port`` afterwards). ``epoch``: of its registration;
     requests that carry a lower one get STALE_BROKER_EPOCH; -1: none do. ``listener``: the name that
-    controllers must give its endpoint in UpdateMetadata for Metadata to show it. Raises ConfigError, OSError.
+    controllers must give its endpoint in UpdateMetadata for Metadata to show it. ``response_delay``: seconds
+    that every answer takes longer than it has to. Raises ConfigError, OSError.
 
         with EmbeddedBroker(1) as broker:
             channel.startup([broker.broker])
@@ -45,6 +46,7 @@ class EmbeddedBroker:
         cluster_id: str = DEFAULT_CLUSTER_ID,
         max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
         idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT,
+        response_delay: float = 0.0,
     ) -> None:
         config = BrokerConfig(
             id=id,
@@ -56,6 +58,7 @@ class EmbeddedBroker:
             cluster_id=cluster_id,
             max_request_bytes=max_request_bytes,
             idle_timeout=idle_timeout,
+            response_delay=response_delay,
         )
         self.id = id
         self._executor = answer_threads()

@@ -45,7 +45,8 @@ class Server:
     """Listens on one address and hands every frame to ``handle``. Belongs to one event loop.
 
     ``max_request_bytes``: a larger (or negative) size closes the connection. ``idle_timeout``: seconds
-    without a byte in either direction after which a connection is closed; None: never.
+    without a byte in either direction after which a connection is closed; None: never. ``response_delay``:
+    seconds between the handling of a request and its answer, for brokers that are to be slow.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Server:
         executor: ThreadPoolExecutor,
         max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
         idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT,
+        response_delay: float = 0.0,
     ) -> None:
         self.handle = handle
         self.host = host
@@ -64,6 +66,7 @@ class Server:
         self.executor = executor
         self.max_request_bytes = max_request_bytes
         self.idle_timeout = idle_timeout
+        self.response_delay = response_delay
         self.connections: set[_Connection] = set()
         self._listener: socket.socket | None = None
         self._connecting: set[asyncio.Task[Any]] = set()
@@ -228,11 +231,25 @@ class _Connection(asyncio.BufferedProtocol):
                 logger.exception("closing the connection of %s", self.peer)
                 self.abort()
                 return
-            if callable(answer):
-                self._answer_later(answer)
+            if self._server.response_delay:
+                self.answering = True
+                self._loop.call_later(self._server.response_delay, self._answer_delayed, answer)
             else:
-                self._transport.writelines(answer)
+                self._answer(answer)
         self._pause_reading()
+
+    def _answer_delayed(self, answer: Answer) -> None:
+        self.answering = False
+        if not self._transport.is_closing():
+            self._answer(answer)
+            self._advance()
+
+    def _answer(self, answer: Answer) -> None:
+        if callable(answer):
+            self._answer_later(answer)
+        else:
+            self.last_active = self._loop.time()
+            self._transport.writelines(answer)
 
     def _next_frame(self) -> memoryview | None:
         """The next complete frame, or None when there must come more; then there is room for it."""

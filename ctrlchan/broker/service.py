@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ class BrokerConfig:
 
     ``listener`` is the name under which controllers know its endpoint; the protocol is always PLAINTEXT.
     ``max_request_bytes``: Kafka's socket.request.max.bytes. ``idle_timeout``: seconds, None: never.
-    Raises ConfigError.
+    ``response_delay``: seconds that every answer takes longer than it has to. Raises ConfigError.
     """
 
     id: int
@@ -34,6 +35,7 @@ class BrokerConfig:
     cluster_id: str = DEFAULT_CLUSTER_ID
     max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
     idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT
+    response_delay: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.id <= _MAX_ID:
@@ -46,6 +48,8 @@ class BrokerConfig:
             raise ConfigError(f"max_request_bytes {self.max_request_bytes} leaves no room for a request")
         if self.idle_timeout is not None and self.idle_timeout <= 0:
             raise ConfigError(f"idle_timeout {self.idle_timeout} closes every connection; None is never")
+        if not 0 <= self.response_delay < math.inf:
+            raise ConfigError(f"response_delay {self.response_delay} is not a number of seconds from 0")
 
 
 def answer_threads() -> ThreadPoolExecutor:
@@ -68,6 +72,7 @@ class BrokerService:
             executor=executor,
             max_request_bytes=config.max_request_bytes,
             idle_timeout=config.idle_timeout,
+            response_delay=config.response_delay,
         )
 
     async def start(self) -> Broker:

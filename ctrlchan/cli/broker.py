@@ -44,6 +44,9 @@ def broker(
     max_request_bytes: Annotated[
         int, typer.Option(min=1, help="A larger request closes the connection.")
     ] = 104_857_600,
+    response_delay: Annotated[
+        float, typer.Option(min=0, help="Seconds that every answer takes longer: a broker that is slow.")
+    ] = 0.0,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="One line on standard error for each control request.")
     ] = False,
@@ -87,6 +90,7 @@ def broker(
             rack=rack,
             cluster_id=cluster_id or DEFAULT_CLUSTER_ID,
             max_request_bytes=max_request_bytes,
+            response_delay=response_delay,
         )
         for place, broker_id in enumerate(chosen)
     ]

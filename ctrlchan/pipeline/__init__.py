@@ -13,6 +13,7 @@ from ctrlchan.pipeline.diffing import Diff, DiffConfig, diff, diff_snapshots
 from ctrlchan.pipeline.dispatching import DispatchConfig, Dispatched, by_broker, dispatch
 from ctrlchan.pipeline.framing import FramesConfig, frames
 from ctrlchan.pipeline.logs.merge import MergedLogs, MergeLogsConfig, merge_logs
+from ctrlchan.pipeline.reporting import Report, ReportConfig, report, write_report
 from ctrlchan.pipeline.session import running, session, stop
 from ctrlchan.pipeline.source import CtrlchanSource
 from ctrlchan.pipeline.story.job import ExplainConfig, TopicPartition, explain
@@ -37,6 +38,8 @@ __all__ = [
     "FramesConfig",
     "MergeLogsConfig",
     "MergedLogs",
+    "Report",
+    "ReportConfig",
     "Snapshot",
     "TopicPartition",
     "by_broker",
@@ -50,10 +53,12 @@ __all__ = [
     "read_frames",
     "read_journal",
     "read_snapshot",
+    "report",
     "running",
     "session",
     "stop",
     "write_diff",
     "write_frames",
+    "write_report",
     "write_snapshot",
 ]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import typer
 
 from ctrlchan.cli.pipeline.check import check
+from ctrlchan.cli.pipeline.demo import demo
 from ctrlchan.cli.pipeline.diff import diff
 from ctrlchan.cli.pipeline.dispatch import dispatch
 from ctrlchan.cli.pipeline.explain import explain
 from ctrlchan.cli.pipeline.frames import frames
 from ctrlchan.cli.pipeline.merge_logs import merge_logs
+from ctrlchan.cli.pipeline.report import report
 
 __all__ = ["app"]
 
@@ -25,6 +27,8 @@ app.command()(frames)
 app.command()(dispatch)
 app.command("merge-logs")(merge_logs)
 app.command()(explain)
+app.command()(report)
+app.command()(demo)
 
 
 @app.callback()

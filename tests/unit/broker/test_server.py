@@ -18,7 +18,7 @@ import pytest
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.broker import EmbeddedBroker
 from ctrlchan.broker.server import Answer, Buffers, Server
-from ctrlchan.errors import DecodeError
+from ctrlchan.errors import ConfigError, DecodeError
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.talk import CORRELATION_ID, EPOCH, Part, client_frame, control_frame
 
@@ -89,6 +89,32 @@ def test_requests_of_one_connection_are_answered_in_order(broker: EmbeddedBroker
     with connect(broker) as connection:
         connection.sendall(b"".join(frames))
         assert [int.from_bytes(receive(connection)[:4], "big") for _ in frames] == list(range(300))
+
+
+def test_a_slow_broker_applies_at_once_and_answers_late() -> None:
+    with EmbeddedBroker(1, epoch=EPOCH, response_delay=600) as broker, connect(broker) as connection:
+        connection.sendall(sized(UPDATE) * 2)
+        wait_until(
+            lambda: broker.describe()["apis"].get("UpdateMetadata", {}).get("requests") == 1,
+            what="the first request",
+        )
+        assert broker.describe()["metadata"]["partitions"] == 1
+        connection.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            connection.recv(1)
+    with pytest.raises(ConfigError, match="response_delay"):
+        EmbeddedBroker(1, response_delay=-1)
+
+
+def test_a_slow_broker_keeps_the_order() -> None:
+    """One connection waits, others do not wait for it."""
+    with EmbeddedBroker(1, epoch=EPOCH, response_delay=0.001) as broker:
+        frames = [numbered(METADATA if i % 3 == 0 else UPDATE, i) for i in range(60)]
+        with connect(broker) as connection, connect(broker) as other:
+            connection.sendall(b"".join(frames))
+            other.sendall(sized(UPDATE))
+            receive(other)
+            assert [int.from_bytes(receive(connection)[:4], "big") for _ in frames] == list(range(60))
 
 
 def test_connections_do_not_wait_for_one_another(broker: EmbeddedBroker) -> None:

@@ -1,0 +1,149 @@
+"""``ctrlchan pipeline demo``: a cluster with a slow broker and a stale one, and the report that finds
+both."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ctrlchan.cli.pipeline.common import Conf, Json, Master, Overwrite, spark_of
+from ctrlchan.cli.pipeline.report import show
+from ctrlchan.cli.progress import step
+
+if TYPE_CHECKING:
+    from ctrlchan.batch import ControllerBrokerRequestBatch
+    from ctrlchan.broker import EmbeddedBroker
+    from ctrlchan.channel import ControllerChannelManager, Sent
+    from ctrlchan.state import ClusterState
+
+__all__ = ["demo"]
+
+#: Seconds that the slow broker takes for every answer.
+_DELAY: Final = 0.2
+#: Elections that everybody hears of, and those that the stale broker does not.
+_HEARD: Final = 40
+_MISSED: Final = 12
+#: Seconds for one round.
+_TIMEOUT: Final = 60.0
+_FLUSH: Final = 0.2
+
+
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")] = Path(
+        "pipeline-demo"
+    ),
+    topics: Annotated[int, typer.Option(min=2, help="Topics of the cluster.")] = 100,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic.")] = 50,
+    brokers: Annotated[int, typer.Option(min=4, help="Embedded brokers to start.")] = 6,
+    overwrite: Overwrite = False,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Make a cluster with a slow broker and a stale one, and let the report find both.
+
+    Starts embedded brokers, one of which takes its time for every answer; pushes a generated snapshot to all
+    of them and then one election after another; takes one broker away, and goes on. The report is made while
+    requests to that one still wait. Exit status 1 when it does not name these two, and no other.
+
+    The output folder holds journal, snapshot and report.
+
+    Examples:
+
+    \b
+      ctrlchan pipeline demo
+      ctrlchan pipeline demo --brokers 12 -o /tmp/demo --overwrite
+    """
+    from ctrlchan.broker import EmbeddedBroker
+    from ctrlchan.channel import ChannelConfig, ControllerChannelManager
+    from ctrlchan.errors import ConfigError
+    from ctrlchan.journal import Journal
+    from ctrlchan.state.generate import GeneratorConfig, generate
+
+    if output.exists() and not overwrite:
+        raise ConfigError(f"{output}: already there (--overwrite replaces it)")
+    slow, stale = brokers - 2, brokers - 1
+    shape = GeneratorConfig(topics=topics, partitions_per_topic=partitions, brokers=brokers, replication=3)
+    with spark_of("demo", master, conf, as_json=as_json) as spark, ExitStack() as stack:
+        with step(f"starting {brokers} embedded brokers"):
+            embedded = [
+                stack.enter_context(EmbeddedBroker(number, response_delay=_DELAY if number == slow else 0.0))
+                for number in range(brokers)
+            ]
+        state = generate(shape)
+        state.set_brokers([one.broker for one in embedded])
+        folder = _fresh(output)
+        journal = stack.enter_context(Journal(folder / "journal", flush_interval=_FLUSH))
+        config = ChannelConfig(controller_id=state.controller_id)
+        channel = stack.enter_context(
+            ControllerChannelManager(config, state.controller_epoch, journal=journal)
+        )
+        with step(f"pushing {topics * partitions:,} partitions, then {_HEARD + _MISSED} elections"):
+            _work(channel, state, embedded, embedded[stale])
+        state.write(folder / "snapshot")
+        journal.flush()
+        from ctrlchan.pipeline import ReportConfig, write_report
+        from ctrlchan.pipeline import report as job
+
+        with step("reading the journal"):
+            made = job(spark, ReportConfig(journal=folder / "journal", snapshot=folder / "snapshot"))
+            summary = write_report(spark, made, folder / "report")
+    show(summary, folder / "report", as_json=as_json)
+    if list(summary["stale"]) != [str(stale)] or summary["slow"] != [slow]:
+        typer.echo(
+            f"error: broker {stale} should be the stale one and broker {slow} the slow one; "
+            f"the report says {list(summary['stale'])} and {summary['slow']}",
+            err=True,
+        )
+        raise typer.Exit(1)
+
+
+def _fresh(output: Path) -> Path:
+    """The folder, without what an earlier demo has left there."""
+    import shutil
+
+    for name in ("journal", "snapshot", "report"):
+        shutil.rmtree(output / name, ignore_errors=True)
+    output.mkdir(parents=True, exist_ok=True)
+    return output
+
+
+def _work(
+    channel: ControllerChannelManager,
+    state: ClusterState,
+    brokers: list[EmbeddedBroker],
+    stale: EmbeddedBroker,
+) -> None:
+    """A push of everything, elections, and more of them when one broker is gone."""
+    from ctrlchan.batch import ControllerBrokerRequestBatch
+
+    ids = [one.id for one in brokers]
+    channel.startup(state.brokers)
+    batch = ControllerBrokerRequestBatch(channel, state)
+    batch.add_update_metadata(ids, "all")
+    channel.wait(batch.send_requests_to_brokers(state.controller_epoch), _TIMEOUT)
+    sent: list[Sent] = []
+    for number in range(_HEARD):
+        sent = _elect(batch, state, ids, number)
+        channel.wait(sent, _TIMEOUT)
+    stale.close()
+    for number in range(_HEARD, _HEARD + _MISSED):
+        sent = _elect(batch, state, ids, number)
+        channel.wait([one for one in sent if one.broker_id != stale.id], _TIMEOUT)
+
+
+def _elect(
+    batch: ControllerBrokerRequestBatch, state: ClusterState, ids: list[int], number: int
+) -> list[Sent]:
+    """Another in-sync replica leads a partition, and everybody is told."""
+    row = number * 97 % len(state.partitions)
+    partitions = state.partitions
+    isr = partitions.isr[row].tolist()
+    leader = isr[(isr.index(partitions.leader[row]) + 1) % len(isr)]
+    state.update(row, leader=leader, leader_epoch=int(partitions.leader_epoch[row]) + 1)
+    batch.new_batch()
+    batch.add_update_metadata(ids, row)
+    return batch.send_requests_to_brokers(state.controller_epoch)

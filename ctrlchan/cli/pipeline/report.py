@@ -1,0 +1,79 @@
+"""``ctrlchan pipeline report``: a journal as tables and a page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ctrlchan.cli.pipeline.common import Conf, Json, Master, Overwrite, spark_of
+
+__all__ = ["report", "show"]
+
+_FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"]
+
+
+def report(
+    journal: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, file_okay=False, help="A journal folder, also one that is being written."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
+    snapshot: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False, help="What every broker should know; without it only failures are seen."
+        ),
+    ] = None,
+    since: Annotated[
+        datetime | None, typer.Option(formats=_FORMATS, help="Count only what ended from here on (UTC).")
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option(formats=_FORMATS, help="... and before this (UTC).")
+    ] = None,
+    overwrite: Overwrite = False,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Say which broker is stale or slow, and why: a page for people, Parquet tables for programs.
+
+    The output is a folder with report.html (one file, which asks nobody for anything), report.json and the
+    tables figures, errors, series, channels, waiting, brokers, divergence.
+
+    Examples:
+
+    \b
+      ctrlchan pipeline report outcomes --snapshot live -o report
+      ctrlchan pipeline report outcomes --since 2026-11-21 -o today --json | jq .verdict
+    """
+    with spark_of("report", master, conf, as_json=as_json) as spark:
+        from ctrlchan.pipeline import ReportConfig, write_report
+        from ctrlchan.pipeline import report as job
+
+        config = ReportConfig(journal=journal, snapshot=snapshot, since=_utc(since), until=_utc(until))
+        summary = write_report(spark, job(spark, config), output, overwrite=overwrite)
+    show(summary, output, as_json=as_json)
+
+
+def show(summary: dict[str, Any], output: Path, *, as_json: bool) -> None:
+    """What ``write_report`` gave, for people or as one JSON object."""
+    if as_json:
+        import json
+
+        typer.echo(json.dumps({**summary, "output": str(output)}, ensure_ascii=False))
+        return
+    typer.echo(summary["verdict"])
+    for finding in summary["findings"]:
+        typer.echo(f"  {finding['title']}: {finding['text']}")
+    for note in summary["notes"]:
+        typer.echo(f"note: {note}")
+    typer.echo(f"{summary['rows']:,} requests to {summary['brokers']} brokers; see {output / 'report.html'}")
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(tzinfo=UTC)

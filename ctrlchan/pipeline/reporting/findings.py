@@ -1,0 +1,275 @@
+"""What an operator should know first, in words: which broker is stale or slow, and why; what is not certain.
+
+In: rows of the small tables as dicts. Out: sentences. Nothing here asks Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+from typing import Any, Final, Literal
+
+from ctrlchan.errors import ErrorCode
+
+__all__ = ["Finding", "duration", "findings_of", "notes_of", "verdict_of"]
+
+Row = Mapping[str, Any]
+
+#: A broker is slow when its p95 is so many times the median of the others', and so many milliseconds above
+#: it.
+_SLOW_TIMES: Final = 3.0
+_SLOW_MS: Final = 10.0
+#: What the time went by -> what that says of the broker.
+_CAUSES: Final = {
+    "remote": "it takes long to answer",
+    "send": "it takes long to read what is sent, or the way there is slow",
+    "queue": "its requests wait in the queue, behind slower ones or for a connection",
+}
+_REASONS: Final = {
+    "another controller": "it obeys a newer controller, so what it knows is not ours to say",
+    "not said": "it acknowledged requests of which the journal does not say what they told",
+    "restarted": "it has restarted, and has not been told since",
+    "never told": "the journal has no request of this state to it",
+    "not sent": "no request that carries them was sent to it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``level``: how bad it is; ``kind``: stale, uncertain, slow, failing or waiting."""
+
+    level: Literal["bad", "warn"]
+    kind: str
+    broker: int
+    title: str
+    text: str
+
+
+def findings_of(
+    brokers: Sequence[Row], figures: Sequence[Row], errors: Sequence[Row], partitions: int | None
+) -> list[Finding]:
+    """The worst first. ``partitions``: how many a broker should know; None: not known."""
+    found = [*_stale(brokers, partitions), *_slow(figures), *_failing(brokers, errors)]
+    told = {one.broker for one in found}
+    found += _waiting(broker for broker in brokers if broker["broker"] not in told)
+    order = ("stale", "waiting", "slow", "failing", "uncertain")
+    weight = {row["broker"]: row["stale"] or row["uncertain"] for row in brokers}
+    return sorted(found, key=lambda one: (order.index(one.kind), -weight.get(one.broker, 0), one.broker))
+
+
+def verdict_of(found: Sequence[Finding], brokers: int, compared: bool) -> str:
+    """One sentence for all."""
+    parts = []
+    for kind, one, many in (
+        ("stale", "is stale", "are stale"),
+        ("waiting", "does not answer", "do not answer"),
+        ("slow", "is slow", "are slow"),
+        ("failing", "answers with errors", "answer with errors"),
+        ("uncertain", "may be stale", "may be stale"),
+    ):
+        of_kind = sorted({finding.broker for finding in found if finding.kind == kind})
+        if len(of_kind) == 1:
+            parts.append(f"broker {of_kind[0]} {one}")
+        elif of_kind:
+            parts.append(f"{len(of_kind)} brokers {many}")
+    if parts:
+        text = ", ".join(parts[:-1]) + (" and " if parts[:-1] else "") + parts[-1]
+        return f"{text[0].upper()}{text[1:]}."
+    if not brokers:
+        return "The journal is empty."
+    who = f"All {brokers} brokers answer" if brokers > 1 else "The broker answers"
+    if not compared:
+        return f"{who} in time. Whether what they know is current was not compared."
+    return f"{who} in time, and {'know all they should' if brokers > 1 else 'knows all it should'}."
+
+
+def notes_of(about: Row, channels: Sequence[Row], brokers: Sequence[Row]) -> list[str]:
+    """What the report cannot know."""
+    notes = []
+    if about["not_compared"]:
+        notes.append(f"Nothing was compared: {about['not_compared']}.")
+    elif about["snapshot"] is None:
+        notes.append(
+            "Without a snapshot only partitions are known that a request named which was not acknowledged."
+        )
+    elif about["newest_version"] > about["state_version"]:
+        notes.append(
+            f"The journal goes on to version {about['newest_version']:,}, the snapshot is of version "
+            f"{about['state_version']:,}: what changed since is not compared."
+        )
+    lost = sum(max(0, row["lost"] or 0) for row in channels)
+    if lost:
+        notes.append(
+            f"{lost:,} outcomes are not in the journal (a crash, or a disk that was full): what their "
+            f"brokers lack is marked as uncertain."
+        )
+    silent = [row for row in channels if row["closed"] is None]
+    if silent:
+        notes.append(
+            f"Of {_channels(len(silent))} the journal has outcomes only: it is of an older ctrlchan."
+        )
+    still_open = [row for row in channels if row["closed"] is False]
+    if still_open:
+        last = max(
+            filter(None, (moment for row in still_open for moment in (row["last_at"], row["seen_at"])))
+        )
+        notes.append(
+            f"{_channels(len(still_open))[0].upper()}{_channels(len(still_open))[1:]} "
+            f"{'has' if len(still_open) == 1 else 'have'} not closed: still at work, or killed. What came "
+            f"after {_clock(last)} is not in the journal."
+        )
+    old_lists = [row["broker"] for row in brokers if row["live_brokers_stale"] and not row["stale"]]
+    if old_lists:
+        notes.append(f"{_brokers(old_lists)} know an older list of live brokers.")
+    return notes
+
+
+# -- one kind each
+
+
+def _stale(brokers: Iterable[Row], partitions: int | None) -> list[Finding]:
+    found = []
+    for row in brokers:
+        count = row["stale"] or row["uncertain"]
+        if not count:
+            continue
+        certain = bool(row["stale"])
+        of = f" of {partitions:,}" if partitions else ""
+        error = _error(row["error_code"], row["detail"])
+        reason = row["reason"]
+        if reason == "waiting":
+            attempts = f", {row['attempts']:,} failed attempts" if row["attempts"] else ""
+            words = f": {row['last_error']}" if row["last_error"] else ""
+            why = f"what would tell it waits{_since(row['since'])}{attempts}{words}"
+        elif reason in _REASONS:
+            why = _REASONS[reason]
+        else:
+            why = f"the request that carried them ended as “{reason}”{error}"
+        more = f" Another {row['uncertain']:,} may be stale." if certain and row["uncertain"] else ""
+        what = "partition" if count == 1 and not of else "partitions"
+        since = "" if reason == "waiting" else _since(row["since"])
+        found.append(
+            Finding(
+                "bad" if certain else "warn",
+                "stale" if certain else "uncertain",
+                row["broker"],
+                f"Broker {row['broker']} {'is' if certain else 'may be'} stale",
+                f"{count:,}{of} {what}{since}: {why}.{more}",
+            )
+        )
+    return found
+
+
+def _slow(figures: Sequence[Row]) -> list[Finding]:
+    worst: dict[int, tuple[float, Finding]] = {}
+    for api in sorted({row["api"] for row in figures}):
+        rows = [row for row in figures if row["api"] == api and row["total_p95_ms"] is not None]
+        for row in rows:
+            others = [one["total_p95_ms"] for one in rows if one is not row]
+            if not others:
+                continue
+            usual, own = median(others), row["total_p95_ms"]
+            if own < usual * _SLOW_TIMES or own < usual + _SLOW_MS:
+                continue
+            parts = {name: row[f"{name}_p95_ms"] or 0.0 for name in _CAUSES}
+            # Others wait in the queue because of the slow ones: the queue is the last to be blamed.
+            part = max(parts, key=lambda name: parts[name])
+            for name in ("remote", "send"):
+                normal = median([one[f"{name}_p95_ms"] or 0.0 for one in rows if one is not row])
+                if parts[name] >= normal * _SLOW_TIMES and parts[name] >= normal + _SLOW_MS:
+                    part = name
+                    break
+            text = (
+                f"{row['api_name']}: p95 {duration(own)}, the others’ median {duration(usual)} "
+                f"({own / usual if usual else 0:,.0f} times). {_CAUSES[part].capitalize()}: p95 "
+                f"{duration(parts[part])} of {_PART_NAMES[part]}."
+            )
+            ratio = own / usual if usual else own
+            finding = Finding("warn", "slow", row["broker"], f"Broker {row['broker']} is slow", text)
+            if row["broker"] not in worst or worst[row["broker"]][0] < ratio:
+                worst[row["broker"]] = (ratio, finding)
+    return [finding for _, finding in worst.values()]
+
+
+_PART_NAMES: Final = {
+    "remote": "waiting for the response",
+    "send": "sending",
+    "queue": "being queued",
+}
+
+
+def _failing(brokers: Iterable[Row], errors: Iterable[Row]) -> list[Finding]:
+    """Errors that are no news any more once the broker is told to be stale."""
+    stale = {row["broker"] for row in brokers if row["stale"] or row["uncertain"]}
+    by_broker: dict[int, list[Row]] = {}
+    for row in errors:
+        if row["outcome"] not in ("acknowledged", "cancelled") and row["broker"] not in stale:
+            by_broker.setdefault(row["broker"], []).append(row)
+    found = []
+    for broker, rows in by_broker.items():
+        last = max(rows, key=lambda row: row["last_at"])
+        count = sum(row["requests"] for row in rows)
+        text = (
+            f"{count:,} requests were not acknowledged; the last, at {_clock(last['last_at'])}, was a "
+            f"{last['api_name']} that ended as “{last['outcome']}”"
+            f"{_error(last['error_code'], last['detail'])}."
+        )
+        found.append(Finding("warn", "failing", broker, f"Broker {broker} answers with errors", text))
+    return found
+
+
+def _waiting(brokers: Iterable[Row]) -> list[Finding]:
+    found = []
+    for row in brokers:
+        if row["oldest_at"] is None:
+            continue
+        error = f", last error: {row['last_error']}" if row["last_error"] else ""
+        found.append(
+            Finding(
+                "bad",
+                "waiting",
+                row["broker"],
+                f"Broker {row['broker']} does not answer",
+                f"{row['unfinished']:,} requests wait, the oldest since {_clock(row['oldest_at'])}{error}.",
+            )
+        )
+    return found
+
+
+# -- words
+
+
+def duration(milliseconds: float | None) -> str:
+    """Such as ``1.25 s``, ``340 µs``; a dash for None."""
+    if milliseconds is None:
+        return "–"
+    for unit, size in (("min", 60_000.0), ("s", 1_000.0), ("ms", 1.0)):
+        if milliseconds >= size:
+            return f"{milliseconds / size:.3g} {unit}"
+    return f"{milliseconds * 1e3:.3g} µs"
+
+
+def _error(code: int | None, words: str | None) -> str:
+    name = ErrorCode.name_of(code) if code else ""
+    told = ", ".join(filter(None, (name, words)))
+    return f" ({told})" if told else ""
+
+
+def _since(moment: datetime | None) -> str:
+    return "" if moment is None else f" since {_clock(moment)}"
+
+
+def _clock(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def _channels(count: int) -> str:
+    return "one channel" if count == 1 else f"{count} channels"
+
+
+def _brokers(ids: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ids[:20]))
+    more = f" and {len(ids) - 20} more" if len(ids) > 20 else ""
+    return f"Brokers {shown}{more}"
