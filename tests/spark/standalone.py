@@ -31,6 +31,9 @@ class StandaloneCluster:
             **environment,
             "JAVA_HOME": str(find_java().home),
             "PYSPARK_PYTHON": sys.executable,
+            # Not an installation of the user's, nor its settings.
+            "SPARK_HOME": str(_SPARK_HOME),
+            "SPARK_CONF_DIR": str(folder),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_NO_DAEMONIZE": "1",
             # Tests of several checkouts may run at once.
@@ -102,7 +105,8 @@ class StandaloneCluster:
         return sorted(found, key=lambda process: process.create_time())
 
     def stop(self) -> None:
-        """Workers first: they end their executors."""
+        """Workers first: they end their executors, and what they do not end is ended here."""
+        executors = self.executors()
         for process in reversed(self._processes):
             process.terminate()
         deadline = time.monotonic() + _ENDED
@@ -113,6 +117,8 @@ class StandaloneCluster:
                 process.kill()
                 process.wait()
         self._processes.clear()
+        for executor in psutil.wait_procs(executors, max(0.1, deadline - time.monotonic()))[1]:
+            executor.kill()
 
     def _start(self, name: str, kind: str, *arguments: str) -> Path:
         log = self.folder / f"{name}.log"
