@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
@@ -67,6 +67,10 @@ class Sending:
     timeout: float = 60.0
     claim_timeout: float = 120.0
     flush_interval: float = 0.5
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Not what was read from the file since: that has passwords in it.
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
     def channel(self) -> ChannelConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pyarrow as pa
@@ -27,6 +28,7 @@ from ctrlchan.pipeline import (
     Frames,
     FramesConfig,
     by_broker,
+    diff_snapshots,
     dispatch,
     frames,
     read_frames,
@@ -106,6 +108,42 @@ def test_it_leaves_what_a_push_leaves(spark: SparkSession, tmp_path: Path) -> No
         assert sent.ok
         assert [one.state() for one in ours] == [one.state() for one in theirs]
         assert len(ours[0].state()["partitions"]) == 1_000
+
+
+def by_name(rows: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
+    return {(row["topic"], row["partition"]): row for row in rows}
+
+
+def test_a_difference_leaves_what_a_push_of_the_new_snapshot_leaves(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    config = ctrlchan.ChannelConfig(controller_id=0, senders=1)
+    with watched(3) as ours, watched(3) as theirs:
+        for brokers, folder in ((ours, tmp_path / "ours"), (theirs, tmp_path / "theirs")):
+            state = a_state(brokers)
+            state.write(folder / "old")
+            assert push_state(state, config, EPOCH, rounds=1, timeout=60).ok
+            state.remove_topics([state.topic_name(4)])
+            state.add_topic("fresh", {0: [0, 1], 1: [1, 2]})
+            state.update(state.rows_of_topic("fresh"), leader=[0, 1], leader_epoch=0, isr=[[0, 1], [1, 2]])
+            state.update(state.rows_of_topic(state.topic_name(9)), leader_epoch=5, leader=2)
+            state.write(folder / "new")
+        old, new = (read_snapshot(spark, tmp_path / "ours" / name) for name in ("old", "new"))
+        changes = diff_snapshots(old, new)
+        sent = dispatch(spark, frames(spark, changes), DispatchConfig(journal=tmp_path / "journal"))
+        assert sent.ok
+        state = ctrlchan.ClusterState.read(tmp_path / "theirs" / "new")
+        with ctrlchan.ControllerChannelManager(config, EPOCH) as channel:
+            channel.startup(state.brokers)
+            batch = ctrlchan.ControllerBrokerRequestBatch(channel, state)
+            batch.new_batch()
+            batch.add_update_metadata([0, 1, 2], rows="all")
+            assert len(channel.wait(batch.send_requests_to_brokers(EPOCH), 60)) == 3
+        gone = a_state(ours).topic_name(4)
+        for one, other in zip(ours, theirs, strict=True):
+            told, wanted = (by_name(both.state()["partitions"]) for both in (one, other))
+            assert told == {name: row for name, row in wanted.items() if name[0] != gone}
+            assert len(told) == 1_000 - 25 + 2
 
 
 def test_every_frame_once_in_order_and_nothing_the_next_time(spark: SparkSession, tmp_path: Path) -> None:
@@ -417,29 +455,91 @@ def command(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         yield job
 
 
-def test_killed_at_random_points_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
-    arguments = [str(tmp_path / "frames"), "-j", str(tmp_path / "journal"), "--flush-interval", "0.05"]
-    arguments += ["--master", "local[2]", "--conf", "spark.driver.memory=1g"]
+#: What a worker of Spark does with its partition, without Spark.
+TASK = """
+import pickle, sys
+import pyarrow.parquet as pq
+from ctrlchan.pipeline.sending import send_frames
+
+rows = pq.read_table(sys.argv[1]).sort_by([("sequence", "ascending"), ("broker", "ascending")])
+sending = pickle.load(sys.stdin.buffer)
+print(sum(one.applied for one in send_frames(rows.to_batches(max_chunksize=16), sending)))
+"""
+
+
+def test_a_task_killed_at_random_points_goes_on_in_order(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(5)
-    permits, cuts = Permits(), 3
+    permits, cuts = Permits(), 8
     with watched(4, permits=permits) as brokers:
-        _, expected = some_frames(spark, tmp_path, brokers, limit=1_500, partitions=2_000)
+        found, expected = some_frames(spark, tmp_path, brokers, limit=1_500, partitions=2_000)
         in_all = sum(map(len, expected.values()))
-        for _ in range(cuts):
-            with command(*arguments) as job:
-                permits.give(chance.randrange(1, in_all // 4))
-                permits.until_spent()
-                for process in reversed(psutil.Process(job.pid).children(recursive=True)):
-                    process.kill()
-                job.kill()
-                job.wait()
-        permits.unlimited()
-        with command(*arguments) as job:
-            _, errors = job.communicate(timeout=200)
-            assert job.returncode == 0, errors.decode()
+        config = DispatchConfig(journal=tmp_path / "journal", flush_interval=0.05)
+        sending = sending_of(found.about, found.brokers.toArrow(), config)
+        run = Run(sending.journal, sending.run)
+        run.begin()
+        for cut in range(cuts + 1):
+            with subprocess.Popen(
+                [sys.executable, "-c", TASK, str(tmp_path / "frames" / "frames")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            ) as task:
+                assert task.stdin is not None
+                task.stdin.write(pickle.dumps(sending))
+                task.stdin.close()
+                if cut < cuts:
+                    permits.give(chance.randrange(len(brokers) + 1, in_all // cuts))
+                    permits.until_spent()
+                    task.kill()
+                else:
+                    permits.unlimited()
+                task.wait(120)
+        assert task.returncode == 0
+        run.end()
         for one in brokers:
             steps_of(one.frames, expected[one.broker.id], cuts)
+        assert sum(map(len, expected.values())) < sum(len(one.frames) for one in brokers)
         check_against_a_push(brokers, tmp_path / "snapshot")
+
+
+@pytest.mark.timeout(600)
+def test_the_command_killed_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
+    arguments = [str(tmp_path / "frames"), "-j", str(tmp_path / "journal"), "--flush-interval", "0.05"]
+    arguments += ["--master", "local[2]", "--conf", "spark.driver.memory=1g"]
+    permits = Permits()
+    with watched(3, permits=permits) as brokers:
+        _, expected = some_frames(spark, tmp_path, brokers)
+        with command(*arguments) as job:
+            permits.give(7)
+            permits.until_spent()
+            for process in reversed(psutil.Process(job.pid).children(recursive=True)):
+                process.kill()
+            job.kill()
+        permits.unlimited()
+        with command(*arguments) as job:
+            _, errors = job.communicate(timeout=300)
+            assert job.returncode == 0, errors.decode()
+        for one in brokers:
+            steps_of(one.frames, expected[one.broker.id], cuts=1)
+        check_against_a_push(brokers, tmp_path / "snapshot")
+
+
+def test_secrets_do_not_travel_with_the_task(spark: SparkSession, tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="s3cr3t";'
+    properties.write_text(
+        "broker.id=0\nlisteners=SASL_PLAINTEXT://127.0.0.1:9092\n"
+        "security.inter.broker.protocol=SASL_PLAINTEXT\n"
+        "sasl.mechanism.inter.broker.protocol=SCRAM-SHA-256\n"
+        f"listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config={login}\n"
+    )
+    with watched(1) as brokers:
+        found, _ = some_frames(spark, tmp_path, brokers)
+    config = DispatchConfig(journal=tmp_path / "journal", properties=properties)
+    sending = sending_of(found.about, found.brokers.toArrow(), config)
+    assert sending.channel.sasl is not None
+    assert b"s3cr3t" not in pickle.dumps(sending)
+    there = pickle.loads(pickle.dumps(sending))
+    assert there.channel == sending.channel
 
 
 def check_against_a_push(brokers: Sequence[WatchedBroker], snapshot: Path) -> None:
@@ -454,6 +554,7 @@ def check_against_a_push(brokers: Sequence[WatchedBroker], snapshot: Path) -> No
             assert (ours["partitions"], ours["brokers"]) == (wanted["partitions"], wanted["brokers"])
 
 
+@pytest.mark.timeout(600)
 def test_a_cluster_whose_executor_is_killed(
     spark: SparkSession, cluster: StandaloneCluster, tmp_path: Path
 ) -> None:

@@ -332,6 +332,7 @@ def test_a_difference_without_partitions_still_tells_who_lives(spark: SparkSessi
 # -- the command, and a cluster that loses an executor
 
 
+@pytest.mark.timeout(600)
 def test_the_command_on_a_cluster_whose_executor_is_killed(
     cluster: StandaloneCluster, tmp_path: Path
 ) -> None:

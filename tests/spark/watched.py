@@ -17,7 +17,8 @@ _CORRELATION: Final = 4
 
 
 class Permits:
-    """Brokers that share these answer a request for each; ``unlimited`` ends that."""
+    """Brokers that share these answer a request for each; ``unlimited`` ends that. Who waits for a request
+    whose connection is gone takes one too."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -35,7 +36,8 @@ class Permits:
     def take(self) -> None:
         with self._changed:
             self._waiting += 1
-            self._changed.wait_for(lambda: self._left > 0, 120)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._left > 0)
             self._left -= 1
             self._waiting -= 1
             self._changed.notify_all()
