@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROUNDS: Final = 10
+#: Of what writes gigabytes.
+SLOW_ROUNDS: Final = 3
 #: Partitions, and a tenth of them.
 SIZES: Final = (100_000, 1_000_000)
 BROKERS: Final = 100
@@ -55,5 +57,25 @@ def test_reading(
         scaled(ROUNDS),
         job={"read_snapshot": "`read_snapshot`", "format": '`format("ctrlchan")`'}[how],
         work="partitions read",
+        rows=partitions,
+    )
+
+
+@pytest.mark.parametrize("partitions", SIZES)
+def test_frames(
+    benchmark: BenchmarkFixture,
+    spark: SparkSession,
+    scaled: Callable[[int], int],
+    partitions: int,
+) -> None:
+    from bench.spark_frames import encoded, moved
+
+    beside_spark(
+        benchmark,
+        lambda: encoded(spark, partitions, BROKERS),
+        lambda: moved(spark, partitions, BROKERS),
+        scaled(SLOW_ROUNDS),
+        job="`frames`",
+        work=f"partitions for {BROKERS} brokers",
         rows=partitions,
     )

@@ -28,15 +28,18 @@ __all__ = ["CLAIMS_FOLDER", "Claims", "Run"]
 CLAIMS_FOLDER: Final = "_dispatch"
 #: How often a lock that another holds is tried again, seconds.
 _RETRY: Final = 0.05
+#: How often an owner shows that it lives, seconds.
+_LIFE: Final = 1.0
 
 
 class Claims:
     """The brokers that this task owns; ``release`` gives them all back. Belongs to one thread."""
 
     def __init__(self, journal: Path, timeout: float) -> None:
-        """``timeout``: seconds to wait for the former owner of a broker."""
+        """``timeout``: seconds to wait for the owner of a broker while it shows no life (``show_life``)."""
         self._folder = journal / CLAIMS_FOLDER
         self._timeout = timeout
+        self._shown = 0.0
         self._held: dict[int, int] = {}
 
     def __enter__(self) -> Self:
@@ -50,7 +53,8 @@ class Claims:
     def claim(self, brokers: Iterable[int]) -> None:
         """Own these too; always in ascending order, so that two who want the same do not wait in a ring.
 
-        Raises PipelineError naming the owner when one does not end within the time limit.
+        An owner that is at work is waited for, however long it takes: this may be its own copy, which has
+        nothing better to do. Raises PipelineError naming an owner that neither works nor ends.
         """
         for broker in sorted(set(brokers) - self._held.keys()):
             descriptor = os.open(self._folder / f"broker-{broker}.lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -63,6 +67,13 @@ class Claims:
                 raise
             self._held[broker] = descriptor
 
+    def show_life(self) -> None:
+        """Tell those who wait that this owner is at work; call it often, it does little."""
+        if time.monotonic() - self._shown >= _LIFE:
+            self._shown = time.monotonic()
+            for descriptor in self._held.values():
+                os.utime(descriptor)
+
     def release(self) -> None:
         while self._held:
             _, descriptor = self._held.popitem()
@@ -70,15 +81,21 @@ class Claims:
 
     def _lock(self, descriptor: int, broker: int) -> None:
         deadline = time.monotonic() + self._timeout
+        life = 0
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                seen = os.fstat(descriptor).st_mtime_ns
+                if seen != life:
+                    life, deadline = seen, time.monotonic() + self._timeout
+                # While we wait for this one, who waits for those that we have must not give us up.
+                self.show_life()
                 if time.monotonic() >= deadline:
                     owner = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
                     raise PipelineError(
-                        f"broker {broker} is being sent to by {owner}, which has not ended within "
-                        f"{self._timeout:g} s"
+                        f"broker {broker} is being sent to by {owner}, which has neither ended nor shown "
+                        f"any life for {self._timeout:g} s"
                     ) from None
                 time.sleep(_RETRY)
             else:

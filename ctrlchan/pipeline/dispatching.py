@@ -63,7 +63,7 @@ class DispatchConfig:
     - ``settings``: of ``ChannelConfig``, over those of the file.
     - ``tasks``: how many tasks share the brokers; None: as many as there are cores for.
     - ``timeout``: seconds that a broker may take for one frame before it is given up.
-    - ``claim_timeout``: seconds to wait for the former owner of a broker to end.
+    - ``claim_timeout``: seconds to wait for the owner of a broker that neither works nor ends.
     - ``flush_interval``: seconds between files of the journal: what a killed task sends again at most.
     """
 

@@ -51,8 +51,8 @@ class Sending:
 
     ``dataset``: which frames these are, for the checkpoint. ``brokers``: their table as an Arrow IPC stream.
     ``settings``: of ``ChannelConfig``, over those of ``properties``. ``timeout``: seconds that a broker may
-    take for one frame, all attempts together; ``claim_timeout``: that the former owner of a broker may take
-    to end.
+    take for one frame, all attempts together; ``claim_timeout``: to wait for an owner of a
+    broker that neither works nor ends.
     """
 
     run: str
@@ -286,6 +286,7 @@ class _Lanes:
                 if self._failed is not None:
                     raise self._failed
                 self._look_for_stop()
+            self._claims.show_life()
             for broker, words in late:
                 self._give_up(broker, words)
             if done:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -378,6 +379,26 @@ def test_a_claim_ends_with_its_process_however_that_ends(tmp_path: Path) -> None
         owner.wait()
         with Claims(tmp_path, 5) as claims:
             claims.claim([4, 3])
+
+
+def test_an_owner_that_is_at_work_is_waited_for(tmp_path: Path) -> None:
+    Run(tmp_path, "run").begin()
+    with Claims(tmp_path, 60) as owner:
+        owner.claim([1])
+        waiting = Claims(tmp_path, 1.5)
+        waiter = threading.Thread(target=waiting.claim, args=([1],))
+        waiter.start()
+        # For longer than a waiter has patience with the dead.
+        working = monotonic() + 4
+        while monotonic() < working:
+            owner.show_life()
+            waiter.join(0.1)
+            assert waiter.is_alive()
+    waiter.join(30)
+    assert not waiter.is_alive()
+    with pytest.raises(PipelineError, match="neither ended nor shown any life"):
+        Claims(tmp_path, 0.3).claim([1])
+    waiting.release()
 
 
 def test_an_executor_without_the_drivers_folder_says_so(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def dispatch(
         float, typer.Option(min=0.001, help="Seconds that a broker may take for one frame.")
     ] = 60.0,
     claim_timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds to wait for a former sender to a broker to end.")
+        float, typer.Option(min=0.001, help="Seconds to wait for another sender that neither works nor ends.")
     ] = 120.0,
     flush_interval: Annotated[
         float, typer.Option(min=0.001, help="Seconds between two files of the journal.")
