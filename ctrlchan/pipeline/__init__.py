@@ -13,6 +13,7 @@ from ctrlchan.pipeline.diffing import Diff, DiffConfig, diff, diff_snapshots
 from ctrlchan.pipeline.dispatching import DispatchConfig, Dispatched, by_broker, dispatch
 from ctrlchan.pipeline.framing import FramesConfig, frames
 from ctrlchan.pipeline.logs.merge import MergedLogs, MergeLogsConfig, merge_logs
+from ctrlchan.pipeline.monitoring.job import Monitor, MonitorConfig, monitor
 from ctrlchan.pipeline.reporting import Report, ReportConfig, report, write_report
 from ctrlchan.pipeline.session import running, session, stop
 from ctrlchan.pipeline.source import CtrlchanSource
@@ -38,6 +39,8 @@ __all__ = [
     "FramesConfig",
     "MergeLogsConfig",
     "MergedLogs",
+    "Monitor",
+    "MonitorConfig",
     "Report",
     "ReportConfig",
     "Snapshot",
@@ -49,6 +52,7 @@ __all__ = [
     "explain",
     "frames",
     "merge_logs",
+    "monitor",
     "read_diff",
     "read_frames",
     "read_journal",

@@ -11,6 +11,7 @@ from ctrlchan.cli.pipeline.dispatch import dispatch
 from ctrlchan.cli.pipeline.explain import explain
 from ctrlchan.cli.pipeline.frames import frames
 from ctrlchan.cli.pipeline.merge_logs import merge_logs
+from ctrlchan.cli.pipeline.monitor import monitor
 from ctrlchan.cli.pipeline.report import report
 
 __all__ = ["app"]
@@ -29,6 +30,7 @@ app.command("merge-logs")(merge_logs)
 app.command()(explain)
 app.command()(report)
 app.command()(demo)
+app.command()(monitor)
 
 
 @app.callback()

@@ -1,0 +1,449 @@
+"""The monitor: sums that no restart changes, what waits, alerts and their exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
+
+import ctrlchan
+from ctrlchan.errors import ConfigError, JournalError, PipelineError
+from ctrlchan.journal import read_journal
+from ctrlchan.pipeline import MonitorConfig, monitor
+from ctrlchan.pipeline.monitoring.figures import Diverged, Figures, RequestFigures
+from ctrlchan.pipeline.monitoring.ledger import Ledger, Sums
+from ctrlchan.pipeline.monitoring.prometheus import write_textfile
+from ctrlchan.pipeline.monitoring.rules import Alert, Rules
+from ctrlchan.pipeline.monitoring.unfinished import BrokerWait, shown_by
+from ctrlchan.schemas import JOURNAL, JOURNAL_VERSION_KEY
+from tests.kafka.waiting import wait_until
+from tests.spark.journals import NOW, row, show_channel, write_file
+
+
+def _config(folder: Path, **settings: Any) -> MonitorConfig:
+    return MonitorConfig(**{"journal": folder / "journal", "now": float(NOW), "interval": 0.1, **settings})
+
+
+def _random_rows(chance: random.Random, count: int) -> list[dict[str, Any]]:
+    outcomes = ["acknowledged"] * 8 + ["refused", "fenced", "cancelled"]
+    return [
+        row(
+            chance.randrange(1, 4),
+            outcome=(outcome := chance.choice(outcomes)),
+            error_code=31 if outcome == "refused" else 0,
+            api=chance.choice([4, 5, 6]),
+            ended=chance.uniform(0, 2_000),
+            took=chance.expovariate(20),
+            attempts=chance.choice([1, 1, 1, 3]),
+        )
+        for _ in range(count)
+    ]
+
+
+def _counted(figures: Figures) -> dict[tuple[int, str, str], int]:
+    """(broker, api, outcome) -> requests."""
+    return {
+        (one.broker, one.api, outcome): count
+        for one in figures.requests
+        for outcome, count in one.outcomes.items()
+    }
+
+
+def _expected(journal: Path) -> dict[tuple[int, str, str], int]:
+    names = {4: "LeaderAndIsr", 5: "StopReplica", 6: "UpdateMetadata"}
+    rows = read_journal(journal, ["broker", "api", "outcome"]).to_pylist()
+    return dict(Counter((one["broker"], names[one["api"]], one["outcome"]) for one in rows))
+
+
+def _look(spark: SparkSession, config: MonitorConfig) -> Figures:
+    """What a monitor that is started anew finds."""
+    with monitor(spark, config) as monitored:
+        monitored.catch_up()
+        return monitored.look()
+
+
+def test_figures_are_those_of_the_journal(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(3)
+    rows = [_random_rows(chance, 300) for _ in range(4)]
+    for some in rows:
+        write_file(tmp_path / "journal", some)
+    figures = _look(spark, _config(tmp_path, max_files=1))
+    assert figures.rows == 1200
+    assert figures.batch == 3
+    assert _counted(figures) == _expected(tmp_path / "journal")
+    everything = [one for some in rows for one in some]
+    for one in figures.requests:
+        mine = [r for r in everything if (r["broker"], r["api"]) == (one.broker, _key(one.api))]
+        recent = [r for r in mine if r["end_ns"] // 10**10 * 10 >= NOW - 300]
+        assert (one.bytes, one.attempts) == (100 * len(mine), sum(r["attempts"] for r in mine))
+        assert one.repeated == sum(r["attempts"] > 1 for r in mine)
+        assert one.errors.get("CLUSTER_AUTHORIZATION_FAILED", 0) == sum(r["error_code"] == 31 for r in mine)
+        seconds = np.array([(r["end_ns"] - r["enqueue_ns"]) / 1e9 for r in mine])
+        assert one.seconds == pytest.approx(seconds.sum())
+        assert sum(one.buckets) == len(mine)
+        assert one.recent == len(recent)
+        assert one.recent_failed == sum(r["outcome"] not in ("acknowledged", "cancelled") for r in recent)
+        assert one.recent_p50 is not None
+        assert one.recent_p99 is not None
+        assert one.recent_p50 <= one.recent_p99
+
+
+def _key(api: str) -> int:
+    return {"LeaderAndIsr": 4, "StopReplica": 5, "UpdateMetadata": 6}[api]
+
+
+def test_going_on_from_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(4)
+    config = _config(tmp_path, checkpoint=tmp_path / "watched", max_files=2)
+    for count in (3, 0, 2):
+        for _ in range(count):
+            write_file(tmp_path / "journal", _random_rows(chance, 20))
+        assert _counted(_look(spark, config)) == _expected(tmp_path / "journal")
+    # Known at once, without reading.
+    with monitor(spark, config) as monitored:
+        assert monitored.look().rows == 100
+    # Only the last states are kept.
+    assert len(list((tmp_path / "watched" / "sums").glob("*.parquet"))) <= 3
+
+
+@pytest.mark.parametrize("when", ["before the state is kept", "after the state is kept"])
+def test_a_batch_that_is_run_again_counts_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """What fails between the state of a batch and Spark's commit leaves the batch to be run again."""
+    chance = random.Random(5)
+    config = _config(tmp_path, checkpoint=tmp_path / "watched", max_files=1)
+    for _ in range(2):
+        write_file(tmp_path / "journal", _random_rows(chance, 20))
+    _look(spark, config)
+    write_file(tmp_path / "journal", _random_rows(chance, 20))
+    keep = Ledger.keep
+
+    def fails(self: Ledger, sums: Sums) -> None:
+        if when == "after the state is kept":
+            keep(self, sums)
+        raise PipelineError("the power is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "keep", fails)
+        with pytest.raises(PipelineError, match="the power is gone"), monitor(spark, config) as monitored:
+            monitored.catch_up()
+    write_file(tmp_path / "journal", _random_rows(chance, 20))
+    figures = _look(spark, config)
+    assert figures.rows == 80
+    assert _counted(figures) == _expected(tmp_path / "journal")
+
+
+def _command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "ctrlchan", "pipeline", "monitor", *map(str, arguments)]
+
+
+def test_killed_and_started_again(tmp_path: Path) -> None:
+    """kill -9 wherever it happens to be, while the journal grows."""
+    chance = random.Random(6)
+    journal, watched = tmp_path / "journal", tmp_path / "watched"
+    write_file(journal, _random_rows(chance, 50))
+    options = ("--checkpoint", watched, "--interval", "0.1", "--json", "--master", "local[2]")
+    for _ in range(2):
+        with subprocess.Popen(
+            _command(journal, *options), stdout=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
+            assert process.stdout is not None
+            try:
+                for seen, line in enumerate(process.stdout, 1):
+                    rows = json.loads(line)["rows"]
+                    assert rows <= read_journal(journal, ["broker"]).num_rows
+                    if seen == 6:
+                        break
+                    write_file(journal, _random_rows(chance, 50))
+            finally:
+                # Its JVM and workers with it.
+                os.killpg(process.pid, signal.SIGKILL)
+    ran = subprocess.run(
+        [*_command(journal, *options), "--once"], capture_output=True, text=True, timeout=240
+    )
+    assert ran.returncode in (0, 3), ran.stderr
+    told = json.loads(ran.stdout)
+    found = {
+        (one["broker"], one["api"], outcome): count
+        for one in told["requests"]
+        for outcome, count in one["outcomes"].items()
+    }
+    assert found == _expected(journal)
+    assert told["batch"] > 0
+
+
+def test_what_waits(spark: SparkSession, tmp_path: Path) -> None:
+    config = _config(tmp_path, checkpoint=tmp_path / "watched")
+    journal = tmp_path / "journal"
+    first, second, third = (round((NOW - age) * 1e9) for age in (90, 80, 70))
+    write_file(journal, [row(2)])
+    show_channel(journal, {1: [first, second], 2: [third]}, attempts=4, last_error="timed out")
+    waits = {wait.broker: wait for wait in _look(spark, config).waits}
+    assert (waits[1].unfinished, waits[1].oldest_at, waits[1].attempts) == (2, first // 1000, 4)
+    assert waits[2].oldest_at == third // 1000
+
+    # Ended since, though the channel's file still shows it.
+    write_file(journal, [row(1, enqueue_ns=first), row(1, enqueue_ns=third)])
+    figures = _look(spark, config)
+    waits = {wait.broker: wait for wait in figures.waits}
+    assert (waits[1].unfinished, waits[1].oldest_at, waits[1].last_error) == (1, second // 1000, "")
+    assert figures.age(waits[1]) == pytest.approx(80)
+    assert waits[2].unfinished == 1
+    # Also in a monitor that has not seen the row itself.
+    assert {wait.broker: wait.unfinished for wait in _look(spark, config).waits} == {1: 1, 2: 1}
+
+
+def test_channels_that_are_no_more(tmp_path: Path) -> None:
+    show_channel(tmp_path, {1: [5], 2: [6]}, channel="killed", since=1)
+    show_channel(tmp_path, {1: []}, channel="successor", since=2)
+    show_channel(tmp_path, {3: [7]}, channel="closed", closed=True)
+    shown = shown_by(tmp_path)
+    assert {wait.broker: wait.unfinished for wait in shown.waits(set())} == {1: 0, 2: 1}
+
+
+@pytest.mark.parametrize("wrong", ["newer", "broken"])
+def test_files_that_are_none(spark: SparkSession, tmp_path: Path, wrong: str) -> None:
+    config = _config(tmp_path, checkpoint=tmp_path / "watched")
+    write_file(tmp_path / "journal", [row()])
+    assert _look(spark, config).rows == 1
+    if wrong == "newer":
+        file = write_file(tmp_path / "journal", [row()], JOURNAL.with_metadata({JOURNAL_VERSION_KEY: b"99"}))
+    else:
+        file = write_file(tmp_path / "journal", [row()])
+        file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises((JournalError, PipelineError)) as caught:
+        _look(spark, config)
+    assert file.name in str(caught.value)
+    # Nothing of it is counted, and when it is mended it is read.
+    file.unlink()
+    file.write_bytes(write_file(tmp_path / "elsewhere", [row(), row()]).read_bytes())
+    assert _look(spark, config).rows == 3
+
+
+def test_wrong_folders_and_settings(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="no such journal folder"):
+        monitor(spark, _config(tmp_path))
+    write_file(tmp_path / "journal", [row()])
+    write_file(tmp_path / "other", [row()])
+    with monitor(spark, _config(tmp_path, checkpoint=tmp_path / "watched")):
+        pass
+    with pytest.raises(PipelineError, match="this checkpoint is of"):
+        monitor(spark, _config(tmp_path, journal=tmp_path / "other", checkpoint=tmp_path / "watched"))
+    for setting in ({"window": 1.0}, {"interval": 0.0}, {"max_files": 0}):
+        with pytest.raises(ConfigError):
+            _config(tmp_path, **setting)
+
+
+def test_in_the_background(spark: SparkSession, tmp_path: Path) -> None:
+    write_file(tmp_path / "journal", [row()])
+    with monitor(spark, _config(tmp_path)) as monitored:
+        monitored.start()
+
+        def sees(rows: int) -> bool:
+            return monitored.look().rows == rows
+
+        wait_until(lambda: sees(1), timeout=60, what="the first row is counted")
+        write_file(tmp_path / "journal", [row(), row()])
+        wait_until(lambda: sees(3), timeout=60, what="the new rows are counted")
+        temporary = monitored._folder
+        assert temporary.is_dir()
+    assert not temporary.exists()
+
+
+def _figures(**changes: Any) -> Figures:
+    return Figures(**{"now": float(NOW), "window": 300.0, "rows": 0, "batch": 0, "requests": (), **changes})
+
+
+def _requests(broker: int, recent: int, failed: int) -> RequestFigures:
+    return RequestFigures(
+        *(
+            broker,
+            "UpdateMetadata",
+            recent,
+            {"acknowledged": recent},
+            {"UNKNOWN_SERVER_ERROR": 1},
+            7,
+            recent,
+            0,
+        ),
+        *(0.5, (recent, *[0] * 12), recent, failed, 0.001, 0.002, 0.003),
+    )
+
+
+def _wait(broker: int, age: float) -> BrokerWait:
+    return BrokerWait(broker, 2, round((NOW - age) * 1e6), "waiting", 3, "timed out", False)
+
+
+@pytest.mark.parametrize(
+    ("figures", "broken"),
+    [
+        (_figures(), []),
+        (_figures(waits=(_wait(1, 29), _wait(2, 31))), [("stuck", 2)]),
+        (
+            _figures(requests=(_requests(1, 10, 1), _requests(2, 10, 2), _requests(3, 9, 9))),
+            [("error_rate", 2)],
+        ),
+        (
+            _figures(fenced_at={1: 5, 2: 5, 3: 5}, acknowledged_at={1: 6, 2: 4}),
+            [("fenced", 2), ("fenced", 3)],
+        ),
+        (_figures(diverged=(Diverged(4, 2, ("t-0",)), Diverged(5, 0))), [("diverged", 4)]),
+    ],
+)
+def test_rules(figures: Figures, broken: list[tuple[str, int]]) -> None:
+    assert [(alert.rule, alert.broker) for alert in Rules().alerts(figures)] == broken
+    off = Rules(stuck=None, error_rate=None, fenced=False, diverged=None)
+    assert off.alerts(figures) == []
+
+
+def test_rules_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "alerts.toml"
+    file.write_text("[stuck]\nseconds = 5\n[error_rate]\nat_least = 3\n[diverged]\nenabled = false\n")
+    assert Rules.read(file) == Rules(
+        stuck=5, error_rate=0.1, error_rate_at_least=3, fenced=False, diverged=None
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[late]", "late: there is no such rule"),
+        ("[stuck]\nminutes = 1", "stuck.minutes: there is no such setting"),
+        ("[stuck]\nseconds = 'x'", "stuck.seconds: 'x' is no number"),
+        ("[stuck]\nseconds = true", "is no number"),
+        ("[stuck]\nseconds = 0", "has to be more than 0"),
+        ("[error_rate]\nabove = 2", "no share"),
+        ("[fenced]\nenabled = 1", "not true or false"),
+        ("[stuck", "alerts.toml"),
+    ],
+)
+def test_wrong_files_of_rules(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "alerts.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        Rules.read(file)
+    assert says in str(caught.value)
+    assert "alerts.toml" in str(caught.value)
+
+
+def test_for_prometheus(tmp_path: Path) -> None:
+    figures = _figures(
+        rows=10, requests=(_requests(1, 10, 0),), waits=(_wait(2, 31),), diverged=(Diverged(1, 4),)
+    )
+    file = tmp_path / "ctrlchan.prom"
+    write_textfile(file, figures, [Alert("stuck", 2, 31.0, "")])
+    samples = {
+        (sample.name, frozenset(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(file.read_text())
+        for sample in family.samples
+    }
+
+    def of(name: str, *labels: str) -> float:
+        return samples[name, frozenset(labels)]
+
+    assert of("ctrlchan_monitor_requests_total", "1", "UpdateMetadata", "acknowledged") == 10
+    assert of("ctrlchan_monitor_errors_total", "1", "UpdateMetadata", "UNKNOWN_SERVER_ERROR") == 1
+    assert of("ctrlchan_monitor_request_seconds_count", "1", "UpdateMetadata") == 10
+    assert of("ctrlchan_monitor_oldest_unfinished_seconds", "2") == pytest.approx(31)
+    assert of("ctrlchan_monitor_stale_partitions", "1") == 4
+    assert of("ctrlchan_monitor_alert", "stuck", "2") == 1
+    assert of("ctrlchan_monitor_rows_total") == 10
+
+
+@pytest.mark.parametrize(("waits", "status"), [(False, 0), (True, 3)])
+def test_the_exit_status(tmp_path: Path, waits: bool, status: int) -> None:
+    journal, prom = tmp_path / "journal", tmp_path / "ctrlchan.prom"
+    write_file(journal, [row(), row(2)])
+    if waits:
+        show_channel(journal, {2: [round((NOW - 60) * 1e9)]}, last_error="timed out")
+    command = _command(journal, "--once", "--prometheus", prom, "--master", "local[2]")
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert ran.returncode == status, ran.stderr
+    assert "2 requests" in ran.stdout
+    assert ("alert: stuck: broker 2" in ran.stdout) == waits
+    assert ('ctrlchan_monitor_alert{broker="2",rule="stuck"} 1.0' in prom.read_text()) == waits
+
+
+def test_ended_by_an_alert(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    write_file(journal, [row(outcome="fenced", error_code=11)])
+    command = _command(journal, "--interval", "0.2", "--no-fenced", "--for", "0.5", "--master", "local[2]")
+    ran = subprocess.run([*command, "--fail-on-alert"], capture_output=True, text=True, timeout=240)
+    assert ran.returncode == 0, ran.stderr
+    command = _command(journal, "--interval", "0.2", "--fail-on-alert", "--master", "local[2]")
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert ran.returncode == 3
+    assert "alert: fenced: broker 1" in ran.stdout
+
+
+def test_a_ledger_that_is_broken(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, "journal")
+    assert ledger.newest() == Sums()
+    ledger.keep(Sums(batch=4))
+    assert ledger.before(5).batch == 4
+    with pytest.raises(PipelineError, match="the state before batch 4"):
+        ledger.before(4)
+    (tmp_path / f"{5:020d}.parquet").write_bytes(b"x")
+    with pytest.raises(PipelineError, match="no state of a monitor"):
+        ledger.newest()
+    (tmp_path / "monitor.json").write_text("{")
+    with pytest.raises(PipelineError, match=r"monitor\.json"):
+        Ledger(tmp_path, "journal")
+
+
+def test_figures_as_a_table() -> None:
+    table = _figures(requests=(_requests(1, 10, 2), _requests(2, 5, 0))).as_table()
+    first = table.to_pylist()[0]
+    assert (first["broker"], first["requests"], first["recent_failed"]) == (1, 10, 2)
+    assert first["outcomes"] == [("acknowledged", 10)]
+    assert table.column_names == [field.name for field in fields(RequestFigures)]
+
+
+@pytest.fixture(scope="module")
+def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A journal and a snapshot: broker 2 has missed the last change of partition 1."""
+    folder = tmp_path_factory.mktemp("stale")
+    with ctrlchan.EmbeddedCluster(count=2) as cluster, ctrlchan.Journal(folder / "journal") as journal:
+        state = ctrlchan.ClusterState.empty(controller_id=0, controller_epoch=7)
+        state.set_brokers(cluster.brokers)
+        state.add_topic("orders", {0: [1, 2], 1: [2, 1]})
+        state.update(state.rows_of_topic("orders"), leader=[1, 2], leader_epoch=0, isr=[[1, 2], [2, 1]])
+        config = ctrlchan.ChannelConfig(controller_id=0, inter_broker_protocol="3.9")
+        with ctrlchan.ControllerChannelManager(config, controller_epoch=7, journal=journal) as channel:
+            channel.startup(state.brokers)
+            batch = ctrlchan.ControllerBrokerRequestBatch(channel, state)
+            for brokers, leader_of_one in (([1, 2], 2), ([1], 1)):
+                state.update(np.array([1]), leader=[leader_of_one], leader_epoch=leader_of_one)
+                batch.new_batch()
+                batch.add_update_metadata(brokers, rows="changed")
+                channel.wait(batch.send_requests_to_brokers(controller_epoch=7), timeout=30)
+    state.write(folder / "snapshot")
+    return folder
+
+
+def test_stale_metadata(spark: SparkSession, stale: Path) -> None:
+    config = MonitorConfig(journal=stale / "journal", snapshot=stale / "snapshot", interval=0.1)
+    figures = _look(spark, config)
+    assert figures.diverged == (Diverged(2, 1, ("orders-1",)),)
+    assert [(one.rule, one.broker) for one in Rules().alerts(figures)] == [("diverged", 2)]
+    assert _look(spark, MonitorConfig(journal=stale / "journal")).diverged is None
+
+
+def test_what_cannot_be_compared(spark: SparkSession, stale: Path, tmp_path: Path) -> None:
+    ctrlchan.ClusterState.empty(controller_id=0, controller_epoch=7).write(tmp_path / "other")
+    config = MonitorConfig(journal=stale / "journal", snapshot=tmp_path / "other")
+    with pytest.raises(PipelineError, match="other"):
+        _look(spark, config)
