@@ -167,10 +167,41 @@ def import_(
         state = _from_zookeeper(zookeeper, timeout)
     else:
         assert describe is not None
-        live = None if brokers is None else _brokers(brokers)
+        live = None if brokers is None else parse_brokers(brokers)
         state = _from_describe(describe, live, cluster_id, controller_id, controller_epoch)
     state.write(out, overwrite=overwrite)
     _tell_written(state, out, as_json)
+
+
+@app.command()
+def dump(
+    zookeeper: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT[/chroot]", help="The ZooKeeper of the cluster.", show_default=False),
+    ],
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="How long ZooKeeper may take to connect.")
+    ] = 10.0,
+) -> None:
+    """Print what a cluster's ZooKeeper holds of its metadata, a line for each znode.
+
+    A line is path, data, version and czxid between tabs. `ctrlchan pipeline
+    ingest --zookeeper` reads it, of many such files at once, with every bad
+    line accounted for; `ctrlchan snapshot import --zookeeper` makes a
+    snapshot in one go.
+
+    Examples:
+
+    \b
+      ctrlchan snapshot dump --zookeeper zk1:2181/kafka | gzip > zk.tsv.gz
+    """
+    from ctrlchan.state.dump_zookeeper import dump_zookeeper
+    from ctrlchan.state.import_zookeeper import connected
+
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())
+    with _progress("connecting") as step, connected(zookeeper, timeout) as client:
+        for line in dump_zookeeper(client, lambda what, done, total: step(f"reading {what}", done, total)):
+            typer.echo(line)
 
 
 @app.command()
@@ -266,8 +297,8 @@ def _listener(text: str) -> tuple[str, SecurityProtocol]:
     return name.upper(), SecurityProtocol.of(protocol if colon else name)
 
 
-def _brokers(text: str) -> list[Broker]:
-    """``1=b1:9092,2=SSL://b2:9093``"""
+def parse_brokers(text: str) -> list[Broker]:
+    """``1=b1:9092,2=SSL://b2:9093``; BadParameter for ``--brokers``."""
     from ctrlchan.errors import InvalidStateError
     from ctrlchan.state.brokers import Broker, Endpoint, SecurityProtocol, brokers_from, parse_host_port
 

@@ -12,6 +12,7 @@ from ctrlchan.pipeline.diff_tables import read_diff, write_diff
 from ctrlchan.pipeline.diffing import Diff, DiffConfig, diff, diff_snapshots
 from ctrlchan.pipeline.dispatching import DispatchConfig, Dispatched, by_broker, dispatch
 from ctrlchan.pipeline.framing import FramesConfig, frames
+from ctrlchan.pipeline.ingesting import IngestConfig, Ingested, ingest, write_ingested
 from ctrlchan.pipeline.logs.merge import MergedLogs, MergeLogsConfig, merge_logs
 from ctrlchan.pipeline.monitoring.job import Monitor, MonitorConfig, monitor
 from ctrlchan.pipeline.reporting import Report, ReportConfig, report, write_report
@@ -37,6 +38,8 @@ __all__ = [
     "ExplainConfig",
     "Frames",
     "FramesConfig",
+    "IngestConfig",
+    "Ingested",
     "MergeLogsConfig",
     "MergedLogs",
     "Monitor",
@@ -51,6 +54,7 @@ __all__ = [
     "dispatch",
     "explain",
     "frames",
+    "ingest",
     "merge_logs",
     "monitor",
     "read_diff",
@@ -63,6 +67,7 @@ __all__ = [
     "stop",
     "write_diff",
     "write_frames",
+    "write_ingested",
     "write_report",
     "write_snapshot",
 ]

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users c
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.tables import literally
 
-__all__ = ["files", "lines", "plain_path"]
+__all__ = ["files", "frozen", "lines", "plain_path"]
 
 
 def lines(
@@ -50,7 +50,7 @@ def lines(
             F.col("value").cast("binary").alias("text"),
         )
     )
-    pieces = _frozen(spark, scan)
+    pieces = frozen(spark, scan)
     before = Window.partitionBy("uri").orderBy("piece").rowsBetween(Window.unboundedPreceding, -1)
     offsets = (
         pieces.groupBy("uri", "piece")
@@ -144,7 +144,7 @@ def _context(spark: SparkSession) -> Any:
     return spark.sparkContext._jsc.sc()
 
 
-def _frozen(spark: SparkSession, scan: DataFrame) -> DataFrame:
+def frozen(spark: SparkSession, scan: DataFrame) -> DataFrame:
     """The same rows, in tasks that are settled once.
 
     How Spark cuts files into tasks depends on how many executors there are when it plans, and it plans each

@@ -24,7 +24,7 @@ from ctrlchan.state.names import id_from_text, why_invalid
 from ctrlchan.state.new_rows import NO_LEADER
 from ctrlchan.state.row_builder import RowBuilder
 
-__all__ = ["Progress", "import_describe"]
+__all__ = ["BETWEEN_FIELDS", "Progress", "import_describe"]
 
 #: Told how many lines, or znodes, are done.
 Progress = Callable[[int], None]
@@ -34,7 +34,7 @@ _PROGRESS_STEP: Final = 10_000
 #: Bad lines that an error names.
 _LISTED: Final = 5
 #: Where one field ends and the next begins.
-_BETWEEN: Final = re.compile(
+BETWEEN_FIELDS: Final = re.compile(
     r"(?<!Adding)(?<!Removing)\s+(?=(?:TopicId|PartitionCount|ReplicationFactor|Configs|MarkedForDeletion|Partition|Leader|Replicas|Isr"
     r"|Adding Replicas|Removing Replicas|Elr|LastKnownElr):)"
 )
@@ -164,7 +164,7 @@ class _Reader:
 
 def _fields(line: str) -> dict[str, str]:
     fields: dict[str, str] = {}
-    for field in _BETWEEN.split(line):
+    for field in BETWEEN_FIELDS.split(line):
         name, _, value = field.partition(":")
         fields[name.strip()] = value.strip()
     return fields

@@ -26,7 +26,7 @@ from ctrlchan.state.cluster_state import ClusterState
 from ctrlchan.state.names import id_from_text, why_invalid
 from ctrlchan.state.row_builder import RowBuilder
 
-__all__ = ["connected", "import_zookeeper"]
+__all__ = ["Progress", "ZnodeReader", "connected", "import_zookeeper"]
 
 _T = TypeVar("_T")
 #: Told what is being read, how many of it are done, and of how many.
@@ -70,68 +70,16 @@ def import_zookeeper(
     return _Import(client, progress, timeout).state()
 
 
-class _Import:
+class ZnodeReader:
+    """Reads znodes through a client. Raises SnapshotError, naming the path, for what cannot be read."""
+
     def __init__(self, client: KazooClient, progress: Progress, timeout: float) -> None:
         self._client = client
         self._progress = progress
         self._timeout = timeout
 
-    def state(self) -> ClusterState:
-        broker_ids = self._children("/brokers/ids")
-        topics = self._children("/brokers/topics")
-        if broker_ids is None or topics is None:
-            raise SnapshotError(
-                "zookeeper: no Kafka cluster here: no /brokers/ids or no /brokers/topics (forgot the chroot?)"
-            )
-        brokers = self._brokers(broker_ids)
-        rows, topic_ids = self._partitions(sorted(topics))
-        state = rows.state(
-            topic_ids,
-            brokers,
-            cluster_id=self._value("/cluster/id", lambda data: str(_object(data)["id"]), ""),
-            controller_id=self._value("/controller", lambda data: int(_object(data)["brokerid"]), -1),
-            controller_epoch=self._value("/controller_epoch", lambda data: _number(data.decode()), 0),
-        )
-        known = state.topics.names.to_list()
-        state.mark_topics_deleting(set(self._children("/admin/delete_topics") or ()).intersection(known))
-        return state
-
-    def _value(self, path: str, decode: Callable[[bytes], _T], absent: _T) -> _T:
-        for znode in self._read([path], "cluster"):
-            if znode is not None:
-                with _about(path):
-                    return decode(znode[0])
-        return absent
-
-    def _brokers(self, ids: Sequence[str]) -> list[Broker]:
-        ids = sorted((one for one in ids if one.isascii() and one.isdigit()), key=int)
-        paths = [f"/brokers/ids/{one}" for one in ids]
-        # A broker that has gone since its id was listed is not live.
-        found = zip(ids, paths, self._read(paths, "brokers"), strict=True)
-        return [_broker(path, int(one), znode) for one, path, znode in found if znode is not None]
-
-    def _partitions(self, topics: Sequence[str]) -> tuple[RowBuilder, dict[str, bytes]]:
-        topic_ids: dict[str, bytes] = {}
-        assigned: list[tuple[str, int, dict[str, Any]]] = []
-        paths: list[str] = []
-        topic_paths = [f"/brokers/topics/{topic}" for topic in topics]
-        for topic, path, znode in zip(topics, topic_paths, self._read(topic_paths, "topics"), strict=True):
-            if znode is None:
-                continue
-            with _about(path):
-                for partition, assignment in _assignments(topic, znode, topic_ids):
-                    assigned.append((topic, partition, assignment))
-                    paths.append(f"{path}/partitions/{partition}/state")
-        rows = RowBuilder()
-        states = self._read(paths, "partitions")
-        for path, (topic, partition, assignment), state in zip(paths, assigned, states, strict=True):
-            with _about(path):
-                rows.add(topic, partition, **assignment, **({} if state is None else _leadership(state)))
-        return rows, topic_ids
-
-    # -- reading
-
-    def _children(self, path: str) -> list[str] | None:
+    def children(self, path: str) -> list[str] | None:
+        """Names below the path, None where there is no such znode."""
         with self._zookeeper(path):
             try:
                 children: list[str] = self._client.get_children_async(path).get(timeout=self._timeout)
@@ -139,7 +87,7 @@ class _Import:
                 return None
             return children
 
-    def _read(self, paths: Sequence[str], what: str) -> Iterator[Znode | None]:
+    def read(self, paths: Sequence[str], what: str) -> Iterator[Znode | None]:
         """Each znode in the order of ``paths``, None where there is none. Reads are pipelined."""
         waiting: deque[tuple[str, Any]] = deque()
         sent = 0
@@ -166,6 +114,61 @@ class _Import:
             raise SnapshotError(f"{path}: no answer within {self._timeout:g} s") from error
         except KazooException as error:
             raise SnapshotError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
+
+
+class _Import(ZnodeReader):
+    def state(self) -> ClusterState:
+        broker_ids = self.children("/brokers/ids")
+        topics = self.children("/brokers/topics")
+        if broker_ids is None or topics is None:
+            raise SnapshotError(
+                "zookeeper: no Kafka cluster here: no /brokers/ids or no /brokers/topics (forgot the chroot?)"
+            )
+        brokers = self._brokers(broker_ids)
+        rows, topic_ids = self._partitions(sorted(topics))
+        state = rows.state(
+            topic_ids,
+            brokers,
+            cluster_id=self._value("/cluster/id", lambda data: str(_object(data)["id"]), ""),
+            controller_id=self._value("/controller", lambda data: int(_object(data)["brokerid"]), -1),
+            controller_epoch=self._value("/controller_epoch", lambda data: _number(data.decode()), 0),
+        )
+        known = state.topics.names.to_list()
+        state.mark_topics_deleting(set(self.children("/admin/delete_topics") or ()).intersection(known))
+        return state
+
+    def _value(self, path: str, decode: Callable[[bytes], _T], absent: _T) -> _T:
+        for znode in self.read([path], "cluster"):
+            if znode is not None:
+                with _about(path):
+                    return decode(znode[0])
+        return absent
+
+    def _brokers(self, ids: Sequence[str]) -> list[Broker]:
+        ids = sorted((one for one in ids if one.isascii() and one.isdigit()), key=int)
+        paths = [f"/brokers/ids/{one}" for one in ids]
+        # A broker that has gone since its id was listed is not live.
+        found = zip(ids, paths, self.read(paths, "brokers"), strict=True)
+        return [_broker(path, int(one), znode) for one, path, znode in found if znode is not None]
+
+    def _partitions(self, topics: Sequence[str]) -> tuple[RowBuilder, dict[str, bytes]]:
+        topic_ids: dict[str, bytes] = {}
+        assigned: list[tuple[str, int, dict[str, Any]]] = []
+        paths: list[str] = []
+        topic_paths = [f"/brokers/topics/{topic}" for topic in topics]
+        for topic, path, znode in zip(topics, topic_paths, self.read(topic_paths, "topics"), strict=True):
+            if znode is None:
+                continue
+            with _about(path):
+                for partition, assignment in _assignments(topic, znode, topic_ids):
+                    assigned.append((topic, partition, assignment))
+                    paths.append(f"{path}/partitions/{partition}/state")
+        rows = RowBuilder()
+        states = self.read(paths, "partitions")
+        for path, (topic, partition, assignment), state in zip(paths, assigned, states, strict=True):
+            with _about(path):
+                rows.add(topic, partition, **assignment, **({} if state is None else _leadership(state)))
+        return rows, topic_ids
 
 
 @contextmanager

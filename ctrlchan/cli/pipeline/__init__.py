@@ -10,6 +10,7 @@ from ctrlchan.cli.pipeline.diff import diff
 from ctrlchan.cli.pipeline.dispatch import dispatch
 from ctrlchan.cli.pipeline.explain import explain
 from ctrlchan.cli.pipeline.frames import frames
+from ctrlchan.cli.pipeline.ingest import ingest
 from ctrlchan.cli.pipeline.merge_logs import merge_logs
 from ctrlchan.cli.pipeline.monitor import monitor
 from ctrlchan.cli.pipeline.report import report
@@ -23,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(check)
+app.command()(ingest)
 app.command()(diff)
 app.command()(frames)
 app.command()(dispatch)

@@ -1,0 +1,406 @@
+"""ctrlchan pipeline ingest: every row is taken or refused with its reason; what is taken is what is said."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ctrlchan.errors import PipelineError
+from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
+from ctrlchan.state.brokers import brokers_list
+from ctrlchan.state.generate import GeneratorConfig, generate
+from ctrlchan.state.import_describe import import_describe
+from ctrlchan.state.import_zookeeper import import_zookeeper
+from tests.unit.batch.promising import broker
+from tests.unit.state.helpers import rows_of
+from tests.unit.state.test_import_zookeeper import FakeZooKeeper
+from tests.unit.state.test_import_zookeeper import cluster as some_znodes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: (row, topic, partition, reason) of a reject.
+Reject = tuple[int, str | None, int | None, str]
+
+
+class Ingesting:
+    """Writes inputs and reads what came of them. ``counts``: of the last ``run``."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.counts: dict[str, Any] = {}
+
+    def file(self, name: str, content: str | bytes) -> str:
+        path = self.folder / name
+        raw = content.encode() if isinstance(content, str) else content
+        path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+        return str(path)
+
+    def run(self, **inputs: Any) -> tuple[ClusterState, list[Reject]]:
+        """The snapshot, and the rejects; what is not whole is not hidden: in = taken + refused."""
+        from ctrlchan.pipeline import IngestConfig, ingest, write_ingested
+
+        with ingest(self.spark, IngestConfig(**inputs)) as found:
+            self.counts = write_ingested(found, self.folder / "out", self.folder / "rejects", overwrite=True)
+        assert self.counts["in"] == self.counts["taken"] + self.counts["refused"]
+        return ClusterState.read(self.folder / "out"), self.rejects()
+
+    def rejects(self) -> list[Reject]:
+        rows = self.spark.read.parquet(str(self.folder / "rejects")).collect()
+        return sorted(
+            ((row["row"], row["topic"], row["partition"], self._plain(row["reason"])) for row in rows),
+            key=lambda reject: (reject[0], reject[2] if reject[2] is not None else -1),
+        )
+
+    def _plain(self, reason: str) -> str:
+        return reason.replace(f"{self.folder}/", "")
+
+
+@pytest.fixture
+def ingesting(spark: SparkSession, tmp_path: Path) -> Ingesting:
+    return Ingesting(spark, tmp_path)
+
+
+def same(state: ClusterState, other: ClusterState) -> bool:
+    assert rows_of(state) == rows_of(other)
+    assert brokers_list(state.brokers) == sorted(brokers_list(other.brokers), key=lambda one: one.id)
+    assert (state.cluster_id, state.controller_id) == (other.cluster_id, other.controller_id)
+    assert state.controller_epoch == other.controller_epoch
+    ours, theirs = (
+        {
+            one.topic_name(row): (one.topics.ids[row].tobytes(), bool(one.topics.deleting[row]))
+            for row in range(len(one.topics))
+            if one.topics.deleting is not None
+        }
+        for one in (state, other)
+    )
+    return ours == theirs
+
+
+DESCRIBE = """\
+Topic: orders|TopicId: dVYtbxg8RRmPJBPeZs0tbw|PartitionCount: 3|ReplicationFactor: 2|Configs: segment.bytes=1
+|Topic: orders|Partition: 0|Leader: 1|Replicas: 1,2|Isr: 1,2
+|Topic: orders|Partition: 1|Leader: none|Replicas: 2,3|Isr: 2|Adding Replicas: 3|Removing Replicas: |Elr:
+|Topic: orders|Partition: 2|Leader: 1|Replicas: 3,1|Isr: 1|Elr: |LastKnownElr:
+Topic:old|PartitionCount:1|ReplicationFactor:1|Configs:|MarkedForDeletion: true
+
+|Topic: old|Partition: 0|Leader: 2|Replicas: 2|Isr: 2|MarkedForDeletion: true
+""".replace("|", "\t")
+
+
+def test_describe_as_the_driver_reads_it(ingesting: Ingesting) -> None:
+    file = ingesting.file("topics.txt", DESCRIBE.replace("\n", "\r\n"))
+    options: dict[str, Any] = {"cluster_id": "c", "controller_id": 4, "controller_epoch": 7}
+    state, rejects = ingesting.run(describe=[file], **options)
+    assert rejects == []
+    assert same(state, import_describe(DESCRIBE.splitlines(), **options))
+    assert ingesting.counts == {
+        "in": 7, "taken": 7, "refused": 0, "partitions": 4, "topics": 2, "brokers": 2,
+    }  # fmt: skip
+    brokers = [broker(one) for one in (1, 2, 3)]
+    state, _ = ingesting.run(describe=[file], brokers=brokers, **options)
+    assert same(state, import_describe(DESCRIBE.splitlines(), brokers, **options))
+
+
+def dump_of(nodes: dict[str, Any]) -> str:
+    return "".join(
+        f"{path}\t{data.decode()}\t{stat.version}\t{stat.czxid}\n" for path, (data, stat) in nodes.items()
+    )
+
+
+def test_zookeeper_as_the_driver_reads_it(ingesting: Ingesting) -> None:
+    nodes = some_znodes()
+    passed_over = "/config/topics/t\t{}\t0\t1\n/brokers/topics/t/partitions\tnull\n\n/brokers/seqid\t\t0\t2\n"
+    file = ingesting.file("zk.tsv.gz", dump_of(nodes) + passed_over)
+    state, rejects = ingesting.run(zookeeper=[file])
+    assert rejects == []
+    assert same(state, import_zookeeper(FakeZooKeeper(nodes)))
+
+
+def test_a_snapshot_as_it_was(ingesting: Ingesting) -> None:
+    state = generate(GeneratorConfig(topics=7, partitions_per_topic=5, brokers=4, racks=2, offline_share=0.1))
+    state.mark_topics_deleting(["topic-000001", "topic-000002"])
+    state.set_deletion_in_progress(["topic-000002"])
+    state.set_shutting_down([3])
+    state.write(ingesting.folder / "in")
+    found, rejects = ingesting.run(snapshots=[str(ingesting.folder / "in")])
+    assert rejects == []
+    assert same(found, state)
+    assert set(found.deletion_in_progress) == {"topic-000002"}
+    assert set(found.shutting_down) == {3}
+
+
+def test_inputs_that_complete_each_other(ingesting: Ingesting) -> None:
+    """The assignment from one tool, leaders from another, brokers from a third."""
+    document = {
+        "version": 1,
+        "partitions": [
+            {"topic": "t", "partition": p, "replicas": replicas, "log_dirs": ["any", "any"]}
+            for p, replicas in enumerate([[1, 2], [2, 3]])
+        ],
+    }
+    rows = [
+        {"id": 1, "epoch": 9, "rack": "r", "endpoints": [
+            {"listener": "IN", "security_protocol": "ssl", "host": "h", "port": 5}
+        ]},
+        {"id": 2}, {"id": 3, "rack": None, "endpoints": []},
+        {"topic": "t", "partition": 1, "replicas": [2, 3], "leader": 2, "leader_epoch": 8, "isr": [2]},
+        {"topic": "u", "partition": 0, "replicas": [4], "topic_id": "dVYtbxg8RRmPJBPeZs0tbw", "note": "?"},
+    ]  # fmt: skip
+    describe = "\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 1,2\tIsr: 1\n"
+    state, rejects = ingesting.run(
+        reassignments=[ingesting.file("plan.json", json.dumps(document, indent=2))],
+        rows=[ingesting.file("rows.jsonl", "\n".join(map(json.dumps, rows)))],
+        describe=[ingesting.file("topics.txt", describe)],
+        cluster_id="c",
+    )
+    assert rejects == []
+    columns = state.partitions
+    names = [f"{state.topic_name(int(columns.topic_row[row]))}-{columns.partition[row]}" for row in range(3)]
+    assert names == ["t-0", "t-1", "u-0"]
+    assert columns.leader.tolist() == [1, 2, -1]
+    # Not told, but led: 0. Not led: not known.
+    assert columns.leader_epoch.tolist() == [0, 8, -1]
+    assert columns.partition_epoch.tolist() == [0, 0, -1]
+    assert columns.isr.to_lists() == [[1], [2], []]
+    assert columns.offline is not None
+    assert columns.offline.to_lists() == [[], [], [4]]
+    assert state.broker(1) == Broker(1, 9, (Endpoint("IN", SecurityProtocol.SSL, "h", 5),), "r")
+    assert state.broker_ids.tolist() == [1, 2, 3]
+
+
+def line(text: str) -> str:
+    """``t 0 1 1,2 1``: topic, partition, leader, replicas, ISR."""
+    topic, partition, leader, replicas, isr = text.split()
+    return f"\tTopic: {topic}\tPartition: {partition}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}"
+
+
+GOOD = [line("good 0 1 1,2 1,2"), line("good 1 2 2,1 2"), "Topic: good\tPartitionCount: 2"]
+#: Files of ``TEXT => REASON``, the text as in a literal of bytes; no reason: the line is good.
+BAD = Path(__file__).parent / "bad"
+
+
+def cases(name: str) -> list[tuple[bytes, str]]:
+    """(line, reason) of a file of bad lines."""
+    found = []
+    for text in (BAD / name).read_text().splitlines():
+        raw, _, reason = text.rpartition(" => " if not text.endswith(" =>") else " =>")
+        found.append((raw.encode().decode("unicode_escape").encode("latin-1"), reason))
+    return found
+
+
+def test_every_kind_of_bad_line(ingesting: Ingesting) -> None:
+    """One of each, with good ones between them; all in one file."""
+    bad = cases("topics.txt")
+    whole = b"\n\n".join(text for text, _ in bad) + b"\n"
+    # Bad lines without a topic's other partitions beside them: nothing else is refused with them.
+    file = ingesting.file("bad.txt", whole + b"\n" + "\n".join(GOOD).encode())
+    state, rejects = ingesting.run(describe=[file], brokers=[broker(1), broker(2)])
+    expected = {2 * i + 1: reason for i, (_, reason) in enumerate(bad)}
+    assert {row: reason for row, _, _, reason in rejects} == expected
+    assert len(rejects) == len(bad)
+    assert ingesting.counts == {
+        "in": 2 * len(bad) + 3, "taken": len(bad) + 3, "refused": len(bad),
+        "partitions": 2, "topics": 1, "brokers": 2,
+    }  # fmt: skip
+    assert state.check() == []
+
+
+def jsons(*rows: dict[str, Any]) -> str:
+    return "\n".join(map(json.dumps, rows)) + "\n"
+
+
+def test_every_kind_of_bad_row_of_the_other_inputs(ingesting: Ingesting) -> None:
+    state = ClusterState.empty(cluster_id="c", controller_epoch=3)
+    state.set_brokers([broker(1), broker(2)])
+    state.add_topic("kept", {0: [1, 2]}, leader=1, leader_epoch=2, isr=[1], controller_epoch=3)
+    state.add_topic("ahead", {0: [1, 2]}, leader=1, leader_epoch=2, isr=[1], controller_epoch=9)
+    state.add_topic("dead", {0: [1, 7]}, leader=1, leader_epoch=2, isr=[1])
+    state.update(state.row("dead", 0), offline=[])
+    state.write(ingesting.folder / "in")
+    rows, znodes = cases("rows.jsonl"), cases("znodes.tsv")
+    plan = {
+        "partitions": [{"topic": "p", "partition": 0, "replicas": [1]}, 5, {"topic": "q", "partition": 0}]
+    }
+    found, _ = ingesting.run(
+        snapshots=[str(ingesting.folder / "in")],
+        rows=[ingesting.file("rows.jsonl", b"\n".join(text for text, _ in rows))],
+        zookeeper=[ingesting.file("zk.tsv", b"\n".join(text for text, _ in znodes))],
+        reassignments=[
+            ingesting.file("plan.json", json.dumps(plan)),
+            ingesting.file("torn.json", json.dumps(plan)[:-9]),
+        ],
+    )
+    by_file: dict[str, dict[int, set[str]]] = {}
+    for row in ingesting.spark.read.parquet(str(ingesting.folder / "rejects")).collect():
+        name = Path(row["file"]).name
+        by_file.setdefault(name, {}).setdefault(row["row"], set()).add(ingesting._plain(row["reason"]))
+    assert by_file.pop("rows.jsonl") == {i: {reason} for i, (_, reason) in enumerate(rows, 1) if reason}
+    assert by_file.pop("plan.json") == {1: {"not a JSON object"}, 2: {"no field replicas"}}
+    assert by_file.pop("torn.json") == {0: {"not JSON of kafka-reassign-partitions (no list of partitions)"}}
+    of_topics = {
+        1: {
+            "replicas is '\"x\"', not a list of broker ids",
+            "partition is 'a', not a number",
+            "the topic is not whole without zk.tsv line 1",
+        },
+        9: {"refused with zk.tsv line 10", "the topic is not whole without zk.tsv line 10"},
+    }
+    assert by_file.pop("zk.tsv") == of_topics | {
+        i: {reason} for i, (_, reason) in enumerate(znodes, 1) if reason
+    }
+    (parquet,) = (name for name in by_file if name.endswith(".parquet"))
+    assert by_file.pop(parquet) == {
+        1: {"controller_epoch 9 is later than the cluster's, 3"},
+        2: {"replica 7 is not online, and not among offline_replicas"},
+    }
+    assert by_file == {}
+    columns = found.partitions
+    names = [found.topic_name(row) for row in columns.topic_row.tolist()]
+    assert names == ["kept", "p", "r0"]
+    assert found.check() == []
+
+
+def test_what_is_described_twice_and_topics_that_are_not_whole(ingesting: Ingesting) -> None:
+    ids = ["dVYtbxg8RRmPJBPeZs0tbw", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"]
+    first = [
+        line("same 0 1 1,2 1"),
+        line("same 0 1 1,2 1"),
+        line("other 0 1 1,2 1"),
+        line("gap 0 1 1,2 1"),
+        line("gap 2 1 1,2 1"),
+        "Topic: cut\tPartitionCount: 2",
+        line("cut 0 1 1,2 1"),
+        line("last 0 1 1,2 1"),
+        line("last 1 1 1,2 2"),
+        f"Topic: ids\tTopicId: {ids[0]}\tPartitionCount: 1",
+        line("ids 0 1 1,2 1"),
+        f"Topic: twin\tTopicId: {ids[1]}\tPartitionCount: 1",
+        line("twin 0 1 1,2 1"),
+        line("told 0 1 1,2 1"),
+        line("agreed 0 1 1,2 1"),
+    ]
+    second = [line("other 0 2 1,2 2"), line("same 0 1 1,2 1"), "Topic: cut\tPartitionCount: 3"]
+    rows: list[dict[str, Any]] = [
+        {"topic": "ids", "partition": 0, "replicas": [1, 2], "topic_id": ids[2]},
+        {"topic": "siamese", "partition": 0, "replicas": [1, 2], "topic_id": ids[1]},
+        {"topic": "told", "partition": 0, "replicas": [2, 1], "leader": 2, "isr": [2]},
+        {"topic": "agreed", "partition": 0, "replicas": [1, 2], "leader_epoch": 6},
+        {"id": 1},
+        {"id": 1},
+        {"id": 2, "epoch": 4},
+        {"id": 2, "epoch": 5},
+    ]
+    inputs: dict[str, Any] = {
+        "describe": [
+            ingesting.file("a.txt", "\n".join(first)), ingesting.file("b.txt.gz", "\n".join(second)),
+        ],
+        "rows": [ingesting.file("rows.jsonl", jsons(*rows))],
+        "brokers": [broker(1), broker(2)],
+    }  # fmt: skip
+    state, _ = ingesting.run(**inputs)
+    by_place = {
+        f"{Path(row['file']).name} {row['row']}": ingesting._plain(row["reason"])
+        for row in ingesting.spark.read.parquet(str(ingesting.folder / "rejects")).collect()
+    }
+    assert by_place == {
+        "a.txt 2": "the same as a.txt line 1",
+        "b.txt.gz 2": "the same as a.txt line 1",
+        "a.txt 3": "described differently in b.txt.gz line 1",
+        "b.txt.gz 1": "described differently in a.txt line 3",
+        "a.txt 4": "partition 1 of the topic is missing",
+        "a.txt 5": "partition 1 of the topic is missing",
+        "a.txt 6": "described differently in b.txt.gz line 3",
+        "b.txt.gz 3": "described differently in a.txt line 6",
+        "a.txt 8": "the topic is not whole without a.txt line 9",
+        "a.txt 9": "the leader 1 is not in the ISR",
+        "a.txt 10": f"the topic has two ids, {ids[2]} and {ids[0]}",
+        "a.txt 11": f"the topic has two ids, {ids[2]} and {ids[0]}",
+        "rows.jsonl 1": f"the topic has two ids, {ids[2]} and {ids[0]}",
+        "a.txt 12": "topic siamese has the same id",
+        "a.txt 13": "topic siamese has the same id",
+        "rows.jsonl 2": "topic twin has the same id",
+        "a.txt 14": "leader, isr, replicas described differently in rows.jsonl line 3",
+        "rows.jsonl 3": "leader, isr, replicas described differently in a.txt line 14",
+        "rows.jsonl 6": "the same as rows.jsonl line 5",
+        "rows.jsonl 7": "described differently in rows.jsonl line 8",
+        "rows.jsonl 8": "described differently in rows.jsonl line 7",
+    }
+    columns = state.partitions
+    assert [state.topic_name(row) for row in columns.topic_row.tolist()] == ["agreed", "cut", "same"]
+    assert columns.leader_epoch.tolist() == [6, 0, 0]
+
+    kept, _ = ingesting.run(**inputs, whole_topics=False)
+    columns = kept.partitions
+    found = [
+        f"{kept.topic_name(int(columns.topic_row[i]))}-{columns.partition[i]}" for i in range(len(columns))
+    ]
+    assert found == ["agreed-0", "cut-0", "gap-0", "gap-2", "last-0", "same-0"]
+
+
+def test_a_text_that_was_cut(ingesting: Ingesting) -> None:
+    whole = ingesting.file("topics.txt", DESCRIBE.rpartition("Topic:old")[0].rpartition("\tTopic")[0])
+    with pytest.raises(PipelineError, match=r"no sound partition in 3 items; see .*rejects"):
+        ingesting.run(describe=[whole])
+    reason = "the topic has PartitionCount 3, but 2 of its partitions are sound"
+    assert {reject[3] for reject in ingesting.rejects()} == {reason}
+    assert not (ingesting.folder / "out").exists()
+
+
+def test_rows_that_get_lost_are_noticed(ingesting: Ingesting) -> None:
+    from pyspark.sql.functions import lit
+
+    from ctrlchan.pipeline import IngestConfig, ingest
+
+    file = ingesting.file("topics.txt", DESCRIBE)
+    with ingest(ingesting.spark, IngestConfig(describe=[file])) as found:
+        fewer = replace(found, accounts=found.accounts.filter("about <> 'nothing'"))
+        with pytest.raises(PipelineError, match="describe: 7 items were read, 6 taken and 0 refused"):
+            fewer.counts()
+        fewer = replace(found, judged=found.judged.withColumn("sources", lit(2)))
+        with pytest.raises(PipelineError, match="4 items about partitions were taken, 8 are in partitions"):
+            fewer.counts()
+
+
+def test_inputs_of_two_clusters(ingesting: Ingesting) -> None:
+    for name in ("a", "b"):
+        state = generate(GeneratorConfig(topics=1, partitions_per_topic=1, brokers=3, cluster_id=name))
+        state.write(ingesting.folder / name)
+    inputs = [str(ingesting.folder / name) for name in ("a", "b")]
+    with pytest.raises(PipelineError, match="inputs of several clusters: a, b"):
+        ingesting.run(snapshots=inputs)
+
+
+def test_nothing_to_read(ingesting: Ingesting) -> None:
+    with pytest.raises(PipelineError, match="nothing to read"):
+        ingesting.run()
+    with pytest.raises(PipelineError, match=r"missing\.txt"):
+        ingesting.run(describe=[str(ingesting.folder / "missing.txt")])
+
+
+def test_the_command(tmp_path: Path) -> None:
+    (tmp_path / "topics.txt").write_text(DESCRIBE + "garbage\n")
+    command = [
+        sys.executable, "-m", "ctrlchan", "pipeline", "ingest", str(tmp_path / "out"), "--master", "local[2]",
+        "--describe", str(tmp_path / "*.txt"), "--brokers", "1=b1:9092,2=SSL://b2:9093,3=b3:1", "--json",
+    ]  # fmt: skip
+    ran = subprocess.run([*command, "--max-rejects", "0"], capture_output=True, text=True, timeout=300)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "1 items were refused, more than 0" in ran.stderr
+    assert not (tmp_path / "out").exists()
+    ran = subprocess.run([*command, "--overwrite"], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {
+        "snapshot": str(tmp_path / "out"), "rejects": str(tmp_path / "out.rejects"),
+        "in": 8, "taken": 7, "refused": 1, "partitions": 4, "topics": 2, "brokers": 3,
+    }  # fmt: skip
+    assert f"{tmp_path}/topics.txt 8: not a line of kafka-topics --describe: 'garbage'" in ran.stderr
+    assert ClusterState.read(tmp_path / "out").broker(2).endpoints[0].host == "b2"
