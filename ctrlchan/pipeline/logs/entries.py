@@ -132,6 +132,7 @@ def parse(text: str, zone: ZoneInfo) -> Entry:
     """
     head = _HEAD.match(text)
     if head is None:
+        begins_entry(text)
         raise BadLineError("no entry begins with it")
     time = _time(head, zone)
     level = head["level"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -67,6 +68,10 @@ GROUPED: Final = pa.schema(
 )
 
 
+_VALUES: Final = attrgetter(*Entry.__slots__)
+_NO_VALUES: Final = (None,) * len(Entry.__slots__)
+
+
 @dataclass(slots=True)
 class _Run:
     """Lines that follow one another and belong together, as far as is known."""
@@ -84,49 +89,45 @@ class _Run:
 
 
 class _Rows:
-    """Rows that wait to become a batch."""
+    """Rows that wait to become a batch, each a tuple in the order of GROUPED."""
 
     def __init__(self, places: Places) -> None:
         self._place_of = cache(places.of)
-        self._columns: dict[str, list[Any]] = {name: [] for name in GROUPED.names}
+        self._rows: list[tuple[Any, ...]] = []
         self._bytes = 0
 
     def __len__(self) -> int:
-        return len(self._columns["file"])
+        return len(self._rows)
 
     @property
     def full(self) -> bool:
-        return len(self) >= _BATCH or self._bytes >= _BATCH_BYTES
+        return len(self._rows) >= _BATCH or self._bytes >= _BATCH_BYTES
 
     def place(self, file: str) -> Place:
         return self._place_of(file)
 
     def entry(self, entry: Entry, text: str, file: str, line: int, lines: int) -> None:
-        values = {name: getattr(entry, name) for name in Entry.__slots__}
-        if values["broker"] is None:
-            values["broker"] = self.place(file).broker
+        place = self._place_of(file)
+        if entry.broker is None:
+            entry.broker = place.broker
         self._bytes += len(text)
-        self._add(values, text=text, file=file, line=line, lines=lines)
+        self._rows.append((*_VALUES(entry), text, file, line, lines, place.turn, None, None))
 
     def reject(self, raw: bytes, file: str, line: int, reason: str) -> None:
         text = raw.decode(errors="backslashreplace")
         self._bytes += len(text)
-        self._add({}, text=text, file=file, line=line, lines=1, reason=reason)
+        self._rows.append((*_NO_VALUES, text, file, line, 1, self._place_of(file).turn, reason, None))
 
     def edge(self, run: _Run) -> None:
         self._bytes += run.bytes
-        self._add({}, file=run.file, line=run.first, lines=len(run.lines), raw=run.lines)
-
-    def _add(self, values: dict[str, Any], **place: Any) -> None:
-        values.update(place)
-        values["turn"] = self.place(place["file"]).turn
-        for name, column in self._columns.items():
-            column.append(values.get(name))
+        turn = self._place_of(run.file).turn
+        row = (*_NO_VALUES, None, run.file, run.first, len(run.lines), turn, None, run.lines)
+        self._rows.append(row)
 
     def take(self) -> pa.RecordBatch:
-        arrays = [pa.array(self._columns[name], GROUPED.field(name).type) for name in GROUPED.names]
-        for column in self._columns.values():
-            column.clear()
+        columns = zip(*self._rows, strict=True)
+        arrays = [pa.array(column, to.type) for column, to in zip(columns, GROUPED, strict=True)]
+        self._rows.clear()
         self._bytes = 0
         return pa.RecordBatch.from_arrays(arrays, schema=GROUPED)
 
@@ -145,14 +146,15 @@ def group_lines(
         columns = (batch.column(name).to_pylist() for name in ("file", "line", "text"))
         for file, line, raw in zip(*columns, strict=True):
             follows = run is not None and run.file == file and run.end == line
+            begins = _begins(raw)
             if run is not None and not follows:
                 _close(rows, run, begun=begun, edge=not final)
                 run = None
-            if run is None or _begins(raw):
+            if run is None or begins:
                 if run is not None:
                     # What is begun in this run is whole; what is not may have begun in the piece before.
                     _close(rows, run, begun=begun, edge=not final and not begun)
-                run, begun = _Run(file, line), _begins(raw)
+                run, begun = _Run(file, line), begins
             run.count += 1
             if not run.lines or (len(run.lines) < MOST_LINES and run.bytes + len(raw) <= MOST_BYTES):
                 run.bytes += len(raw) if run.lines else 0
@@ -194,7 +196,6 @@ def _close(rows: _Rows, run: _Run, *, begun: bool, edge: bool) -> None:
     if 0 not in bad:
         text = "\n".join(texts)
         try:
-            begins_entry(texts[0])
             entry = parse(text, rows.place(run.file).zone)
         except BadLineError as problem:
             bad.append(0)

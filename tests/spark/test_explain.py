@@ -1,0 +1,144 @@
+"""explain in Spark: what it fetches from logs, a journal and a snapshot."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from ctrlchan import ClusterState
+from ctrlchan.pipeline import ExplainConfig, MergeLogsConfig, TopicPartition, explain
+from ctrlchan.pipeline.story import job
+from tests.spark.journals import NOW, row, write_file
+
+_AT = "2026-02-02 02:40:00"  # NOW
+_STATE = (
+    "LeaderAndIsrPartitionState(topicName='t-x', partitionIndex=0, leader=1, leaderEpoch=4, isr=[1, 2], "
+    "partitionEpoch=4, replicas=[1, 2])"
+)
+_LINES = {
+    "broker-1": [
+        f"TRACE [Controller id=1 epoch=3] Sending become-leader LeaderAndIsr request {_STATE} to broker 1 for "
+        "partition t-x-0",
+        f"TRACE [Controller id=1 epoch=3] Sending become-follower LeaderAndIsr request {_STATE} to broker 2 for "
+        "partition t-x-0",
+        f"TRACE [Broker id=1] Received LeaderAndIsr request {_STATE} correlation id 8 from controller 1 epoch 3",
+        "INFO [Broker id=1] Leader t-x-0 with topic id None starts at leader epoch 4 from offset 0 with partition "
+        "epoch 4, high watermark 0, ISR [1,2], adding replicas [] and removing replicas [] .",
+        # Of others.
+        "INFO [Broker id=1] Creating new partition t-0 with topic id None.",
+        "INFO [Broker id=1] Creating new partition t-x-10 with topic id None.",
+    ],
+    "broker-2": [
+        f"TRACE [Broker id=2] Received LeaderAndIsr request {_STATE} correlation id 8 from controller 1 epoch 3",
+        "WARN [Broker id=2] Ignoring LeaderAndIsr request from controller 7 with correlation id 3 since its "
+        "controller epoch 2 is old. Latest known controller epoch is 3",
+        "INFO [Broker id=2] Add 0 partitions and deleted 0 partitions from metadata cache in response to "
+        "UpdateMetadata request sent by controller 1 epoch 3 with correlation id 9",
+    ],
+}
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    for broker, lines in _LINES.items():
+        (tmp_path / "logs" / broker).mkdir(parents=True)
+        text = "".join(f"[{_AT},{at:03d}] {line} (x)\n" for at, line in enumerate(lines))
+        (tmp_path / "logs" / broker / "state-change.log").write_text(text)
+    return tmp_path / "logs"
+
+
+def _config(logs: Path, **settings: Any) -> ExplainConfig:
+    return ExplainConfig(partition=TopicPartition("t-x", 0), logs=MergeLogsConfig(logs=logs), **settings)
+
+
+def test_what_the_logs_say(spark: SparkSession, logs: Path) -> None:
+    story = explain(spark, _config(logs))
+    assert len(story.entries) == 5
+    assert [(one.kind, one.broker) for one in story.faults] == [("not_applied", 2)]
+    coverage = {one.broker: (one.entries, one.traces) for one in story.context.coverage}
+    # What a broker says as the controller is no sign that it logs TRACE as a broker.
+    assert coverage == {1: (6, 1), 2: (3, 1)}
+    assert [(one.controller_id, one.controller_epoch) for one in story.context.reigns] == [(1, 3)]
+    (refused,) = story.context.refusals
+    assert (refused.broker, refused.controller_id, refused.count, refused.known_epoch) == (2, 7, 1, 3)
+    assert "requests_refused" in {one.kind for one in story.findings}
+
+
+def test_more_than_can_be_told(spark: SparkSession, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "MOST_ENTRIES", 2)
+    story = explain(spark, _config(logs))
+    assert len(story.entries) == 2
+    assert "truncated" in {one.kind for one in story.findings}
+
+
+def test_how_its_requests_fared(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
+    """Requests that brokers logged, found by their correlation id near that time, and those that name it."""
+    mine: dict[str, Any] = {"api": 4, "controller_id": 1, "correlation_id": 8}
+    rows = [
+        row(2, **mine, attempts=3, took=1.5),
+        # The same correlation id, on another connection, long before; of another controller; of another API.
+        row(2, **mine, ended=5_000, outcome="refused", error_code=31),
+        row(2, **(mine | {"controller_id": 5}), outcome="refused"),
+        row(2, **(mine | {"api": 6}), outcome="refused"),
+        row(
+            2, api=6, controller_id=1, outcome="broker gone", partitions=["t-x-0", "a-1"], correlation_id=None
+        ),
+        row(2, api=6, controller_id=1, outcome="broker gone", partitions=["t-x-1"], correlation_id=None),
+    ]
+    write_file(tmp_path / "journal", rows)
+    story = explain(spark, _config(logs, journal=tmp_path / "journal"))
+    found = {(one.api, one.outcome, one.attempts): one.milliseconds for one in story.context.requests}
+    assert found == {
+        ("LEADER_AND_ISR", "acknowledged", 3): pytest.approx(1500),
+        ("UPDATE_METADATA", "broker gone", 1): pytest.approx(2),
+    }
+    assert len(story.context.requests) == 2
+    assert all(abs(one.time - NOW * 10**6) < 10**6 for one in story.context.requests)
+    kinds = [(one.kind, one.severity) for one in story.findings if one.kind.startswith("request_")]
+    assert kinds == [("request_failed", "fault"), ("request_repeated", "note")]
+
+
+@pytest.mark.parametrize(("leader_epoch", "differs"), [(4, False), (5, True)])
+def test_the_end_in_a_snapshot(
+    spark: SparkSession, logs: Path, tmp_path: Path, leader_epoch: int, differs: bool
+) -> None:
+    state = ClusterState.empty(controller_id=1, controller_epoch=3)
+    state.add_topic("t-x", {0: [1, 2], 1: [2, 1]})
+    state.update(np.arange(2), leader=1, leader_epoch=leader_epoch, isr=[[1, 2], [1, 2]])
+    state.write(tmp_path / "snapshot")
+    story = explain(spark, _config(logs, snapshot=tmp_path / "snapshot"))
+    assert ("snapshot_differs" in {one.kind for one in story.faults}) == differs
+    assert story.context.snapshot is not None
+    assert story.context.snapshot.isr == (1, 2)
+
+
+def test_the_command(logs: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "ctrlchan",
+        "pipeline",
+        "explain",
+        "t-x-0",
+        str(logs),
+        "--master",
+        "local[2]",
+    ]
+    told = subprocess.run(
+        [*command, "--json"], capture_output=True, text=True, timeout=240, env=dict(os.environ)
+    )
+    assert told.returncode == 0, told.stderr
+    story = json.loads(told.stdout)
+    assert story["findings"][0]["kind"] == "not_applied"
+    assert story["findings"][0]["time"] == "2026-02-02T02:40:00.001Z"
+    wrong = subprocess.run([*command[:5], "t-x", str(logs)], capture_output=True, text=True, timeout=240)
+    assert wrong.returncode == 1
+    assert "error: 't-x' is not TOPIC-PARTITION" in wrong.stderr
