@@ -8,6 +8,7 @@ of its size as well, so that the table shows whether it is linear, and what its 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.alternate import OURS, Side, milliseconds, side_by_side
+from bench.journals import write_journal
 from bench.memory import peak_pss_mib
 from bench.peers.process import ROOT
 from bench.workload import PARTITIONS_PER_TOPIC
@@ -23,7 +25,7 @@ from ctrlchan.state.generate import GeneratorConfig, generate
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["DATA", "SETTINGS", "WITHOUT", "beside_spark", "run", "snapshot_of"]
+__all__ = ["DATA", "SETTINGS", "WITHOUT", "beside_spark", "journal_of", "run", "snapshot_of"]
 
 WITHOUT: Final = "without"
 #: Made once, and kept for the next run: a journal of ten million rows is not made in a moment.
@@ -43,6 +45,17 @@ def snapshot_of(partitions: int, brokers: int) -> Path:
             brokers=brokers,
         )
         generate(shape).write(path)
+    return path
+
+
+def journal_of(outcomes: int) -> Path:
+    """A journal folder: one controller, 100 brokers, updates of single partitions."""
+    path = DATA / f"journal-{outcomes}"
+    if not path.exists():
+        made = path.with_suffix(".made")
+        shutil.rmtree(made, ignore_errors=True)
+        write_journal(made, outcomes)
+        made.rename(path)
     return path
 
 

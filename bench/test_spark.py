@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.spark import SETTINGS, beside_spark, run, snapshot_of
+from bench.spark import DATA, SETTINGS, beside_spark, journal_of, run, snapshot_of
 from ctrlchan.state.snapshot import PARTITIONS_FILE
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ SLOW_ROUNDS: Final = 3
 #: Partitions, and a tenth of them.
 SIZES: Final = (100_000, 1_000_000)
 BROKERS: Final = 100
+#: Outcomes of a journal, and a tenth of them. A report takes a minute.
+OUTCOMES: Final = (1_000_000, 10_000_000)
+REPORT_ROUNDS: Final = 3
 
 
 @pytest.fixture(scope="module")
@@ -78,4 +81,28 @@ def test_frames(
         job="`frames`",
         work=f"partitions for {BROKERS} brokers",
         rows=partitions,
+    )
+
+
+@pytest.mark.parametrize("outcomes", OUTCOMES)
+def test_report(
+    benchmark: BenchmarkFixture, spark: SparkSession, scaled: Callable[[int], int], outcomes: int
+) -> None:
+    """The whole report, page included; without: every column of the journal read once."""
+    from ctrlchan.pipeline import ReportConfig, report, write_report
+
+    path = journal_of(outcomes)
+
+    def ours() -> None:
+        made = report(spark, ReportConfig(journal=path))
+        write_report(spark, made, DATA / "report", overwrite=True)
+
+    beside_spark(
+        benchmark,
+        ours,
+        lambda: run(spark.read.parquet(str(path))),
+        scaled(REPORT_ROUNDS),
+        job="`report`",
+        work="outcomes",
+        rows=outcomes,
     )

@@ -138,7 +138,8 @@ _JOURNAL: Final[list[pa.Field[Any]]] = [
     pa.field("state_id", pa.string()),
     # It says everything that changed after this version, -1: everything; null: of its partitions alone.
     pa.field("from_version", pa.int64()),
-    # "topic-partition" of all it speaks of; null: nobody said, or they were too many.
+    # "topic-partition" of all it speaks of, or of what from_version does not say; null: nobody said, or they
+    # were too many.
     pa.field("partitions", pa.list_(pa.field("element", pa.string(), nullable=False))),
     # Where it was a ready frame: of which dataset, and its number among its broker's (pipeline/dispatch.py).
     pa.field("dataset", pa.string()),

@@ -40,7 +40,8 @@ class Coverage(NamedTuple):
     #: The request says everything that changed after this version; -1: everything. None: nobody can say that,
     #: and it counts for its partitions alone.
     from_version: int | None
-    #: The partitions it speaks of, ``topic-partition`` with commas between; None: they were too many.
+    #: The partitions it speaks of, or those of them that ``from_version`` does not say: ``topic-partition``
+    #: with commas between. None: they were too many.
     partitions: str | None
 
 

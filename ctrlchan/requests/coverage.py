@@ -22,6 +22,8 @@ EVERYTHING: Final = -1
 #: More partitions than these are not named: a name costs a third of a microsecond, and a place in the
 #: journal.
 _NAMED: Final = 64
+#: Besides a range, of a request of many: that takes its time anyway.
+_NAMED_BESIDES: Final = 1_024
 
 
 def coverage_of_rows(state: ClusterState, rows: Int64 | None) -> Coverage:
@@ -33,7 +35,7 @@ def coverage_of_rows(state: ClusterState, rows: Int64 | None) -> Coverage:
         partitions = state.partitions
         named = _names(state.topics, partitions.topic_row[rows], partitions.partition[rows])
         return Coverage(changes.id, None, named)
-    return Coverage(changes.id, _from_version(state, rows), None)
+    return _of_many(state, rows)
 
 
 def coverage_of_lack(state: ClusterState, told: Told | None, lack: Lack) -> Coverage:
@@ -51,7 +53,7 @@ def coverage_of_lack(state: ClusterState, told: Told | None, lack: Lack) -> Cove
     # It leaves out what other requests have told: those count for themselves.
     if named is not None or rows is None:
         return Coverage(changes.id, None, named)
-    return Coverage(changes.id, _from_version(state, rows), None)
+    return _of_many(state, rows)
 
 
 def coverage_of_names(state: ClusterState, topic_row: Int32, partition: Int32) -> Coverage:
@@ -60,12 +62,20 @@ def coverage_of_names(state: ClusterState, topic_row: Int32, partition: Int32) -
     return Coverage(state.changes.id, None, named)
 
 
-def _from_version(state: ClusterState, rows: Int64) -> int:
-    """The lowest version after which all changes are among these rows."""
-    left_out = state.partitions.leader_epoch != NO_LEADERSHIP
+def _of_many(state: ClusterState, rows: Int64) -> Coverage:
+    """A range, from the lowest version after which all changes are among these rows, and the names of those
+    that changed before."""
+    changes, partitions = state.changes, state.partitions
+    left_out = partitions.leader_epoch != NO_LEADERSHIP
     left_out[rows] = False
-    versions = state.changes.rows[left_out]
-    return int(versions.max()) if len(versions) else EVERYTHING
+    others = changes.rows[left_out]
+    first = int(others.max()) if len(others) else EVERYTHING
+    before = rows[changes.rows[rows] <= first]
+    if len(before) > _NAMED_BESIDES:
+        # A range alone would say too little, and not that it does.
+        return Coverage(changes.id, None, None)
+    named = _names(state.topics, partitions.topic_row[before], partitions.partition[before])
+    return Coverage(changes.id, first, named)
 
 
 def _names(topics: Topics, topic_row: Int32, partition: Int32) -> str:

@@ -18,7 +18,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
-from ctrlchan.pipeline.reporting.knowledge import NOTHING, Knowledge, knowledge_of
+from ctrlchan.pipeline.reporting.knowledge import NOTHING, Keep, Knowledge, knowledge_of
 from ctrlchan.pipeline.tables import Snapshot
 from ctrlchan.schemas import ROW_VERSION
 from ctrlchan.state import NO_LEADERSHIP
@@ -66,14 +66,15 @@ def divergence_of(
     channels: DataFrame,
     lineage: Lineage,
     snapshot: Snapshot | None,
+    keep: Keep,
 ) -> Divergence:
     """``waiting``, ``views``, ``channels``: see ``report``. Without a snapshot only partitions are looked at
     that a
     request named which was not acknowledged."""
     live = None if snapshot is None else snapshot.brokers
-    knowledge = knowledge_of(journal, waiting, views, channels, lineage.state_id, live)
+    knowledge = knowledge_of(journal, waiting, views, channels, lineage.state_id, live, keep)
     missed = _missed(knowledge)
-    gaps = _gaps(knowledge, lineage.version)
+    gaps = keep(_gaps(knowledge, lineage.version))
     if snapshot is None:
         candidates = _candidates_of_names(missed, knowledge.ranges)
     else:
@@ -148,7 +149,7 @@ def _gaps(knowledge: Knowledge, newest: int) -> DataFrame:
         .select("broker", F.coalesce("low", F.lit(NOTHING)).alias("low"), F.lit(newest).alias("high"))
         .where(F.col("low") < F.col("high"))
     )
-    return inner.unionByName(behind).persist()
+    return inner.unionByName(behind)
 
 
 def _candidates_of_rows(partitions: DataFrame, gaps: DataFrame) -> DataFrame:

@@ -67,6 +67,12 @@ class Report:
     waiting: DataFrame
     divergence: Divergence | None
     about: dict[str, Any]
+    kept: list[DataFrame]
+
+    def unpersist(self) -> None:
+        """Spark forgets the small tables that it keeps for this report; they can still be asked for."""
+        for table in self.kept:
+            table.unpersist()
 
 
 def report(spark: SparkSession, config: ReportConfig) -> Report:
@@ -93,13 +99,18 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
     length = (first["last_at"] - first["first_at"]) / 1e6 if first["rows"] else 0.0
     bucket = config.bucket or bucket_of(length)
     lineage, newest, reason = _lineage(journal, snapshot)
-    # Small, and asked for several times.
-    cells = cells_of(counted, bucket).persist()
-    waiting = waiting_of(journal, views).persist()
-    channels = channels_of(cells if counted is journal else cells_of(journal, bucket), views).persist()
+    kept: list[DataFrame] = []
+
+    def keep(table: DataFrame) -> DataFrame:
+        kept.append(table.persist())
+        return table
+
+    cells = keep(cells_of(counted, bucket))
+    waiting = keep(waiting_of(journal, views))
+    channels = keep(channels_of(cells if counted is journal else cells_of(journal, bucket), views))
     divergence = None
     if lineage is not None:
-        divergence = divergence_of(journal, waiting, views, channels, lineage, snapshot)
+        divergence = divergence_of(journal, waiting, views, channels, lineage, snapshot, keep)
     return Report(
         figures=figures_of(counted, cells),
         errors=errors_of(cells),
@@ -121,6 +132,7 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
             "partitions": None if snapshot is None else _told(snapshot).count(),
             "not_compared": reason,
         },
+        kept=kept,
     )
 
 

@@ -8,8 +8,9 @@ epoch nobody knows can restart unseen between two channels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
@@ -17,7 +18,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users c
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.errors import ErrorCode
 
-__all__ = ["NOTHING", "Knowledge", "knowledge_of", "waiting_of"]
+__all__ = ["NOTHING", "Keep", "Knowledge", "knowledge_of", "waiting_of"]
+
+#: Makes a table that is small, and asked for several times, be computed once; its owner lets it go.
+Keep: TypeAlias = Callable[[DataFrame], DataFrame]
 
 #: A version before all others.
 NOTHING: Final = -1
@@ -83,6 +87,7 @@ def knowledge_of(
     channels: DataFrame,
     state_id: str,
     live: DataFrame | None,
+    keep: Keep,
 ) -> Knowledge:
     """``live``: the brokers of a snapshot, which alone are asked for; None: those of journal and views."""
     of_state = (F.col("api") == UPDATE_METADATA) & (F.col("state_id") == state_id)
@@ -100,18 +105,18 @@ def knowledge_of(
         "enqueue_at",
         "end_at",
     )
-    generations, epochs = _processes(journal, views, live)
+    # A row for each broker, asked for again and again.
+    generations, epochs = map(keep, _processes(journal, views, live))
     answered = _with_process(requests.where(F.col("outcome") == "acknowledged"), generations, epochs)
     acknowledged = answered.where("present").select(*requests.columns)
-    ranges = (
+    ranges = keep(
         acknowledged.where(F.col("from_version").isNotNull())
         .groupBy("broker", "from_version")
         .agg(F.max("state_version").alias("to_version"))
-        .persist()
     )
     waits = waiting.where(of_state)
-    brokers = _brokers(requests, answered, waits, views, channels, generations, epochs, live).persist()
-    return Knowledge(requests, acknowledged, ranges, waits, brokers)
+    brokers = _brokers(requests, answered, waits, views, channels, generations, epochs, live)
+    return Knowledge(requests, acknowledged, ranges, waits, keep(brokers))
 
 
 def _processes(journal: DataFrame, views: DataFrame, live: DataFrame | None) -> tuple[DataFrame, DataFrame]:
@@ -149,8 +154,7 @@ def _processes(journal: DataFrame, views: DataFrame, live: DataFrame | None) -> 
         F.max_by("first_at", "broker_epoch").alias("epoch_at"),
         F.max(F.when(F.col("refused"), F.col("broker_epoch"))).alias("refused"),
     )
-    # A row for each broker, asked for again and again.
-    return generations.persist(), epochs.persist()
+    return generations, epochs
 
 
 def _with_process(requests: DataFrame, generations: DataFrame, epochs: DataFrame) -> DataFrame:

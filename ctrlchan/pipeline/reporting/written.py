@@ -36,7 +36,8 @@ def write_report(
     channels,
     waiting, brokers and divergence (all partitions, sorted by broker, topic, partition).
 
-    The driver holds the small tables: a row for each broker and API, and the first partitions of each broker.
+    What Spark keeps of the report is let go. The driver holds the small tables: a row for each broker and
+    API, and the first partitions of each broker.
     Raises
     PipelineError when ``output`` is there and must not be replaced.
     """
@@ -63,6 +64,7 @@ def write_report(
         (folder / SUMMARY).write_text(
             json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
+    report.unpersist()
     return summary
 
 
