@@ -434,10 +434,19 @@ def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def _persisted(spark: SparkSession) -> set[int]:
+    context = spark.sparkContext._jsc
+    assert context is not None
+    return set(context.getPersistentRDDs())
+
+
 def test_stale_metadata(spark: SparkSession, stale: Path) -> None:
     config = MonitorConfig(journal=stale / "journal", snapshot=stale / "snapshot", interval=0.1)
+    kept = len(_persisted(spark))
     figures = _look(spark, config)
     assert figures.diverged == (Diverged(2, 1, ("orders-1",)),)
+    # A monitor asks for days: nothing may pile up.
+    assert len(_persisted(spark)) <= kept
     assert [(one.rule, one.broker) for one in Rules().alerts(figures)] == [("diverged", 2)]
     assert _look(spark, MonitorConfig(journal=stale / "journal")).diverged is None
 

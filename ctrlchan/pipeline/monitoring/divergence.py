@@ -1,9 +1,8 @@
-"""Which brokers hold stale metadata: what ``report`` finds, few of its partitions by name."""
+"""Which brokers hold stale metadata: what ``report`` finds, and the first of those partitions."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
@@ -14,16 +13,17 @@ from ctrlchan.pipeline.reporting.job import ReportConfig, report
 
 __all__ = ["diverged_brokers"]
 
-#: Partitions of a broker that are named.
-_NAMED: Final = 3
-
 
 def diverged_brokers(spark: SparkSession, journal: str | Path, snapshot: str | Path) -> list[Diverged]:
     """Only what is certain counts. Raises PipelineError when journal and snapshot cannot be compared."""
     found = report(spark, ReportConfig(journal=journal, snapshot=snapshot))
-    if found.divergence is None:
-        raise PipelineError(f"{snapshot}: {found.about['not_compared']}")
-    name = F.concat_ws("-", "topic", "partition")
-    stale = found.divergence.partitions.where("certain").groupBy("broker")
-    rows = stale.agg(F.count("*").alias("count"), F.min_by(name, name).alias("first")).orderBy("broker")
-    return [Diverged(row["broker"], row["count"], (row["first"],)) for row in rows.collect()]
+    try:
+        if found.divergence is None:
+            raise PipelineError(f"{snapshot}: {found.about['not_compared']}")
+        name = F.concat_ws("-", "topic", "partition")
+        stale = found.divergence.partitions.where("certain").groupBy("broker")
+        rows = stale.agg(F.count("*").alias("count"), F.min_by(name, name).alias("first")).orderBy("broker")
+        return [Diverged(row["broker"], row["count"], (row["first"],)) for row in rows.collect()]
+    finally:
+        # A monitor asks for days.
+        found.unpersist()
