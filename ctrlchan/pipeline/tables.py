@@ -63,13 +63,13 @@ __all__ = [
 
 FRAMES_FILE: Final = "frames.json"
 FRAMES_FOLDER: Final = "frames"
-#: A writer looks how large a page has become after a hundred rows, which are hundreds of MiB of frames; and
-#: no frame is like another, so that a dictionary of them is made for nothing.
+#: Frames are cells of MiB. A writer looks how large a page has become after a hundred rows, if it is not told
+#: otherwise; a reader takes thousands of rows of a row group into memory at once; and no frame is like
+#: another, so that a dictionary of them is made for nothing.
 _LARGE_CELLS: Final = {
     "parquet.page.size.row.check.min": "1",
     "parquet.page.size.row.check.max": "1",
-    "parquet.block.size.row.check.min": "1",
-    "parquet.block.size.row.check.max": "4",
+    "parquet.block.row.count.limit": "16",
     "parquet.enable.dictionary#frame": "false",
 }
 _FRAMES_NAME: Final = "ctrlchan-frames"

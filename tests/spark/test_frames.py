@@ -169,6 +169,17 @@ def test_a_cluster_without_partitions_is_told_its_brokers(spark: SparkSession, t
     assert found == full_push(state, FramesConfig().channel(3))
 
 
+def test_a_reader_never_holds_more_than_a_few_frames_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    a_state().write(tmp_path / "snapshot")
+    source = read_snapshot(spark, tmp_path / "snapshot")
+    write_frames(frames(spark, source, FramesConfig(max_request_bytes=3_000, tasks=1)), tmp_path / "frames")
+    [file] = (tmp_path / "frames" / "frames").glob("*.parquet")
+    groups = pq.read_metadata(file)
+    sizes = [groups.row_group(number).num_rows for number in range(groups.num_row_groups)]
+    assert sum(sizes) > 100
+    assert max(sizes) <= 16
+
+
 def test_each_file_is_in_order_and_brokers_are_not_divided(spark: SparkSession, tmp_path: Path) -> None:
     state = a_state()
     state.write(tmp_path / "snapshot")
