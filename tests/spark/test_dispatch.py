@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -533,7 +533,9 @@ def test_the_command_killed_and_run_again(spark: SparkSession, tmp_path: Path) -
             permits.give(7)
             permits.until_spent()
             for process in reversed(psutil.Process(job.pid).children(recursive=True)):
-                process.kill()
+                # A sender whose worker is gone may have ended by itself.
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
             job.kill()
         permits.unlimited()
         with command(*arguments) as job:
