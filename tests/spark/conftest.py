@@ -25,7 +25,8 @@ def spark() -> Iterator[SparkSession]:
     with running(
         "ctrlchan-tests",
         master="local[2]",
-        conf={"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4"},
+        # Tests that compare every frame of a cluster have all of them in one answer.
+        conf={"spark.driver.memory": "6g", "spark.sql.shuffle.partitions": "4"},
     ) as session:
         yield session
 
