@@ -134,6 +134,20 @@ class FrameEncoder:
             for part, one in enumerate(self._parts(tail, False)):
                 yield SharedTail(version, whole, part, one.rows, one.to_bytes())
 
+    @cached_property
+    def _live_tails(self) -> dict[int, bytes]:
+        return {}
+
+    def live_part(self, broker: int) -> Part:
+        """An UpdateMetadata of the live brokers alone."""
+        version = self.version(broker, UPDATE_METADATA)
+        tail = self._live_tails.get(version)
+        if tail is None:
+            (only,) = self.shared_tails((), [(version, True)])
+            tail = self._live_tails[version] = bytes(only.data)
+        before = self._before(broker, UPDATE_METADATA, version, len(tail), False)
+        return Part(UPDATE_METADATA, version, 0, before, tail)
+
     def shared_parts(self, broker: int, tails: Sequence[SharedTail]) -> Iterator[Part]:
         for tail in tails:
             before = self._before(broker, UPDATE_METADATA, tail.version, len(tail.data), False)

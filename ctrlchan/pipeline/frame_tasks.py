@@ -23,6 +23,7 @@ from ctrlchan.pipeline.columns import (
     by_replica,
     pack,
 )
+from ctrlchan.pipeline.diffing import Told
 from ctrlchan.pipeline.encoding import FrameEncoder, Part, SharedTail
 from ctrlchan.state.arrow_columns import array_over
 
@@ -41,9 +42,11 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 #: In place of a broker id: for all of them. Sorts before every broker.
 SHARED: Final = -1
-#: The order of one broker's requests (``ctrlchan.pipeline.diff``): StopReplica of a topic's former
-#: incarnation, LeaderAndIsr, UpdateMetadata, StopReplica.
+#: The order of one broker's requests (``schemas.DIFF_ROWS``): StopReplica of a topic's former incarnation,
+#: LeaderAndIsr, UpdateMetadata, StopReplica.
 _API_OF_STEP: Final = {0: STOP_REPLICA, 1: LEADER_AND_ISR, 2: UPDATE_METADATA, 3: STOP_REPLICA}
+#: Of a broker that is told everything: it takes no LeaderAndIsr for leaders that it does not know as live.
+_METADATA_FIRST: Final = (0, 2, 1, 3)
 _LEADER_AND_ISR_STEP: Final = 1
 _UPDATE_METADATA_STEP: Final = 2
 #: Bytes of frames that leave a task at once; one frame may be more.
@@ -52,10 +55,12 @@ _BATCH_BYTES: Final = 32 * 2**20
 
 class Plan(NamedTuple):
     """Who is told what by whom: ``slots``, brokers of each task, ascending throughout; ``updates``, broker ->
-    (version, whether all rows) of its UpdateMetadata, where it gets one."""
+    (version, whether all rows) of its UpdateMetadata, where it gets one; ``told``, of a difference:
+    ``schemas.DIFF_BROKERS``."""
 
     slots: list[list[int]]
     updates: dict[int, tuple[int, bool]]
+    told: dict[int, str]
 
     @property
     def brokers(self) -> list[int]:
@@ -209,12 +214,20 @@ def _told(
         steps: dict[int, list[pa.Buffer]] = {}
         for parcel in parcels:
             steps.setdefault(parcel.step, []).append(parcel.data)
-        for step, api in _API_OF_STEP.items():
+        told = plan.told.get(broker)
+        # It has to know who lives before LeaderAndIsr, and then it does.
+        live_first = told == Told.BROKERS and _LEADER_AND_ISR_STEP in steps
+        for step in _METADATA_FIRST if told == Told.ALL else _API_OF_STEP:
             if step == _UPDATE_METADATA_STEP:
                 if broker in plan.updates:
-                    yield from encoder.shared_parts(broker, tails[plan.updates[broker]])
-            elif step in steps:
-                yield from encoder.parts(broker, api, steps[step])
+                    own = tails[plan.updates[broker]]
+                    if any(tail.rows for tail in own) or not (live_first or told == Told.ROWS):
+                        yield from encoder.shared_parts(broker, own)
+                continue
+            if step == _LEADER_AND_ISR_STEP and live_first:
+                yield encoder.live_part(broker)
+            if step in steps:
+                yield from encoder.parts(broker, _API_OF_STEP[step], steps[step])
 
     return broker, parts()
 

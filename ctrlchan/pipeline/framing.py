@@ -21,6 +21,7 @@ from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
 from ctrlchan.channel import ChannelConfig
 from ctrlchan.errors import ConfigError, PipelineError
 from ctrlchan.pipeline.columns import LEADER_AND_ISR_COLUMNS, UPDATE_METADATA_COLUMNS, pack
+from ctrlchan.pipeline.diffing import Told
 from ctrlchan.pipeline.encoding import FrameEncoder
 from ctrlchan.pipeline.frame_tasks import (
     SHARED,
@@ -108,9 +109,10 @@ class FramesConfig:
 def frames(spark: SparkSession, source: Snapshot | Difference, config: FramesConfig | None = None) -> Frames:
     """Frames for every broker of the source, as one channel with these settings would send them.
 
-    In the order in which a broker has to get them: LeaderAndIsr before UpdateMetadata (of a difference, its
-    steps). One partition for each task, ascending by (broker, sequence). Partitions without leadership are
-    left out, as Kafka leaves them out. Lazy, but for the table of brokers, which is read here.
+    In the order in which a broker has to get them: LeaderAndIsr before UpdateMetadata; of a difference, as
+    ``schemas.DIFF_ROWS`` says. One partition for each task, ascending by (broker, sequence). Partitions
+    without leadership are left out, as Kafka leaves them out. Lazy, but for the table of brokers, which is
+    read here.
 
     Raises PipelineError where there is no broker. What is wrong with rows (SnapshotError) or with values that
     a version cannot carry (EncodeError, UnsupportedVersionError) is told when the frames are made.
@@ -131,22 +133,22 @@ def frames(spark: SparkSession, source: Snapshot | Difference, config: FramesCon
     ids = sorted(cast("list[int]", brokers.column("id").to_pylist()))
     if not ids:
         raise PipelineError("there are no brokers to make frames for")
-    told = dict.fromkeys(ids, "all")
+    told: dict[int, str] = {}
     if isinstance(source, Snapshot):
         rows = _of_snapshot(source, config)
-        if API_NAMES[UPDATE_METADATA] not in config.apis:
-            told = {}
+        updated = ids if API_NAMES[UPDATE_METADATA] in config.apis else []
     else:
         told = {one["id"]: one["told"] for one in brokers.select(["id", "told"]).to_pylist()}
         rows = _of_diff(source)
+        updated = ids
     count = config.tasks or _TASKS_PER_CORE * spark.sparkContext.defaultParallelism
     plan = Plan(
         [part.tolist() for part in np.array_split(np.array(ids), min(count, len(ids)))],
         {
-            one: (encoder.version(one, UPDATE_METADATA), how == "all")
-            for one, how in told.items()
-            if how != "nothing"
+            one: (encoder.version(one, UPDATE_METADATA), told.get(one, Told.ALL) == Told.ALL)
+            for one in updated
         },
+        told,
     )
     return Frames(
         _frames_of(spark, encoder, plan, rows, about.get("state_version")),

@@ -45,6 +45,7 @@ _LISTS = {
     "removing": "removing_replicas",
     "offline": "offline_replicas",
 }
+_SIZE_FIELD = 4
 _METADATA_FIRST = (Step.STOP_FORMER, Step.UPDATE_METADATA, Step.LEADER_AND_ISR, Step.STOP_REPLICA)
 _VERSIONS = request_versions("3.9")
 
@@ -114,6 +115,15 @@ class Cores(PromisingChannel):
                 requests = sorted({Step.UPDATE_METADATA: [], **steps}.items())
             for step, some in requests:
                 self.tell(broker_id, _tail(step, some, new), new.controller_epoch)
+
+    def handle(self, frames: Iterable[Any]) -> None:
+        """Rows of ready frames, each broker's in their order."""
+        for row in frames:
+            core = self.cores[row["broker"]]
+            answer = core.handle(memoryview(bytes(row["frame"]))[_SIZE_FIELD:])
+            if callable(answer):
+                answer()
+            assert not any(counters.errors for counters in core.counters.values())
 
 
 def replicas_of(core: BrokerCore) -> dict[tuple[str, int], tuple[Any, ...]]:

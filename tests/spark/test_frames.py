@@ -251,7 +251,7 @@ class _Difference:
         schema = pa.schema([field.with_nullable(True) for field in schema])
         self.rows = spark.createDataFrame(pa.Table.from_pylist([plain | row for row in rows], schema=schema))
         _, brokers = state.to_arrow()
-        told = pa.array(["all", "changed", "nothing"][: len(brokers)])
+        told = pa.array(["all", "brokers", "rows"][: len(brokers)])
         self.brokers = spark.createDataFrame(brokers.append_column("told", told))
         self.cluster: dict[str, Any] = {
             "cluster_id": "c",
@@ -296,16 +296,19 @@ def test_a_difference_tells_each_broker_its_steps_in_order(spark: SparkSession, 
     difference = _Difference(spark, state, rows)
     result = frames(spark, difference, FramesConfig(inter_broker_protocol=ibp, tasks=2))
     found = bodies(result.frames)
-    # Broker 0: everything. Broker 1: what changed. Broker 2: no UpdateMetadata.
+    # Broker 0: everything. Broker 1: who lives before it is to follow anybody, then what changed. Broker 2:
+    # what changed.
     everything = [("a", 1), ("a", 2), ("a", 0), ("again", 0)]
     [update] = found[0]
     assert isinstance(update, UpdateMetadataRequest)
     assert _names(update) == everything
     assert update.partitions.leader.tolist() == [1, 2, -2, 1]
-    stop, leaders, update = found[1]
+    stop, live, leaders, update = found[1]
     assert isinstance(stop, StopReplicaRequest)
     assert isinstance(leaders, LeaderAndIsrRequest)
     assert isinstance(update, UpdateMetadataRequest)
+    assert isinstance(live, UpdateMetadataRequest)
+    assert (len(live.partitions), len(live.live_brokers)) == (0, 3)
     assert _names(stop) == [("again", 0)]
     assert stop.delete.tolist() == [1]
     assert _names(leaders) == [("a", 2), ("again", 0)]
@@ -313,8 +316,10 @@ def test_a_difference_tells_each_broker_its_steps_in_order(spark: SparkSession, 
     assert sorted(leaders.live_leaders.ids.tolist()) == [1, 2]
     assert _names(update) == [("a", 2), ("a", 0), ("again", 0)]
     assert len(update.live_brokers) == 3
-    leaders, *stops = found[2]
+    leaders, same, *stops = found[2]
     assert isinstance(leaders, LeaderAndIsrRequest)
+    assert isinstance(same, UpdateMetadataRequest)
+    assert _names(same) == _names(update)
     assert leaders.live_leaders.ids.tolist() == [2]
     assert all(isinstance(stop, StopReplicaRequest) for stop in stops)
     if ibp == "3.9":
