@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from ctrlchan.errors import PipelineError
+from ctrlchan.pipeline.interrupts import taken
 
 __all__ = ["reason_of", "told"]
 
@@ -27,19 +28,29 @@ def told() -> Iterator[None]:
     """Raise PipelineError with the reason where Spark raises, while there is a JVM to ask for it.
 
     All that Spark said is a note of the error. What is raised by ctrlchan itself, on the driver, passes.
+    After Ctrl-C, which has cancelled the job, it is a KeyboardInterrupt whatever has become of that.
     """
+    taken()
     try:
         yield
-    except Py4JNetworkError as problem:
-        raise PipelineError(
-            "Spark's JVM has ended, or does not answer (spark.driver.memory is what it may use)"
-        ) from problem
-    except (PySparkException, Py4JError) as problem:
+    except Exception as problem:
+        if taken():
+            raise KeyboardInterrupt from None
+        if isinstance(problem, Py4JNetworkError):
+            raise PipelineError(
+                "Spark's JVM has ended, or does not answer (spark.driver.memory is what it may use)"
+            ) from problem
+        if not isinstance(problem, (PySparkException, Py4JError)):
+            raise
         said = str(problem)
         error = PipelineError(reason_of(said))
         error.add_note(said)
         # Its text can be asked for as long as the JVM lives: a chain would be printed without it.
         raise error from None
+    finally:
+        interrupted = taken()
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def reason_of(said: str) -> str:

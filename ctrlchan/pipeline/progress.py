@@ -16,6 +16,8 @@ __all__ = ["progress"]
 
 #: Seconds between two looks at Spark.
 _INTERVAL: Final = 0.2
+#: Seconds that its last look may take.
+_PATIENCE: Final = 2.0
 
 
 @contextmanager
@@ -61,4 +63,5 @@ def progress(spark: SparkSession, title: str, *, shown: bool = True) -> Iterator
             yield
         finally:
             ended.set()
-            watcher.join()
+            # After Ctrl-C its question may never be answered: py4j has closed the connection under it.
+            watcher.join(_PATIENCE)

@@ -10,21 +10,19 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.failures import told
+from ctrlchan.pipeline.interrupts import cancel_when_interrupted, restore
 from ctrlchan.pipeline.java import find_java
 from ctrlchan.pipeline.source import CtrlchanSource
 
@@ -49,10 +47,6 @@ _CONSOLE_PROGRESS: Final = "spark.ui.showConsoleProgress"
 _JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 #: Seconds that the JVM has to end after its last job.
 _PATIENCE: Final = 30
-#: Seconds that Ctrl-C waits for the JVM to take note; it does not wait for the tasks.
-_CANCEL_PATIENCE: Final = 5
-#: What handled SIGINT before this process had a context.
-_before: Any = None
 
 
 def session(
@@ -92,7 +86,7 @@ def session(
                 known.set(_CONSOLE_PROGRESS, "false")
             spark = SparkSession.builder.config(conf=known).getOrCreate()
             spark.dataSource.register(CtrlchanSource)
-            _cancel_when_interrupted(spark.sparkContext, interrupted)
+            cancel_when_interrupted(spark.sparkContext, interrupted)
         except KeyboardInterrupt:
             _end_jvm()
             raise
@@ -107,7 +101,7 @@ def stop(spark: SparkSession) -> None:
     try:
         spark.stop()
     finally:
-        _restore_interrupts()
+        restore()
         _end_jvm()
 
 
@@ -168,38 +162,6 @@ def _has_own_logging() -> bool:
         os.environ.get("SPARK_HOME") and f"{os.environ['SPARK_HOME']}/conf",
     ]
     return any(next(Path(place).glob("log4j2.*"), None) is not None for place in places if place)
-
-
-def _cancel_when_interrupted(context: SparkContext, before: Any) -> None:
-    """Ctrl-C cancels all jobs, then does what it did before there was a context.
-
-    PySpark's own handler does not get to cancel them: it speaks through the connection of the main thread,
-    which waits for a job's answer.
-    """
-    global _before
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        return
-
-    def cancel() -> None:
-        # Not when it is stopped, or its JVM is gone: then nothing runs.
-        with suppress(Py4JError, OSError, AttributeError):
-            context.cancelAllJobs()
-
-    def interrupted(number: int, frame: FrameType | None) -> None:
-        other = threading.Thread(target=cancel, name="ctrlchan-cancel", daemon=True)
-        other.start()
-        other.join(_CANCEL_PATIENCE)
-        before(number, frame)
-
-    signal.signal(signal.SIGINT, interrupted)
-    _before = before
-
-
-def _restore_interrupts() -> None:
-    global _before
-    if _before is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, _before)
-        _before = None
 
 
 def _end_jvm() -> None:

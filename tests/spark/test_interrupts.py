@@ -5,27 +5,22 @@ from __future__ import annotations
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
-import pyarrow as pa
 import pytest
 
 from tests.fault.channels import eventually
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-#: A command like those of the package, with a job of two tasks that never ends.
+#: A command like those of the package, with a job of two tasks that never ends, or a call of Java that is no
+#: job and takes very long, or many short ones.
 SCRIPT = """
 import pathlib, sys, time
 from ctrlchan.cli import main
@@ -33,7 +28,7 @@ from ctrlchan.cli.pipeline import app
 from ctrlchan.cli.pipeline.common import spark_of
 
 @app.command()
-def forever(folder: pathlib.Path) -> None:
+def forever(folder: pathlib.Path, what: str) -> None:
     def work(batches):
         (folder / "runs").touch()
         while True:
@@ -42,21 +37,29 @@ def forever(folder: pathlib.Path) -> None:
         yield from batches
 
     with spark_of("forever", "local[2]", ["spark.driver.memory=600m"]) as spark:
+        if what == "call":
+            (folder / "runs").touch()
+            spark.sparkContext._jvm.java.lang.Thread.sleep(3_600_000)
+        while what == "calls":
+            (folder / "runs").touch()
+            spark.sparkContext._jvm.java.lang.Thread.sleep(100)
         spark.range(2, numPartitions=2).mapInArrow(work, "id long").count()
 
-main(["pipeline", "forever", sys.argv[1]])
+main(["pipeline", "forever", *sys.argv[1:]])
 """
 PATIENCE = 120
 
 
 @contextmanager
-def forever(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, list[psutil.Process]]]:
+def forever(
+    folder: Path, what: str = "job"
+) -> Iterator[tuple[subprocess.Popen[bytes], Screen, list[psutil.Process]]]:
     """(the command, with its job running; its terminal; the processes below it)."""
     ours, terminal = pty.openpty()
     script = folder / "forever.py"
     script.write_text(SCRIPT)
     command = subprocess.Popen(
-        [sys.executable, str(script), str(folder)],
+        [sys.executable, str(script), str(folder), what],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=terminal,
@@ -64,51 +67,60 @@ def forever(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, list[p
         start_new_session=True,
     )
     os.close(terminal)
+    screen = Screen(ours)
     below: list[psutil.Process] = []
     try:
         deadline = time.monotonic() + PATIENCE
         while not (folder / "runs").exists():
-            assert command.poll() is None, said(ours)
+            assert command.poll() is None, screen.all()
             assert time.monotonic() < deadline
             time.sleep(0.05)
         below = psutil.Process(command.pid).children(recursive=True)
         assert any(process.name() == "java" for process in below)
-        yield command, ours, below
+        yield command, screen, below
     finally:
         for process in [*below, psutil.Process(command.pid)] if command.poll() is None else below:
             if process.is_running():
                 process.kill()
         command.wait()
-        os.close(ours)
+        screen.all()
 
 
-def said(terminal: int, pattern: str | None = None) -> str:
-    """What it has written, until it fits the pattern; without one, all there is by its end."""
-    text = ""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if select.select([terminal], [], [], 0.1)[0]:
-            try:
-                read = os.read(terminal, 65_536)
-            except OSError:
-                # Linux says so when nobody has the other end open any more.
-                break
-            if not read:
-                break
-            text += re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", read.decode(errors="replace"))
-        if pattern is not None and re.search(pattern, text):
-            break
-    return text
+class Screen:
+    """What is written to a terminal; somebody has to read it, or who writes stands still."""
+
+    def __init__(self, terminal: int) -> None:
+        self._terminal = terminal
+        self._text = ""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def shows(self, pattern: str) -> bool:
+        return re.search(pattern, self._text) is not None
+
+    def all(self) -> str:
+        """By its end, which comes with that of its last writer."""
+        self._reader.join(PATIENCE)
+        return self._text
+
+    def _read(self) -> None:
+        # Linux says so when nobody has the other end open any more.
+        with suppress(OSError):
+            while read := os.read(self._terminal, 65_536):
+                self._text += re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", read.decode(errors="replace"))
+        os.close(self._terminal)
 
 
-def test_ctrl_c_cancels_the_job_and_ends_spark(tmp_path: Path) -> None:
-    with forever(tmp_path) as (command, terminal, below):
-        # Progress of the running job, before anything of it is done.
-        assert re.search(r"forever: stage 0 .* 0/2 tasks", said(terminal, "0/2 tasks"))
+@pytest.mark.parametrize("what", ["job", "call", "calls"])
+def test_ctrl_c_ends_what_runs_and_spark(what: str, tmp_path: Path) -> None:
+    with forever(tmp_path, what) as (command, screen, below):
+        if what == "job":
+            # Progress of the running job, before anything of it is done.
+            eventually(lambda: screen.shows(r"forever: stage 0 .* 0/2 tasks"), PATIENCE)
         # To all of them, as a terminal does.
         os.killpg(command.pid, signal.SIGINT)
         assert command.wait(PATIENCE) == 130
-        rest = said(terminal)
+        rest = screen.all()
         assert "Traceback" not in rest, rest
         assert "ERROR" not in rest, rest
         # The JVM is waited for; the workers end when they find it gone.
@@ -123,22 +135,44 @@ def test_what_is_killed_takes_spark_with_it(tmp_path: Path) -> None:
         assert psutil.wait_procs(below, PATIENCE)[1] == []
 
 
-def test_in_a_notebook_the_session_goes_on(spark: SparkSession, tmp_path: Path) -> None:
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        (tmp_path / "runs").touch()
-        while True:
-            time.sleep(0.05)
-        yield from batches
+#: In a process of its own: what goes wrong here would break the session of all other tests.
+NOTEBOOK = """
+import os, pathlib, signal, sys, threading, time
+from ctrlchan.pipeline import session, stop
+from ctrlchan.pipeline.failures import told
 
-    def press() -> None:
-        while not (tmp_path / "runs").exists():
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
+folder = pathlib.Path(sys.argv[1])
+spark = session(master="local[2]", conf={"spark.driver.memory": "600m"})
 
-    presser = threading.Thread(target=press)
-    presser.start()
-    with pytest.raises(KeyboardInterrupt):
-        spark.range(2, numPartitions=2).mapInArrow(work, "id long").count()
-    presser.join()
-    eventually(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
-    assert spark.range(3).count() == 3
+def work(batches):
+    (folder / "runs").touch()
+    while True:
+        time.sleep(0.05)
+    yield from batches
+
+def press():
+    while not (folder / "runs").exists():
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+
+for turn in range(3):
+    (folder / "runs").unlink(missing_ok=True)
+    threading.Thread(target=press, daemon=True).start()
+    try:
+        with told():
+            spark.range(2, numPartitions=2).mapInArrow(work, "id long").count()
+    except KeyboardInterrupt:
+        running = list(spark.sparkContext.statusTracker().getActiveJobsIds())
+        print("interrupted", spark.range(3).count(), running)
+stop(spark)
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+
+
+def test_in_a_notebook_the_session_goes_on(tmp_path: Path) -> None:
+    script = tmp_path / "notebook.py"
+    script.write_text(NOTEBOOK)
+    ran = subprocess.run(
+        [sys.executable, script, tmp_path], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert ran.stdout.splitlines() == [*["interrupted 3 []"] * 3, "True"], ran.stderr

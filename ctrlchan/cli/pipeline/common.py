@@ -49,6 +49,7 @@ def spark_of(
 
         raise PipelineError("the pipeline needs PySpark: pip install 'ctrlchan[spark]'") from None
     logging.getLogger().addFilter(_is_not_of_py4j)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     from ctrlchan.cli.progress import step
     from ctrlchan.pipeline.failures import told
     from ctrlchan.pipeline.progress import progress
@@ -79,7 +80,7 @@ def say(summary: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """It logs the traceback of a call that Ctrl-C ends, and through no logger of its own."""
+    """It logs the traceback of a call that Ctrl-C ends, some of it through no logger of its own."""
     return record.module != "java_gateway"
 
 

@@ -1,0 +1,108 @@
+"""Ctrl-C while Spark works: the job is cancelled, and the call that waits for it ends by itself.
+
+PySpark's own handler does not get to cancel anything: it speaks through the connection of the main thread,
+which waits for the job's answer. And what interrupts such a call makes py4j close the connections of all
+threads, new ones too when it comes late. So a call is interrupted only when cancelling did not end it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+
+__all__ = ["cancel_when_interrupted", "restore", "taken"]
+
+#: Ctrl-C has cancelled jobs, and nobody has made a KeyboardInterrupt of that.
+_pressed: Final = threading.Event()
+
+#: Seconds that a call may go on after its jobs were cancelled: it does when it waits for something else.
+_PATIENCE: Final = 5.0
+#: Seconds that it may take until ``taken`` is asked, after the call has ended.
+_GRACE: Final = 0.5
+_LOOK_EVERY: Final = 0.02
+#: What handled SIGINT before this process had a context.
+_before: Any = None
+
+
+def cancel_when_interrupted(context: SparkContext, before: Any) -> None:
+    """``before``: the handler of SIGINT from before there was a context.
+
+    It is called when the main thread does not wait for Spark, when Ctrl-C comes a second time, when
+    cancelling has not ended the wait, and when it has but nobody took notice: a loop of short calls, say.
+
+    Nothing is done outside the main thread, where Python handles no signals.
+    """
+    global _before
+    main = threading.main_thread()
+    if threading.current_thread() is not main or not callable(before):
+        return
+    canceller: threading.Thread | None = None
+    given_up = False
+
+    def cancel(waiting: FrameType) -> None:
+        nonlocal given_up
+        # Not when it is stopped, or its JVM is gone: then nothing runs.
+        with suppress(Py4JError, OSError, AttributeError):
+            context.cancelAllJobs()
+        deadline = time.monotonic() + _PATIENCE
+        while _is_below(waiting, sys._current_frames().get(main.ident or 0)) and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY)
+        deadline = min(deadline, time.monotonic() + _GRACE)
+        while _pressed.is_set() and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY)
+        # It stays set: what py4j raises of this need not be a KeyboardInterrupt.
+        if _pressed.is_set():
+            given_up = True
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        nonlocal canceller, given_up
+        waiting = _call_of(frame)
+        again = canceller is not None and canceller.is_alive()
+        if waiting is None or again or given_up:
+            given_up = False
+            before(number, frame)
+            return
+        _pressed.set()
+        canceller = threading.Thread(target=cancel, args=[waiting], name="ctrlchan-cancel", daemon=True)
+        canceller.start()
+
+    signal.signal(signal.SIGINT, interrupted)
+    _before = before
+
+
+def taken() -> bool:
+    """Whether Ctrl-C has cancelled jobs since the last time: the caller raises KeyboardInterrupt for it."""
+    was = _pressed.is_set()
+    _pressed.clear()
+    return was
+
+
+def restore() -> None:
+    """The handler from before there was a context."""
+    global _before
+    if _before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, _before)
+        _before = None
+
+
+def _call_of(frame: FrameType | None) -> FrameType | None:
+    """The frame of py4j's that waits for the JVM; None: none does."""
+    while frame is not None and not frame.f_globals.get("__name__", "").startswith("py4j."):
+        frame = frame.f_back
+    return frame
+
+
+def _is_below(wanted: FrameType, frame: FrameType | None) -> bool:
+    while frame is not None and frame is not wanted:
+        frame = frame.f_back
+    return frame is not None
