@@ -39,7 +39,7 @@ _LOG: Final = logging.getLogger("ctrlchan.journal")
 _COMPLAIN_EVERY: Final = 60.0
 #: A hidden file that is older than this, in seconds, was left by a process that is no more.
 _ORPHAN: Final = 3600.0
-_NAME: Final = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-(\d{6,})\.parquet")
+_NAME: Final = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-(\d{6,})(?:-[0-9a-f]{12})?\.parquet")
 _STAMP: Final = "%Y%m%dT%H%M%S.%fZ"
 _AT_EXIT_TIMEOUT: Final = 2.0
 #: Numbers that grow from row to row are written as differences, a seventh of the time and half the bytes of a
@@ -93,7 +93,7 @@ class Journal:
         self._rows_of_file = max_file_bytes // ROW.itemsize
         self._most_rows = max_pending_bytes // ROW.itemsize
         self._host = platform.node()
-        # Several journals may write into the folder: hidden names must differ.
+        # Several journals may write into the folder, at the same moment: names must differ.
         self._mark = uuid.uuid4().hex[:12]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -328,14 +328,12 @@ class Journal:
             raise
 
     def _next_name(self) -> str:
-        """After all names that this journal has seen, and not one that another journal has taken."""
+        """After all names that this journal has seen; no other journal takes it."""
         stamp, number = datetime.now(UTC).strftime(_STAMP), 0
         last = _NAME.fullmatch(self._last_name)
         if last is not None:
             stamp, number = max(stamp, last[1]), int(last[2]) + 1
-        while (self.path / (name := f"{stamp}-{number:06}.parquet")).exists():
-            number += 1
-        return name
+        return f"{stamp}-{number:06}-{self._mark}.parquet"
 
     def _look_around(self) -> str:
         """The last name in the folder, or nothing; what dead processes left half-written is removed."""

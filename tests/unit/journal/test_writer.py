@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -173,9 +176,31 @@ def test_names_ascend_also_when_the_clock_goes_back(tmp_path: Path) -> None:
         for number in range(3):
             journal.take(plain_chunk(1, number))
             journal.flush()
-    assert [file.name for file in journal_files(tmp_path)] == [
-        f"29990101T000000.000000Z-{number:06}.parquet" for number in (41, 42, 43, 44)
+    # Before the mark of their writer.
+    assert [re.split(r"Z-|[-.]", file.name)[2] for file in journal_files(tmp_path)] == [
+        f"{number:06}" for number in (41, 42, 43, 44)
     ]
+    assert {file.name[:23] for file in journal_files(tmp_path)} == {future.name[:23]}
+
+
+def test_two_journals_write_at_the_same_moment(tmp_path: Path) -> None:
+    """By a clock that stands still, which is what one that has gone back is."""
+    future = tmp_path / "29990101T000000.000000Z-000000.parquet"
+    pq.write_table(table_of([plain_chunk(1, channel="before")], "host", 0), future)
+    rounds, both = 50, threading.Barrier(2)
+
+    def write(channel: str) -> None:
+        with Journal(tmp_path, flush_interval=NEVER) as journal:
+            for number in range(rounds):
+                journal.take(plain_chunk(1, number, channel=channel))
+                both.wait(30)
+                assert journal.flush()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, ("one", "other")))
+    rows = read_journal(tmp_path, ["channel", "sequence"]).to_pylist()
+    for channel in ("one", "other"):
+        assert [row["sequence"] for row in rows if row["channel"] == channel] == list(range(rounds))
 
 
 def test_two_journals_share_a_folder(tmp_path: Path) -> None:
