@@ -6,7 +6,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/channel/*.p[xy][dx] \
   ctrlchan/channel/senders/*.pyx ctrlchan/_wire/*)
-PYTEST_ARGS ?=
 BENCH_ARGS ?=
 SECONDS ?= 600
 # Tests that start no process.
@@ -19,8 +18,14 @@ help:  ## this list
 run: $(VENV)/.run  ## install what is missing, then push 100,000 partitions to embedded brokers and read them back
 	$(BIN)/ctrlchan demo
 
-test: $(VENV)/.test  ## install what is missing, then run every test (real Kafka: Java 17 and Maven)
+# First what starts and kills processes, with the machine for itself; then the rest, in two processes.
+test: $(VENV)/.test  ## install what is missing, then run every test, or PYTEST_ARGS (real Kafka: Java 17 and Maven)
+ifdef PYTEST_ARGS
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+else
+	$(BIN)/python -m pytest tests/acceptance tests/fault tests/kafka; status=$$?; \
+	  $(BIN)/python -m pytest tests/conformance tests/spark tests/unit -n 2 --dist loadfile && exit $$status
+endif
 
 pipeline-demo: $(VENV)/.spark  ## install what is missing, then let the report find a slow broker and a stale one
 	$(BIN)/ctrlchan pipeline demo --output build/pipeline-demo --overwrite

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.fault import channels
+
+#: Sparks of tests live for seconds: what the optimizing compiler gains in them it costs, on all cores.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
 
 @pytest.fixture(autouse=True)

@@ -25,8 +25,14 @@ def spark() -> Iterator[SparkSession]:
     with running(
         "ctrlchan-tests",
         master="local[2]",
-        # Tests that compare every frame of a cluster have all of them in one answer.
-        conf={"spark.driver.memory": "6g", "spark.sql.shuffle.partitions": "4"},
+        conf={
+            # Tests that compare every frame of a cluster have all of them in one answer.
+            "spark.driver.memory": "6g",
+            # A third of the time of small queries, together. Commands and jobs on the cluster do without.
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.codegen.wholeStage": "false",
+        },
     ) as session:
         yield session
 

@@ -17,6 +17,8 @@ from ctrlchan.pipeline.java import find_java
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
 _STARTED: Final = 60.0
 _ENDED: Final = 20.0
+#: No optimizing compiler: it costs more than it gives, and on all cores.
+_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 _MASTER: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED: Final = re.compile(r"Registering worker ")
 
@@ -39,6 +41,7 @@ class StandaloneCluster:
             # Tests of several checkouts may run at once.
             "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
             "SPARK_DAEMON_MEMORY": "512m",
+            "SPARK_DAEMON_JAVA_OPTS": _SHORT_LIVED,
         }
         self._workers = workers
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -72,6 +75,7 @@ class StandaloneCluster:
             "spark.master": self.master,
             "spark.executor.memory": "768m",
             "spark.executor.cores": "1",
+            "spark.executor.extraJavaOptions": _SHORT_LIVED,
             "spark.driver.memory": "1g",
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "4",

@@ -43,7 +43,7 @@ from ctrlchan.pipeline.sending import send_frames
 from ctrlchan.state.generate import GeneratorConfig, generate
 from tests.fault.channels import eventually
 from tests.spark.standalone import StandaloneCluster
-from tests.spark.watched import Permits, WatchedBroker, steps_of, watched, without_correlation
+from tests.spark.watched import Permits, WatchedBroker, numbers_of, steps_of, watched, without_correlation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -151,11 +151,12 @@ def test_every_frame_once_in_order_and_nothing_the_next_time(spark: SparkSession
     config = DispatchConfig(journal=tmp_path / "journal")
     with watched(5) as brokers:
         found, expected = some_frames(spark, tmp_path, brokers)
+        counts = {broker: len(of) for broker, of in expected.items()}
         for _ in range(2):
             sent = dispatch(spark, found, config)
             assert sent.ok
-            assert {one.broker.id: one.frames for one in brokers} == expected
-        counts = {broker: len(of) for broker, of in expected.items()}
+            came = {one.broker.id: numbers_of(one.frames, expected[one.broker.id]) for one in brokers}
+            assert came == {broker: list(range(count)) for broker, count in counts.items()}
         assert {one.broker: one.done_before for one in sent.brokers} == counts
         assert {one.applied for one in sent.brokers} == {0}
         held = brokers[2].state()

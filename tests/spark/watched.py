@@ -10,7 +10,7 @@ from typing import Any, Final
 import ctrlchan
 from ctrlchan.broker.core import BrokerCore
 
-__all__ = ["Permits", "WatchedBroker", "steps_of", "watched", "without_correlation"]
+__all__ = ["Permits", "WatchedBroker", "numbers_of", "steps_of", "watched", "without_correlation"]
 
 _API_AND_VERSION: Final = 4
 _CORRELATION: Final = 4
@@ -124,11 +124,16 @@ def without_correlation(frame: bytes) -> bytes:
     return frame[:_API_AND_VERSION] + bytes(_CORRELATION) + frame[end:]
 
 
-def steps_of(frames: Sequence[bytes], expected: Sequence[bytes], cuts: int) -> None:
-    """These frames came in the order of ``expected``, to the end, and went back at most ``cuts`` times."""
+def numbers_of(frames: Sequence[bytes], expected: Sequence[bytes]) -> list[int]:
+    """Where these frames stand among the expected ones; -1: nowhere."""
     number_of = {frame: number for number, frame in enumerate(expected)}
     assert len(number_of) == len(expected)
-    numbers = [number_of[frame] for frame in frames]
+    return [number_of.get(frame, -1) for frame in frames]
+
+
+def steps_of(frames: Sequence[bytes], expected: Sequence[bytes], cuts: int) -> None:
+    """These frames came in the order of ``expected``, to the end, and went back at most ``cuts`` times."""
+    numbers = numbers_of(frames, expected)
     back = 0
     for before, number in zip([-1, *numbers], numbers, strict=False):
         if number != before + 1:
