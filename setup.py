@@ -58,7 +58,7 @@ channel = [
     Extension(
         name,
         [name.replace(".", "/") + ".pyx"],
-        depends=["ctrlchan/channel/_entries.pxd"],
+        depends=["ctrlchan/channel/_entries.pxd", "ctrlchan/channel/_records.pxd"],
         define_macros=codec.define_macros,
         extra_compile_args=compile_args,
         extra_link_args=link_args,

@@ -23,40 +23,20 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from ctrlchan.channel._records cimport Command, Report
+
 from ctrlchan.channel import records
 
 #: Held while an outcome is published and while somebody begins to listen for one, so that nobody misses it.
 LISTENING = threading.Lock()
-
-cdef packed struct Command:
-    uint8_t kind
-    uint8_t expect_size
-    uint16_t epoch_at
-    uint32_t slot
-    uint64_t sequence
-    # offset, size, prefix size, controller epoch, expected response: the same for every broker.
-    char rest[32]
-
-cdef packed struct Report:
-    uint8_t kind
-    uint8_t failure
-    uint16_t inline_size
-    uint32_t slot
-    uint64_t sequence
-    uint32_t attempts
-    int32_t correlation_id
-    uint64_t first_byte_ns
-    uint64_t last_byte_ns
-    uint64_t response_ns
-    int32_t error
-    uint32_t following
-    char response[40]
 
 assert sizeof(Command) == records.COMMAND.size
 assert sizeof(Report) == records.REPORT.size
 
 cdef uint8_t SEND = records.SEND
 cdef uint8_t EXPECTED = records.EXPECTED
+cdef size_t REST = records.COMMAND_REST.size
+assert REST == sizeof(Command) - records.COMMAND_HEAD.size
 cdef Py_ssize_t R_SLOT = records.R_SLOT
 cdef Py_ssize_t R_ATTEMPTS = records.R_ATTEMPTS
 cdef Py_ssize_t R_CORRELATION = records.R_CORRELATION
@@ -404,7 +384,7 @@ cdef class RequestQueue:
             command.epoch_at = frame.epoch_at
             command.slot = self.slot
             command.sequence = sent.sequence
-            memcpy(command.rest, PyBytes_AS_STRING(frame.rest), sizeof(command.rest))
+            memcpy(&command.offset, PyBytes_AS_STRING(frame.rest), REST)
             count += 1
             self.gate = sent.callback is not None
         if count:

@@ -19,6 +19,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
+from ctrlchan.channel._records cimport Command, Report
+
 from ctrlchan.channel import records
 from ctrlchan.channel.poller import READ
 from ctrlchan.channel.records import COMMAND, INLINE, REPORT
@@ -70,36 +72,8 @@ cdef extern from *:
     void ctrlchan_put32(unsigned char* to, uint32_t value)
     uint32_t ctrlchan_get32(const unsigned char* data)
 
-cdef packed struct CommandRecord:
-    uint8_t kind
-    uint8_t expect_size
-    uint16_t epoch_at
-    uint32_t slot
-    uint64_t sequence
-    uint64_t offset
-    uint32_t size
-    uint32_t prefix_size
-    int32_t controller_epoch
-    unsigned char expect[8]
-    uint32_t following
-
-cdef packed struct ReportRecord:
-    uint8_t kind
-    uint8_t failure
-    uint16_t inline_size
-    uint32_t slot
-    uint64_t sequence
-    uint32_t attempts
-    int32_t correlation_id
-    uint64_t first_byte_ns
-    uint64_t last_byte_ns
-    uint64_t response_ns
-    int32_t errno_
-    uint32_t following
-    unsigned char inline_[40]
-
-assert sizeof(CommandRecord) == COMMAND.size
-assert sizeof(ReportRecord) == REPORT.size
+assert sizeof(Command) == COMMAND.size
+assert sizeof(Report) == REPORT.size
 assert 8 <= INLINE == 40
 
 cdef enum:
@@ -134,7 +108,7 @@ cdef unsigned char response_buffer[RESPONSE_BYTES]
 cdef class CommandQueue:
     """SEND commands in order: a deque of ``Command`` for Python, a ring of records here."""
 
-    cdef CommandRecord* _ring
+    cdef Command* _ring
     # A power of two, or 0.
     cdef Py_ssize_t _capacity
     cdef Py_ssize_t _first
@@ -143,23 +117,23 @@ cdef class CommandQueue:
     def __dealloc__(self):
         free(self._ring)
 
-    cdef CommandRecord* at(self, Py_ssize_t index) noexcept:
+    cdef Command* at(self, Py_ssize_t index) noexcept:
         return &self._ring[(self._first + index) & (self._capacity - 1)]
 
     cdef int put(self, const unsigned char* record) except -1:
         if self.count == self._capacity:
             self._grow()
-        memcpy(self.at(self.count), record, sizeof(CommandRecord))
+        memcpy(self.at(self.count), record, sizeof(Command))
         self.count += 1
         return 0
 
     cdef int _grow(self) except -1:
         cdef Py_ssize_t capacity = max(2 * self._capacity, <Py_ssize_t>LEAST_COMMANDS)
-        cdef CommandRecord* ring = <CommandRecord*>realloc(self._ring, capacity * sizeof(CommandRecord))
+        cdef Command* ring = <Command*>realloc(self._ring, capacity * sizeof(Command))
         if ring == NULL:
             raise MemoryError
         # It was full: what stood before its first goes behind its last.
-        memcpy(&ring[self._capacity], ring, self._first * sizeof(CommandRecord))
+        memcpy(&ring[self._capacity], ring, self._first * sizeof(Command))
         self._ring = ring
         self._capacity = capacity
         return 0
@@ -169,7 +143,7 @@ cdef class CommandQueue:
         self.count -= 1
 
     def append(self, bytes record not None):
-        if PyBytes_GET_SIZE(record) != sizeof(CommandRecord):
+        if PyBytes_GET_SIZE(record) != sizeof(Command):
             raise ValueError(f"a command of {len(record)} bytes")
         self.put(<const unsigned char*>PyBytes_AS_STRING(record))
 
@@ -187,7 +161,7 @@ cdef class CommandQueue:
     def __getitem__(self, Py_ssize_t index):
         if not 0 <= index < self.count:
             raise IndexError(f"command {index} of {self.count}")
-        return COMMAND.unpack(PyBytes_FromStringAndSize(<char*>self.at(index), sizeof(CommandRecord)))
+        return COMMAND.unpack(PyBytes_FromStringAndSize(<char*>self.at(index), sizeof(Command)))
 
 
 cdef class Outbox:
@@ -295,7 +269,7 @@ cdef class Exchange:
         self._compose(head, len(head), now)
 
     cdef int _compose(self, unsigned char* head, size_t size, int64_t now) except -1:
-        cdef CommandRecord* item = self.items.at(0)
+        cdef Command* item = self.items.at(0)
         cdef uint64_t memory_size = self._memory.shape[0]
         if (
             not CORRELATION_AT + 4 <= <int64_t>size <= item.size
@@ -330,8 +304,8 @@ cdef class Exchange:
 
     cdef int _settle(self, const unsigned char* body, size_t size, Outbox outbox) except -1:
         """1: settled; 0: it is not the expected response, and nothing has changed."""
-        cdef CommandRecord* item = self.items.at(0)
-        cdef ReportRecord report
+        cdef Command* item = self.items.at(0)
+        cdef Report report
         if size == 0 or size != item.expect_size or memcmp(body, item.expect, size) != 0:
             return 0
         memset(&report, 0, sizeof(report))
@@ -344,7 +318,7 @@ cdef class Exchange:
         report.first_byte_ns = self.first_byte_ns
         report.last_byte_ns = self.last_byte_ns
         report.response_ns = ctrlchan_monotonic_ns()
-        memcpy(report.inline_, body, size)
+        memcpy(report.response, body, size)
         memcpy(outbox.room(sizeof(report)), &report, sizeof(report))
         self.deadline = NEVER
         self.next()
@@ -359,7 +333,7 @@ cdef class Exchange:
 
     cdef int _begin_here(self, int64_t now) except -1:
         """Send the next request; 0: not here, and nothing has changed."""
-        cdef CommandRecord* item
+        cdef Command* item
         cdef uint32_t size
         cdef ssize_t count
         if self.direct < 0 or self._state != READY or not self.agreed or self.items.count == 0:
@@ -380,7 +354,7 @@ cdef class Exchange:
             self.lost(errno)
         return 1
 
-    cdef ssize_t _send_head(self, const CommandRecord* item, size_t size):
+    cdef ssize_t _send_head(self, const Command* item, size_t size):
         """And what follows it in shared memory, when it is not all of the frame."""
         cdef iovec parts[2]
         cdef msghdr message
@@ -422,17 +396,17 @@ def queue_requests(bytes data not None, Py_ssize_t position, dict lanes not None
     is another or not whole; where that begins. Lanes that had nothing to do are put in ``after_reports``."""
     cdef const unsigned char* begin = <const unsigned char*>PyBytes_AS_STRING(data)
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
-    cdef const CommandRecord* command
+    cdef const Command* command
     cdef Exchange lane
-    while end - position >= <Py_ssize_t>sizeof(CommandRecord):
-        command = <const CommandRecord*>(begin + position)
+    while end - position >= <Py_ssize_t>sizeof(Command):
+        command = <const Command*>(begin + position)
         if command.kind != SEND:
             break
         lane = lanes[command.slot]
         lane.items.put(begin + position)
         if lane.items.count == 1:
             after_reports.append(lane)
-        position += sizeof(CommandRecord)
+        position += sizeof(Command)
     return position
 
 
