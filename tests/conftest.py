@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tests.fault import channels
+
+# A background job of a shell ignores Ctrl-C, and so would all that tests start, and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Sparks of tests live for seconds: what the optimizing compiler gains in them it costs, on all cores.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
