@@ -23,7 +23,7 @@ from ctrlchan.pipeline.columns import (
     by_replica,
     pack,
 )
-from ctrlchan.pipeline.diffing import Told
+from ctrlchan.pipeline.diffing import Step, Told
 from ctrlchan.pipeline.encoding import FrameEncoder, Part, SharedTail
 from ctrlchan.state.arrow_columns import array_over
 
@@ -42,13 +42,15 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 #: In place of a broker id: for all of them. Sorts before every broker.
 SHARED: Final = -1
-#: The order of one broker's requests (``schemas.DIFF_ROWS``): StopReplica of a topic's former incarnation,
-#: LeaderAndIsr, UpdateMetadata, StopReplica.
-_API_OF_STEP: Final = {0: STOP_REPLICA, 1: LEADER_AND_ISR, 2: UPDATE_METADATA, 3: STOP_REPLICA}
+#: The order of one broker's requests (``schemas.DIFF_ROWS``).
+_API_OF_STEP: Final = {
+    Step.STOP_FORMER: STOP_REPLICA,
+    Step.LEADER_AND_ISR: LEADER_AND_ISR,
+    Step.UPDATE_METADATA: UPDATE_METADATA,
+    Step.STOP_REPLICA: STOP_REPLICA,
+}
 #: Of a broker that is told everything: it takes no LeaderAndIsr for leaders that it does not know as live.
-_METADATA_FIRST: Final = (0, 2, 1, 3)
-_LEADER_AND_ISR_STEP: Final = 1
-_UPDATE_METADATA_STEP: Final = 2
+_METADATA_FIRST: Final = (Step.STOP_FORMER, Step.UPDATE_METADATA, Step.LEADER_AND_ISR, Step.STOP_REPLICA)
 #: Bytes of frames that leave a task at once; one frame may be more.
 _BATCH_BYTES: Final = 32 * 2**20
 
@@ -90,7 +92,7 @@ def packing_by_replica(brokers: Int32) -> BatchFunction:
         source = _task()
         for number, batch in enumerate(batches):
             parcels = [
-                (broker, _LEADER_AND_ISR_STEP, source, number, 0, False, len(rows), pack(rows))
+                (broker, Step.LEADER_AND_ISR, source, number, 0, False, len(rows), pack(rows))
                 for broker, rows in by_replica(batch, LEADER_AND_ISR_COLUMNS, brokers)
             ]
             if parcels:
@@ -127,7 +129,7 @@ def pack_by_receiver(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 def pack_shared(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     source = _task()
     for number, batch in enumerate(batches):
-        yield _parcels([(SHARED, _UPDATE_METADATA_STEP, source, number, 0, False, len(batch), pack(batch))])
+        yield _parcels([(SHARED, Step.UPDATE_METADATA, source, number, 0, False, len(batch), pack(batch))])
 
 
 def encoding_shared(encoder: FrameEncoder, selections: Sequence[tuple[int, bool]]) -> BatchFunction:
@@ -216,15 +218,15 @@ def _told(
             steps.setdefault(parcel.step, []).append(parcel.data)
         told = plan.told.get(broker)
         # It has to know who lives before LeaderAndIsr, and then it does.
-        live_first = told == Told.BROKERS and _LEADER_AND_ISR_STEP in steps
+        live_first = told == Told.BROKERS and Step.LEADER_AND_ISR in steps
         for step in _METADATA_FIRST if told == Told.ALL else _API_OF_STEP:
-            if step == _UPDATE_METADATA_STEP:
+            if step == Step.UPDATE_METADATA:
                 if broker in plan.updates:
                     own = tails[plan.updates[broker]]
                     if any(tail.rows for tail in own) or not (live_first or told == Told.ROWS):
                         yield from encoder.shared_parts(broker, own)
                 continue
-            if step == _LEADER_AND_ISR_STEP and live_first:
+            if step == Step.LEADER_AND_ISR and live_first:
                 yield encoder.live_part(broker)
             if step in steps:
                 yield from encoder.parts(broker, _API_OF_STEP[step], steps[step])
