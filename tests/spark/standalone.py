@@ -17,18 +17,18 @@ from ctrlchan.pipeline.java import find_java
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
 _STARTED: Final = 60.0
 _ENDED: Final = 20.0
-#: No optimizing compiler: it costs more than it gives, and on all cores.
-_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 _MASTER: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED: Final = re.compile(r"Registering worker ")
 
 
 class StandaloneCluster:
-    """Started by ``with``. ``master``: its URL. Logs stay in ``folder``."""
+    """Started by ``with``. ``master``: its URL. Logs stay in ``folder``. All its JVMs have the options that
+    ``environment`` gives those of drivers."""
 
     def __init__(self, folder: Path, environment: dict[str, str], workers: int = 2) -> None:
         self.folder = folder
         self.master = ""
+        self._jvm_options = environment.get("SPARK_SUBMIT_OPTS", "")
         self._environment = {
             **environment,
             "JAVA_HOME": str(find_java().home),
@@ -41,7 +41,7 @@ class StandaloneCluster:
             # Tests of several checkouts may run at once.
             "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
             "SPARK_DAEMON_MEMORY": "512m",
-            "SPARK_DAEMON_JAVA_OPTS": _SHORT_LIVED,
+            "SPARK_DAEMON_JAVA_OPTS": self._jvm_options,
         }
         self._workers = workers
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -75,7 +75,7 @@ class StandaloneCluster:
             "spark.master": self.master,
             "spark.executor.memory": "768m",
             "spark.executor.cores": "1",
-            "spark.executor.extraJavaOptions": _SHORT_LIVED,
+            "spark.executor.extraJavaOptions": self._jvm_options,
             "spark.driver.memory": "1g",
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "4",

@@ -79,7 +79,7 @@ def small_state() -> ClusterState:
     return state
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_broker_with_the_old_snapshot_and_the_diff_has_the_new_one(pair: Pair, seed: int) -> None:
     rng = random.Random(seed)
     state = some_state(topics=40)

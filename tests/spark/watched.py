@@ -134,6 +134,7 @@ def numbers_of(frames: Sequence[bytes], expected: Sequence[bytes]) -> list[int]:
 def steps_of(frames: Sequence[bytes], expected: Sequence[bytes], cuts: int) -> None:
     """These frames came in the order of ``expected``, to the end, and went back at most ``cuts`` times."""
     numbers = numbers_of(frames, expected)
+    assert -1 not in numbers, numbers
     back = 0
     for before, number in zip([-1, *numbers], numbers, strict=False):
         if number != before + 1:

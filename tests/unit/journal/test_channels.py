@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -145,22 +148,42 @@ def test_journals_without_it_are_read_and_newer_ones_refused(tmp_path: Path) -> 
         read_channels(tmp_path)
 
 
-def pushed(tmp_path: Path) -> tuple[ClusterState, list[dict[str, Any]]]:
-    """What a controller's usual pushes cover."""
+@dataclass
+class Pushing:
+    """A controller of the topic "orders"."""
+
+    channel: ControllerChannelManager
+    state: ClusterState
+    batch: ControllerBrokerRequestBatch
+
+    def push(self, ids: list[int], rows: Any) -> None:
+        self.batch.add_update_metadata(ids, rows)
+        self.channel.wait(self.batch.send_requests_to_brokers(7), 10)
+
+
+@contextmanager
+def pushing(tmp_path: Path, brokers: int, partitions: int) -> Iterator[Pushing]:
+    """To embedded brokers 1 to ``brokers``, which all have every partition."""
     with (
-        EmbeddedCluster(count=3) as cluster,
+        EmbeddedCluster(count=brokers) as cluster,
         Journal(tmp_path) as journal,
         ControllerChannelManager(config(), 7, journal=journal) as channel,
     ):
         state = ClusterState.empty(controller_epoch=7)
         state.set_brokers(cluster.brokers)
-        state.add_topic("orders", {number: [1, 2, 3] for number in range(100)}, leader=1, leader_epoch=0)
+        replicas = {number: list(range(1, brokers + 1)) for number in range(partitions)}
+        state.add_topic("orders", replicas, leader=1, leader_epoch=0)
         channel.startup(cluster.brokers)
-        batch = ControllerBrokerRequestBatch(channel, state)
+        yield Pushing(channel, state, ControllerBrokerRequestBatch(channel, state))
+
+
+def pushed(tmp_path: Path) -> tuple[ClusterState, list[dict[str, Any]]]:
+    """What a controller's usual pushes cover."""
+    with pushing(tmp_path, 3, 100) as controller:
+        channel, state, batch = controller.channel, controller.state, controller.batch
 
         def push(rows: Any) -> None:
-            batch.add_update_metadata([1, 2, 3], rows)
-            channel.wait(batch.send_requests_to_brokers(7), 10)
+            controller.push([1, 2, 3], rows)
 
         push("all")
         state.update(7, leader=2)
@@ -232,21 +255,8 @@ def test_rows_of_before_and_after_lie_in_one_folder(tmp_path: Path) -> None:
 def test_what_a_push_of_changes_covers_that_builds_on_others(tmp_path: Path) -> None:
     """It leaves out what was told by name, so a range says too little: its partitions are named, or nothing
     is said."""
-    with (
-        EmbeddedCluster(count=2) as cluster,
-        Journal(tmp_path) as journal,
-        ControllerChannelManager(config(), 7, journal=journal) as channel,
-    ):
-        state = ClusterState.empty(controller_epoch=7)
-        state.set_brokers(cluster.brokers)
-        state.add_topic("orders", {number: [1, 2] for number in range(3_000)}, leader=1, leader_epoch=0)
-        channel.startup(cluster.brokers)
-        batch = ControllerBrokerRequestBatch(channel, state)
-
-        def push(ids: list[int], rows: Any) -> None:
-            batch.add_update_metadata(ids, rows)
-            channel.wait(batch.send_requests_to_brokers(7), 10)
-
+    with pushing(tmp_path, 2, 3_000) as controller:
+        state, push = controller.state, controller.push
         push([1, 2], "changed")
         for missed in (slice(100, 200), slice(1000, 2500)):
             state.update(missed, leader=2)
