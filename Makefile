@@ -4,12 +4,11 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/channel/*.p[xy][dx] \
-  ctrlchan/channel/senders/*.pyx ctrlchan/_wire/*)
+SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/channel/*/*.p[xy][dx] ctrlchan/_wire/*)
 BENCH_ARGS ?=
 SECONDS ?= 600
 # Tests that start no process.
-SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries exchange link tails) \
+SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries exchange link shared_memory) \
   $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed)
 
 help:  ## this list
@@ -63,7 +62,7 @@ sanitize: $(VENV)/.check  ## build the extensions with gcc's sanitizers, and run
 	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
 
 clean:  ## remove what was built (not the virtual environment)
-	rm -rf build dist *.egg-info ctrlchan/*.so ctrlchan/channel/*.so ctrlchan/channel/senders/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf build dist *.egg-info ctrlchan/*.so ctrlchan/channel/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 # Each stamp is a superset of the one before it, so `make run` does not wait for the tests' packages.
 $(VENV)/.python:

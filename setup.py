@@ -58,14 +58,14 @@ channel = [
     Extension(
         name,
         [name.replace(".", "/") + ".pyx"],
-        depends=["ctrlchan/channel/_entries.pxd", "ctrlchan/channel/_records.pxd"],
+        depends=["ctrlchan/channel/queues/_entries.pxd", "ctrlchan/channel/wire/_records.pxd"],
         define_macros=codec.define_macros,
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )
     for name in (
-        "ctrlchan.channel._entries",
-        "ctrlchan.channel._gather",
+        "ctrlchan.channel.queues._entries",
+        "ctrlchan.channel.observability._gather",
         "ctrlchan.channel.senders._exchange",
     )
 ]

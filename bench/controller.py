@@ -26,13 +26,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import workload
-from ctrlchan._codec import UPDATE_METADATA, encode_head, update_metadata_tail
+from ctrlchan._codec import UPDATE_METADATA, encode_head, update_metadata_body
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.channel import ChannelConfig, ControllerChannelManager, OutcomeKind, Sent
 from ctrlchan.state import ClusterState
 
 if TYPE_CHECKING:
-    from ctrlchan.channel.sight.metrics import ChannelMetrics
+    from ctrlchan.channel.observability.metrics import ChannelMetrics
     from ctrlchan.journal import Journal
 
 CONTROLLER_ID: Final = 0
@@ -55,9 +55,9 @@ def cluster_of(port: int, brokers: int, topics: int) -> ClusterState:
 
 def body_bytes(state: ClusterState, rows: npt.NDArray[np.int64] | None = None) -> int:
     """Size of the UpdateMetadata body of these rows (None: all)."""
-    tail = update_metadata_tail(_VERSION, state.topics, state.partitions, state.brokers, rows)
+    shared_body = update_metadata_body(_VERSION, state.topics, state.partitions, state.brokers, rows)
     head = encode_head(UPDATE_METADATA, _VERSION, CONTROLLER_ID, CONTROLLER_EPOCH)
-    return len(head) + tail.size
+    return len(head) + shared_body.size
 
 
 class Controller:
@@ -148,7 +148,7 @@ def main() -> None:
             folder = stack.enter_context(TemporaryDirectory(prefix="ctrlchan-bench-"))
             journal = stack.enter_context(Journal(folder))
         if options.metrics:
-            from ctrlchan.channel.sight.metrics import ChannelMetrics
+            from ctrlchan.channel.observability.metrics import ChannelMetrics
 
             metrics = ChannelMetrics()
         controller = Controller(state, options.config, journal, metrics)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ctrlchan.schemas import JOURNAL, MOMENTS
+from ctrlchan.state.storage.schemas import JOURNAL, MOMENTS
 
 __all__ = ["write_journal"]
 

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from bench.alternate import OURS
 from ctrlchan.channel.config import PER_BROKER
-from ctrlchan.versions import API_NAMES
+from ctrlchan.protocol import API_NAMES
 from tests.kafka.jars import KafkaUnavailableError, java_version
 
 __all__ = ["results_of", "tables", "write"]

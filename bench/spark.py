@@ -20,7 +20,7 @@ from bench.journals import write_journal
 from bench.memory import peak_pss_mib
 from bench.peers.process import ROOT
 from bench.workload import PARTITIONS_PER_TOPIC
-from ctrlchan.state.generate import GeneratorConfig, generate
+from ctrlchan.state.importing.generate import GeneratorConfig, generate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -31,14 +31,14 @@ from ctrlchan._codec import (
     LEADER_AND_ISR,
     STOP_REPLICA,
     UPDATE_METADATA,
-    Tail,
+    SharedBody,
     decode_request,
     encode_head,
-    leader_and_isr_tail,
-    stop_replica_tail,
-    update_metadata_tail,
+    leader_and_isr_body,
+    stop_replica_body,
+    update_metadata_body,
 )
-from ctrlchan.versions import API_NAMES
+from ctrlchan.protocol import API_NAMES
 
 BROKERS: Final = 30
 CONTROLLER_ID: Final = 0
@@ -56,41 +56,43 @@ PEER_ROUNDS: Final = 10
 JAVA_WARMUPS: Final = 60
 
 
-def sized(api_key: int, topics: int) -> Callable[[], Tail]:
-    """A call that sizes the tail anew, as each push does, from columns of its own."""
+def sized(api_key: int, topics: int) -> Callable[[], SharedBody]:
+    """A call that sizes the shared body anew, as each push does, from columns of its own."""
     version = VERSIONS[api_key]
     names, rows = workload.topics_of(topics), workload.partitions_of(topics, BROKERS)
     brokers = workload.brokers_of(BROKERS)
     if api_key == UPDATE_METADATA:
-        return lambda: update_metadata_tail(version, names, rows, brokers)
+        return lambda: update_metadata_body(version, names, rows, brokers)
     if api_key == LEADER_AND_ISR:
         leaders = workload.leaders_of(brokers)
-        return lambda: leader_and_isr_tail(version, names, rows, leaders)
-    return lambda: stop_replica_tail(version, names, rows.topic_row, rows.partition, rows.leader_epoch)
+        return lambda: leader_and_isr_body(version, names, rows, leaders)
+    return lambda: stop_replica_body(version, names, rows.topic_row, rows.partition, rows.leader_epoch)
 
 
-def body_of(tail: Tail) -> bytes:
-    head = encode_head(tail.api_key, tail.version, CONTROLLER_ID, CONTROLLER_EPOCH, BROKER_EPOCH)
-    return head + tail.to_bytes()
+def body_of(shared_body: SharedBody) -> bytes:
+    head = encode_head(
+        shared_body.api_key, shared_body.version, CONTROLLER_ID, CONTROLLER_EPOCH, BROKER_EPOCH
+    )
+    return head + shared_body.to_bytes()
 
 
 @dataclass
 class Sets:
     """So many sets of everything that is read or written, of one message."""
 
-    tails: list[Callable[[], Tail]]
+    shared_bodies: list[Callable[[], SharedBody]]
     bodies: list[bytes]
     outs: list[bytearray]
     decoded: list[object]
 
     @staticmethod
     def of(api_key: int, topics: int, count: int) -> Sets:
-        tails = [sized(api_key, topics) for _ in range(count)]
-        bodies = [body_of(tail()) for tail in tails]
-        return Sets(tails, bodies, [bytearray(body) for body in bodies], [None] * count)
+        shared_bodies = [sized(api_key, topics) for _ in range(count)]
+        bodies = [body_of(shared_body()) for shared_body in shared_bodies]
+        return Sets(shared_bodies, bodies, [bytearray(body) for body in bodies], [None] * count)
 
     def encode(self, index: int) -> None:
-        self.tails[index]().write_into(self.outs[index])
+        self.shared_bodies[index]().write_into(self.outs[index])
 
     def decode(self, index: int, api_key: int) -> None:
         # Kept until its turn comes again, so that columns are not made in the memory of the ones before.

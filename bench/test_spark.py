@@ -13,7 +13,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.spark import DATA, SETTINGS, beside_spark, journal_of, run, snapshot_of
-from ctrlchan.state.snapshot import PARTITIONS_FILE
+from ctrlchan.state.storage.snapshot import PARTITIONS_FILE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         Sent,
         TlsSettings,
     )
-    from ctrlchan.channel.sight.metrics import ChannelMetrics
+    from ctrlchan.channel.observability.metrics import ChannelMetrics
     from ctrlchan.errors import CtrlchanError, ProtocolError
     from ctrlchan.journal import Journal, journal_dataset, read_channels, read_journal
     from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
@@ -62,7 +62,7 @@ __all__ = [
 _HOMES: Final = {
     "Broker": "state",
     "ChannelConfig": "channel",
-    "ChannelMetrics": "channel.sight.metrics",
+    "ChannelMetrics": "channel.observability.metrics",
     "ClusterState": "state",
     "ControlRequest": "channel",
     "ControllerBrokerRequestBatch": "batch",

@@ -166,7 +166,7 @@ class LiveLeaders:
     def __init__(self, ids: Int32, hosts: StringColumn, ports: Int32) -> None: ...
     def __len__(self) -> int: ...
 
-class Tail:
+class SharedBody:
     """The part of a request body that every broker shares, sized and ready to be written.
 
     The columns it was made from are referenced, not copied: write it before they change.
@@ -180,11 +180,11 @@ class Tail:
         """Write exactly ``size`` bytes at ``out[offset:]``; returns ``size``.
 
         Raises EncodeError when a row or list points outside its columns, a string is too long or the
-        columns changed since the tail was sized; ValueError when ``out`` is too small.
+        columns changed since the shared body was sized; ValueError when ``out`` is too small.
         """
     def to_bytes(self) -> bytes: ...
 
-def update_metadata_tail(
+def update_metadata_body(
     version: int,
     topics: Topics,
     partitions: Partitions,
@@ -193,8 +193,8 @@ def update_metadata_tail(
     *,
     topic_starts: Int64 | None = None,
     request_type: int = 0,
-) -> Tail:
-    """Size an UpdateMetadata tail (topic states, live brokers).
+) -> SharedBody:
+    """Size an UpdateMetadata shared body (topic states, live brokers).
 
     ``rows``: ascending int64 row numbers, None for every row. A new topic state begins where
     ``topic_row`` changes. ``topic_starts`` int64[len(topics) + 1] says instead which rows belong to
@@ -202,7 +202,7 @@ def update_metadata_tail(
     v0 carries one PLAINTEXT endpoint a broker: UnsupportedVersionError otherwise (Kafka's own rule).
     """
 
-def leader_and_isr_tail(
+def leader_and_isr_body(
     version: int,
     topics: Topics,
     partitions: Partitions,
@@ -211,10 +211,10 @@ def leader_and_isr_tail(
     *,
     is_new: UInt8 | None = None,
     topic_starts: Int64 | None = None,
-) -> Tail:
-    """Size a LeaderAndIsr tail. ``is_new`` uint8, one for each selected row (None: all false)."""
+) -> SharedBody:
+    """Size a LeaderAndIsr shared body. ``is_new`` uint8, one for each selected row (None: all false)."""
 
-def stop_replica_tail(
+def stop_replica_body(
     version: int,
     topics: Topics,
     topic_row: Int32,
@@ -223,8 +223,8 @@ def stop_replica_tail(
     delete: UInt8 | None = None,
     *,
     topic_starts: Int64 | None = None,
-) -> Tail:
-    """Size a StopReplica tail: one entry per element of the (equally long) arrays, grouped by ``topic_row``.
+) -> SharedBody:
+    """Size a StopReplica shared body: one entry per element of the (equally long) arrays, grouped by ``topic_row``.
 
     v0-2 do not carry ``leader_epoch`` and ``delete`` (the head's delete_partitions speaks for all).
     """
@@ -248,9 +248,9 @@ def encode_frame_prefix(
     correlation_id: int,
     client_id: bytes | None,
     head: bytes,
-    tail_size: int,
+    shared_body_size: int,
 ) -> bytes:
-    """4-byte size, request header and head: what precedes a tail on the wire."""
+    """4-byte size, request header and head: what precedes a shared body on the wire."""
 
 def request_header_version(api_key: int, version: int) -> int: ...
 def response_header_version(api_key: int, version: int) -> int: ...

@@ -9,7 +9,7 @@ each other (one C unit, several files for people):
     columns     the column classes: NumPy arrays with C pointers
     writer      strings, counts and lists onto the wire
     reader      a bounded cursor; columns being filled
-    tails       the part of a body that all brokers share: rows grouped by topic, exact size, one write
+    shared bodies       the part of a body that all brokers share: rows grouped by topic, exact size, one write
     headers     the part of a body that belongs to one broker; request and response headers; frame prefixes
     update_metadata, leader_and_isr, stop_replica
                 one file a request: its layout, sizes, writes and reads
@@ -144,7 +144,7 @@ include "_wire/versions.pxi"
 include "_wire/columns.pxi"
 include "_wire/writer.pxi"
 include "_wire/reader.pxi"
-include "_wire/tails.pxi"
+include "_wire/shared_bodies.pxi"
 include "_wire/headers.pxi"
 include "_wire/update_metadata.pxi"
 include "_wire/leader_and_isr.pxi"

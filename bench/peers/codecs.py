@@ -21,7 +21,7 @@ from kio.serial import entity_reader, entity_writer
 
 from bench.alternate import milliseconds
 from bench.peers.process import PeerProcess
-from ctrlchan.versions import API_NAMES
+from ctrlchan.protocol import API_NAMES
 from tests.kafka.jars import compile_java, java_command, kafka_jars
 
 __all__ = ["Codec", "KafkaClients", "KafkaPython", "Kio"]

@@ -93,20 +93,20 @@ cdef uint8_t* put_request_header(uint8_t* p, int header_version, int16_t api_key
 
 
 def encode_frame_prefix(
-    int api_key, int version, int32_t correlation_id, bytes client_id, bytes head not None, int64_t tail_size
+    int api_key, int version, int32_t correlation_id, bytes client_id, bytes head not None, int64_t shared_body_size
 ):
-    """4-byte size, request header and head: what precedes a tail on the wire."""
+    """4-byte size, request header and head: what precedes a shared body on the wire."""
     cdef int header_version = request_header_version(api_key, version)
     cdef int64_t head_size = len(head)
     cdef int64_t size = 8 + client_id_size(client_id) + (1 if header_version == 2 else 0) + head_size
-    if tail_size < 0 or size + tail_size > 0x7FFFFFFF:
+    if shared_body_size < 0 or size + shared_body_size > 0x7FFFFFFF:
         raise EncodeError(
-            f"a frame of {size + tail_size} bytes cannot be told in its 4-byte size",
+            f"a frame of {size + shared_body_size} bytes cannot be told in its 4-byte size",
             api=request_name(api_key), version=version,
         )
     out = PyBytes_FromStringAndSize(NULL, 4 + size)
     cdef uint8_t* p = <uint8_t*>PyBytes_AS_STRING(out)
-    put_i32(p, <int32_t>(size + tail_size))
+    put_i32(p, <int32_t>(size + shared_body_size))
     p = put_request_header(p + 4, header_version, api_key, version, correlation_id, client_id)
     memcpy(p, PyBytes_AS_STRING(head), head_size)
     return out

@@ -2,7 +2,7 @@
 #
 #   head  controller_id int32, [v7 is_kraft_controller], controller_epoch int32, [v2+ broker_epoch int64],
 #         [v5+ type int8]
-#   tail  v0-1  [partition state, each with its topic's name]
+#   shared body  v0-1  [partition state, each with its topic's name]
 #         v2+   [topic: name, [v5+ id], [partition state]]
 #         [live leader: id int32, host, port int32]
 #   partition state: partition, controller epoch, leader, leader epoch int32, isr [int32],
@@ -12,24 +12,24 @@
 # Source: LeaderAndIsrRequest.json.
 
 
-def leader_and_isr_tail(
+def leader_and_isr_body(
     int version, Topics topics not None, Partitions partitions not None, LiveLeaders live_leaders not None,
     rows=None, *, is_new=None, topic_starts=None,
 ):
-    """Size a LeaderAndIsr tail; see ``_codec.pyi``."""
-    cdef Tail tail = new_tail(API_LEADER_AND_ISR, version, topics)
+    """Size a LeaderAndIsr shared body; see ``_codec.pyi``."""
+    cdef SharedBody shared_body = new_shared_body(API_LEADER_AND_ISR, version, topics)
     cdef Fault fault
     cdef int64_t flags = 0
-    tail._partitions = partitions
-    tail._leaders = live_leaders
-    plan_rows(tail, partitions.c.topic_row, partitions.n, rows, topic_starts)
+    shared_body._partitions = partitions
+    shared_body._leaders = live_leaders
+    plan_rows(shared_body, partitions.c.topic_row, partitions.n, rows, topic_starts)
     if is_new is not None:
-        tail._is_new = uint8_column(is_new, "is_new", &tail.plan.source.is_new, &flags)
-        if flags != tail.plan.n:
-            raise ValueError(f"{flags} is_new flags for {tail.plan.n} rows")
+        shared_body._is_new = uint8_column(is_new, "is_new", &shared_body.plan.source.is_new, &flags)
+        if flags != shared_body.plan.n:
+            raise ValueError(f"{flags} is_new flags for {shared_body.plan.n} rows")
     fault.reason = R_NONE
     with nogil:
-        tail.size = leader_and_isr_size(tail, &fault)
+        shared_body.size = leader_and_isr_size(shared_body, &fault)
     if fault.reason == R_NEEDS_NEWER:
         raise UnsupportedVersionError(
             f"a non-default value (row {fault.at}) needs version 6", api="LeaderAndIsrRequest",
@@ -37,32 +37,32 @@ def leader_and_isr_tail(
         )
     if fault.reason != R_NONE:
         raise_encode_fault(&fault, "LeaderAndIsrRequest", version)
-    return tail
+    return shared_body
 
 
-cdef int64_t leader_and_isr_size(Tail tail, Fault* fault) noexcept nogil:
-    cdef int version = tail.version
+cdef int64_t leader_and_isr_size(SharedBody shared_body, Fault* fault) noexcept nogil:
+    cdef int version = shared_body.version
     cdef bint flexible = version >= 4
-    cdef int64_t n = tail.plan.n
-    cdef PartitionColumns* c = &tail._partitions.c
+    cdef int64_t n = shared_body.plan.n
+    cdef PartitionColumns* c = &shared_body._partitions.c
     cdef int64_t i, row, groups, isr, replicas, leaders, adding = 0, removing = 0, stretches = 0
-    tail.plan.source.columns = c
-    groups = groups_size(tail, version >= 2, flexible, version >= 5, F_TOPIC_NAME, fault)
+    shared_body.plan.source.columns = c
+    groups = groups_size(shared_body, version >= 2, flexible, version >= 5, F_TOPIC_NAME, fault)
     if flexible:
-        plan_stretches(&tail.plan, LEADER_AND_ISR_6_ROWS if version >= 6 else LEADER_AND_ISR_4_ROWS)
-        stretches = stretches_size(&tail.plan, 4)
-    isr = column_size(&tail.plan, &c.isr, flexible, F_ISR, fault)
-    replicas = column_size(&tail.plan, &c.replicas, flexible, F_REPLICAS, fault)
+        plan_stretches(&shared_body.plan, LEADER_AND_ISR_6_ROWS if version >= 6 else LEADER_AND_ISR_4_ROWS)
+        stretches = stretches_size(&shared_body.plan, 4)
+    isr = column_size(&shared_body.plan, &c.isr, flexible, F_ISR, fault)
+    replicas = column_size(&shared_body.plan, &c.replicas, flexible, F_REPLICAS, fault)
     if version >= 3:
-        adding = column_size(&tail.plan, &c.adding, flexible, F_ADDING_REPLICAS, fault)
-        removing = column_size(&tail.plan, &c.removing, flexible, F_REMOVING_REPLICAS, fault)
-    leaders = live_leaders_size(tail._leaders, flexible, fault)
+        adding = column_size(&shared_body.plan, &c.adding, flexible, F_ADDING_REPLICAS, fault)
+        removing = column_size(&shared_body.plan, &c.removing, flexible, F_REMOVING_REPLICAS, fault)
+    leaders = live_leaders_size(shared_body._leaders, flexible, fault)
     if groups < 0 or isr < 0 or replicas < 0 or adding < 0 or removing < 0 or leaders < 0:
         return -1
     if version < 6:
         # Not ignorable in the schema: a partition in recovery cannot be told to an older broker.
         for i in range(n):
-            row = row_at(&tail.plan.source, i)
+            row = row_at(&shared_body.plan.source, i)
             if row >= 0 and c.recovery_state[row] != 0:
                 return fail(fault, R_NEEDS_NEWER, F_LEADER_RECOVERY_STATE, row)
     # Fixed fields: partition, controller epoch, leader, leader epoch, partition epoch; then one byte each.
@@ -70,11 +70,11 @@ cdef int64_t leader_and_isr_size(Tail tail, Fault* fault) noexcept nogil:
     return groups + n * fixed + stretches + isr + replicas + adding + removing + leaders + (1 if flexible else 0)
 
 
-cdef inline uint8_t* put_leader_and_isr_rows(Tail tail, RowSource* source, uint8_t* p, const uint8_t* end, int64_t g, int version, bint flexible, bint named, Fault* fault) noexcept nogil:
+cdef inline uint8_t* put_leader_and_isr_rows(SharedBody shared_body, RowSource* source, uint8_t* p, const uint8_t* end, int64_t g, int version, bint flexible, bint named, Fault* fault) noexcept nogil:
     """The partition states of group ``g``."""
     cdef const PartitionColumns* c = source.columns
-    cdef int64_t stop = tail.plan.groups[g].stop
-    cdef int64_t i = group_start(&tail.plan, g)
+    cdef int64_t stop = shared_body.plan.groups[g].stop
+    cdef int64_t i = group_start(&shared_body.plan, g)
     cdef int64_t row
     while True:
         if flexible:
@@ -86,7 +86,7 @@ cdef inline uint8_t* put_leader_and_isr_rows(Tail tail, RowSource* source, uint8
             fail(fault, R_ROW_RANGE, F_PARTITION_INDEX, source.rows[i])
             return NULL
         if named:
-            p = put_string(p, end, &tail._topics.names.c, tail.plan.groups[g].topic, False, False, F_TOPIC_NAME, fault)
+            p = put_string(p, end, &shared_body._topics.names.c, shared_body.plan.groups[g].topic, False, False, F_TOPIC_NAME, fault)
             if p == NULL:
                 return NULL
         if end - p < 20:
@@ -136,27 +136,27 @@ cdef inline uint8_t* put_leader_and_isr_rows(Tail tail, RowSource* source, uint8
         i += 1
 
 
-cdef uint8_t* put_leader_and_isr(Tail tail, uint8_t* p, const uint8_t* end, Fault* fault) noexcept nogil:
-    cdef int version = tail.version
-    cdef RowSource source = tail.plan.source
+cdef uint8_t* put_leader_and_isr(SharedBody shared_body, uint8_t* p, const uint8_t* end, Fault* fault) noexcept nogil:
+    cdef int version = shared_body.version
+    cdef RowSource source = shared_body.plan.source
     cdef int64_t g
     if version >= 2:
-        p = put_count(p, tail.plan.n_groups, version >= 4)
+        p = put_count(p, shared_body.plan.n_groups, version >= 4)
     else:
-        p = put_count(p, tail.plan.n, False)
-    for g in range(tail.plan.n_groups):
+        p = put_count(p, shared_body.plan.n, False)
+    for g in range(shared_body.plan.n_groups):
         if version >= 2:
-            p = put_topic(tail, p, end, g, version >= 4, version >= 5, F_TOPIC_NAME, fault)
+            p = put_topic(shared_body, p, end, g, version >= 4, version >= 5, F_TOPIC_NAME, fault)
         if p == NULL:
             return NULL
         if version >= 6:
-            p = put_leader_and_isr_rows(tail, &source, p, end, g, 6, True, False, fault)
+            p = put_leader_and_isr_rows(shared_body, &source, p, end, g, 6, True, False, fault)
         elif version >= 4:
-            p = put_leader_and_isr_rows(tail, &source, p, end, g, 4, True, False, fault)
+            p = put_leader_and_isr_rows(shared_body, &source, p, end, g, 4, True, False, fault)
         elif version >= 2:
-            p = put_leader_and_isr_rows(tail, &source, p, end, g, version, False, False, fault)
+            p = put_leader_and_isr_rows(shared_body, &source, p, end, g, version, False, False, fault)
         else:
-            p = put_leader_and_isr_rows(tail, &source, p, end, g, version, False, True, fault)
+            p = put_leader_and_isr_rows(shared_body, &source, p, end, g, version, False, True, fault)
         if p == NULL:
             return NULL
         if version >= 4:
@@ -165,7 +165,7 @@ cdef uint8_t* put_leader_and_isr(Tail tail, uint8_t* p, const uint8_t* end, Faul
                 return NULL
             p[0] = 0
             p += 1
-    p = put_live_leaders(tail._leaders, p, end, version >= 4, fault)
+    p = put_live_leaders(shared_body._leaders, p, end, version >= 4, fault)
     if p != NULL and version >= 4:
         if end - p < 1:
             fail(fault, R_CHANGED, F_TAGGED_FIELDS, -1)
@@ -243,7 +243,7 @@ class LeaderAndIsrRequest:
             API_LEADER_AND_ISR, self.version, self.controller_id, self.controller_epoch, self.broker_epoch,
             is_kraft_controller=self.is_kraft_controller, request_type=self.request_type,
         )
-        return head + leader_and_isr_tail(
+        return head + leader_and_isr_body(
             self.version, self.topics, self.partitions, self.live_leaders,
             is_new=self.is_new, topic_starts=self.topic_starts,
         ).to_bytes()

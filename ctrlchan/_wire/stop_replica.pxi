@@ -2,55 +2,55 @@
 #
 #   head  controller_id int32, [v4 is_kraft_controller], controller_epoch int32, [v1+ broker_epoch int64],
 #         [v0-2 delete_partitions bool]
-#   tail  v0    [topic name, partition int32]
+#   shared body  v0    [topic name, partition int32]
 #         v1-2  [topic: name, [partition int32]]
 #         v3+   [topic: name, [partition int32, leader epoch int32, delete bool]]
 #
 # Source: StopReplicaRequest.json.
 
 
-def stop_replica_tail(
+def stop_replica_body(
     int version, Topics topics not None, topic_row, partition, leader_epoch=None, delete=None, *,
     topic_starts=None,
 ):
-    """Size a StopReplica tail; see ``_codec.pyi``."""
-    cdef Tail tail = new_tail(API_STOP_REPLICA, version, topics)
+    """Size a StopReplica shared body; see ``_codec.pyi``."""
+    cdef SharedBody shared_body = new_shared_body(API_STOP_REPLICA, version, topics)
     cdef Fault fault
     cdef int64_t groups
     cdef bint flexible = version >= 2
-    tail._stop = StopColumns(topic_row, partition, leader_epoch, delete)
-    tail.stops = tail._stop.c
-    plan_rows(tail, tail.stops.topic_row, tail.stops.n, None, topic_starts)
+    shared_body._stop = StopColumns(topic_row, partition, leader_epoch, delete)
+    shared_body.stops = shared_body._stop.c
+    plan_rows(shared_body, shared_body.stops.topic_row, shared_body.stops.n, None, topic_starts)
     fault.reason = R_NONE
     with nogil:
         groups = groups_size(
-            tail, version >= 1, flexible, False, F_NAME if 1 <= version <= 2 else F_TOPIC_NAME, &fault
+            shared_body, version >= 1, flexible, False, F_NAME if 1 <= version <= 2 else F_TOPIC_NAME, &fault
         )
     if fault.reason != R_NONE:
         raise_encode_fault(&fault, "StopReplicaRequest", version)
     # A partition: the index alone; from v3 index, leader epoch, delete flag and tags.
-    tail.size = groups + tail.plan.n * (10 if version >= 3 else 4) + (1 if flexible else 0)
-    return tail
+    shared_body.size = groups + shared_body.plan.n * (10 if version >= 3 else 4) + (1 if flexible else 0)
+    return shared_body
 
 
-cdef uint8_t* put_stop_replica(Tail tail, uint8_t* p, const uint8_t* end, Fault* fault) noexcept nogil:
-    cdef int version = tail.version
+cdef uint8_t* put_stop_replica(SharedBody shared_body, uint8_t* p, const uint8_t* end, Fault* fault) noexcept nogil:
+    cdef int version = shared_body.version
     cdef bint flexible = version >= 2
     cdef int name_field = F_NAME if 1 <= version <= 2 else F_TOPIC_NAME
-    cdef Stops* stops = &tail.stops
+    cdef Stops* stops = &shared_body.stops
     cdef int64_t g, i
     if version >= 1:
-        p = put_count(p, tail.plan.n_groups, flexible)
+        p = put_count(p, shared_body.plan.n_groups, flexible)
     else:
-        p = put_count(p, tail.plan.n, False)
-    for g in range(tail.plan.n_groups):
+        p = put_count(p, shared_body.plan.n, False)
+    for g in range(shared_body.plan.n_groups):
         if version >= 1:
-            p = put_topic(tail, p, end, g, flexible, False, name_field, fault)
+            p = put_topic(shared_body, p, end, g, flexible, False, name_field, fault)
             if p == NULL:
                 return NULL
-        for i in range(group_start(&tail.plan, g), tail.plan.groups[g].stop):
+        for i in range(group_start(&shared_body.plan, g), shared_body.plan.groups[g].stop):
             if version == 0:
-                p = put_string(p, end, &tail._topics.names.c, tail.plan.groups[g].topic, False, False, name_field, fault)
+                p = put_string(p, end, &shared_body._topics.names.c, shared_body.plan.groups[g].topic, False, False, name_field, fault)
                 if p == NULL:
                     return NULL
             if end - p < (10 if version >= 3 else 4):
@@ -114,7 +114,7 @@ class StopReplicaRequest:
             API_STOP_REPLICA, self.version, self.controller_id, self.controller_epoch, self.broker_epoch,
             is_kraft_controller=self.is_kraft_controller, delete_partitions=self.delete_partitions,
         )
-        return head + stop_replica_tail(
+        return head + stop_replica_body(
             self.version, self.topics, self.topic_row, self.partition, self.leader_epoch, self.delete,
             topic_starts=self.topic_starts,
         ).to_bytes()

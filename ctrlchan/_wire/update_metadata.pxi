@@ -1,7 +1,7 @@
 # UpdateMetadata (api key 6, versions 0-8): sizes, writes and reads.
 #
 #   head  controller_id int32, [v8 is_kraft_controller], controller_epoch int32, [v5+ broker_epoch int64]
-#   tail  v0-4  [partition state, each with its topic's name]
+#   shared body  v0-4  [partition state, each with its topic's name]
 #         v5+   [topic: name, [v7+ id], [partition state]]
 #         [live broker]
 #         v6+   tagged fields; from v8 tag 0 is `type`
@@ -13,17 +13,17 @@
 # Source: UpdateMetadataRequest.json.
 
 
-def update_metadata_tail(
+def update_metadata_body(
     int version, Topics topics not None, Partitions partitions not None, Brokers live_brokers not None,
     rows=None, *, topic_starts=None, int request_type=0,
 ):
-    """Size an UpdateMetadata tail; see ``_codec.pyi``."""
-    cdef Tail tail = new_tail(API_UPDATE_METADATA, version, topics)
+    """Size an UpdateMetadata shared body; see ``_codec.pyi``."""
+    cdef SharedBody shared_body = new_shared_body(API_UPDATE_METADATA, version, topics)
     cdef Fault fault
     cdef bint flexible = version >= 6
-    tail._partitions = partitions
-    tail._brokers = live_brokers
-    tail._request_type = request_type
+    shared_body._partitions = partitions
+    shared_body._brokers = live_brokers
+    shared_body._request_type = request_type
     if request_type != 0 and version < 8:
         raise UnsupportedVersionError(
             f"a non-default value ({request_type}) needs version 8", api="UpdateMetadataRequest",
@@ -31,14 +31,14 @@ def update_metadata_tail(
         )
     if not -128 <= request_type <= 127:
         raise EncodeError("value does not fit int8", api="UpdateMetadataRequest", version=version, field="type")
-    plan_rows(tail, partitions.c.topic_row, partitions.n, rows, topic_starts)
+    plan_rows(shared_body, partitions.c.topic_row, partitions.n, rows, topic_starts)
     check_endpoints(live_brokers, version)
     fault.reason = R_NONE
     with nogil:
-        tail.size = update_metadata_size(tail, flexible, &fault)
+        shared_body.size = update_metadata_size(shared_body, flexible, &fault)
     if fault.reason != R_NONE:
         raise_encode_fault(&fault, "UpdateMetadataRequest", version)
-    return tail
+    return shared_body
 
 
 cdef dict PROTOCOL_NAMES = {0: b"PLAINTEXT", 1: b"SSL", 2: b"SASL_PLAINTEXT", 3: b"SASL_SSL"}
@@ -82,37 +82,37 @@ cdef int check_endpoints(Brokers brokers, int version) except -1:
     return 0
 
 
-cdef int64_t update_metadata_size(Tail tail, bint flexible, Fault* fault) noexcept nogil:
-    cdef int version = tail.version
-    cdef int64_t n = tail.plan.n
-    cdef PartitionColumns* c = &tail._partitions.c
+cdef int64_t update_metadata_size(SharedBody shared_body, bint flexible, Fault* fault) noexcept nogil:
+    cdef int version = shared_body.version
+    cdef int64_t n = shared_body.plan.n
+    cdef PartitionColumns* c = &shared_body._partitions.c
     cdef int64_t groups, isr, replicas, brokers, offline = 0, stretches = 0
-    tail.plan.source.columns = c
-    groups = groups_size(tail, version >= 5, flexible, version >= 7, F_TOPIC_NAME, fault)
+    shared_body.plan.source.columns = c
+    groups = groups_size(shared_body, version >= 5, flexible, version >= 7, F_TOPIC_NAME, fault)
     if flexible:
-        plan_stretches(&tail.plan, UPDATE_METADATA_ROWS)
-        stretches = stretches_size(&tail.plan, 3)
-    isr = column_size(&tail.plan, &c.isr, flexible, F_ISR, fault)
-    replicas = column_size(&tail.plan, &c.replicas, flexible, F_REPLICAS, fault)
+        plan_stretches(&shared_body.plan, UPDATE_METADATA_ROWS)
+        stretches = stretches_size(&shared_body.plan, 3)
+    isr = column_size(&shared_body.plan, &c.isr, flexible, F_ISR, fault)
+    replicas = column_size(&shared_body.plan, &c.replicas, flexible, F_REPLICAS, fault)
     if version >= 4:
-        offline = column_size(&tail.plan, &c.offline, flexible, F_OFFLINE_REPLICAS, fault)
-    brokers = live_brokers_size(tail._brokers, version, flexible, fault)
+        offline = column_size(&shared_body.plan, &c.offline, flexible, F_OFFLINE_REPLICAS, fault)
+    brokers = live_brokers_size(shared_body._brokers, version, flexible, fault)
     if groups < 0 or isr < 0 or replicas < 0 or offline < 0 or brokers < 0:
         return -1
     # Fixed fields: partition, controller epoch, leader, leader epoch, partition epoch; one tag byte a row.
     cdef int64_t fixed = 21 if flexible else 20
     # Tagged fields at the end: the count alone, or count, tag 0, size 1, type.
-    cdef int64_t tags = 0 if not flexible else 1 if tail._request_type == 0 else 4
+    cdef int64_t tags = 0 if not flexible else 1 if shared_body._request_type == 0 else 4
     return groups + n * fixed + stretches + isr + replicas + offline + brokers + tags
 
 
-cdef inline uint8_t* put_update_metadata_rows(Tail tail, RowSource* source, uint8_t* p, const uint8_t* end, int64_t g, bint flexible, bint named, bint has_offline, Fault* fault) noexcept nogil:
+cdef inline uint8_t* put_update_metadata_rows(SharedBody shared_body, RowSource* source, uint8_t* p, const uint8_t* end, int64_t g, bint flexible, bint named, bint has_offline, Fault* fault) noexcept nogil:
     """The partition states of group ``g``."""
     cdef const PartitionColumns* c = source.columns
-    cdef int64_t stop = tail.plan.groups[g].stop
-    cdef int32_t topic = tail.plan.groups[g].topic
-    cdef bint deleting = tail._topics.c_deleting != NULL and tail._topics.c_deleting[topic] != 0
-    cdef int64_t i = group_start(&tail.plan, g)
+    cdef int64_t stop = shared_body.plan.groups[g].stop
+    cdef int32_t topic = shared_body.plan.groups[g].topic
+    cdef bint deleting = shared_body._topics.c_deleting != NULL and shared_body._topics.c_deleting[topic] != 0
+    cdef int64_t i = group_start(&shared_body.plan, g)
     cdef int64_t row
     cdef uint8_t* start
     while True:
@@ -125,7 +125,7 @@ cdef inline uint8_t* put_update_metadata_rows(Tail tail, RowSource* source, uint
             fail(fault, R_ROW_RANGE, F_PARTITION_INDEX, source.rows[i])
             return NULL
         if named:
-            p = put_string(p, end, &tail._topics.names.c, topic, False, False, F_TOPIC_NAME, fault)
+            p = put_string(p, end, &shared_body._topics.names.c, topic, False, False, F_TOPIC_NAME, fault)
             if p == NULL:
                 return NULL
         if end - p < 20:
@@ -167,29 +167,29 @@ cdef inline uint8_t* put_update_metadata_rows(Tail tail, RowSource* source, uint
         i += 1
 
 
-cdef uint8_t* put_update_metadata(Tail tail, uint8_t* p, const uint8_t* end, Fault* fault) noexcept nogil:
-    cdef int version = tail.version
-    cdef RowSource source = tail.plan.source
+cdef uint8_t* put_update_metadata(SharedBody shared_body, uint8_t* p, const uint8_t* end, Fault* fault) noexcept nogil:
+    cdef int version = shared_body.version
+    cdef RowSource source = shared_body.plan.source
     cdef int64_t g
     if version >= 5:
-        p = put_count(p, tail.plan.n_groups, version >= 6)
+        p = put_count(p, shared_body.plan.n_groups, version >= 6)
     else:
-        p = put_count(p, tail.plan.n, False)
-    for g in range(tail.plan.n_groups):
+        p = put_count(p, shared_body.plan.n, False)
+    for g in range(shared_body.plan.n_groups):
         if version >= 7:
-            p = put_topic(tail, p, end, g, True, True, F_TOPIC_NAME, fault)
+            p = put_topic(shared_body, p, end, g, True, True, F_TOPIC_NAME, fault)
         elif version >= 5:
-            p = put_topic(tail, p, end, g, version == 6, False, F_TOPIC_NAME, fault)
+            p = put_topic(shared_body, p, end, g, version == 6, False, F_TOPIC_NAME, fault)
         if p == NULL:
             return NULL
         if version >= 6:
-            p = put_update_metadata_rows(tail, &source, p, end, g, True, False, True, fault)
+            p = put_update_metadata_rows(shared_body, &source, p, end, g, True, False, True, fault)
         elif version == 5:
-            p = put_update_metadata_rows(tail, &source, p, end, g, False, False, True, fault)
+            p = put_update_metadata_rows(shared_body, &source, p, end, g, False, False, True, fault)
         elif version == 4:
-            p = put_update_metadata_rows(tail, &source, p, end, g, False, True, True, fault)
+            p = put_update_metadata_rows(shared_body, &source, p, end, g, False, True, True, fault)
         else:
-            p = put_update_metadata_rows(tail, &source, p, end, g, False, True, False, fault)
+            p = put_update_metadata_rows(shared_body, &source, p, end, g, False, True, False, fault)
         if p == NULL:
             return NULL
         if version >= 6:
@@ -198,21 +198,21 @@ cdef uint8_t* put_update_metadata(Tail tail, uint8_t* p, const uint8_t* end, Fau
                 return NULL
             p[0] = 0
             p += 1
-    p = put_live_brokers(tail._brokers, p, end, version, fault)
+    p = put_live_brokers(shared_body._brokers, p, end, version, fault)
     if p == NULL:
         return NULL
     if version >= 6:
-        if end - p < (1 if tail._request_type == 0 else 4):
+        if end - p < (1 if shared_body._request_type == 0 else 4):
             fail(fault, R_CHANGED, F_TAGGED_FIELDS, -1)
             return NULL
-        if tail._request_type == 0:
+        if shared_body._request_type == 0:
             p[0] = 0
             p += 1
         else:
             p[0] = 1
             p[1] = 0
             p[2] = 1
-            p[3] = <uint8_t><int8_t>tail._request_type
+            p[3] = <uint8_t><int8_t>shared_body._request_type
             p += 4
     return p
 
@@ -347,7 +347,7 @@ class UpdateMetadataRequest:
             API_UPDATE_METADATA, self.version, self.controller_id, self.controller_epoch, self.broker_epoch,
             is_kraft_controller=self.is_kraft_controller,
         )
-        return head + update_metadata_tail(
+        return head + update_metadata_body(
             self.version, self.topics, self.partitions, self.live_brokers,
             topic_starts=self.topic_starts, request_type=self.request_type,
         ).to_bytes()

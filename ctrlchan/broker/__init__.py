@@ -13,7 +13,7 @@ nothing of channels and controllers: what drives it may be ours or Kafka's own.
 
 from __future__ import annotations
 
-from ctrlchan.broker.cluster import EmbeddedCluster
-from ctrlchan.broker.embedded import EmbeddedBroker
+from ctrlchan.broker.launch.cluster import EmbeddedCluster
+from ctrlchan.broker.launch.embedded import EmbeddedBroker
 
 __all__ = ["EmbeddedBroker", "EmbeddedCluster"]

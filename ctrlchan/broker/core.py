@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ctrlchan._codec import decode_request_header, encode_response_header
-from ctrlchan.broker import (
+from ctrlchan.broker.apis import (
     api_versions,
     describe_cluster,
     leader_and_isr,
@@ -21,10 +21,10 @@ from ctrlchan.broker import (
     stop_replica,
     update_metadata,
 )
-from ctrlchan.broker.metadata_cache import MetadataCache
-from ctrlchan.broker.replicas import HostedReplicas
-from ctrlchan.broker.request import Api, Reply, Request
-from ctrlchan.broker.server import Answer, Buffers
+from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
+from ctrlchan.broker.network.request import Api, Reply, Request
+from ctrlchan.broker.network.server import Answer, Buffers
 from ctrlchan.errors import DecodeError, ErrorCode, UnsupportedVersionError
 from ctrlchan.state import Broker, Endpoint
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ctrlchan.channel.config import ChannelConfig
-    from ctrlchan.channel.full_state import FullState, FullStateSource
     from ctrlchan.channel.manager import ControllerChannelManager
     from ctrlchan.channel.outcome import Outcome, OutcomeKind, Sent
+    from ctrlchan.channel.queues.full_state import FullState, FullStateSource
     from ctrlchan.channel.request import ControlRequest
-    from ctrlchan.channel.security import SaslSettings, TlsSettings
+    from ctrlchan.channel.wire.security import SaslSettings, TlsSettings
 
 __all__ = [
     "ChannelConfig",
@@ -40,13 +40,13 @@ _MODULE_OF: Final = {
     "ChannelConfig": "config",
     "ControlRequest": "request",
     "ControllerChannelManager": "manager",
-    "FullState": "full_state",
-    "FullStateSource": "full_state",
+    "FullState": "queues.full_state",
+    "FullStateSource": "queues.full_state",
     "Outcome": "outcome",
     "OutcomeKind": "outcome",
-    "SaslSettings": "security",
+    "SaslSettings": "wire.security",
     "Sent": "outcome",
-    "TlsSettings": "security",
+    "TlsSettings": "wire.security",
 }
 
 

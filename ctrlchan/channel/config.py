@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Final
 
-from ctrlchan.channel.security import SECURITY_PROTOCOLS, Credentials, SaslSettings, TlsSettings
+from ctrlchan.channel.wire.security import SECURITY_PROTOCOLS, Credentials, SaslSettings, TlsSettings
 from ctrlchan.errors import ConfigError
-from ctrlchan.versions import request_versions
+from ctrlchan.protocol import request_versions
 
 __all__ = ["AUTO", "PER_BROKER", "ChannelConfig"]
 

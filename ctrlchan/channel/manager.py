@@ -20,26 +20,26 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from ctrlchan._codec import Brokers, DecodeError, UnsupportedVersionError
-from ctrlchan.channel.acknowledged import Acknowledged, Standing
 from ctrlchan.channel.aio import outcomes_of
+from ctrlchan.channel.coalescing.bodies import decode_shared_body
+from ctrlchan.channel.coalescing.split import split
 from ctrlchan.channel.config import ChannelConfig
-from ctrlchan.channel.dispatcher import Dispatcher
-from ctrlchan.channel.frames import new_frame
-from ctrlchan.channel.ledger import REMOVED_BROKER, TOO_LARGE, Ledger
+from ctrlchan.channel.observability.description import apis_of
+from ctrlchan.channel.observability.recorder import Recorder
 from ctrlchan.channel.outcome import Countdown, Outcome, OutcomeCallback, Sent
+from ctrlchan.channel.queues.acknowledged import Acknowledged, Standing
+from ctrlchan.channel.queues.channel_state import REMOVED_BROKER, TOO_LARGE, ChannelState
+from ctrlchan.channel.queues.dispatcher import Dispatcher
+from ctrlchan.channel.queues.frames import new_frame
 from ctrlchan.channel.request import ControlRequest
-from ctrlchan.channel.rewriting.bodies import body_of_tail
-from ctrlchan.channel.rewriting.split import split
-from ctrlchan.channel.security import SaslSettings, TlsSettings
-from ctrlchan.channel.sight.description import apis_of
-from ctrlchan.channel.sight.recorder import Recorder
 from ctrlchan.channel.target import BrokerLike, targets_of
+from ctrlchan.channel.wire.security import SaslSettings, TlsSettings
 from ctrlchan.errors import ChannelClosedError, IllegalStateError, UnknownBrokerError
-from ctrlchan.journal.rows import Taker
-from ctrlchan.versions import request_versions
+from ctrlchan.journal.rows import OutcomeSink
+from ctrlchan.protocol import request_versions
 
 if TYPE_CHECKING:
-    from ctrlchan.channel.sight.metrics import ChannelMetrics
+    from ctrlchan.channel.observability.metrics import ChannelMetrics
     from ctrlchan.journal import Journal
 
 __all__ = ["ControllerChannelManager"]
@@ -75,9 +75,9 @@ class ControllerChannelManager:
         self._config = config
         self._journal = journal
         self._metrics = metrics
-        takers: list[Taker] = [taker for taker in (journal, metrics) if taker is not None]
+        sinks: list[OutcomeSink] = [sink for sink in (journal, metrics) if sink is not None]
         self._recorder = (
-            Recorder(takers, config.controller_id, _ledger_of(weakref.ref(self))) if takers else None
+            Recorder(sinks, config.controller_id, _channel_state_of(weakref.ref(self))) if sinks else None
         )
         self._controller_epoch = controller_epoch
         self._versions = request_versions(config.inter_broker_protocol)
@@ -85,9 +85,9 @@ class ControllerChannelManager:
         self._pid = os.getpid()
         #: What the brokers were told and have acknowledged, for batches that send differences.
         self.acknowledged: Acknowledged[Any] = Acknowledged(self._standings)
-        # Guards the three below; the ledger's lock guards the rest.
+        # Guards the three below; the channel state's lock guards the rest.
         self._starting = threading.Lock()
-        self._ledger: Ledger | None = None
+        self._channel_state: ChannelState | None = None
         self._dispatcher: Dispatcher | None = None
         self._closed = False
         if self._recorder is not None:
@@ -130,15 +130,15 @@ class ControllerChannelManager:
         Raises ChannelError for a broker without an endpoint for the configured listener: then none is added.
         """
         targets = targets_of(brokers, self._config)
-        ledger, dispatcher = self._running()
-        with ledger.lock:
-            self._check_open(ledger)
-            if ledger.resigned:
+        channel_state, dispatcher = self._running()
+        with channel_state.lock:
+            self._check_open(channel_state)
+            if channel_state.resigned:
                 return
             for target in targets:
-                ledger.add(target)
-            ledger.pool.bear()
-            ledger.pool.flush()
+                channel_state.add(target)
+            channel_state.pool.bear()
+            channel_state.pool.flush()
         dispatcher.wake()
 
     def reload_credentials(self, *, tls: TlsSettings | None = None, sasl: SaslSettings | None = None) -> None:
@@ -151,15 +151,15 @@ class ControllerChannelManager:
             config = replace(self._config, tls=tls or self._config.tls, sasl=sasl or self._config.sasl)
             config.credentials.check()
             self._config = config
-            ledger = self._ledger
-            if ledger is None:
+            channel_state = self._channel_state
+            if channel_state is None:
                 return
-            with ledger.lock:
-                self._check_open(ledger)
-                ledger.config = config
-                ledger.pool.reload(config)
-                ledger.pool.flush()
-                needs_thread = bool(ledger.pool.blocked)
+            with channel_state.lock:
+                self._check_open(channel_state)
+                channel_state.config = config
+                channel_state.pool.reload(config)
+                channel_state.pool.flush()
+                needs_thread = bool(channel_state.pool.blocked)
         if needs_thread and self._dispatcher is not None:
             self._dispatcher.wake()
 
@@ -173,15 +173,15 @@ class ControllerChannelManager:
 
         Raises UnknownBrokerError.
         """
-        ledger, dispatcher = self._running()
-        with ledger.lock:
-            self._check_open(ledger)
-            if ledger.resigned:
+        channel_state, dispatcher = self._running()
+        with channel_state.lock:
+            self._check_open(channel_state)
+            if channel_state.resigned:
                 return
-            if broker_id not in ledger.by_id:
+            if broker_id not in channel_state.by_id:
                 raise UnknownBrokerError(f"the channel has no broker {broker_id}")
-            ledger.remove(broker_id, REMOVED_BROKER)
-            ledger.pool.flush()
+            channel_state.remove(broker_id, REMOVED_BROKER)
+            channel_state.pool.flush()
         dispatcher.wake()
 
     def request_version(self, broker_id: int, api_key: int) -> int:
@@ -193,11 +193,11 @@ class ControllerChannelManager:
     def request_versions(self, broker_ids: Sequence[int], api_key: int) -> dict[int, list[int]]:
         """``request_version`` of many: version -> those of the brokers that are sent it, in their order."""
         usual = self._versions.for_api(api_key)
-        ledger = self._ledger
-        if not self._config.negotiate or ledger is None:
+        channel_state = self._channel_state
+        if not self._config.negotiate or channel_state is None:
             return {usual: list(broker_ids)} if broker_ids else {}
-        with ledger.lock:
-            queues = [ledger.by_id.get(broker_id) for broker_id in broker_ids]
+        with channel_state.lock:
+            queues = [channel_state.by_id.get(broker_id) for broker_id in broker_ids]
             told = [None if queue is None else queue.versions for queue in queues]
         versions: dict[int, list[int]] = {}
         for broker_id, ranges in zip(broker_ids, told, strict=True):
@@ -239,7 +239,7 @@ class ControllerChannelManager:
         and what has one is not merged with its neighbours.
         Raises EncodeError, and ChannelClosedError after ``shutdown``.
         """
-        ledger, dispatcher = self._running()
+        channel_state, dispatcher = self._running()
         users = len(broker_ids)
         if users == 0:
             return []
@@ -247,19 +247,19 @@ class ControllerChannelManager:
         if timeout is not None:
             # Merged with others it could not be taken back alone.
             request.goes_alone = request.has_limit = True
-        if self._encode(ledger, request, users):
-            with ledger.lock:
-                self._check_open(ledger)
-                sent = ledger.send(broker_ids, request, callback)
-                pool = ledger.pool
+        if self._encode(channel_state, request, users):
+            with channel_state.lock:
+                self._check_open(channel_state)
+                sent = channel_state.send(broker_ids, request, callback)
+                pool = channel_state.pool
                 pool.flush()
-                needs_thread = ledger.has_ends or ledger.has_ready or bool(pool.blocked)
+                needs_thread = channel_state.has_ends or channel_state.has_ready or bool(pool.blocked)
                 if timeout is not None:
-                    needs_thread |= ledger.limits.add(monotonic_ns() + int(timeout * 1e9), sent)
+                    needs_thread |= channel_state.limits.add(monotonic_ns() + int(timeout * 1e9), sent)
         else:
-            with ledger.lock:
-                self._check_open(ledger)
-                sent = ledger.refuse(broker_ids, request, callback, TOO_LARGE)
+            with channel_state.lock:
+                self._check_open(channel_state)
+                sent = channel_state.refuse(broker_ids, request, callback, TOO_LARGE)
             needs_thread = True
         if needs_thread:
             dispatcher.wake()
@@ -272,41 +272,41 @@ class ControllerChannelManager:
         (a few of each broker, ahead of time), and those merged with a request that is not to be cancelled.
         Costs a look at the whole queue of each broker.
         """
-        ledger, dispatcher = self._ledger, self._dispatcher
-        if ledger is None or dispatcher is None or os.getpid() != self._pid:
+        channel_state, dispatcher = self._channel_state, self._dispatcher
+        if channel_state is None or dispatcher is None or os.getpid() != self._pid:
             return 0
-        with ledger.lock:
-            count = ledger.cancel(sent)
+        with channel_state.lock:
+            count = channel_state.cancel(sent)
         if count:
             dispatcher.wake()
         return count
 
-    def _encode(self, ledger: Ledger, request: ControlRequest, users: int) -> bool:
+    def _encode(self, channel_state: ChannelState, request: ControlRequest, users: int) -> bool:
         """Give the request a frame with so many users more. False: it is too large to be sent."""
         with request.encoding:
-            with ledger.lock:
-                self._check_open(ledger)
+            with channel_state.lock:
+                self._check_open(channel_state)
                 frame = request.frame
                 if frame is not None and frame.users > 0:
                     frame.users += users
                     return True
             frame, before = new_frame(request, self._config)
-            tail = request.tail
-            limit = min(self._config.max_request_bytes + 4, ledger.memory.largest)
+            shared_body = request.shared_body
+            limit = min(self._config.max_request_bytes + 4, channel_state.memory.largest)
             if request.size > limit:
-                return self._encode_parts(ledger, request, before, limit, users)
-            with ledger.lock:
-                self._check_open(ledger)
-                buffer, offset = ledger.memory.make_room(frame, users)
-            # Outside the lock: a large tail takes a millisecond.
+                return self._encode_parts(channel_state, request, before, limit, users)
+            with channel_state.lock:
+                self._check_open(channel_state)
+                buffer, offset = channel_state.memory.make_room(frame, users)
+            # Outside the lock: a large shared body takes a millisecond.
             begun = 0 if self._recorder is None else monotonic_ns()
             try:
                 buffer[offset : offset + len(before)] = before
-                tail.write_into(buffer, offset + len(before))
+                shared_body.write_into(buffer, offset + len(before))
             except BaseException:
-                with ledger.lock:
-                    if not ledger.closed:
-                        ledger.memory.release(frame, users)
+                with channel_state.lock:
+                    if not channel_state.closed:
+                        channel_state.memory.release(frame, users)
                 raise
             request.frame = frame
             if self._recorder is not None:
@@ -315,34 +315,34 @@ class ControllerChannelManager:
             return True
 
     def _encode_parts(
-        self, ledger: Ledger, request: ControlRequest, before: bytes, limit: int, users: int
+        self, channel_state: ChannelState, request: ControlRequest, before: bytes, limit: int, users: int
     ) -> bool:
         """Give each part of a large request a frame. False: there is no way to split it."""
         if request.parts is None:
             try:
-                tails = split(body_of_tail(before, request.tail), limit - len(before))
+                shared_bodies = split(decode_shared_body(before, request.shared_body), limit - len(before))
             except DecodeError:
-                tails = None
-            if tails is None:
+                shared_bodies = None
+            if shared_bodies is None:
                 return False
             request.parts = tuple(
                 ControlRequest(
-                    tail,
+                    shared_body,
                     request.controller_epoch,
                     request_type=request.request_type,
                     delete_partitions=request.delete_partitions,
-                    rows=tail.rows,
+                    rows=shared_body.rows,
                 )
-                for tail in tails
+                for shared_body in shared_bodies
             )
         for at, part in enumerate(request.parts):
             try:
-                self._encode(ledger, part, users)
+                self._encode(channel_state, part, users)
             except BaseException:
-                with ledger.lock:
+                with channel_state.lock:
                     for done in request.parts[:at]:
-                        if not ledger.closed and done.frame is not None:
-                            ledger.memory.release(done.frame, users)
+                        if not channel_state.closed and done.frame is not None:
+                            channel_state.memory.release(done.frame, users)
                 raise
         request.size = sum(part.size for part in request.parts)
         request.encoded_ns = request.parts[-1].encoded_ns
@@ -419,27 +419,27 @@ class ControllerChannelManager:
         Every unfinished request ends as FENCED, also one that its broker may have applied, and so does what
         is sent later. Brokers are forgotten, and adding or removing some has no effect. Returns at once.
         """
-        ledger, dispatcher = self._running()
-        with ledger.lock:
-            self._check_open(ledger)
-            ledger.resign()
-            ledger.pool.flush()
+        channel_state, dispatcher = self._running()
+        with channel_state.lock:
+            self._check_open(channel_state)
+            channel_state.resign()
+            channel_state.pool.flush()
         dispatcher.wake()
 
     def needs_resync(self, broker_id: int) -> bool:
         """Whether an error came back from this generation of the broker, and since then no acknowledgement of
         a ``full`` request. Raises UnknownBrokerError."""
-        ledger, _ = self._running()
-        with ledger.lock:
-            queue = ledger.by_id.get(broker_id)
+        channel_state, _ = self._running()
+        with channel_state.lock:
+            queue = channel_state.by_id.get(broker_id)
             if queue is None:
                 raise UnknownBrokerError(f"the channel has no broker {broker_id}")
             return queue.needs_resync
 
     def _standings(self, broker_ids: Iterable[int]) -> dict[int, Standing]:
-        ledger, _ = self._running()
-        with ledger.lock:
-            by_id = ledger.by_id
+        channel_state, _ = self._running()
+        with channel_state.lock:
+            by_id = channel_state.by_id
             return {
                 broker_id: Standing(queue.slot, queue.troubles)
                 for broker_id in broker_ids
@@ -452,7 +452,7 @@ class ControllerChannelManager:
         """What is going on, for people and for machines: the channel, and under ``brokers`` each broker
         (``BrokerQueue.describe``), with what it is owed of each API (``apis_of``) and, where there are
         ``metrics``, what has ended (``ChannelMetrics.counters``)."""
-        ledger = self._ledger
+        channel_state = self._channel_state
         unfinished: dict[int, list[Sent]] = {}
         described: dict[str, Any] = {
             "controller_id": self._config.controller_id,
@@ -469,30 +469,35 @@ class ControllerChannelManager:
             "journal": None if self._journal is None else self._journal.describe(),
             "brokers": {},
         }
-        if ledger is not None:
+        if channel_state is not None:
             now = monotonic_ns()
-            with ledger.lock:
-                if ledger.closed:
+            with channel_state.lock:
+                if channel_state.closed:
                     described["state"] = "closed"
                 else:
                     described["state"] = (
-                        "resigned" if ledger.resigned else "fenced" if ledger.fenced else "running"
+                        "resigned"
+                        if channel_state.resigned
+                        else "fenced"
+                        if channel_state.fenced
+                        else "running"
                     )
-                    described["total_queue_size"] = sum(len(queue) for queue in ledger.by_id.values())
-                    described["senders"] = len(ledger.pool.senders)
-                    described["shared_memory_bytes"] = ledger.memory.used
-                    if ledger.merger is not None:
-                        described["merged_requests"] = ledger.merger.made
-                        described["coalesced_requests"] = ledger.merger.saved
-                    if ledger.collapser is not None:
-                        described["full_states"] = ledger.collapser.made
-                        described["collapsed_requests"] = ledger.collapser.saved
+                    described["total_queue_size"] = sum(len(queue) for queue in channel_state.by_id.values())
+                    described["senders"] = len(channel_state.pool.senders)
+                    described["shared_memory_bytes"] = channel_state.memory.used
+                    if channel_state.merger is not None:
+                        described["merged_requests"] = channel_state.merger.made
+                        described["coalesced_requests"] = channel_state.merger.saved
+                    if channel_state.collapser is not None:
+                        described["full_states"] = channel_state.collapser.made
+                        described["collapsed_requests"] = channel_state.collapser.saved
                     described["brokers"] = {
-                        broker_id: queue.describe(now) for broker_id, queue in sorted(ledger.by_id.items())
+                        broker_id: queue.describe(now)
+                        for broker_id, queue in sorted(channel_state.by_id.items())
                     }
                     unfinished = {
                         queue.target.broker_id: [*queue.handed, *queue.waiting]
-                        for queue in ledger.by_id.values()
+                        for queue in channel_state.by_id.values()
                     }
             # Outside the lock: a backlog may be long.
             counters = {} if self._metrics is None else self._metrics.counters()
@@ -511,38 +516,38 @@ class ControllerChannelManager:
         deadline = monotonic() + timeout
         with self._starting:
             already, self._closed = self._closed, True
-            ledger, dispatcher = self._ledger, self._dispatcher
-        if already or ledger is None or dispatcher is None or os.getpid() != self._pid:
+            channel_state, dispatcher = self._channel_state, self._dispatcher
+        if already or channel_state is None or dispatcher is None or os.getpid() != self._pid:
             return
         atexit.unregister(self._at_exit)
-        with ledger.lock:
-            if not ledger.closed:
-                ledger.close()
+        with channel_state.lock:
+            if not channel_state.closed:
+                channel_state.close()
         if not dispatcher.stop(deadline):
             _LOG.error(
                 "%sShutdown took more than %s s; the sender processes are killed.", self._log_prefix, timeout
             )
             dispatcher.kill()
 
-    def _running(self) -> tuple[Ledger, Dispatcher]:
-        ledger, dispatcher = self._ledger, self._dispatcher
-        if ledger is not None and dispatcher is not None and os.getpid() == self._pid:
-            return ledger, dispatcher
+    def _running(self) -> tuple[ChannelState, Dispatcher]:
+        channel_state, dispatcher = self._channel_state, self._dispatcher
+        if channel_state is not None and dispatcher is not None and os.getpid() == self._pid:
+            return channel_state, dispatcher
         if os.getpid() != self._pid:
             raise IllegalStateError("this channel belongs to the process that this one was forked from")
         with self._starting:
             if self._closed:
                 raise ChannelClosedError("the channel was shut down")
-            if self._ledger is None or self._dispatcher is None:
-                self._ledger = Ledger(self._config, self._controller_epoch, self._recorder)
-                self._dispatcher = Dispatcher(self._ledger)
+            if self._channel_state is None or self._dispatcher is None:
+                self._channel_state = ChannelState(self._config, self._controller_epoch, self._recorder)
+                self._dispatcher = Dispatcher(self._channel_state)
                 self._dispatcher.start()
                 self._at_exit = _shutdown_of(weakref.ref(self))
                 atexit.register(self._at_exit)
-            return self._ledger, self._dispatcher
+            return self._channel_state, self._dispatcher
 
-    def _check_open(self, ledger: Ledger) -> None:
-        if ledger.closed:
+    def _check_open(self, channel_state: ChannelState) -> None:
+        if channel_state.closed:
             raise ChannelClosedError("the channel was shut down")
 
 
@@ -555,9 +560,9 @@ def _shutdown_of(manager: weakref.ref[ControllerChannelManager]) -> Callable[[],
     return at_exit
 
 
-def _ledger_of(manager: weakref.ref[ControllerChannelManager]) -> Callable[[], Ledger | None]:
-    def ledger() -> Ledger | None:
+def _channel_state_of(manager: weakref.ref[ControllerChannelManager]) -> Callable[[], ChannelState | None]:
+    def channel_state() -> ChannelState | None:
         alive = manager()
-        return None if alive is None else alive._ledger
+        return None if alive is None else alive._channel_state
 
-    return ledger
+    return channel_state

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from ctrlchan.channel._entries import LISTENING, Countdown, Outcome, Sent, publish
+from ctrlchan.channel.queues._entries import LISTENING, Countdown, Outcome, Sent, publish
 
 if TYPE_CHECKING:
     from ctrlchan._codec import ControlResponse

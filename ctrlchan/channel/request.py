@@ -6,21 +6,21 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ctrlchan.versions import API_NAMES
+from ctrlchan.protocol import API_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from ctrlchan.channel.full_state import FullStateSource
+    from ctrlchan.channel.coalescing.merge import Facts
     from ctrlchan.channel.outcome import Canceller
-    from ctrlchan.channel.rewriting.merge import Facts
-    from ctrlchan.channel.tails import Frame
+    from ctrlchan.channel.queues.full_state import FullStateSource
+    from ctrlchan.channel.queues.shared_memory import Frame
 
-__all__ = ["ControlRequest", "Coverage", "RequestTail"]
+__all__ = ["ControlRequest", "Coverage", "RequestBody"]
 
 
-class RequestTail(Protocol):
-    """What a request needs of a ``_codec.Tail``."""
+class RequestBody(Protocol):
+    """What a request needs of a ``_codec.SharedBody``."""
 
     @property
     def api_key(self) -> int: ...
@@ -48,7 +48,8 @@ class Coverage(NamedTuple):
 class ControlRequest:
     """A request with nothing in it that belongs to one broker; send it to as many as you like.
 
-    ``tail``: the part of the body that all brokers share. It is encoded when the request is first sent, into
+    ``shared_body``: the part of the body that all brokers share. It is encoded when the request is first
+    sent, into
     memory that all senders read, and that memory is given back when the last broker has answered: a request
     that is sent again after that is encoded again, from columns that must still be the same.
     ``rows``: how many partitions it speaks of, for outcomes and logs. ``request_type``: LeaderAndIsr v5+.
@@ -79,16 +80,16 @@ class ControlRequest:
         "parts",
         "request_type",
         "rows",
+        "shared_body",
         "size",
         "sources",
         "state_version",
-        "tail",
         "version",
     )
 
     def __init__(
         self,
-        tail: RequestTail,
+        shared_body: RequestBody,
         controller_epoch: int,
         *,
         request_type: int = 0,
@@ -100,9 +101,9 @@ class ControlRequest:
         origin: tuple[str, int] | None = None,
         full_state: FullStateSource | None = None,
     ) -> None:
-        self.tail = tail
-        self.api_key = tail.api_key
-        self.version = tail.version
+        self.shared_body = shared_body
+        self.api_key = shared_body.api_key
+        self.version = shared_body.version
         self.controller_epoch = controller_epoch
         self.request_type = request_type
         self.delete_partitions = delete_partitions

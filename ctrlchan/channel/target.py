@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from ctrlchan._codec import Brokers
 from ctrlchan.channel.config import ChannelConfig
-from ctrlchan.channel.security import SECURITY_PROTOCOLS
+from ctrlchan.channel.wire.security import SECURITY_PROTOCOLS
 from ctrlchan.errors import ChannelError
 
 __all__ = ["BrokerLike", "EndpointLike", "Target", "targets_of"]

@@ -69,8 +69,8 @@ def broker(
       ctrlchan broker --id 7 --zookeeper localhost:2181 --verbose
     """
     from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
-    from ctrlchan.broker.runner import run
-    from ctrlchan.broker.service import BrokerConfig
+    from ctrlchan.broker.launch.runner import run
+    from ctrlchan.broker.launch.service import BrokerConfig
     from ctrlchan.state import Broker
 
     if ids and count is not None:

@@ -47,7 +47,7 @@ def demo(
     from ctrlchan.broker import EmbeddedCluster
     from ctrlchan.channel import ChannelConfig
     from ctrlchan.state import ClusterState
-    from ctrlchan.state.generate import GeneratorConfig, generate
+    from ctrlchan.state.importing.generate import GeneratorConfig, generate
 
     shape = GeneratorConfig(
         topics=topics, partitions_per_topic=partitions, brokers=brokers, replication=min(replication, brokers)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ctrlchan.channel import ChannelConfig, ControllerChannelManager, Sent
-    from ctrlchan.channel.sight.metrics import ChannelMetrics
+    from ctrlchan.channel.observability.metrics import ChannelMetrics
     from ctrlchan.journal import Journal
     from ctrlchan.state import ClusterState
 
@@ -172,7 +172,7 @@ def push(
 @contextmanager
 def _served_metrics(port: int) -> Iterator[ChannelMetrics]:
     """Metrics that are served until the end of the block; raises ConfigError when the port cannot be had."""
-    from ctrlchan.channel.sight.metrics import ChannelMetrics
+    from ctrlchan.channel.observability.metrics import ChannelMetrics
     from ctrlchan.errors import ConfigError
 
     metrics = ChannelMetrics()

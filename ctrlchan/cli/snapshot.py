@@ -78,8 +78,8 @@ def generate(
     """
     from ctrlchan.errors import InvalidStateError
     from ctrlchan.state.brokers import parse_host_port
-    from ctrlchan.state.generate import GeneratorConfig
-    from ctrlchan.state.generate import generate as generate_state
+    from ctrlchan.state.importing.generate import GeneratorConfig
+    from ctrlchan.state.importing.generate import generate as generate_state
 
     try:
         listeners = tuple(_listener(text) for text in listener or ["PLAINTEXT"])
@@ -195,8 +195,8 @@ def dump(
     \b
       ctrlchan snapshot dump --zookeeper zk1:2181/kafka | gzip > zk.tsv.gz
     """
-    from ctrlchan.state.dump_zookeeper import dump_zookeeper
-    from ctrlchan.state.import_zookeeper import connected
+    from ctrlchan.state.importing.zookeeper import connected
+    from ctrlchan.state.importing.zookeeper_dump import dump_zookeeper
 
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     with _progress("connecting") as step, connected(zookeeper, timeout) as client:
@@ -257,7 +257,7 @@ def _summary(state: ClusterState) -> dict[str, Any]:
 
 
 def _from_zookeeper(hosts: str, timeout: float) -> ClusterState:
-    from ctrlchan.state.import_zookeeper import connected, import_zookeeper
+    from ctrlchan.state.importing.zookeeper import connected, import_zookeeper
 
     # Kazoo's own words about each attempt would stand between ours; logging that is set up still has them.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
@@ -269,7 +269,7 @@ def _from_describe(
     file: str, brokers: list[Broker] | None, cluster_id: str, controller_id: int, controller_epoch: int
 ) -> ClusterState:
     from ctrlchan.errors import SnapshotError
-    from ctrlchan.state.import_describe import import_describe
+    from ctrlchan.state.importing.describe_text import import_describe
 
     name = "standard input" if file == "-" else file
     try:
@@ -320,7 +320,7 @@ def parse_brokers(text: str) -> list[Broker]:
 
 def _refuse_early(out: Path, overwrite: bool) -> None:
     """Says that the snapshot cannot be written before the long work rather than after it."""
-    from ctrlchan.state.snapshot import check_writable
+    from ctrlchan.state.storage.snapshot import check_writable
 
     check_writable(out, overwrite=overwrite)
 

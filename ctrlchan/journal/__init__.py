@@ -4,7 +4,8 @@ how each channel stands, with the requests that have not.
 In: chunks of rows and views from a channel (``rows``). Out: files that anybody with Parquet can read, Spark
 too. It knows no channel and no broker; the channel knows the rows, and nothing of files.
 
-``Journal`` writes, ``read_journal``, ``journal_dataset`` and ``read_channels`` read, ``ctrlchan.schemas`` and
+``Journal`` writes, ``read_journal``, ``journal_dataset`` and ``read_channels`` read,
+``ctrlchan.state.storage.schemas`` and
 ``channels`` say what stands in the files.
 """
 

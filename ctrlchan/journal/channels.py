@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 from ctrlchan.errors import JournalError
 from ctrlchan.journal.rows import ChannelView, Unfinished
-from ctrlchan.schemas import CHANNELS, JOURNAL_VERSION, JOURNAL_VERSION_KEY
+from ctrlchan.state.storage.schemas import CHANNELS, JOURNAL_VERSION, JOURNAL_VERSION_KEY
 
 __all__ = ["CHANNELS_FOLDER", "channel_files", "read_channels", "write_channel"]
 

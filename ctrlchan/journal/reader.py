@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ctrlchan.errors import JournalError
-from ctrlchan.schemas import JOURNAL, JOURNAL_LATER, JOURNAL_VERSION, JOURNAL_VERSION_KEY
+from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_LATER, JOURNAL_VERSION, JOURNAL_VERSION_KEY
 
 __all__ = ["journal_dataset", "journal_files", "journal_schema", "read_journal"]
 

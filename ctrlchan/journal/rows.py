@@ -1,6 +1,7 @@
 """What leaves a channel for the journal: rows of outcomes, and how its brokers stand now.
 
-Rows are a structured array, filled by ``channel/_gather.pyx``: there are many. A view of the brokers is made
+Rows are a structured array, filled by ``channel/observability/_gather.pyx``: there are many. A view of the
+brokers is made
 of tuples: the journal asks for it once in a flush interval, and it names what waits, which is little or is
 news.
 """
@@ -19,9 +20,9 @@ __all__ = [
     "BrokerView",
     "ChannelView",
     "Chunk",
+    "OutcomeSink",
     "Rows",
     "Source",
-    "Taker",
     "Unfinished",
 ]
 
@@ -135,7 +136,7 @@ class ChannelView(NamedTuple):
     brokers: tuple[BrokerView, ...]
 
 
-class Taker(Protocol):
+class OutcomeSink(Protocol):
     """Is given every chunk, on any thread; must not block and must not raise."""
 
     def take(self, chunk: Chunk) -> None: ...

@@ -12,7 +12,7 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 from ctrlchan.journal.rows import NOT_KNOWN, NOT_SAID, Chunk
-from ctrlchan.schemas import JOURNAL, MOMENTS
+from ctrlchan.state.storage.schemas import JOURNAL, MOMENTS
 
 __all__ = ["names_of", "table_of", "wall_offset"]
 

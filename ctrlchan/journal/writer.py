@@ -29,7 +29,7 @@ from ctrlchan.errors import ConfigError, JournalError
 from ctrlchan.journal.channels import write_channel
 from ctrlchan.journal.rows import ROW, ChannelView, Chunk, Source
 from ctrlchan.journal.table import table_of, wall_offset
-from ctrlchan.schemas import JOURNAL
+from ctrlchan.state.storage.schemas import JOURNAL
 
 __all__ = ["Journal"]
 

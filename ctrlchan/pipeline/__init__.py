@@ -8,18 +8,18 @@ does.
 # Not lazily: several functions are named as their modules, and an import of the module would win.
 from __future__ import annotations
 
-from ctrlchan.pipeline.diff_tables import read_diff, write_diff
-from ctrlchan.pipeline.diffing import Diff, DiffConfig, diff, diff_snapshots
-from ctrlchan.pipeline.dispatching import DispatchConfig, Dispatched, by_broker, dispatch
-from ctrlchan.pipeline.framing import FramesConfig, frames
-from ctrlchan.pipeline.ingesting import IngestConfig, Ingested, ingest, write_ingested
-from ctrlchan.pipeline.logs.merge import MergedLogs, MergeLogsConfig, merge_logs
-from ctrlchan.pipeline.monitoring.job import Monitor, MonitorConfig, monitor
-from ctrlchan.pipeline.reporting import Report, ReportConfig, report, write_report
-from ctrlchan.pipeline.session import running, session, stop
-from ctrlchan.pipeline.source import CtrlchanSource
-from ctrlchan.pipeline.story.job import ExplainConfig, TopicPartition, explain
-from ctrlchan.pipeline.tables import (
+from ctrlchan.pipeline.jobs.diff.job import Diff, DiffConfig, diff, diff_snapshots
+from ctrlchan.pipeline.jobs.diff.tables import read_diff, write_diff
+from ctrlchan.pipeline.jobs.dispatch.job import DispatchConfig, Dispatched, by_broker, dispatch
+from ctrlchan.pipeline.jobs.explain.job import ExplainConfig, TopicPartition, explain
+from ctrlchan.pipeline.jobs.frames.job import FramesConfig, frames
+from ctrlchan.pipeline.jobs.ingest import IngestConfig, Ingested, ingest, write_ingested
+from ctrlchan.pipeline.jobs.merge_logs.job import MergedLogs, MergeLogsConfig, merge_logs
+from ctrlchan.pipeline.jobs.monitor.job import Monitor, MonitorConfig, monitor
+from ctrlchan.pipeline.jobs.report import Report, ReportConfig, report, write_report
+from ctrlchan.pipeline.spark.session import running, session, stop
+from ctrlchan.pipeline.spark.source import CtrlchanSource
+from ctrlchan.pipeline.spark.tables import (
     Frames,
     Snapshot,
     read_frames,

@@ -60,7 +60,7 @@ class ClusterState:
     ``topics``, ``partitions`` and ``brokers`` are the codec's columns, for others to read. Rows are sorted
     by (topic row, partition). Topics keep their row until one before them is removed. Columns change in
     place, but an array that has to grow or was read-only (Arrow's memory) moves: take ``partitions`` and
-    ``topics`` anew after a change, and write a ``Tail`` before one. A change that is refused
+    ``topics`` anew after a change, and write a ``SharedBody`` before one. A change that is refused
     (InvalidStateError, KeyError) leaves the state as it was.
 
     One thread changes the state and reads it as it likes. Another may read it while it holds ``lock``, which
@@ -116,8 +116,8 @@ class ClusterState:
 
     @classmethod
     def read(cls, path: str | Path) -> ClusterState:
-        """Reads a snapshot folder (see ``ctrlchan.state.snapshot``). Raises SnapshotError."""
-        from ctrlchan.state.snapshot import read_snapshot
+        """Reads a snapshot folder (see ``ctrlchan.state.storage.snapshot``). Raises SnapshotError."""
+        from ctrlchan.state.storage.snapshot import read_snapshot
 
         return read_snapshot(Path(path))
 
@@ -127,7 +127,7 @@ class ClusterState:
         A folder that exists is replaced only with ``overwrite``, and only when it is a snapshot or empty.
         Topics without partitions are not kept. Begins to count ``changes``. Raises SnapshotError.
         """
-        from ctrlchan.state.snapshot import write_snapshot
+        from ctrlchan.state.storage.snapshot import write_snapshot
 
         write_snapshot(self, Path(path), overwrite=overwrite)
 
@@ -141,15 +141,15 @@ class ClusterState:
         controller_id: int = -1,
         controller_epoch: int = 0,
     ) -> ClusterState:
-        """Columns over Arrow's own memory: tables as ``ctrlchan.state.arrow`` describes.
+        """Columns over Arrow's own memory: tables as ``ctrlchan.state.storage.arrow`` describes.
 
         int32 columns and the values of int32 lists are not copied when each is one chunk and the rows are
         sorted by (topic name bytes, partition); unsorted rows are sorted. Raises InvalidStateError, naming
         rows and reasons.
         """
-        from ctrlchan.state.arrow import partitions_from_arrow
-        from ctrlchan.state.arrow_brokers import brokers_from_arrow
-        from ctrlchan.state.problems import Source
+        from ctrlchan.state.storage.arrow import partitions_from_arrow
+        from ctrlchan.state.storage.arrow_brokers import brokers_from_arrow
+        from ctrlchan.state.storage.problems import Source
 
         topics, rows = partitions_from_arrow(partitions, Source("partitions"))
         return cls(
@@ -163,8 +163,8 @@ class ClusterState:
 
     def to_arrow(self) -> tuple[pa.Table, pa.Table]:
         """(partitions, brokers) as ``from_arrow`` takes them; int32 columns share the state's memory."""
-        from ctrlchan.state.arrow import partitions_to_arrow
-        from ctrlchan.state.arrow_brokers import brokers_to_arrow
+        from ctrlchan.state.storage.arrow import partitions_to_arrow
+        from ctrlchan.state.storage.arrow_brokers import brokers_to_arrow
 
         return partitions_to_arrow(self.topics, self.partitions), brokers_to_arrow(self.brokers)
 

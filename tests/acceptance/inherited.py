@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from ctrlchan import ClusterState
-from ctrlchan.state.import_zookeeper import import_zookeeper
+from ctrlchan.state.importing.zookeeper import import_zookeeper
 from tests.acceptance.clients import metadata
 from tests.kafka.jars import java_command
 from tests.kafka.rig import KafkaRig

@@ -10,8 +10,8 @@ from typing import Any
 
 from ctrlchan import ClusterState
 from ctrlchan.state.brokers import brokers_list
-from ctrlchan.state.import_describe import import_describe
-from ctrlchan.state.import_zookeeper import import_zookeeper
+from ctrlchan.state.importing.describe_text import import_describe
+from ctrlchan.state.importing.zookeeper import import_zookeeper
 from tests.acceptance.inherited import Inherited
 from tests.kafka.rig import KafkaRig
 from tests.unit.state.helpers import rows_of

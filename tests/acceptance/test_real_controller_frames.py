@@ -36,7 +36,7 @@ from ctrlchan._codec import (
     response_header_version,
 )
 from ctrlchan.broker import EmbeddedBroker
-from ctrlchan.versions import request_versions
+from ctrlchan.protocol import request_versions
 from tests.acceptance.protocols import INTER_BROKER_PROTOCOLS
 from tests.acceptance.relay import RecordingRelay
 from tests.kafka.rig import KafkaRig

@@ -10,7 +10,7 @@ import pytest
 
 from ctrlchan._codec import HIGHEST_VERSION, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.errors import ErrorCode
-from ctrlchan.versions import request_versions
+from ctrlchan.protocol import request_versions
 from tests.acceptance.clients import consume, metadata, produce
 from tests.acceptance.protocols import INTER_BROKER_PROTOCOLS
 from tests.acceptance.zk_controller import ZkController, refused

@@ -21,7 +21,7 @@ from ctrlchan import (
     Outcome,
     SecurityProtocol,
 )
-from ctrlchan.state.import_zookeeper import import_zookeeper
+from ctrlchan.state.importing.zookeeper import import_zookeeper
 from tests.acceptance.znodes import ControllerZnodes
 from tests.kafka.rig import KafkaRig, RegisteredBroker
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.channel import ControlRequest
 
-__all__ = ["FakeTail", "leader_and_isr", "number_of", "stop_replica", "update"]
+__all__ = ["FakeBody", "leader_and_isr", "number_of", "stop_replica", "update"]
 
 
-class FakeTail:
-    """A tail of ``size`` bytes that begins and ends with ``number``."""
+class FakeBody:
+    """A shared body of ``size`` bytes that begins and ends with ``number``."""
 
     rows = 1
 
@@ -28,15 +28,15 @@ class FakeTail:
 
 
 def update(number: int = 0, *, size: int = 64, epoch: int = 7, version: int = 8) -> ControlRequest:
-    return ControlRequest(FakeTail(UPDATE_METADATA, version, number, size), epoch, rows=1)
+    return ControlRequest(FakeBody(UPDATE_METADATA, version, number, size), epoch, rows=1)
 
 
 def leader_and_isr(number: int = 0, *, size: int = 64, epoch: int = 7, version: int = 7) -> ControlRequest:
-    return ControlRequest(FakeTail(LEADER_AND_ISR, version, number, size), epoch, rows=1)
+    return ControlRequest(FakeBody(LEADER_AND_ISR, version, number, size), epoch, rows=1)
 
 
 def stop_replica(number: int = 0, *, size: int = 64, epoch: int = 7, version: int = 4) -> ControlRequest:
-    return ControlRequest(FakeTail(STOP_REPLICA, version, number, size), epoch, rows=1)
+    return ControlRequest(FakeBody(STOP_REPLICA, version, number, size), epoch, rows=1)
 
 
 def number_of(body: bytes) -> int:

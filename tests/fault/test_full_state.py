@@ -19,9 +19,10 @@ from ctrlchan._codec import (
     STOP_REPLICA,
     UPDATE_METADATA,
     UpdateMetadataRequest,
-    update_metadata_tail,
+    update_metadata_body,
 )
-from ctrlchan.broker.metadata_cache import MetadataCache
+from ctrlchan.batch.selection import Int32
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.channel import (
     ControllerChannelManager,
     ControlRequest,
@@ -31,7 +32,6 @@ from ctrlchan.channel import (
     OutcomeKind,
     Sent,
 )
-from ctrlchan.requests.selection import Int32
 from ctrlchan.state import Broker, ClusterState
 from tests.fault.channels import channel_to, config, eventually, peers
 from tests.fault.peer import Exchange, Peer, answer, silence, succeed
@@ -346,8 +346,8 @@ def failing(problem: Exception) -> FullStateSource:
 
 def wrong_version(version: int, known: Hashable | None, deletions: Deletions) -> Iterator[FullState]:
     state = some_state([])
-    tail = update_metadata_tail(version - 1, state.topics, state.partitions, state.brokers)
-    yield FullState(tail)
+    shared_body = update_metadata_body(version - 1, state.topics, state.partitions, state.brokers)
+    yield FullState(shared_body)
 
 
 def large(value: int, source: FullStateSource) -> ControlRequest:
@@ -398,7 +398,7 @@ class Held:
         self.asked.set()
         assert self.go.wait(20)
         yield FullState(
-            update_metadata_tail(version, self.state.topics, self.state.partitions, self.state.brokers)
+            update_metadata_body(version, self.state.topics, self.state.partitions, self.state.brokers)
         )
 
 

@@ -16,7 +16,8 @@ from time import monotonic
 import psutil
 import pytest
 
-from ctrlchan.channel import ControllerChannelManager, Outcome, OutcomeKind, sender_pool
+from ctrlchan.channel import ControllerChannelManager, Outcome, OutcomeKind
+from ctrlchan.channel.processes import sender_pool
 from tests.fault.channels import MODES, channel_to, config, eventually, holdings, linux_only, peers
 from tests.fault.peer import hang_up, silence
 from tests.fault.requests import number_of, update
@@ -73,8 +74,8 @@ def run_in_a_circle(self):
 Sender._proceed = run_in_a_circle
 main()
 """
-    program = sender_pool._NURSERY.replace("main()\n", circle)
-    monkeypatch.setattr(sender_pool, "_NURSERY", program)
+    program = sender_pool._FORK_SERVER.replace("main()\n", circle)
+    monkeypatch.setattr(sender_pool, "_FORK_SERVER", program)
     with peers(2) as brokers, channel_to(brokers, senders=1, sender_timeout=SENDER_TIMEOUT) as channel:
         channel.wait(channel.send_requests([1, 2], update(0)), 10)
         flag.touch()
@@ -91,8 +92,8 @@ def test_a_sender_that_stops_before_it_is_ready_is_replaced(
     """It has said nothing yet, but it was said that it was born."""
     flag = tmp_path / "flag"
     stopped = f"""
-from ctrlchan.channel.senders.nursery import Nursery
-be_sender = Nursery._be_sender
+from ctrlchan.channel.senders.fork_server import ForkServer
+be_sender = ForkServer._be_sender
 
 def stop(self, commands, reports):
     import os, signal
@@ -101,11 +102,11 @@ def stop(self, commands, reports):
         os.kill(os.getpid(), signal.SIGSTOP)
     be_sender(self, commands, reports)
 
-Nursery._be_sender = stop
+ForkServer._be_sender = stop
 main()
 """
     flag.touch()
-    monkeypatch.setattr(sender_pool, "_NURSERY", sender_pool._NURSERY.replace("main()\n", stopped))
+    monkeypatch.setattr(sender_pool, "_FORK_SERVER", sender_pool._FORK_SERVER.replace("main()\n", stopped))
     with peers(2) as brokers, channel_to(brokers, senders=senders, sender_timeout=SENDER_TIMEOUT) as channel:
         sent = channel.send_requests([1, 2], update(0))
 
@@ -122,26 +123,26 @@ main()
         outcomes = channel.wait(sent, 20)
         assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
         eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids))
-        # A nursery that does what it should is not replaced for it.
-        assert channel._ledger is not None
-        assert channel._ledger.pool.nurseries == 1
+        # A fork server that does what it should is not replaced for it.
+        assert channel._channel_state is not None
+        assert channel._channel_state.pool.fork_servers == 1
 
 
-def test_a_stopped_nursery_is_replaced() -> None:
+def test_a_stopped_fork_server_is_replaced() -> None:
     with (
         peers(2) as brokers,
         channel_to(brokers[:1], senders="per-broker", sender_timeout=SENDER_TIMEOUT) as channel,
     ):
         channel.wait([channel.send_request(1, update(0))], 10)
         [sender] = senders_of(channel).values()
-        nursery = psutil.Process(sender).ppid()
-        stop(nursery)
+        fork_server = psutil.Process(sender).ppid()
+        stop(fork_server)
         # The senders that are up do not need it.
         channel.wait([channel.send_request(1, update(1))], 10)
         channel.add_broker(brokers[1].broker)
         channel.wait([channel.send_request(2, update(2))], 20)
         assert senders_of(channel)[1] == sender
-        assert psutil.Process(senders_of(channel)[2]).ppid() != nursery
+        assert psutil.Process(senders_of(channel)[2]).ppid() != fork_server
 
 
 def test_a_removed_brokers_sender_that_hangs_does_not_stay() -> None:
@@ -238,21 +239,21 @@ def test_an_idle_channel_asks_nobody() -> None:
 # -- shutdown
 
 
-def test_shutdown_ends_with_a_stopped_nursery_and_stopped_senders() -> None:
+def test_shutdown_ends_with_a_stopped_fork_server_and_stopped_senders() -> None:
     with peers(2) as brokers:
         channel = ControllerChannelManager(config(senders="per-broker"), 7)
         channel.startup([peer.broker for peer in brokers])
         channel.wait(channel.send_requests([1, 2], update()), 10)
         pids = list(senders_of(channel).values())
-        nursery = psutil.Process(pids[0]).ppid()
-        for pid in (nursery, pids[0]):
+        fork_server = psutil.Process(pids[0]).ppid()
+        for pid in (fork_server, pids[0]):
             stop(pid)
         sent = channel.send_request(1, update())
         begun = monotonic()
         channel.shutdown(2)
         assert monotonic() - begun < 2.5
         assert sent.outcome is not None
-        eventually(lambda: not any(psutil.pid_exists(pid) for pid in (nursery, *pids)), 2)
+        eventually(lambda: not any(psutil.pid_exists(pid) for pid in (fork_server, *pids)), 2)
 
 
 def test_shutdown_ends_while_a_callback_does_not(caplog: pytest.LogCaptureFixture) -> None:

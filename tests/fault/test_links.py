@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 
 from ctrlchan.channel import OutcomeKind
-from ctrlchan.channel.records import Failure
+from ctrlchan.channel.wire.records import Failure
 from tests.fault.channels import channel_to, eventually, peers
 from tests.fault.peer import (
     Behaviour,

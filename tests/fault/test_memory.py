@@ -11,12 +11,12 @@ MIB = 2**20
 
 def outside(channel: ControllerChannelManager) -> list[int]:
     """Sizes of the frames that found no room in shared memory."""
-    ledger = channel._ledger
-    assert ledger is not None
-    with ledger.lock:
+    channel_state = channel._channel_state
+    assert channel_state is not None
+    with channel_state.lock:
         frames = {
             frame
-            for queue in ledger.by_id.values()
+            for queue in channel_state.by_id.values()
             for sent in (*queue.handed, *queue.waiting)
             for frame in sent.request.frames()
         }

@@ -15,11 +15,11 @@ from ctrlchan._codec import (
     LEADER_AND_ISR,
     STOP_REPLICA,
     UPDATE_METADATA,
-    Tail,
+    SharedBody,
     UpdateMetadataRequest,
     decode_request,
 )
-from ctrlchan.broker.metadata_cache import MetadataCache
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.channel import (
     ChannelConfig,
     ControllerChannelManager,
@@ -31,12 +31,12 @@ from ctrlchan.channel import (
 from tests.fault.channels import channel_to, eventually, peers
 from tests.fault.peer import Exchange, Peer, answer, succeed
 from tests.fault.requests import leader_and_isr, stop_replica
-from tests.unit.channel.bodies import DELETED, Told, applied, body_of, picture, tail_of
+from tests.unit.channel.bodies import DELETED, Told, applied, body_of, picture, shared_body_of
 
 
 def request(told: Told, epoch: int = 7) -> ControlRequest:
-    tail = tail_of(told)
-    return ControlRequest(tail, epoch, rows=tail.rows)
+    shared_body = shared_body_of(told)
+    return ControlRequest(shared_body, epoch, rows=shared_body.rows)
 
 
 def one_row(value: int, partition: int = 0, epoch: int = 7) -> ControlRequest:
@@ -55,8 +55,8 @@ def bodies(peer: Peer) -> list[UpdateMetadataRequest]:
 
 def told_by(sent: Sequence[Sent]) -> list[UpdateMetadataRequest]:
     """What the requests say, one by one."""
-    tails = [one.request.tail for one in sent]
-    return [body_of(tail) for tail in tails if isinstance(tail, Tail)]
+    shared_bodies = [one.request.shared_body for one in sent]
+    return [body_of(shared_body) for shared_body in shared_bodies if isinstance(shared_body, SharedBody)]
 
 
 def known(told: Sequence[UpdateMetadataRequest]) -> dict[str, Any]:

@@ -85,13 +85,13 @@ def test_a_sender_that_ends_during_a_callback_is_none_of_its_business() -> None:
         assert pids(channel) != {old}
 
 
-def test_the_end_of_the_nursery_is_the_end_of_no_sender() -> None:
+def test_the_end_of_the_fork_server_is_the_end_of_no_sender() -> None:
     with peers(2) as brokers, channel_to(brokers[:1], senders="per-broker") as channel:
         channel.wait([channel.send_request(1, update(0))], 10)
         [sender] = pids(channel)
-        nursery = psutil.Process(sender).ppid()
-        kill(nursery)
-        eventually(lambda: has_ended(nursery))
+        fork_server = psutil.Process(sender).ppid()
+        kill(fork_server)
+        eventually(lambda: has_ended(fork_server))
         channel.wait([channel.send_request(1, update(1))], 10)
         # Another is made for those that come.
         channel.add_broker(brokers[1].broker)
@@ -102,8 +102,8 @@ def test_the_end_of_the_nursery_is_the_end_of_no_sender() -> None:
         assert len({psutil.Process(pid).ppid() for pid in pids(channel)}) == 1
 
 
-def test_senders_hold_nothing_of_the_nurserys_however_many_descriptors_the_parent_has() -> None:
-    """A sender that kept the nursery's socket open would hide its end, and births would go nowhere."""
+def test_senders_hold_nothing_of_the_fork_servers_however_many_descriptors_the_parent_has() -> None:
+    """A sender that kept the fork server's socket open would hide its end, and births would go nowhere."""
     with peers(2) as brokers, ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(open(os.devnull))
@@ -112,9 +112,9 @@ def test_senders_hold_nothing_of_the_nurserys_however_many_descriptors_the_paren
             [sender] = pids(channel)
             # Its connection is its only socket.
             assert len(psutil.Process(sender).net_connections("all")) == 1
-            nursery = psutil.Process(sender).ppid()
-            kill(nursery)
-            eventually(lambda: has_ended(nursery))
+            fork_server = psutil.Process(sender).ppid()
+            kill(fork_server)
+            eventually(lambda: has_ended(fork_server))
             channel.add_broker(brokers[1].broker)
             channel.wait([channel.send_request(2, update(1))], 5)
 
@@ -122,14 +122,16 @@ def test_senders_hold_nothing_of_the_nurserys_however_many_descriptors_the_paren
 def test_senders_that_cannot_live_end_their_requests(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ctrlchan.channel.sender_pool._NURSERY", "raise SystemExit('no nursery today')")
+    monkeypatch.setattr(
+        "ctrlchan.channel.processes.sender_pool._FORK_SERVER", "raise SystemExit('no fork server today')"
+    )
     with peers(1) as [peer], channel_to([peer]) as channel:
         [outcome] = channel.wait([channel.send_request(1, update())], 20)
         assert outcome.kind is OutcomeKind.BROKER_GONE
         assert outcome.detail == "its sender processes end again and again"
         assert channel.describe()["brokers"] == {}
         assert channel.describe()["shared_memory_bytes"] == 0
-    assert "no nursery today" in capfd.readouterr().err
+    assert "no fork server today" in capfd.readouterr().err
 
 
 def test_a_stopped_sender_does_not_stop_shutdown() -> None:
@@ -304,15 +306,15 @@ def test_nothing_stays_when_the_parent_is_killed(
     """
     with start(body, peer.port, environment) as process:
         senders = [psutil.Process(int(pid)) for pid in line_of(process).split()]
-        nursery = senders[0].parent()
-        assert nursery is not None
+        fork_server = senders[0].parent()
+        assert fork_server is not None
         below = psutil.Process(process.pid).children(recursive=True)
-        child = [one for one in below if one not in (*senders, nursery)]
+        child = [one for one in below if one not in (*senders, fork_server)]
         assert len(child) == with_child
         process.kill()
         process.wait(10)
         begun = monotonic()
-        eventually(lambda: all(has_ended(one.pid) for one in (*senders, nursery)))
+        eventually(lambda: all(has_ended(one.pid) for one in (*senders, fork_server)))
         assert monotonic() - begun < 2
         # Shared memory has no name that could stay behind, nor has anything else; connections are closed.
         assert not os.path.isdir("/dev/shm") or not [n for n in os.listdir("/dev/shm") if "ctrlchan" in n]
@@ -359,7 +361,7 @@ def test_senders_do_not_hear_a_terminals_ctrl_c() -> None:
 
 def test_a_sender_imports_neither_numpy_nor_arrow_nor_the_codec() -> None:
     found = subprocess.run(
-        [sys.executable, "-c", "import sys, ctrlchan.channel.senders.nursery; print(*sys.modules)"],
+        [sys.executable, "-c", "import sys, ctrlchan.channel.senders.fork_server; print(*sys.modules)"],
         capture_output=True,
         text=True,
         check=True,

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from ctrlchan import Broker, Endpoint, SecurityProtocol
-from ctrlchan.channel import ControllerChannelManager, OutcomeKind, sender_pool
-from ctrlchan.channel.records import Failure
+from ctrlchan.channel import ControllerChannelManager, OutcomeKind
+from ctrlchan.channel.processes import sender_pool
+from ctrlchan.channel.wire.records import Failure
 from tests.fault.channels import config, eventually
 from tests.fault.peer import Peer, framed, response_body
 from tests.fault.proxy import FINE, Harm, Plan, Proxy
@@ -171,7 +172,7 @@ def getaddrinfo(host, port, *_, **__):
 
 socket.getaddrinfo = getaddrinfo
 """
-    monkeypatch.setattr(sender_pool, "_NURSERY", resolver + sender_pool._NURSERY)
+    monkeypatch.setattr(sender_pool, "_FORK_SERVER", resolver + sender_pool._FORK_SERVER)
     with (
         Peer(1) as before,
         Peer(2) as after,

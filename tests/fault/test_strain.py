@@ -18,7 +18,7 @@ import pytest
 
 from ctrlchan import Broker
 from ctrlchan.channel import ControllerChannelManager, ControlRequest, Outcome, OutcomeKind
-from ctrlchan.channel.sender_pool import SenderHandle
+from ctrlchan.channel.processes.sender_pool import SenderHandle
 from tests.fault.channels import MODES, config, eventually, holdings, linux_only, peers
 from tests.fault.peer import Peer
 from tests.fault.requests import leader_and_isr, number_of, stop_replica, update
@@ -78,9 +78,9 @@ def test_senders_killed_at_random_during_ten_thousand_requests(senders: str | in
 
 def with_small_pipes(channel: ControllerChannelManager) -> SenderHandle:
     """The channel's only sender, with pipes that are soon full."""
-    ledger = channel._ledger
-    assert ledger is not None
-    [sender] = ledger.pool.senders.values()
+    channel_state = channel._channel_state
+    assert channel_state is not None
+    [sender] = channel_state.pool.senders.values()
     for fd in (sender.commands, sender.reports):
         assert fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, SMALL_PIPE) == SMALL_PIPE
     return sender

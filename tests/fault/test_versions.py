@@ -15,7 +15,7 @@ from ctrlchan._codec import (
     ControlRequestBody,
     StopReplicaRequest,
     decode_request,
-    stop_replica_tail,
+    stop_replica_body,
 )
 from ctrlchan.channel import ControlRequest, Outcome
 from tests.fault.channels import MODES, channel_to, eventually
@@ -98,7 +98,7 @@ def test_what_is_merged_is_made_for_older_brokers_too(make: Make) -> None:
         assert max(outcome.merged for outcome in outcomes) > 1
     old, new = (known(bodies(peer)) for peer in peers)  # type: ignore[arg-type]
     assert old["partitions"] == new["partitions"]
-    assert new["partitions"] == known([body_of(r.tail) for r in requests])["partitions"]  # type: ignore[arg-type]
+    assert new["partitions"] == known([body_of(r.shared_body) for r in requests])["partitions"]  # type: ignore[arg-type]
 
 
 def test_no_common_version_is_refused_and_the_next_one_goes(make: Make) -> None:
@@ -160,10 +160,12 @@ def test_deletions_of_an_old_broker_go_apart_and_end_as_one(make: Make) -> None:
     body = body_to_send(STOP_REPLICA, 4, [2, 2])
     assert isinstance(body, StopReplicaRequest)
     body.delete[:] = [0, 1, 0, 1]
-    tail = stop_replica_tail(4, body.topics, body.topic_row, body.partition, body.leader_epoch, body.delete)
+    shared_body = stop_replica_body(
+        4, body.topics, body.topic_row, body.partition, body.leader_epoch, body.delete
+    )
     with channel_to([peer], negotiate=True) as channel:
         called: list[Outcome] = []
-        sent = channel.send_request(1, ControlRequest(tail, 7, rows=4), called.append)
+        sent = channel.send_request(1, ControlRequest(shared_body, 7, rows=4), called.append)
         [outcome] = channel.wait([sent], 10)
         assert outcome.kind is OutcomeKind.ACKNOWLEDGED
         assert called == [outcome]

@@ -22,7 +22,7 @@ _STORM = 4.0
 #: Memory may have grown so much since the first third of the run, beyond what is counted in pages by chance.
 _GROWTH = 1.10
 _SLACK = 12 * 2**20
-#: A new nursery holds a descriptor more or less than one that has had children, and so do its children.
+#: A new fork server holds a descriptor more or less than one that has had children, and so do its children.
 _LOOSE = 8
 #: glibc's mallopt.
 _M_ARENA_MAX = -8

@@ -151,7 +151,7 @@ class World:
             (0.02, self._refuse),
             (0.04, self._kill_sender),
             (0.005, self._stop_sender),
-            (0.003, self._kill_nursery),
+            (0.003, self._kill_fork_server),
             (0.04, self._come_and_go),
         )
         self._stormy = True
@@ -190,13 +190,13 @@ class World:
 
     def _expendable(self) -> list[int]:
         """Senders whose end is not the last straw: after some that bring no response, brokers are gone."""
-        ledger = self._channel._ledger
-        assert ledger is not None
-        with ledger.lock:
-            senders = ledger.pool.senders.values()
+        channel_state = self._channel._channel_state
+        assert channel_state is not None
+        with channel_state.lock:
+            senders = channel_state.pool.senders.values()
             return sorted(one.pid for one in senders if one.pid and (one.has_responded or one.failures < 2))
 
-    def _kill_nursery(self) -> None:
+    def _kill_fork_server(self) -> None:
         self._end_process([child.pid for child in psutil.Process().children()], signal.SIGKILL, "kills")
 
     def _senders(self) -> list[int]:
@@ -340,7 +340,7 @@ class World:
     def _figures(self) -> Figures:
         gc.collect()
         _give_back()
-        # A nursery that was killed is not replaced before it is needed, and its children are nobody's.
+        # A fork server that was killed is not replaced before it is needed, and its children are nobody's.
         processes = [psutil.Process()]
         descriptors = memory = 0
         with suppress(psutil.NoSuchProcess):

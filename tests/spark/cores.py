@@ -13,27 +13,27 @@ from ctrlchan._codec import (
     UPDATE_METADATA,
     ListColumn,
     Partitions,
+    SharedBody,
     StringColumn,
-    Tail,
     Topics,
     encode_head,
     encode_request_header,
-    leader_and_isr_tail,
+    leader_and_isr_body,
     request_header_version,
-    stop_replica_tail,
-    update_metadata_tail,
+    stop_replica_body,
+    update_metadata_body,
 )
+from ctrlchan.batch.endpoints import live_leaders
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.channel import ControlRequest, OutcomeKind, Sent
-from ctrlchan.channel.acknowledged import Standing
 from ctrlchan.channel.outcome import OutcomeCallback
-from ctrlchan.channel.request import RequestTail
-from ctrlchan.pipeline.diffing import Step, Told
-from ctrlchan.requests.endpoints import live_leaders
+from ctrlchan.channel.queues.acknowledged import Standing
+from ctrlchan.channel.request import RequestBody
+from ctrlchan.pipeline.jobs.diff.job import Step, Told
+from ctrlchan.protocol import request_versions
 from ctrlchan.state import Broker, ClusterState
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.table import FIXED_COLUMNS, make_partitions
-from ctrlchan.versions import request_versions
 from tests.unit.batch.promising import PromisingChannel, publish
 
 Row = Mapping[str, Any]
@@ -78,21 +78,29 @@ class Cores(PromisingChannel):
         sent = [Sent(broker_id, request, None, 0) for broker_id in broker_ids]
         for one in sent:
             self.tell(
-                one.broker_id, request.tail, request.controller_epoch, delete=bool(request.delete_partitions)
+                one.broker_id,
+                request.shared_body,
+                request.controller_epoch,
+                delete=bool(request.delete_partitions),
             )
             publish(one, OutcomeKind.ACKNOWLEDGED)
         return sent
 
     def tell(
-        self, broker_id: int, tail: Tail | RequestTail, controller_epoch: int, *, delete: bool = False
+        self,
+        broker_id: int,
+        shared_body: SharedBody | RequestBody,
+        controller_epoch: int,
+        *,
+        delete: bool = False,
     ) -> None:
         core = self.cores[broker_id]
-        api, version = tail.api_key, tail.version
+        api, version = shared_body.api_key, shared_body.version
         frame = bytearray(encode_request_header(request_header_version(api, version), api, version, 77, b"1"))
         frame += encode_head(api, version, 1, controller_epoch, core.epoch, delete_partitions=delete)
         at = len(frame)
-        frame += bytes(tail.size)
-        tail.write_into(frame, at)
+        frame += bytes(shared_body.size)
+        shared_body.write_into(frame, at)
         answer = core.handle(memoryview(bytes(frame)))
         if callable(answer):
             answer()
@@ -114,7 +122,7 @@ class Cores(PromisingChannel):
             elif told[broker_id] == Told.BROKERS:
                 requests = sorted({Step.UPDATE_METADATA: [], **steps}.items())
             for step, some in requests:
-                self.tell(broker_id, _tail(step, some, new), new.controller_epoch)
+                self.tell(broker_id, _shared_body(step, some, new), new.controller_epoch)
 
     def handle(self, frames: Iterable[Any]) -> None:
         """Rows of ready frames, each broker's in their order."""
@@ -148,7 +156,7 @@ def _order(row: Row) -> tuple[Any, ...]:
     return row["broker"], row["step"], row["topic"], row["gone"], row["partition"]
 
 
-def _tail(step: int, rows: Sequence[Row], new: ClusterState) -> Tail:
+def _shared_body(step: int, rows: Sequence[Row], new: ClusterState) -> SharedBody:
     names = list(dict.fromkeys(row["topic"] for row in rows))
     ids = {row["topic"]: bytes(row["topic_id"]) for row in rows}
     topics = Topics(
@@ -164,7 +172,7 @@ def _tail(step: int, rows: Sequence[Row], new: ClusterState) -> Tail:
     topic_row = np.array([place[row["topic"]] for row in rows], dtype=np.int32)
     if step in (Step.STOP_FORMER, Step.STOP_REPLICA):
         delete = np.array([row["delete"] for row in rows], dtype=np.uint8)
-        return stop_replica_tail(
+        return stop_replica_body(
             _VERSIONS.stop_replica, topics, topic_row, column("partition"), column("leader_epoch"), delete
         )
     partitions: Partitions = make_partitions(
@@ -175,6 +183,6 @@ def _tail(step: int, rows: Sequence[Row], new: ClusterState) -> Tail:
         assert all(row["api"] == LEADER_AND_ISR for row in rows)
         leaders = live_leaders(new.brokers, partitions.leader, "PLAINTEXT")
         is_new = np.array([row["is_new"] for row in rows], dtype=np.uint8)
-        return leader_and_isr_tail(_VERSIONS.leader_and_isr, topics, partitions, leaders, is_new=is_new)
+        return leader_and_isr_body(_VERSIONS.leader_and_isr, topics, partitions, leaders, is_new=is_new)
     assert all(row["api"] == UPDATE_METADATA for row in rows)
-    return update_metadata_tail(_VERSIONS.update_metadata, topics, partitions, new.brokers)
+    return update_metadata_body(_VERSIONS.update_metadata, topics, partitions, new.brokers)

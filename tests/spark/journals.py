@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ctrlchan.journal.channels import CHANNELS_FOLDER
-from ctrlchan.schemas import CHANNELS, JOURNAL
+from ctrlchan.state.storage.schemas import CHANNELS, JOURNAL
 
 __all__ = ["NOW", "row", "show_channel", "write_file"]
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from ctrlchan.journal.channels import write_channel
 from ctrlchan.journal.rows import BrokerView, ChannelView, Unfinished
-from ctrlchan.schemas import JOURNAL
+from ctrlchan.state.storage.schemas import JOURNAL
 
 __all__ = ["STATE", "Planted", "unfinished"]
 

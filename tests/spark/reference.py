@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import ctrlchan
-from ctrlchan._codec import Tail
+from ctrlchan._codec import SharedBody
 from ctrlchan.channel import ChannelConfig, ControlRequest, Sent
-from ctrlchan.channel.acknowledged import Acknowledged
-from ctrlchan.channel.frames import new_frame
+from ctrlchan.channel.coalescing.bodies import decode_shared_body
+from ctrlchan.channel.coalescing.split import split
 from ctrlchan.channel.outcome import OutcomeCallback
-from ctrlchan.channel.rewriting.bodies import body_of_tail
-from ctrlchan.channel.rewriting.split import split
+from ctrlchan.channel.queues.acknowledged import Acknowledged
+from ctrlchan.channel.queues.frames import new_frame
+from ctrlchan.protocol import request_versions
 from ctrlchan.state import NO_LEADERSHIP
 from ctrlchan.state.lists import entry_rows, packed_values
-from ctrlchan.versions import request_versions
 
 __all__ = ["full_push", "shuffled"]
 
@@ -54,15 +54,15 @@ class _Channel:
     def send_requests(
         self, broker_ids: Sequence[int], request: ControlRequest, callback: OutcomeCallback | None = None
     ) -> list[Sent]:
-        tail = request.tail
-        assert isinstance(tail, Tail)
+        shared_body = request.shared_body
+        assert isinstance(shared_body, SharedBody)
         _, before = new_frame(request, self.config)
         limit = self.config.max_request_bytes + _SIZE_FIELD
-        tails: list[Tail] | None = [tail]
+        shared_bodies: list[SharedBody] | None = [shared_body]
         if request.size > limit:
-            tails = split(body_of_tail(before, tail), limit - len(before))
-        assert tails is not None
-        for one in tails:
+            shared_bodies = split(decode_shared_body(before, shared_body), limit - len(before))
+        assert shared_bodies is not None
+        for one in shared_bodies:
             frame, before = new_frame(
                 ControlRequest(one, request.controller_epoch, rows=one.rows), self.config
             )

@@ -12,7 +12,7 @@ from typing import Final, Self
 import psutil
 import pyspark
 
-from ctrlchan.pipeline.java import find_java
+from ctrlchan.pipeline.spark.java import find_java
 
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
 _STARTED: Final = 60.0
@@ -150,8 +150,8 @@ class StandaloneCluster:
                 return found
             ended = [process for process in self._processes if process.poll() is not None]
             if ended or time.monotonic() > deadline:
-                tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+                shared_body = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
                 raise RuntimeError(
-                    f"the Spark cluster did not start ({pattern.pattern}); {log.name} says:\n{tail}"
+                    f"the Spark cluster did not start ({pattern.pattern}); {log.name} says:\n{shared_body}"
                 )
             time.sleep(0.05)

@@ -36,11 +36,11 @@ from ctrlchan.pipeline import (
     read_snapshot,
     write_frames,
 )
-from ctrlchan.pipeline.checkpoint import checkpoints
-from ctrlchan.pipeline.claims import Claims, Run
-from ctrlchan.pipeline.dispatching import sending_of
-from ctrlchan.pipeline.sending import send_frames
-from ctrlchan.state.generate import GeneratorConfig, generate
+from ctrlchan.pipeline.jobs.dispatch.checkpoint import checkpoints
+from ctrlchan.pipeline.jobs.dispatch.claims import Claims, Run
+from ctrlchan.pipeline.jobs.dispatch.job import sending_of
+from ctrlchan.pipeline.jobs.dispatch.sender import send_frames
+from ctrlchan.state.importing.generate import GeneratorConfig, generate
 from tests.fault.channels import eventually
 from tests.spark.standalone import StandaloneCluster
 from tests.spark.watched import Permits, WatchedBroker, numbers_of, steps_of, watched, without_correlation
@@ -365,7 +365,7 @@ def test_a_copy_of_a_task_waits_and_finds_everything_done(spark: SparkSession, t
 def test_a_claim_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
     Run(tmp_path, "run").begin()
     hold = (
-        "import sys, pathlib, time; from ctrlchan.pipeline.claims import Claims\n"
+        "import sys, pathlib, time; from ctrlchan.pipeline.jobs.dispatch.claims import Claims\n"
         "claims = Claims(pathlib.Path(sys.argv[1]), 5); claims.claim([3, 4]); print('held', flush=True)\n"
         "time.sleep(600)"
     )
@@ -408,7 +408,7 @@ def test_an_executor_without_the_drivers_folder_says_so(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_ends_at_the_first_gap(tmp_path: Path) -> None:
-    from ctrlchan.schemas import JOURNAL
+    from ctrlchan.state.storage.schemas import JOURNAL
 
     def row(frame: int | None, outcome: str, dataset: str | None = "d", epoch: int = 5) -> dict[str, object]:
         plain: dict[str, object] = {field.name: 0 for field in JOURNAL if not field.nullable}
@@ -481,7 +481,7 @@ def command(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 TASK = """
 import pickle, sys
 import pyarrow.parquet as pq
-from ctrlchan.pipeline.sending import send_frames
+from ctrlchan.pipeline.jobs.dispatch.sender import send_frames
 
 rows = pq.read_table(sys.argv[1]).sort_by([("sequence", "ascending"), ("broker", "ascending")])
 sending = pickle.load(sys.stdin.buffer)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from ctrlchan.pipeline import Report, ReportConfig, report
-from ctrlchan.pipeline.reporting.divergence import with_counts
+from ctrlchan.pipeline.jobs.report.divergence import with_counts
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 from tests.spark.planted import STATE, Planted, unfinished
 

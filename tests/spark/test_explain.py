@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from ctrlchan import ClusterState
 from ctrlchan.pipeline import ExplainConfig, MergeLogsConfig, TopicPartition, explain
-from ctrlchan.pipeline.story import job
+from ctrlchan.pipeline.jobs.explain import job
 from tests.spark.journals import NOW, row, write_file
 
 _AT = "2026-02-02 02:40:00"  # NOW

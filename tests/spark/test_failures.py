@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ctrlchan.errors import PipelineError, SnapshotError
-from ctrlchan.pipeline.failures import reason_of, told
+from ctrlchan.pipeline.spark.failures import reason_of, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

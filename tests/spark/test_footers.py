@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ctrlchan.errors import PipelineError
-from ctrlchan.pipeline import footers, read_snapshot
-from ctrlchan.schemas import BROKERS, PARTITIONS, PARTITIONS_LATER
+from ctrlchan.pipeline import read_snapshot
+from ctrlchan.pipeline.spark import footers
+from ctrlchan.state.storage.schemas import BROKERS, PARTITIONS, PARTITIONS_LATER
 from tests.spark.test_tables import a_snapshot
 
 if TYPE_CHECKING:

@@ -27,11 +27,11 @@ from ctrlchan._codec import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from ctrlchan.channel.rewriting.bodies import body_of_frame
+from ctrlchan.channel.coalescing.bodies import decode_frame_body
 from ctrlchan.errors import ConfigError
 from ctrlchan.pipeline import FramesConfig, frames, read_frames, read_snapshot, write_frames
-from ctrlchan.schemas import PARTITIONS
-from ctrlchan.state.generate import GeneratorConfig, generate
+from ctrlchan.state.importing.generate import GeneratorConfig, generate
+from ctrlchan.state.storage.schemas import PARTITIONS
 from tests.spark.reference import full_push, shuffled
 from tests.spark.standalone import StandaloneCluster
 
@@ -67,7 +67,7 @@ def made(dataframe: DataFrame) -> dict[int, list[bytes]]:
     for row in dataframe.orderBy("broker", "sequence").toArrow().to_pylist():
         of_broker = found.setdefault(row["broker"], [])
         assert row["sequence"] == len(of_broker)
-        body = body_of_frame(row["frame"])
+        body = decode_frame_body(row["frame"])
         assert (
             row["api"]
             == {
@@ -84,7 +84,7 @@ def made(dataframe: DataFrame) -> dict[int, list[bytes]]:
 
 
 def bodies(dataframe: DataFrame) -> dict[int, list[ControlRequestBody]]:
-    return {broker: [body_of_frame(one) for one in of] for broker, of in made(dataframe).items()}
+    return {broker: [decode_frame_body(one) for one in of] for broker, of in made(dataframe).items()}
 
 
 @pytest.mark.parametrize("ibp", PROTOCOLS)

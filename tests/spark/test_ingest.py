@@ -15,9 +15,9 @@ import pytest
 from ctrlchan.errors import PipelineError
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 from ctrlchan.state.brokers import brokers_list
-from ctrlchan.state.generate import GeneratorConfig, generate
-from ctrlchan.state.import_describe import import_describe
-from ctrlchan.state.import_zookeeper import import_zookeeper
+from ctrlchan.state.importing.describe_text import import_describe
+from ctrlchan.state.importing.generate import GeneratorConfig, generate
+from ctrlchan.state.importing.zookeeper import import_zookeeper
 from tests.unit.batch.promising import broker
 from tests.unit.state.helpers import rows_of
 from tests.unit.state.test_import_zookeeper import FakeZooKeeper

@@ -139,7 +139,7 @@ def test_what_is_killed_takes_spark_with_it(tmp_path: Path) -> None:
 NOTEBOOK = """
 import os, pathlib, signal, sys, threading, time
 from ctrlchan.pipeline import session, stop
-from ctrlchan.pipeline.failures import told
+from ctrlchan.pipeline.spark.failures import told
 
 folder = pathlib.Path(sys.argv[1])
 spark = session(master="local[2]", conf={"spark.driver.memory": "600m"})

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from ctrlchan.errors import PipelineError
-from ctrlchan.pipeline.lines import files, lines
+from ctrlchan.pipeline.spark.text_lines import files, lines
 
 Numbered = dict[str, dict[int, bytes]]
 
@@ -50,7 +50,7 @@ def test_lines_of_many_pieces(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(5)
     wanted: Numbered = {}
     for at, ending in enumerate(("log", "log", "log.gz", "txt")):
-        texts = [chance.choice([b"", b"a", b"\xff\xfe", b"x" * 300, b"tail\r"]) for _ in range(300 * at + 7)]
+        texts = [chance.choice([b"", b"a", b"\xff\xfe", b"x" * 300, b"last\r"]) for _ in range(300 * at + 7)]
         texts.append(b"last")
         path = tmp_path / "[a] folder" / f"b{at}" / f"c+%20 é{{}}*.{ending}"
         _write(path, b"\n".join(texts) + b"\n" * (at % 2))

@@ -16,11 +16,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ctrlchan import ClusterState
-from ctrlchan.pipeline.logs import sentences
-from ctrlchan.pipeline.logs.entries import OTHER, BadLineError, Entry, begins_entry, parse
-from ctrlchan.pipeline.logs.fields import Answer
-from ctrlchan.requests.log_lines import log_leader_and_isr, log_stop_replica, log_update_metadata
-from ctrlchan.requests.stop_replica import stop_replicas
+from ctrlchan.batch.log_lines import log_leader_and_isr, log_stop_replica, log_update_metadata
+from ctrlchan.batch.stop_replica import stop_replicas
+from ctrlchan.pipeline.jobs.merge_logs import sentences
+from ctrlchan.pipeline.jobs.merge_logs.entries import OTHER, BadLineError, Entry, begins_entry, parse
+from ctrlchan.pipeline.jobs.merge_logs.fields import Answer
 from ctrlchan.state_change_log import LAYOUT, TRACE, StateChangeLogger
 
 _UTC = ZoneInfo("UTC")

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctrlchan.errors import ConfigError
-from ctrlchan.pipeline.logs import grouping
-from ctrlchan.pipeline.logs.grouping import group_lines
-from ctrlchan.pipeline.logs.places import Places
+from ctrlchan.pipeline.jobs.merge_logs import grouping
+from ctrlchan.pipeline.jobs.merge_logs.grouping import group_lines
+from ctrlchan.pipeline.jobs.merge_logs.places import Places
 
 _HEAD = b"[2026-01-31 10:00:00,001] INFO [Broker id=1] Reticulating partition t-0"
 _KINDS = {

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from ctrlchan.errors import ConfigError, PipelineError
 from ctrlchan.pipeline import MergeLogsConfig, merge_logs
-from ctrlchan.pipeline.logs import merge
+from ctrlchan.pipeline.jobs.merge_logs import job
 from tests.spark.log_files import START, LogFolder, Written, random_logs
 from tests.spark.standalone import StandaloneCluster
 
@@ -40,9 +40,9 @@ def piece(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None]
 def test_the_order_is_that_of_plain_python(
     spark: SparkSession, logs: LogFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge, "STREAMED_BYTES", 20_000)
+    monkeypatch.setattr(job, "STREAMED_BYTES", 20_000)
     with merge_logs(spark, MergeLogsConfig(logs=logs.folder)) as merged:
-        assert merged.counts == merge.LogCounts(
+        assert merged.counts == job.LogCounts(
             lines=logs.lines,
             entries=len(logs.entries),
             entry_lines=logs.lines - len(logs.rejects),

@@ -22,12 +22,12 @@ import ctrlchan
 from ctrlchan.errors import ConfigError, JournalError, PipelineError
 from ctrlchan.journal import read_journal
 from ctrlchan.pipeline import MonitorConfig, monitor
-from ctrlchan.pipeline.monitoring.figures import Diverged, Figures, RequestFigures
-from ctrlchan.pipeline.monitoring.ledger import Ledger, Sums
-from ctrlchan.pipeline.monitoring.prometheus import write_textfile
-from ctrlchan.pipeline.monitoring.rules import Alert, Rules
-from ctrlchan.pipeline.monitoring.unfinished import BrokerWait, shown_by
-from ctrlchan.schemas import JOURNAL, JOURNAL_VERSION_KEY
+from ctrlchan.pipeline.jobs.monitor.checkpoint import Ledger, Sums
+from ctrlchan.pipeline.jobs.monitor.figures import Diverged, Figures, RequestFigures
+from ctrlchan.pipeline.jobs.monitor.prometheus import write_textfile
+from ctrlchan.pipeline.jobs.monitor.rules import Alert, Rules
+from ctrlchan.pipeline.jobs.monitor.unfinished import BrokerWait, shown_by
+from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_VERSION_KEY
 from tests.kafka.waiting import wait_until
 from tests.spark.journals import NOW, row, show_channel, write_file
 

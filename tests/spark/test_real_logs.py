@@ -14,7 +14,7 @@ from kazoo.exceptions import NoNodeError
 from pyspark.sql import SparkSession
 
 from ctrlchan.pipeline import ExplainConfig, MergeLogsConfig, TopicPartition, explain, merge_logs
-from ctrlchan.pipeline.logs.entries import OTHER
+from ctrlchan.pipeline.jobs.merge_logs.entries import OTHER
 from tests.kafka.fixtures import kafka_jars_ready
 from tests.kafka.jars import java_command
 from tests.kafka.rig import KafkaRig

@@ -23,7 +23,7 @@ from ctrlchan.cli import app
 from ctrlchan.errors import ConfigError, JournalError, PipelineError
 from ctrlchan.journal import read_journal
 from ctrlchan.pipeline import ReportConfig, report, write_report
-from ctrlchan.pipeline.reporting.figures import ACCURACY, bucket_of
+from ctrlchan.pipeline.jobs.report.figures import ACCURACY, bucket_of
 from tests.spark.planted import Planted, unfinished
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ import pytest
 
 from ctrlchan.errors import ConfigError
 from ctrlchan.pipeline import TopicPartition
-from ctrlchan.pipeline.logs.entries import Entry, parse
-from ctrlchan.pipeline.story.findings import findings_of
-from ctrlchan.pipeline.story.model import (
+from ctrlchan.pipeline.jobs.explain.findings import findings_of
+from ctrlchan.pipeline.jobs.explain.model import (
     Context,
     ControllerReign,
     JournalRequest,
@@ -22,8 +21,9 @@ from ctrlchan.pipeline.story.model import (
     SnapshotRow,
     Story,
 )
-from ctrlchan.pipeline.story.steps import lives_of
-from ctrlchan.pipeline.story.text import story_lines
+from ctrlchan.pipeline.jobs.explain.steps import lives_of
+from ctrlchan.pipeline.jobs.explain.text import story_lines
+from ctrlchan.pipeline.jobs.merge_logs.entries import Entry, parse
 
 _MADE = (
     "[Controller id=1 epoch=1] Changed partition t-0 state from NonExistentPartition to NewPartition with assigned "

@@ -13,8 +13,8 @@ import pytest
 import ctrlchan
 from ctrlchan.errors import JournalError, PipelineError
 from ctrlchan.pipeline import read_journal, read_snapshot, write_snapshot
-from ctrlchan.schemas import JOURNAL, JOURNAL_VERSION_KEY
-from ctrlchan.state.generate import GeneratorConfig, generate
+from ctrlchan.state.importing.generate import GeneratorConfig, generate
+from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_VERSION_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,7 +98,7 @@ def test_a_journal_is_what_arrow_reads(
     most: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its differences of ascending numbers and its microseconds too; footers read here or by tasks."""
-    monkeypatch.setattr("ctrlchan.pipeline.footers._MOST", most)
+    monkeypatch.setattr("ctrlchan.pipeline.spark.footers._MOST", most)
     a_journal(tmp_path / "journal", 3)
     expected = ctrlchan.read_journal(tmp_path / "journal").sort_by("sequence")
     found = read_journal(spark, tmp_path / "journal").toArrow().sort_by("sequence")
@@ -112,7 +112,7 @@ def test_a_journal_is_what_arrow_reads(
 def test_a_broken_or_newer_journal_is_refused(
     most: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctrlchan.pipeline.footers._MOST", most)
+    monkeypatch.setattr("ctrlchan.pipeline.spark.footers._MOST", most)
     for number in range(3):
         pq.write_table(JOURNAL.empty_table(), tmp_path / f"{number}.parquet")
     assert read_journal(spark, tmp_path).count() == 0

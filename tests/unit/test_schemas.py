@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ctrlchan.errors import PipelineError
-from ctrlchan.schemas import (
+from ctrlchan.state.storage.schemas import (
     BROKERS,
     CHANNELS,
     FRAMES,

@@ -3,5 +3,6 @@
 In: commands through a pipe, frames in shared memory. Out: bytes to brokers, reports through a pipe. Nothing
 here decides what a request says or who gets it, and nothing here imports NumPy or what is not needed: there
 may be a process for each broker. ``link`` (one broker's conversation) and ``handshake`` never touch a socket,
-``connection`` and ``tls`` do, ``sender`` is the event loop around them, ``nursery`` the parent of them all.
+``connection`` and ``tls`` do, ``sender`` is the event loop around them, ``fork_server`` the parent of them
+all.
 """

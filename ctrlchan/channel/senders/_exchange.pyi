@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from ctrlchan.channel.records import Command
-from ctrlchan.channel.senders.states import LinkState
+from ctrlchan.channel.wire.records import Command
+from ctrlchan.channel.wire.states import LinkState
 
 _Lane = TypeVar("_Lane", bound=Exchange)
 

@@ -7,7 +7,7 @@ that comes whole and is the expected one, byte for byte. Whatever is not so is l
 happens to a request is said there, and what is done here and there is done by the same methods. Without the
 three functions at the end everything works, slower.
 
-The layouts are those of ``channel/records.py``; frames and responses are drawn in ``link.py``.
+The layouts are those of ``channel/wire/records.py``; frames and responses are drawn in ``link.py``.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -19,13 +19,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
-from ctrlchan.channel._records cimport Command, Report
+from ctrlchan.channel.wire._records cimport Command, Report
 
-from ctrlchan.channel import records
-from ctrlchan.channel.poller import READ
-from ctrlchan.channel.records import COMMAND, INLINE, REPORT
-from ctrlchan.channel.senders import states
-from ctrlchan.channel.senders.states import LinkState
+from ctrlchan.channel.wire import records
+from ctrlchan.channel.wire.poller import READ
+from ctrlchan.channel.wire.records import COMMAND, INLINE, REPORT
+from ctrlchan.channel.wire import states
+from ctrlchan.channel.wire.states import LinkState
 
 cdef extern from "<unistd.h>":
     ssize_t write(int fd, const void* data, size_t size)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ctrlchan.channel.poller import READ, WRITE
-from ctrlchan.channel.records import Failure
-from ctrlchan.channel.security import Credentials
 from ctrlchan.channel.senders.connection import Address, Connection
 from ctrlchan.channel.senders.handshake import Handshake
 from ctrlchan.channel.senders.link import Broken
+from ctrlchan.channel.wire.poller import READ, WRITE
+from ctrlchan.channel.wire.records import Failure
+from ctrlchan.channel.wire.security import Credentials
 
 if TYPE_CHECKING:
     from ctrlchan.channel.senders.tls import TlsContexts

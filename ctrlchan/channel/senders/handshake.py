@@ -15,9 +15,9 @@ from collections.abc import Generator
 from struct import Struct, error
 from typing import Final, Protocol, TypeAlias
 
-from ctrlchan.channel.records import Failure
-from ctrlchan.channel.security import SaslSettings
 from ctrlchan.channel.senders.link import Broken
+from ctrlchan.channel.wire.records import Failure
+from ctrlchan.channel.wire.security import SaslSettings
 
 __all__ = ["CONTROL_APIS", "Handshake", "Ranges"]
 

@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from ctrlchan.channel.records import Command, Failure
 from ctrlchan.channel.senders._exchange import Exchange
-from ctrlchan.channel.senders.states import NEVER, ONE_PIECE, LinkState
+from ctrlchan.channel.wire.records import Command, Failure
+from ctrlchan.channel.wire.states import NEVER, ONE_PIECE, LinkState
 
 __all__ = ["NEVER", "Broken", "Link", "LinkSettings", "LinkState"]
 
@@ -138,9 +138,9 @@ class Link(Exchange):
         size, prefix_size = self.items[0][6:8]
         head = bytearray(size if size <= ONE_PIECE else prefix_size)
         self.compose(head, now)
-        return head, self.tail()
+        return head, self.shared_body()
 
-    def tail(self) -> memoryview | None:
+    def shared_body(self) -> memoryview | None:
         """The part of the first item's frame that is sent from where it lies."""
         offset, size, prefix_size = self.items[0][5:8]
         return None if size <= ONE_PIECE else self.memory[offset + prefix_size : offset + size]

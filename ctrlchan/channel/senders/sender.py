@@ -14,8 +14,13 @@ from contextlib import suppress
 from time import monotonic_ns
 from typing import Final
 
-from ctrlchan.channel.poller import READ, WRITE, new_poller
-from ctrlchan.channel.records import (
+from ctrlchan.channel.senders._exchange import Outbox, begin_requests, queue_requests, take_responses
+from ctrlchan.channel.senders.access import Access, Opening
+from ctrlchan.channel.senders.connection import Address, Connection, Resolver
+from ctrlchan.channel.senders.handshake import Handshake
+from ctrlchan.channel.senders.link import Broken, Link, LinkSettings
+from ctrlchan.channel.wire.poller import READ, WRITE, new_poller
+from ctrlchan.channel.wire.records import (
     ADD,
     AGAIN,
     C_SEQUENCE,
@@ -40,13 +45,8 @@ from ctrlchan.channel.records import (
     Command,
     Failure,
 )
-from ctrlchan.channel.security import Credentials
-from ctrlchan.channel.senders._exchange import Outbox, begin_requests, queue_requests, take_responses
-from ctrlchan.channel.senders.access import Access, Opening
-from ctrlchan.channel.senders.connection import Address, Connection, Resolver
-from ctrlchan.channel.senders.handshake import Handshake
-from ctrlchan.channel.senders.link import Broken, Link, LinkSettings
-from ctrlchan.channel.senders.states import NEVER, LinkState
+from ctrlchan.channel.wire.security import Credentials
+from ctrlchan.channel.wire.states import NEVER, LinkState
 
 __all__ = ["Lane", "Sender"]
 
@@ -86,7 +86,7 @@ class Lane(Link):
         "_rest",
         "_rounds",
         "_sender",
-        "_tail",
+        "_shared_body",
         "_ticket",
     )
 
@@ -103,7 +103,7 @@ class Lane(Link):
         self._ticket = 0
         # What of the frame in flight is not yet written, and whether the kernel had no room for it.
         self._rest: memoryview | bytearray = _NO_REST
-        self._tail: memoryview | None = None
+        self._shared_body: memoryview | None = None
         self._blocked = False
 
     def _soon(self) -> None:
@@ -228,7 +228,7 @@ class Lane(Link):
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         self._opening = None
-        self._rest, self._tail = _NO_REST, None
+        self._rest, self._shared_body = _NO_REST, None
         self._blocked = False
         self.direct = -1
         self._ticket = 0
@@ -351,33 +351,33 @@ class Lane(Link):
         self._fail(Failure.IO, errno)
 
     def _begin(self, now: int) -> None:
-        self._rest, self._tail = self.begin(now)
+        self._rest, self._shared_body = self.begin(now)
         self._sender.watch_deadline(self.deadline)
         self._write()
 
     def write_rest(self, head: bytearray, count: int) -> None:
         """The frame that begins with ``head`` was begun, and the kernel took only so many bytes of it."""
-        self._rest, self._tail = left(head, self.tail(), count)
+        self._rest, self._shared_body = left(head, self.shared_body(), count)
         self._write()
 
     def _write(self) -> None:
         """Give the kernel what it takes of the frame in flight."""
         connection = self._connection
         assert connection is not None
-        rest, tail = self._rest, self._tail
+        rest, shared_body = self._rest, self._shared_body
         try:
-            while tail is not None:
+            while shared_body is not None:
                 if self.is_stale():
                     self._cut()
                     return
-                rest, tail = left(rest, tail, connection.send_parts((rest, tail)))
+                rest, shared_body = left(rest, shared_body, connection.send_parts((rest, shared_body)))
             while len(rest):
                 if self.is_stale():
                     self._cut()
                     return
                 rest = memoryview(rest)[connection.send(rest) :]
         except BlockingIOError:
-            self._rest, self._tail = rest, tail
+            self._rest, self._shared_body = rest, shared_body
             if not self._blocked:
                 self._blocked = True
                 self._sender.poller.modify(connection.fd, READ | WRITE)
@@ -388,7 +388,7 @@ class Lane(Link):
         except Broken as broken:
             self._fail(broken.failure, detail=broken.detail)
             return
-        self._rest, self._tail = _NO_REST, None
+        self._rest, self._shared_body = _NO_REST, None
         if self._blocked:
             self._blocked = False
             self._sender.poller.modify(connection.fd, READ)
@@ -396,12 +396,12 @@ class Lane(Link):
 
 
 def left(
-    rest: memoryview | bytearray, tail: memoryview | None, count: int
+    rest: memoryview | bytearray, shared_body: memoryview | None, count: int
 ) -> tuple[memoryview, memoryview | None]:
     """What of these two parts is left when so many bytes of them are written."""
-    if tail is None or count < len(rest):
-        return memoryview(rest)[count:], tail
-    return tail[count - len(rest) :], None
+    if shared_body is None or count < len(rest):
+        return memoryview(rest)[count:], shared_body
+    return shared_body[count - len(rest) :], None
 
 
 class Sender:

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ctrlchan.channel.poller import READ, WRITE
-from ctrlchan.channel.records import Failure
-from ctrlchan.channel.security import TlsSettings
 from ctrlchan.channel.senders.connection import Address, Buffer, Connection
 from ctrlchan.channel.senders.link import Broken
+from ctrlchan.channel.wire.poller import READ, WRITE
+from ctrlchan.channel.wire.records import Failure
+from ctrlchan.channel.wire.security import TlsSettings
 
 __all__ = ["TlsConnection", "TlsContexts"]
 

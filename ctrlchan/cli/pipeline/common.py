@@ -51,9 +51,9 @@ def spark_of(
     logging.getLogger().addFilter(_is_not_of_py4j)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     from ctrlchan.cli.progress import step
-    from ctrlchan.pipeline.failures import told
-    from ctrlchan.pipeline.progress import progress
-    from ctrlchan.pipeline.session import session, stop
+    from ctrlchan.pipeline.spark.failures import told
+    from ctrlchan.pipeline.spark.progress import progress
+    from ctrlchan.pipeline.spark.session import session, stop
 
     if as_json:
         spark = session(f"ctrlchan {title}", master=master, conf=settings)

@@ -61,7 +61,7 @@ def demo(
     from ctrlchan.channel import ChannelConfig, ControllerChannelManager
     from ctrlchan.errors import ConfigError
     from ctrlchan.journal import Journal
-    from ctrlchan.state.generate import GeneratorConfig, generate
+    from ctrlchan.state.importing.generate import GeneratorConfig, generate
 
     if output.exists() and not overwrite:
         raise ConfigError(f"{output}: already there (--overwrite replaces it)")

@@ -11,7 +11,7 @@ import typer
 from ctrlchan.cli.pipeline.common import Conf, Json, Master, say, spark_of
 
 if TYPE_CHECKING:
-    from ctrlchan.pipeline.sending import BrokerResult
+    from ctrlchan.pipeline.jobs.dispatch.sender import BrokerResult
 
 __all__ = ["dispatch"]
 
@@ -70,9 +70,9 @@ def dispatch(
       ctrlchan pipeline dispatch frames/ -j outcomes/ --config server.properties --master spark://host:7077
     """
     with spark_of("dispatch", master, conf, as_json=as_json) as spark:
-        from ctrlchan.pipeline.dispatching import DispatchConfig
-        from ctrlchan.pipeline.dispatching import dispatch as send
-        from ctrlchan.pipeline.tables import read_frames
+        from ctrlchan.pipeline.jobs.dispatch.job import DispatchConfig
+        from ctrlchan.pipeline.jobs.dispatch.job import dispatch as send
+        from ctrlchan.pipeline.spark.tables import read_frames
 
         sent = send(
             spark,

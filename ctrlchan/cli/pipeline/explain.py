@@ -62,9 +62,9 @@ def explain(
     """
     config = log_config(LogOptions(logs, names, start, end, time_zone, zones, brokers))
     with spark_of("explain", master, conf, as_json=as_json) as spark:
-        from ctrlchan.pipeline.story.job import ExplainConfig, TopicPartition
-        from ctrlchan.pipeline.story.job import explain as tell
-        from ctrlchan.pipeline.story.text import story_lines
+        from ctrlchan.pipeline.jobs.explain.job import ExplainConfig, TopicPartition
+        from ctrlchan.pipeline.jobs.explain.job import explain as tell
+        from ctrlchan.pipeline.jobs.explain.text import story_lines
 
         whose = TopicPartition.of(partition)
         story = tell(spark, ExplainConfig(partition=whose, logs=config, journal=journal, snapshot=snapshot))

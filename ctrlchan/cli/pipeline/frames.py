@@ -76,10 +76,10 @@ def frames(
     with spark_of("frames", master, conf, as_json=as_json) as spark:
         from pyspark.sql.functions import col, count, countDistinct, lit, sum
 
-        from ctrlchan.pipeline.diff_tables import DIFF_FILE, read_diff
-        from ctrlchan.pipeline.framing import FramesConfig
-        from ctrlchan.pipeline.framing import frames as make
-        from ctrlchan.pipeline.tables import read_frames, read_snapshot, write_frames
+        from ctrlchan.pipeline.jobs.diff.tables import DIFF_FILE, read_diff
+        from ctrlchan.pipeline.jobs.frames.job import FramesConfig
+        from ctrlchan.pipeline.jobs.frames.job import frames as make
+        from ctrlchan.pipeline.spark.tables import read_frames, read_snapshot, write_frames
 
         config = FramesConfig(
             apis=tuple(api or ("LeaderAndIsr", "UpdateMetadata")),

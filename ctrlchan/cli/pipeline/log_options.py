@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ctrlchan.pipeline.logs.merge import MergeLogsConfig
+    from ctrlchan.pipeline.jobs.merge_logs.job import MergeLogsConfig
 
 __all__ = ["Brokers", "End", "LogOptions", "Logs", "Names", "Start", "TimeZone", "TimeZones", "log_config"]
 
@@ -56,7 +56,7 @@ class LogOptions:
 
 def log_config(options: LogOptions, **filters: Any) -> MergeLogsConfig:
     """``filters``: further settings. Raises ConfigError, BadParameter for what cannot be read."""
-    from ctrlchan.pipeline.logs.merge import STATE_CHANGE_LOGS, MergeLogsConfig
+    from ctrlchan.pipeline.jobs.merge_logs.job import STATE_CHANGE_LOGS, MergeLogsConfig
 
     brokers = {}
     for pattern, broker in _pairs(options.brokers, "--broker"):

@@ -28,7 +28,7 @@ from ctrlchan.cli.pipeline.log_options import (
 )
 
 if TYPE_CHECKING:
-    from ctrlchan.pipeline.logs.merge import MergedLogs
+    from ctrlchan.pipeline.jobs.merge_logs.job import MergedLogs
 
 __all__ = ["merge_logs"]
 
@@ -105,7 +105,7 @@ def merge_logs(
     )
     shown = output is None and not as_json
     with spark_of("merge-logs", master, conf, as_json=as_json) as spark:
-        from ctrlchan.pipeline.logs.merge import merge_logs as merge
+        from ctrlchan.pipeline.jobs.merge_logs.job import merge_logs as merge
 
         with merge(spark, config) as merged:
             summary: dict[str, Any] = asdict(merged.counts)
@@ -154,7 +154,7 @@ def _new_file(path: Path) -> Iterator[TextIO]:
 
 
 def _write_parquet(merged: MergedLogs, folder: Path, *, overwrite: bool) -> None:
-    from ctrlchan.pipeline.tables import new_folder
+    from ctrlchan.pipeline.spark.tables import new_folder
 
     with new_folder(folder, "merged.json", overwrite=overwrite) as hidden:
         merged.entries.write.parquet(str(hidden / "entries"))

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from ctrlchan.pipeline.monitoring.figures import Figures, RequestFigures
-    from ctrlchan.pipeline.monitoring.rules import Alert, Rules
+    from ctrlchan.pipeline.jobs.monitor.figures import Figures, RequestFigures
+    from ctrlchan.pipeline.jobs.monitor.rules import Alert, Rules
 
     Show = Callable[[Figures, Sequence[Alert]], None]
 
@@ -104,8 +104,8 @@ def monitor(
     # Progress would run through the table.
     with spark_of("monitor", master, conf, as_json=True) as spark:
         chosen = _rules(rules, stuck=stuck, error_rate=error_rate, fenced=fenced, diverged=diverged)
-        from ctrlchan.pipeline.monitoring.job import MonitorConfig
-        from ctrlchan.pipeline.monitoring.job import monitor as watch
+        from ctrlchan.pipeline.jobs.monitor.job import MonitorConfig
+        from ctrlchan.pipeline.jobs.monitor.job import monitor as watch
 
         config = MonitorConfig(
             journal=journal, checkpoint=checkpoint, window=window, interval=interval, snapshot=snapshot
@@ -140,7 +140,7 @@ def _rules(
     diverged: int | None,
 ) -> Rules:
     """Those of the file, or ours, changed by what options say."""
-    from ctrlchan.pipeline.monitoring.rules import Rules
+    from ctrlchan.pipeline.jobs.monitor.rules import Rules
 
     options: dict[str, Any] = {"fenced": fenced, "diverged": diverged}
     given = {name: value for name, value in options.items() if value is not None}
@@ -152,7 +152,7 @@ def _rules(
 
 
 def _write_prometheus(path: Path, figures: Figures, alerts: Sequence[Alert]) -> None:
-    from ctrlchan.pipeline.monitoring.prometheus import write_textfile
+    from ctrlchan.pipeline.jobs.monitor.prometheus import write_textfile
 
     write_textfile(path, figures, alerts)
 
@@ -263,7 +263,7 @@ def _table(figures: Figures, alerts: Sequence[Alert]) -> Table:
 
 
 def _wrong(one: RequestFigures) -> int:
-    from ctrlchan.pipeline.monitoring.figures import NO_FAULT
+    from ctrlchan.pipeline.jobs.monitor.figures import NO_FAULT
 
     return sum(count for outcome, count in one.outcomes.items() if outcome not in NO_FAULT)
 

@@ -14,13 +14,13 @@ from ctrlchan._codec import (
     decode_request,
     encode_head,
 )
-from ctrlchan.broker.metadata_cache import MetadataCache
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.channel import ChannelConfig, ControlRequest, Outcome, OutcomeKind, Sent
-from ctrlchan.channel.acknowledged import Acknowledged, Standing
 from ctrlchan.channel.outcome import OutcomeCallback, Verdict
 from ctrlchan.channel.outcome import publish as publish_ended
+from ctrlchan.channel.queues.acknowledged import Acknowledged, Standing
+from ctrlchan.protocol import request_versions
 from ctrlchan.state import NO_LEADERSHIP, Broker, ClusterState, Endpoint, SecurityProtocol
-from ctrlchan.versions import request_versions
 
 __all__ = ["PromisingChannel", "broker", "told_by"]
 
@@ -51,9 +51,9 @@ class PromisingChannel:
         self, broker_ids: Sequence[int], request: ControlRequest, callback: OutcomeCallback | None = None
     ) -> list[Sent]:
         head = encode_head(request.api_key, request.version, 1, request.controller_epoch, 1)
-        body = bytearray(len(head) + request.tail.size)
+        body = bytearray(len(head) + request.shared_body.size)
         body[: len(head)] = head
-        request.tail.write_into(body, len(head))
+        request.shared_body.write_into(body, len(head))
         message = decode_request(request.api_key, request.version, body)
         if isinstance(message, UpdateMetadataRequest):
             self.requests.append((list(broker_ids), message, request))

@@ -20,10 +20,10 @@ from ctrlchan._codec import (
     encode_head,
 )
 from ctrlchan.channel import ChannelConfig, ControlRequest, Outcome, OutcomeKind, Sent
-from ctrlchan.channel.acknowledged import Acknowledged
 from ctrlchan.channel.outcome import OutcomeCallback, Verdict
+from ctrlchan.channel.queues.acknowledged import Acknowledged
+from ctrlchan.protocol import RequestVersions, request_versions
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
-from ctrlchan.versions import RequestVersions, request_versions
 
 CONTROLLER_ID = 1
 CONTROLLER_EPOCH = 1
@@ -106,9 +106,9 @@ class RecordingChannel:
             request_type=request.request_type,
             delete_partitions=request.delete_partitions,
         )
-        frame = bytearray(len(head) + request.tail.size)
+        frame = bytearray(len(head) + request.shared_body.size)
         frame[: len(head)] = head
-        request.tail.write_into(frame, len(head))
+        request.shared_body.write_into(frame, len(head))
         body = decode_request(request.api_key, request.version, frame)
         self.requests.append((list(broker_ids), request))
         self.sent += [Recorded(broker_id, request, body, callback) for broker_id in broker_ids]

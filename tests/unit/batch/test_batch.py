@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ctrlchan.batch
+import ctrlchan.batch.request_batch
 from ctrlchan._codec import (
     LeaderAndIsrRequest,
     StopReplicaRequest,
     UpdateMetadataRequest,
-    update_metadata_tail,
+    update_metadata_body,
 )
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.errors import IllegalStateError, InvalidStateError
+from ctrlchan.protocol import request_versions
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
-from ctrlchan.versions import request_versions
 from tests.unit.batch.recording import (
     CONTROLLER_EPOCH,
     RecordingChannel,
@@ -72,9 +72,9 @@ def test_all_goes_to_the_codec_without_a_row_array(
 
     def record(*arguments: Any) -> Any:
         given.append(arguments)
-        return update_metadata_tail(*arguments)
+        return update_metadata_body(*arguments)
 
-    monkeypatch.setattr(ctrlchan.batch, "update_metadata_tail", record)
+    monkeypatch.setattr(ctrlchan.batch.request_batch, "update_metadata_body", record)
     batch.add_update_metadata([1, 2, 3], 5)
     batch.add_update_metadata([1, 2, 3], "all")
     batch.add_update_metadata([1, 2, 3], slice(2, 7))

@@ -12,8 +12,8 @@ from ctrlchan._codec import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetad
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.channel import Outcome
 from ctrlchan.errors import ErrorCode
+from ctrlchan.protocol import IBP_NAMES, request_versions
 from ctrlchan.state import ClusterState
-from ctrlchan.versions import IBP_NAMES, request_versions
 from tests.unit.batch.recording import (
     CONTROLLER_EPOCH,
     CONTROLLER_ID,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ctrlchan import ControllerBrokerRequestBatch
 from ctrlchan._codec import UpdateMetadataRequest
+from ctrlchan.batch.differences import Told
 from ctrlchan.channel import OutcomeKind
-from ctrlchan.requests.differences import Told
 from ctrlchan.state import ClusterState
 from tests.unit.batch.promising import PromisingChannel, broker, told_by
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from ctrlchan._codec import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from ctrlchan.batch import ControllerBrokerRequestBatch
+from ctrlchan.protocol import request_versions
 from ctrlchan.state import ClusterState
-from ctrlchan.versions import request_versions
 from tests.unit.batch.recording import RecordingChannel, cluster, stops, topic_partitions
 
 BROKERS = [1, 2, 3, 4]

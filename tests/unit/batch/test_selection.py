@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctrlchan.requests.selection import Selection, keys_of
+from ctrlchan.batch.selection import Selection, keys_of
 
 TOTAL = 20
 ROWS = st.integers(0, TOTAL - 1)

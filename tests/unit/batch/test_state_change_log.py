@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-import ctrlchan.batch
+import ctrlchan.batch.request_batch
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.state_change_log import TRACE
 from tests.unit.batch.recording import RecordingChannel, cluster, lead
@@ -75,7 +75,7 @@ def test_nothing_is_gathered_when_it_is_off(monkeypatch: pytest.MonkeyPatch) -> 
         raise AssertionError("gathered")
 
     for name in ("log_leader_and_isr", "log_update_metadata", "log_stop_replica"):
-        monkeypatch.setattr(ctrlchan.batch, name, refuse)
+        monkeypatch.setattr(ctrlchan.batch.request_batch, name, refuse)
     logging.getLogger(LOGGER).setLevel(logging.WARNING)
     try:
         send_everything()
@@ -90,6 +90,6 @@ def test_no_partition_is_formatted_at_info(
         raise AssertionError("formatted")
 
     for name in ("_trace_leader_and_isr", "_trace_stop_replica"):
-        monkeypatch.setattr(f"ctrlchan.requests.log_lines.{name}", refuse)
+        monkeypatch.setattr(f"ctrlchan.batch.log_lines.{name}", refuse)
     with caplog.at_level(logging.INFO, logger=LOGGER):
         send_everything()

@@ -20,7 +20,7 @@ from ctrlchan._codec import (
     Topics,
     encode_head,
     encode_request_header,
-    update_metadata_tail,
+    update_metadata_body,
 )
 from ctrlchan.broker import EmbeddedCluster
 from ctrlchan.state import brokers_from
@@ -52,7 +52,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         np.arange(rows, dtype=np.int32) * 3, np.full(rows, 3, np.int32), replicas.astype(np.int32).reshape(-1)
     )
     with EmbeddedCluster(3, cluster_id="told-by-nobody") as cluster:
-        tail = update_metadata_tail(
+        shared_body = update_metadata_body(
             8,
             Topics(StringColumn.from_strings(topic(number) for number in range(TOPICS))),
             Partitions(
@@ -69,7 +69,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
             brokers_from(cluster.brokers),
         )
         header = encode_request_header(2, UPDATE_METADATA, 8, 0, b"2")
-        frame = header + encode_head(UPDATE_METADATA, 8, CONTROLLER, 1) + tail.to_bytes()
+        frame = header + encode_head(UPDATE_METADATA, 8, CONTROLLER, 1) + shared_body.to_bytes()
         for broker in cluster.brokers:
             endpoint = broker.endpoints[0]
             assert exchange(endpoint.host, endpoint.port, frame)[-3:] == bytes(3)

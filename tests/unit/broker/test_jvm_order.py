@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctrlchan.broker.jvm_order import (
+from ctrlchan.broker.metadata.jvm_order import (
     java_map_order,
     partition_hashes,
     scala_map_order,

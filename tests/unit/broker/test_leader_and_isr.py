@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ctrlchan._codec import LEADER_AND_ISR, decode_response, decode_response_header
-from ctrlchan.broker.replicas import HostedReplicas
+from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
 from tests.unit.broker.talk import CONTROLLER_EPOCH, EPOCH, NO_ID, Part, Talk, control_frame, topic_id
 
 VERSIONS = range(8)

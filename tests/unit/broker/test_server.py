@@ -17,7 +17,7 @@ import pytest
 
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.broker import EmbeddedBroker
-from ctrlchan.broker.server import Answer, Buffers, Server
+from ctrlchan.broker.network.server import Answer, Buffers, Server
 from ctrlchan.errors import ConfigError, DecodeError
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.talk import CORRELATION_ID, EPOCH, Part, client_frame, control_frame

@@ -13,17 +13,17 @@ from ctrlchan._codec import (
     Brokers,
     ListColumn,
     Partitions,
+    SharedBody,
     StringColumn,
-    Tail,
     Topics,
     UpdateMetadataRequest,
     decode_request,
     encode_head,
-    update_metadata_tail,
+    update_metadata_body,
 )
-from ctrlchan.broker.metadata_cache import MetadataCache
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 
-__all__ = ["DELETED", "Told", "applied", "body_of", "live", "picture", "tail_of"]
+__all__ = ["DELETED", "Told", "applied", "body_of", "live", "picture", "shared_body_of"]
 
 DELETED = -2
 
@@ -55,7 +55,7 @@ def live(ids: Sequence[int], version: int) -> Brokers:
     )
 
 
-def tail_of(told: Told) -> Tail:
+def shared_body_of(told: Told) -> SharedBody:
     """The live rows of a topic come before its deletions, as a batch writes them."""
     rows = [
         (topic, partition, leader)
@@ -82,7 +82,7 @@ def tail_of(told: Told) -> Tail:
     )
     ids = np.zeros((len(told.topics), 16), dtype=np.uint8)
     ids[:, 0] = [topic_id for topic_id, _ in told.topics.values()]
-    return update_metadata_tail(
+    return update_metadata_body(
         told.version,
         Topics(StringColumn.from_strings(told.topics), ids),
         partitions,
@@ -90,9 +90,9 @@ def tail_of(told: Told) -> Tail:
     )
 
 
-def body_of(tail: Tail) -> UpdateMetadataRequest:
-    head = encode_head(UPDATE_METADATA, tail.version, 0, 7)
-    body = decode_request(UPDATE_METADATA, tail.version, head + tail.to_bytes())
+def body_of(shared_body: SharedBody) -> UpdateMetadataRequest:
+    head = encode_head(UPDATE_METADATA, shared_body.version, 0, 7)
+    body = decode_request(UPDATE_METADATA, shared_body.version, head + shared_body.to_bytes())
     assert isinstance(body, UpdateMetadataRequest)
     return body
 

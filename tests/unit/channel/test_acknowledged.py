@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctrlchan.channel import OutcomeKind, Sent
-from ctrlchan.channel.acknowledged import Acknowledged, Standing
+from ctrlchan.channel.queues.acknowledged import Acknowledged, Standing
 from tests.fault.requests import update
 from tests.unit.batch.promising import publish
 

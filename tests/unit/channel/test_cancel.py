@@ -9,10 +9,10 @@ from time import monotonic_ns
 import pytest
 
 from ctrlchan import ClusterState, ControllerBrokerRequestBatch
-from ctrlchan._codec import update_metadata_tail
+from ctrlchan._codec import update_metadata_body
 from ctrlchan.channel import ControlRequest, Outcome, OutcomeKind
 from ctrlchan.channel.outcome import Sent
-from ctrlchan.channel.time_limits import NEVER, TimeLimits
+from ctrlchan.channel.queues.time_limits import NEVER, TimeLimits
 from tests.fault.channels import MODES, channel_to, eventually, peers
 from tests.fault.peer import Peer, silence
 from tests.fault.requests import leader_and_isr, number_of, update
@@ -140,7 +140,7 @@ def test_a_request_with_a_time_limit_is_not_merged() -> None:
         state = ClusterState.empty()
         state.set_brokers([peer.broker])
         requests = [
-            ControlRequest(update_metadata_tail(8, state.topics, state.partitions, state.brokers), 7, rows=0)
+            ControlRequest(update_metadata_body(8, state.topics, state.partitions, state.brokers), 7, rows=0)
             for _ in range(80)
         ]
         limited = [

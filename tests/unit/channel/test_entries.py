@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ctrlchan.channel._entries import RequestQueue, enqueue, take_expected
+from ctrlchan.channel.coalescing.joint import Merged
 from ctrlchan.channel.outcome import OutcomeKind, Sent, Verdict, publish
-from ctrlchan.channel.records import COMMAND, EXPECTED, FAILED, REPORT
+from ctrlchan.channel.queues._entries import RequestQueue, enqueue, take_expected
+from ctrlchan.channel.queues.shared_memory import Frame, SharedMemory
 from ctrlchan.channel.request import ControlRequest
-from ctrlchan.channel.rewriting.joint import Merged
-from ctrlchan.channel.tails import Frame, SharedMemory
+from ctrlchan.channel.wire.records import COMMAND, EXPECTED, FAILED, REPORT
 from tests.fault.requests import update
 from tests.unit.channel.recording import RecordingSender
 

@@ -17,8 +17,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctrlchan.channel.poller import READ, WRITE
-from ctrlchan.channel.records import (
+from ctrlchan.channel.senders import sender as sender_module
+from ctrlchan.channel.senders._exchange import (
+    CommandQueue,
+    Exchange,
+    Outbox,
+    begin_requests,
+    queue_requests,
+    take_responses,
+)
+from ctrlchan.channel.senders.connection import Address, Connection
+from ctrlchan.channel.senders.link import LinkSettings
+from ctrlchan.channel.senders.sender import Lane, Sender
+from ctrlchan.channel.wire.poller import READ, WRITE
+from ctrlchan.channel.wire.records import (
     AGAIN,
     COMMAND,
     EXPECTED,
@@ -35,19 +47,7 @@ from ctrlchan.channel.records import (
     SEND,
     Report,
 )
-from ctrlchan.channel.senders import sender as sender_module
-from ctrlchan.channel.senders._exchange import (
-    CommandQueue,
-    Exchange,
-    Outbox,
-    begin_requests,
-    queue_requests,
-    take_responses,
-)
-from ctrlchan.channel.senders.connection import Address, Connection
-from ctrlchan.channel.senders.link import LinkSettings
-from ctrlchan.channel.senders.sender import Lane, Sender
-from ctrlchan.channel.senders.states import NEVER, ONE_PIECE, LinkState
+from ctrlchan.channel.wire.states import NEVER, ONE_PIECE, LinkState
 
 PREFIX = bytes(range(40))
 EPOCH_AT = 20

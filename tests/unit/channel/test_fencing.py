@@ -17,7 +17,7 @@ every_mode = pytest.mark.parametrize("senders", MODES)
 
 
 def full_update(number: int = 0) -> ControlRequest:
-    return ControlRequest(update(number).tail, 7, full=True, rows=1)
+    return ControlRequest(update(number).shared_body, 7, full=True, rows=1)
 
 
 def numbers(peer: Peer) -> list[int]:

@@ -17,8 +17,8 @@ from ctrlchan._codec import (
     encode_response_header,
     response_header_version,
 )
-from ctrlchan.channel.frames import judge, prefix_of
 from ctrlchan.channel.outcome import OutcomeKind
+from ctrlchan.channel.queues.frames import judge, prefix_of
 from tests.fault.peer import response_body
 from tests.fault.requests import leader_and_isr, stop_replica, update
 

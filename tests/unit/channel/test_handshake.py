@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctrlchan.channel.records import Failure
-from ctrlchan.channel.security import Credentials, SaslSettings, TlsSettings
 from ctrlchan.channel.senders.handshake import Handshake
 from ctrlchan.channel.senders.link import Broken
+from ctrlchan.channel.wire.records import Failure
+from ctrlchan.channel.wire.security import Credentials, SaslSettings, TlsSettings
 
 SASL = SaslSettings(mechanism="PLAIN", username="admin", password="s3cret")
 

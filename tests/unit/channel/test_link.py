@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from ctrlchan.channel.records import COMMAND, SEND, Failure
 from ctrlchan.channel.senders._exchange import Outbox
 from ctrlchan.channel.senders.link import Broken, Link, LinkSettings
-from ctrlchan.channel.senders.states import NEVER, LinkState
+from ctrlchan.channel.wire.records import COMMAND, SEND, Failure
+from ctrlchan.channel.wire.states import NEVER, LinkState
 
 SETTINGS = LinkSettings(
     connection_setup_timeout=10,
@@ -21,18 +21,18 @@ SETTINGS = LinkSettings(
 )
 
 PREFIX = bytes(range(40))
-TAIL = b"tail" * 10
+TAIL = b"shared_body" * 10
 EXPECT = b"\0\0\0\0"
 
 
 class Bench:
     """A link over its own memory."""
 
-    def __init__(self, tail: bytes = TAIL, epoch_at: int = 20) -> None:
-        self.memory = bytearray(4096) + PREFIX + tail
+    def __init__(self, shared_body: bytes = TAIL, epoch_at: int = 20) -> None:
+        self.memory = bytearray(4096) + PREFIX + shared_body
         self.fence = memoryview(bytearray(8)).cast("q")
         self.fence[0] = -1
-        self.tail = tail
+        self.shared_body = shared_body
         self.epoch_at = epoch_at
         self.outbox = Outbox()
         self.link = Link(3, 77, memoryview(self.memory), self.fence, SETTINGS)
@@ -45,7 +45,7 @@ class Bench:
             3,
             sequence,
             4096,
-            len(PREFIX) + len(self.tail),
+            len(PREFIX) + len(self.shared_body),
             len(PREFIX),
             controller_epoch,
             expect,
@@ -82,12 +82,12 @@ def test_a_frame_carries_correlation_id_and_broker_epoch() -> None:
     assert bench.link.deadline == 110
     bench.link.connected()
     assert bench.link.deadline == NEVER
-    head, tail = bench.link.begin(200)
+    head, shared_body = bench.link.begin(200)
     frame = bytearray(PREFIX + TAIL)
     frame[8:12] = struct.pack(">i", 0)
     frame[20:28] = struct.pack(">q", 77)
     assert head == frame
-    assert tail is None
+    assert shared_body is None
     assert bench.link.deadline == 230
     assert bench.memory[4096:] == PREFIX + TAIL
 
@@ -100,15 +100,15 @@ def test_a_version_without_broker_epoch_is_left_alone() -> None:
     assert head == PREFIX[:8] + bytes(4) + PREFIX[12:] + TAIL
 
 
-def test_a_large_tail_is_not_copied() -> None:
-    bench = Bench(tail=b"x" * 100_000)
+def test_a_large_shared_body_is_not_copied() -> None:
+    bench = Bench(shared_body=b"x" * 100_000)
     bench.link.items.append(bench.item())
     bench.link.connected()
-    head, tail = bench.link.begin(0)
+    head, shared_body = bench.link.begin(0)
     assert len(head) == len(PREFIX)
-    assert tail is not None
-    assert tail.obj is bench.memory
-    assert bytes(tail) == bench.tail
+    assert shared_body is not None
+    assert shared_body.obj is bench.memory
+    assert bytes(shared_body) == bench.shared_body
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 5, 7, 11, 12, 100])

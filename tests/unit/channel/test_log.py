@@ -15,11 +15,11 @@ from ctrlchan._codec import (
     StringColumn,
     Topics,
 )
-from ctrlchan.channel import dispatcher
+from ctrlchan.channel.observability import log_lines
+from ctrlchan.channel.observability.log_lines import response_line
+from ctrlchan.channel.observability.rate_limit import LogRateLimit
 from ctrlchan.channel.outcome import Outcome, OutcomeKind, Sent, Verdict
-from ctrlchan.channel.sight import log_lines
-from ctrlchan.channel.sight.log_lines import response_line
-from ctrlchan.channel.sight.quiet import Quiet
+from ctrlchan.channel.queues import dispatcher
 from ctrlchan.state_change_log import TRACE
 from tests.fault.channels import channel_to, peers
 from tests.fault.peer import answer, hang_up
@@ -147,7 +147,7 @@ def test_a_broker_that_fails_again_and_again_is_not_told_of_each_time(
 
 
 def test_a_few_lines_at_once_then_one_in_ten_seconds() -> None:
-    quiet = Quiet()
+    quiet = LogRateLimit()
     assert [quiet.says(1, SECOND) for _ in range(7)] == [""] * 5 + [None] * 2
     assert quiet.says(2, SECOND) == ""
     assert quiet.says(1, 10 * SECOND) is None
@@ -161,7 +161,7 @@ def test_a_few_lines_at_once_then_one_in_ten_seconds() -> None:
 
 
 def test_what_is_not_worth_a_line_is_told_after_ten_minutes() -> None:
-    quiet = Quiet()
+    quiet = LogRateLimit()
     assert quiet.says(1, SECOND) == ""
     assert quiet.says(1, 300 * SECOND, worth=False) is None
     assert quiet.says(1, 602 * SECOND, worth=False) == " (1 more since the last such line)"

@@ -24,7 +24,7 @@ from ctrlchan.errors import (
 from ctrlchan.state.brokers import brokers_from
 from tests.fault.channels import MODES, channel_to, config, eventually, peers
 from tests.fault.peer import Peer, answer, silence, succeed
-from tests.fault.requests import FakeTail, leader_and_isr, number_of, stop_replica, update
+from tests.fault.requests import FakeBody, leader_and_isr, number_of, stop_replica, update
 
 every_mode = pytest.mark.parametrize("senders", MODES)
 
@@ -57,15 +57,17 @@ def test_every_broker_gets_every_request_in_order(senders: str | int) -> None:
 
 def test_the_frame_is_a_request_that_the_codec_reads() -> None:
     from ctrlchan import ClusterState
-    from ctrlchan._codec import update_metadata_tail
+    from ctrlchan._codec import update_metadata_body
     from ctrlchan.channel import ControlRequest
 
     with peers(1) as [peer], channel_to([peer], controller_id=3) as channel:
         state = ClusterState.empty()
         state.set_brokers([peer.broker])
         state.add_topic("topic", {0: [1], 1: [1]})
-        tail = update_metadata_tail(8, state.topics, state.partitions, state.brokers)
-        [outcome] = channel.wait([channel.send_request(1, ControlRequest(tail, 7, rows=tail.rows))], 10)
+        shared_body = update_metadata_body(8, state.topics, state.partitions, state.brokers)
+        [outcome] = channel.wait(
+            [channel.send_request(1, ControlRequest(shared_body, 7, rows=shared_body.rows))], 10
+        )
         assert outcome.kind is OutcomeKind.ACKNOWLEDGED
         assert outcome.rows == 2
         [exchange] = peer.received
@@ -76,17 +78,17 @@ def test_the_frame_is_a_request_that_the_codec_reads() -> None:
         assert request.partitions.partition.tolist() == [0, 1]
 
 
-def test_a_tail_is_written_once_for_all_brokers() -> None:
+def test_a_shared_body_is_written_once_for_all_brokers() -> None:
     with peers(5) as brokers, channel_to(brokers) as channel:
         request = update(1, size=200_000)
         channel.wait(channel.send_requests([1, 2, 3, 4, 5], request), 10)
-        assert isinstance(request.tail, FakeTail)
-        assert request.tail.writes == 1
+        assert isinstance(request.shared_body, FakeBody)
+        assert request.shared_body.writes == 1
         assert len({exchange.body[17:] for peer in brokers for exchange in peer.received}) == 1
         assert channel.describe()["shared_memory_bytes"] == 0
         # Sent again after everybody has answered, it is encoded again.
         channel.wait(channel.send_requests([1, 2], request), 10)
-        assert request.tail.writes == 2
+        assert request.shared_body.writes == 2
 
 
 def test_a_request_still_owed_is_shared_by_those_it_is_sent_to_later() -> None:
@@ -95,8 +97,8 @@ def test_a_request_still_owed_is_shared_by_those_it_is_sent_to_later() -> None:
         request = update(1, size=200_000)
         first = channel.send_request(1, request)
         channel.wait([channel.send_request(2, request)], 10)
-        assert isinstance(request.tail, FakeTail)
-        assert request.tail.writes == 1
+        assert isinstance(request.shared_body, FakeBody)
+        assert request.shared_body.writes == 1
         brokers[0].gate.set()
         channel.wait([first], 10)
 
@@ -354,13 +356,13 @@ def test_the_limit_is_that_of_kafkas_size_field() -> None:
 
 
 def test_an_error_of_the_encoder_is_raised_and_leaves_nothing() -> None:
-    class Broken(FakeTail):
+    class Broken(FakeBody):
         def write_into(self, out: bytearray | memoryview, offset: int = 0) -> int:
             raise EncodeError("the columns changed")
 
     with peers(1) as [peer], channel_to([peer]) as channel:
         request = update(0, size=100_000)
-        request.tail = Broken(UPDATE_METADATA, 8, 0, 100_000)
+        request.shared_body = Broken(UPDATE_METADATA, 8, 0, 100_000)
         with pytest.raises(EncodeError, match="the columns changed"):
             channel.send_request(1, request)
         described = channel.describe()

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctrlchan._codec import StringColumn, Topics, UpdateMetadataRequest
-from ctrlchan.broker.metadata_cache import MetadataCache
-from ctrlchan.channel.rewriting.merge import facts_of, merge
-from tests.unit.channel.bodies import DELETED, Told, applied, body_of, picture, tail_of
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
+from ctrlchan.channel.coalescing.merge import facts_of, merge
+from tests.unit.channel.bodies import DELETED, Told, applied, body_of, picture, shared_body_of
 
 TOPICS = ("a", "b", "long-name-of-a-topic")
 
@@ -68,18 +68,18 @@ def test_any_grouping_leaves_a_broker_in_the_same_state(
     history: tuple[list[Told], list[Told], list[int]],
 ) -> None:
     before, requests, sizes = history
-    bodies = [body_of(tail_of(request)) for request in requests]
+    bodies = [body_of(shared_body_of(request)) for request in requests]
     first = merged_by(bodies, grouped(bodies, sizes, merged=False))
     # What is merged is merged again.
     second = merged_by(first, grouped(first, sizes[::-1], merged=True))
-    known = [body_of(tail_of(request)) for request in before]
+    known = [body_of(shared_body_of(request)) for request in before]
     expected = picture(applied(MetadataCache(), known + bodies))
     assert picture(applied(MetadataCache(), known + first)) == expected
     assert picture(applied(MetadataCache(), known + second)) == expected
 
 
 def one(version: int = 8, *requests: Told) -> UpdateMetadataRequest:
-    return body_of(merge([body_of(tail_of(request)) for request in requests]))
+    return body_of(merge([body_of(shared_body_of(request)) for request in requests]))
 
 
 def test_of_each_partition_the_latest_row_remains() -> None:
@@ -121,7 +121,7 @@ def test_a_topic_made_and_deleted_is_told_of_before_it_goes() -> None:
 
 def test_deletions_are_told_apart_by_what_else_is_said_of_the_topic() -> None:
     def facts(request: Told) -> tuple[set[bytes], set[bytes]] | None:
-        found = facts_of(body_of(tail_of(request)))
+        found = facts_of(body_of(shared_body_of(request)))
         return None if found is None else (set(found.deleting), set(found.condemned))
 
     assert facts(Told(8, {"a": (1, {0: DELETED}), "b": (1, {0: 1})})) == ({b"a"}, {b"a"})
@@ -132,7 +132,7 @@ def test_deletions_are_told_apart_by_what_else_is_said_of_the_topic() -> None:
 
 
 def strange(what: str) -> UpdateMetadataRequest:
-    body = body_of(tail_of(Told(8, {"a": (1, {0: 1, 1: 1}), "b": (2, {0: 1})})))
+    body = body_of(shared_body_of(Told(8, {"a": (1, {0: 1, 1: 1}), "b": (2, {0: 1})})))
     assert facts_of(body) is not None
     if what == "no rows":
         body.topic_starts = np.array([0, 3, 3], dtype=np.int64)

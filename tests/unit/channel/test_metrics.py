@@ -18,8 +18,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ctrlchan.channel import ControllerChannelManager, Outcome
-from ctrlchan.channel.sight.metrics import ChannelMetrics
-from ctrlchan.channel.sight.tally import EDGES, TIMES, Key, Tally, quantile
+from ctrlchan.channel.observability.counters import EDGES, TIMES, Key, OutcomeCounters, quantile
+from ctrlchan.channel.observability.metrics import ChannelMetrics
 from tests.fault.channels import config, eventually, peers
 from tests.fault.peer import Peer, answer, hang_up
 from tests.fault.requests import leader_and_isr, stop_replica, update
@@ -232,43 +232,43 @@ outcome_rows = st.lists(
 
 
 @given(st.lists(outcome_rows, min_size=1, max_size=4), st.sets(st.integers(0, 4)))
-def test_a_tally_is_the_sum_of_its_rows(chunks: list[list[dict[str, int]]], kept: set[int]) -> None:
-    tally = Tally()
+def test_a_counters_is_the_sum_of_its_rows(chunks: list[list[dict[str, int]]], kept: set[int]) -> None:
+    counters = OutcomeCounters()
     for rows in chunks:
-        tally.add(chunk_of(rows))
-    assert sum(tally.kinds.values()) == sum(map(len, chunks))
-    tally.keep(kept)
+        counters.add(chunk_of(rows))
+    assert sum(counters.kinds.values()) == sum(map(len, chunks))
+    counters.keep(kept)
     # Rows that became free are used again.
     for rows in chunks:
-        tally.add(chunk_of(rows))
+        counters.add(chunk_of(rows))
     every = [row for rows in chunks for row in rows]
     queue = TIMES.index("queue")
-    assert set(tally.rows) == {Key(row["broker"], row["api"]) for row in every}
-    for key, at in tally.rows.items():
+    assert set(counters.rows) == {Key(row["broker"], row["api"]) for row in every}
+    for key, at in counters.rows.items():
         mine = [row for row in every if (row["broker"], row["api"]) == key]
         times = 2 if key.broker_id in kept else 1
-        assert tally.requests[at] == times * len(mine)
-        assert tally.bytes[at] == times * sum(row["bytes"] for row in mine if row["attempts"])
-        assert tally.attempts[at] == times * sum(row["attempts"] for row in mine)
+        assert counters.requests[at] == times * len(mine)
+        assert counters.bytes[at] == times * sum(row["bytes"] for row in mine if row["attempts"])
+        assert counters.attempts[at] == times * sum(row["attempts"] for row in mine)
         spent = np.array([row["first_byte"] - 1 for row in mine if row["response"]]) / 1e9
-        assert tally.buckets[queue][at].sum() == times * len(spent)
-        assert tally.sums[queue][at] == pytest.approx(times * spent.sum())
+        assert counters.buckets[queue][at].sum() == times * len(spent)
+        assert counters.sums[queue][at] == pytest.approx(times * spent.sum())
         for number, edge in enumerate(EDGES):
-            below = tally.buckets[queue][at][: number + 1].sum()
+            below = counters.buckets[queue][at][: number + 1].sum()
             assert below == times * np.count_nonzero(spent <= edge)
         for kind, text in ((0, "acknowledged"), (2, "fenced")):
-            assert tally.outcomes[key, text] == times * sum(row["kind"] == kind for row in mine)
+            assert counters.outcomes[key, text] == times * sum(row["kind"] == kind for row in mine)
         for code, name in ((11, "STALE_CONTROLLER_EPOCH"), (77, "STALE_BROKER_EPOCH")):
-            assert tally.errors[key, name] == times * sum(row["error_code"] == code for row in mine)
+            assert counters.errors[key, name] == times * sum(row["error_code"] == code for row in mine)
 
 
 def test_bytes_of_merged_requests_count_once_and_what_was_not_sent_does_not() -> None:
     row = {"broker": 1, "api": 6, "bytes": 1000, "merged": 3, "attempts": 2}
-    tally = Tally()
+    counters = OutcomeCounters()
     for count in (1, 2):
-        tally.add(chunk_of([row] * count))
-    tally.add(chunk_of([row | {"attempts": 0, "merged": 1}]))
-    assert tally.bytes[tally.rows[Key(1, 6)]] == 1000
+        counters.add(chunk_of([row] * count))
+    counters.add(chunk_of([row | {"attempts": 0, "merged": 1}]))
+    assert counters.bytes[counters.rows[Key(1, 6)]] == 1000
 
 
 def test_quantiles_lie_within_their_buckets() -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, wait
 import pytest
 
 from ctrlchan.channel.outcome import Countdown, Outcome, OutcomeKind, Sent, Verdict, publish
-from ctrlchan.channel.records import REPORT, Report
+from ctrlchan.channel.wire.records import REPORT, Report
 from tests.fault.requests import update
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ctrlchan.channel.poller import READ, WRITE, EpollPoller, Poller, PortablePoller, new_poller
+from ctrlchan.channel.wire.poller import READ, WRITE, EpollPoller, Poller, PortablePoller, new_poller
 
 KINDS = [PortablePoller] + ([EpollPoller] if hasattr(select, "epoll") else [])
 

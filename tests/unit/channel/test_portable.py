@@ -7,7 +7,8 @@ import select
 
 import pytest
 
-from ctrlchan.channel import OutcomeKind, sender_pool
+from ctrlchan.channel import OutcomeKind
+from ctrlchan.channel.processes import sender_pool
 from tests.fault.channels import MODES, channel_to, eventually, holdings, peers
 from tests.fault.requests import leader_and_isr, number_of, update
 
@@ -17,7 +18,7 @@ def test_a_channel_works_with_the_portable_twins(senders: str | int, monkeypatch
     monkeypatch.delattr(select, "epoll", raising=False)
     monkeypatch.delattr(os, "memfd_create", raising=False)
     without_epoll = "import select\nvars(select).pop('epoll', None)\n"
-    monkeypatch.setattr(sender_pool, "_NURSERY", without_epoll + sender_pool._NURSERY)
+    monkeypatch.setattr(sender_pool, "_FORK_SERVER", without_epoll + sender_pool._FORK_SERVER)
     with peers(3) as brokers, channel_to(brokers, senders=senders) as channel:
         sent = []
         for number in range(100):

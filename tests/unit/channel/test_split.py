@@ -27,10 +27,10 @@ from ctrlchan._codec import (
     decode_request,
     encode_head,
 )
-from ctrlchan.broker.metadata_cache import MetadataCache
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
+from ctrlchan.channel.coalescing.bodies import rows_of
+from ctrlchan.channel.coalescing.split import split, worst_of
 from ctrlchan.channel.outcome import OutcomeKind, Verdict
-from ctrlchan.channel.rewriting.bodies import rows_of
-from ctrlchan.channel.rewriting.split import split, worst_of
 from tests.unit.channel.bodies import applied, live, picture
 
 
@@ -106,7 +106,7 @@ def head_of(body: ControlRequestBody) -> bytes:
     return encode_head(api_of(body), body.version, body.controller_id, body.controller_epoch)
 
 
-def tail_size(body: ControlRequestBody) -> int:
+def shared_body_size(body: ControlRequestBody) -> int:
     return len(body.encode()) - len(head_of(body))
 
 
@@ -168,7 +168,7 @@ def test_parts_are_the_whole_and_none_is_too_large(
 @pytest.mark.parametrize("api", APIS)
 def test_a_part_ends_exactly_where_one_row_more_would_be_too_much(api: tuple[int, int]) -> None:
     body = request(*api, [40])
-    size = tail_size(body)
+    size = shared_body_size(body)
     parts = split(body, size - 1)
     assert parts is not None
     assert [part.rows for part in parts] == [39, 1]
@@ -189,7 +189,7 @@ def test_a_topic_is_cut_only_when_it_is_too_large_itself() -> None:
 
 def test_leaders_of_other_parts_are_left_out() -> None:
     body = request(LEADER_AND_ISR, 7, [1, 1, 1])
-    parts = split(body, tail_size(request(LEADER_AND_ISR, 7, [1])) + 30)
+    parts = split(body, shared_body_size(request(LEADER_AND_ISR, 7, [1])) + 30)
     assert parts is not None
     decoded = [decode_request(LEADER_AND_ISR, 7, head_of(body) + part.to_bytes()) for part in parts]
     assert [part.live_leaders.ids.tolist() for part in decoded if isinstance(part, LeaderAndIsrRequest)] == [
@@ -209,7 +209,7 @@ def test_what_cannot_be_split() -> None:
 
 def test_topics_without_rows_stay() -> None:
     body = request(UPDATE_METADATA, 8, [0, 3, 0, 3, 0])
-    parts = split(body, tail_size(body) - 1)
+    parts = split(body, shared_body_size(body) - 1)
     assert parts is not None
     decoded = [decode_request(UPDATE_METADATA, 8, head_of(body) + part.to_bytes()) for part in parts]
     names = [name for part in decoded for name in part.topics.names.to_list()]

@@ -17,9 +17,9 @@ from ctrlchan._codec import (
     decode_request,
     encode_head,
 )
-from ctrlchan.broker.metadata_cache import MetadataCache
-from ctrlchan.channel.rewriting.transcode import transcode
-from tests.unit.channel.bodies import Told, applied, body_of, picture, tail_of
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
+from ctrlchan.channel.coalescing.transcode import transcode
+from tests.unit.channel.bodies import Told, applied, body_of, picture, shared_body_of
 from tests.unit.channel.test_split import APIS, api_of, request, rows
 
 PAIRS = [(api, new) for api in APIS for new in range(HIGHEST_VERSION[api[0]] + 1)]
@@ -29,10 +29,10 @@ PAIRS = [(api, new) for api in APIS for new in range(HIGHEST_VERSION[api[0]] + 1
 def test_every_version_to_every_version(api: tuple[int, int], version: int) -> None:
     brokers = 2 if min(api[1], version) > 0 or api[0] != UPDATE_METADATA else 1
     body = request(*api, [3, 2, 4], brokers=brokers)
-    [(tail, delete)] = transcode(body, version)
-    assert (tail.version, tail.rows, delete) == (version, 9, False)
+    [(shared_body, delete)] = transcode(body, version)
+    assert (shared_body.version, shared_body.rows, delete) == (version, 9, False)
     head = encode_head(api[0], version, 1, 7)
-    told = decode_request(api[0], version, head + tail.to_bytes())
+    told = decode_request(api[0], version, head + shared_body.to_bytes())
     # There and back: what a version between has no place for is gone, the rest is as it was.
     shared = min(version, api[1])
     at_shared = [
@@ -48,10 +48,12 @@ def test_every_version_to_every_version(api: tuple[int, int], version: int) -> N
 
 @pytest.mark.parametrize("version", range(8))
 def test_a_broker_of_an_older_version_learns_what_it_can(version: int) -> None:
-    old = body_of(tail_of(Told(version, {"a": (0, {0: 1, 1: 2})}, (1, 2), 3)))
-    new = body_of(tail_of(Told(8, {"a": (0, {0: 1, 1: 2})}, (1, 2), 3)))
-    [(tail, _)] = transcode(new, version)
-    assert picture(applied(MetadataCache(), [body_of(tail)])) == picture(applied(MetadataCache(), [old]))
+    old = body_of(shared_body_of(Told(version, {"a": (0, {0: 1, 1: 2})}, (1, 2), 3)))
+    new = body_of(shared_body_of(Told(8, {"a": (0, {0: 1, 1: 2})}, (1, 2), 3)))
+    [(shared_body, _)] = transcode(new, version)
+    assert picture(applied(MetadataCache(), [body_of(shared_body)])) == picture(
+        applied(MetadataCache(), [old])
+    )
 
 
 def test_deletions_and_stops_part_below_version_3() -> None:
@@ -59,14 +61,14 @@ def test_deletions_and_stops_part_below_version_3() -> None:
     assert isinstance(body, StopReplicaRequest)
     body.delete[:] = [0, 1, 0, 1, 1]
     decoded = []
-    for tail, delete in transcode(body, 1):
+    for shared_body, delete in transcode(body, 1):
         head = encode_head(STOP_REPLICA, 1, 1, 7, delete_partitions=delete)
-        told = decode_request(STOP_REPLICA, 1, head + tail.to_bytes())
+        told = decode_request(STOP_REPLICA, 1, head + shared_body.to_bytes())
         assert isinstance(told, StopReplicaRequest)
         decoded.append((told.delete_partitions, told.partition.tolist(), told.topics.names.to_list()))
     assert decoded == [(False, [0, 2], ["t-0"]), (True, [1, 0, 1], ["t-0", "tt-1"])]
-    [(tail, _)] = transcode(body, 3)
-    told = decode_request(STOP_REPLICA, 3, encode_head(STOP_REPLICA, 3, 1, 7) + tail.to_bytes())
+    [(shared_body, _)] = transcode(body, 3)
+    told = decode_request(STOP_REPLICA, 3, encode_head(STOP_REPLICA, 3, 1, 7) + shared_body.to_bytes())
     assert isinstance(told, StopReplicaRequest)
     assert told.delete.tolist() == [0, 1, 0, 1, 1]
 
@@ -75,7 +77,7 @@ def test_what_must_not_be_left_out() -> None:
     leaders = request(LEADER_AND_ISR, 7, [2])
     assert isinstance(leaders, LeaderAndIsrRequest)
     assert api_of(leaders) == LEADER_AND_ISR
-    metadata = body_of(tail_of(Told(8, {"a": (1, {0: 1})})))
+    metadata = body_of(shared_body_of(Told(8, {"a": (1, {0: 1})})))
     names = metadata.live_brokers.listeners
     metadata.live_brokers = type(metadata.live_brokers)(
         metadata.live_brokers.ids,

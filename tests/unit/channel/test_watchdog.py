@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ctrlchan.channel.records import COMMAND, PING
-from ctrlchan.channel.watchdog import Watchdog
+from ctrlchan.channel.processes.watchdog import Watchdog
+from ctrlchan.channel.wire.records import COMMAND, PING
 from tests.fault.channels import linux_only
 
 

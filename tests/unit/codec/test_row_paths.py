@@ -25,15 +25,15 @@ from ctrlchan._codec import (
     ListColumn,
     LiveLeaders,
     Partitions,
+    SharedBody,
     StringColumn,
-    Tail,
     Topics,
     UpdateMetadataRequest,
     _limit_vectors,
     decode_request,
     encode_head,
-    leader_and_isr_tail,
-    update_metadata_tail,
+    leader_and_isr_body,
+    update_metadata_body,
 )
 from ctrlchan.errors import DecodeError, EncodeError
 
@@ -135,19 +135,19 @@ def flags_of(rng: Generator, n: int) -> Any:
     return rng.integers(0, 3, n).astype(np.uint8)
 
 
-def tail_of(
+def shared_body_of(
     api_key: int,
     version: int,
     topics: Topics,
     partitions: Partitions,
     rows: Any = None,
     is_new: Any = None,
-) -> Tail:
+) -> SharedBody:
     if api_key == UPDATE_METADATA:
-        return update_metadata_tail(version, topics, partitions, NO_BROKERS, rows)
+        return update_metadata_body(version, topics, partitions, NO_BROKERS, rows)
     if version < 6:
         partitions = without_recovery(partitions)
-    return leader_and_isr_tail(version, topics, partitions, NO_LEADERS, rows, is_new=is_new)
+    return leader_and_isr_body(version, topics, partitions, NO_LEADERS, rows, is_new=is_new)
 
 
 def without_recovery(p: Partitions) -> Partitions:
@@ -169,7 +169,9 @@ class Singly:
 
     def row(self, row: int, is_new: int = 0) -> bytes:
         rows, flags = np.array([row]), np.array([is_new], np.uint8)
-        whole = tail_of(self.api_key, self.version, self.topics, self.partitions, rows, flags).to_bytes()
+        whole = shared_body_of(
+            self.api_key, self.version, self.topics, self.partitions, rows, flags
+        ).to_bytes()
         # Before it the topic, of which the message has one: counts, name, id. After it the topic's tags, no
         # broker or leader, tags.
         name = self.topics.names[int(self.partitions.topic_row[row])]
@@ -178,7 +180,7 @@ class Singly:
         return whole[before:-3]
 
     def message(self, rows: list[int], is_new: Any) -> bytes:
-        """A whole tail of these rows."""
+        """A whole shared body of these rows."""
         groups: list[tuple[int, list[bytes]]] = []
         for position, row in enumerate(rows):
             topic = int(self.partitions.topic_row[row])
@@ -216,9 +218,9 @@ def test_rows_together_are_the_rows_one_by_one(
         n = int(rng.integers(1, 300))
         topics, partitions = topics_of(4), cluster(rng, n, kind, other)
         is_new = flags_of(rng, n) if seed % 2 else None
-        tail = tail_of(api_key, version, topics, partitions, None, is_new)
+        shared_body = shared_body_of(api_key, version, topics, partitions, None, is_new)
         singly = Singly(api_key, version, topics, partitions)
-        assert tail.to_bytes() == singly.message(list(range(n)), is_new)
+        assert shared_body.to_bytes() == singly.message(list(range(n)), is_new)
 
 
 @each_version
@@ -230,8 +232,8 @@ def test_any_number_of_even_rows(api_key: int, version: int) -> None:
     for n in range(71):
         for first in (0, 1, 70 - n):
             rows = np.arange(first, min(first + n, 70))
-            tail = tail_of(api_key, version, topics, partitions, rows).to_bytes()
-            assert tail[: -2 if len(rows) == 0 else -3].endswith(b"".join(written[first : first + n]))
+            shared_body = shared_body_of(api_key, version, topics, partitions, rows).to_bytes()
+            assert shared_body[: -2 if len(rows) == 0 else -3].endswith(b"".join(written[first : first + n]))
 
 
 @each_version
@@ -251,8 +253,8 @@ def test_selected_rows(api_key: int, version: int, kind: Lengths, other: Lengths
     ]
     for rows in selections:
         is_new = flags_of(rng, len(rows))
-        tail = tail_of(api_key, version, topics, partitions, rows, is_new)
-        assert tail.to_bytes() == singly.message(rows.tolist(), is_new)
+        shared_body = shared_body_of(api_key, version, topics, partitions, rows, is_new)
+        assert shared_body.to_bytes() == singly.message(rows.tolist(), is_new)
 
 
 def test_topics_in_deletion_among_others() -> None:
@@ -260,7 +262,7 @@ def test_topics_in_deletion_among_others() -> None:
     n, deleting = 200, np.array([0, 1, 0, 1], np.uint8)
     names, partitions = topics_of(4), cluster(rng, n, even, empty)
     topics = Topics(names.names, names.ids, deleting)
-    told = decode(UPDATE_METADATA, 8, tail_of(UPDATE_METADATA, 8, topics, partitions)).partitions
+    told = decode(UPDATE_METADATA, 8, shared_body_of(UPDATE_METADATA, 8, topics, partitions)).partitions
     gone = deleting[partitions.topic_row] != 0
     assert gone.any()
     assert not gone.all()
@@ -281,15 +283,19 @@ def test_a_list_outside_its_values_is_named_wherever_it_is(api_key: int, version
         if start + length > 2**31:
             continue
         with pytest.raises(EncodeError, match=rf"row {row}\)") as caught:
-            tail_of(api_key, version, topics, partitions).to_bytes()
+            shared_body_of(api_key, version, topics, partitions).to_bytes()
         assert caught.value.field == "replicas"
 
 
 # ------------------------------------------------------------------------------------------------ reading
 
 
-def decode(api_key: int, version: int, tail: Tail) -> UpdateMetadataRequest | LeaderAndIsrRequest:
-    request = decode_request(api_key, version, encode_head(api_key, version, 1, 2, 3) + tail.to_bytes())
+def decode(
+    api_key: int, version: int, shared_body: SharedBody
+) -> UpdateMetadataRequest | LeaderAndIsrRequest:
+    request = decode_request(
+        api_key, version, encode_head(api_key, version, 1, 2, 3) + shared_body.to_bytes()
+    )
     assert isinstance(request, UpdateMetadataRequest | LeaderAndIsrRequest)
     return request
 
@@ -303,7 +309,7 @@ def test_rows_are_read_as_they_were(api_key: int, version: int, kind: Lengths, o
         n = 3000 if seed == 0 else int(rng.integers(1, 300))
         topics, partitions = topics_of(4), cluster(rng, n, kind, other)
         is_new = flags_of(rng, n)
-        request = decode(api_key, version, tail_of(api_key, version, topics, partitions, None, is_new))
+        request = decode(api_key, version, shared_body_of(api_key, version, topics, partitions, None, is_new))
         told = request.partitions
         names = ["partition", "controller_epoch", "leader", "leader_epoch", "partition_epoch"]
         lists = ["isr", "replicas"]
@@ -326,8 +332,8 @@ def test_rows_are_read_as_they_were(api_key: int, version: int, kind: Lengths, o
 @each_version
 def test_columns_of_one_message_do_not_overlap(api_key: int, version: int) -> None:
     rng = np.random.default_rng(2)
-    tail = tail_of(api_key, version, topics_of(4), cluster(rng, 3000, even, rarely))
-    told = decode(api_key, version, tail).partitions
+    shared_body = shared_body_of(api_key, version, topics_of(4), cluster(rng, 3000, even, rarely))
+    told = decode(api_key, version, shared_body).partitions
     columns = [told.topic_row, told.partition, told.controller_epoch, told.leader, told.leader_epoch]
     columns += [told.partition_epoch, told.isr.starts, told.isr.lengths, told.isr.values]
     columns += [told.replicas.starts, told.replicas.lengths, told.replicas.values]
@@ -345,7 +351,7 @@ def test_unknown_tags_in_some_rows() -> None:
     tags = b"\x02\x05\x03abc\x09\x00"
     rows = [singly.row(row) for row in range(80)]
     tagged = [row[:-1] + tags if k % 9 == 4 else row for k, row in enumerate(rows)]
-    plain = tail_of(UPDATE_METADATA, 8, topics, partitions).to_bytes()
+    plain = shared_body_of(UPDATE_METADATA, 8, topics, partitions).to_bytes()
     message = encode_head(UPDATE_METADATA, 8, 1, 2, 3) + plain.replace(b"".join(rows), b"".join(tagged))
     request = decode_request(UPDATE_METADATA, 8, message)
     assert request.unknown_tagged_fields == 2 * len(range(4, 80, 9))
@@ -376,8 +382,8 @@ def test_a_message_cut_anywhere_among_its_rows(api_key: int, version: int) -> No
     n = 90
     partitions = cluster(rng, n, lambda rng, n: [3] * n, empty, topics=1)
     partitions.recovery_state[:] = 0
-    tail = tail_of(api_key, version, topics_of(1), partitions)
-    message = encode_head(api_key, version, 1, 2, 3) + tail.to_bytes()
+    shared_body = shared_body_of(api_key, version, topics_of(1), partitions)
+    message = encode_head(api_key, version, 1, 2, 3) + shared_body.to_bytes()
     fields = FIELDS[api_key]
     size = sum(length for _, length in fields)
     # Behind the rows: the topic's tags, the count of brokers or leaders, tags.
@@ -456,10 +462,10 @@ def test_nothing_behind_a_buffer_is_touched(
         with ExitStack() as stack:
             partitions = partitions_at_the_end_of_memory(p, stack)
             for rows in (None, at_the_end_of_memory(some, stack)):
-                tail = tail_of(api_key, version, topics_of(4), partitions, rows)
-                expected = tail_of(api_key, version, topics_of(4), p, rows).to_bytes()
-                out = stack.enter_context(memory_that_ends(tail.size))
-                tail.write_into(out)
+                shared_body = shared_body_of(api_key, version, topics_of(4), partitions, rows)
+                expected = shared_body_of(api_key, version, topics_of(4), p, rows).to_bytes()
+                out = stack.enter_context(memory_that_ends(shared_body.size))
+                shared_body.write_into(out)
                 assert bytes(out) == expected
                 body = encode_head(api_key, version, 1, 2, 3) + expected
                 data = stack.enter_context(memory_that_ends(len(body)))
@@ -475,13 +481,13 @@ def test_nothing_behind_a_buffer_is_touched(
 def test_bytes_around_the_message_are_left_alone(api_key: int, version: int) -> None:
     rng = np.random.default_rng(23)
     for n in [1, 7, 40, 200]:
-        tail = tail_of(api_key, version, topics_of(4), cluster(rng, n, mostly_even, rarely))
+        shared_body = shared_body_of(api_key, version, topics_of(4), cluster(rng, n, mostly_even, rarely))
         for offset in range(3):
-            out = bytearray(b"\xaa" * (tail.size + 600))
-            tail.write_into(out, offset)
+            out = bytearray(b"\xaa" * (shared_body.size + 600))
+            shared_body.write_into(out, offset)
             assert out[:offset] == b"\xaa" * offset
-            assert out[offset : offset + tail.size] == tail.to_bytes()
-            assert out[offset + tail.size :] == b"\xaa" * (600 - offset)
+            assert out[offset : offset + shared_body.size] == shared_body.to_bytes()
+            assert out[offset + shared_body.size :] == b"\xaa" * (600 - offset)
 
 
 # ------------------------------------------------------------------------------------- other threads
@@ -527,12 +533,12 @@ def test_columns_that_change_while_they_are_written(api_key: int, version: int) 
         for selected in (None, rows):
             for _ in range(150):
                 try:
-                    tail = tail_of(api_key, version, topics_of(4), partitions, selected)
+                    shared_body = shared_body_of(api_key, version, topics_of(4), partitions, selected)
                 except EncodeError:
                     continue
-                with memory_that_ends(tail.size) as out:
+                with memory_that_ends(shared_body.size) as out:
                     try:
-                        tail.write_into(out)
+                        shared_body.write_into(out)
                     except EncodeError:
                         continue
 
@@ -540,8 +546,8 @@ def test_columns_that_change_while_they_are_written(api_key: int, version: int) 
 @each_version
 def test_bytes_that_change_while_they_are_read(api_key: int, version: int) -> None:
     rng = np.random.default_rng(31)
-    tail = tail_of(api_key, version, topics_of(4), cluster(rng, 2000, even, rarely))
-    body = encode_head(api_key, version, 1, 2, 3) + tail.to_bytes()
+    shared_body = shared_body_of(api_key, version, topics_of(4), cluster(rng, 2000, even, rarely))
+    body = encode_head(api_key, version, 1, 2, 3) + shared_body.to_bytes()
     wild = np.frombuffer(body, np.uint8).copy()
     wild[rng.integers(0, len(wild), 200)] ^= 7
     with memory_that_ends(len(body)) as data:

@@ -14,12 +14,12 @@ from prometheus_client import CollectorRegistry
 
 from ctrlchan import EmbeddedCluster
 from ctrlchan.channel import ControllerChannelManager, ControlRequest, Outcome
-from ctrlchan.channel.sight.metrics import ChannelMetrics
+from ctrlchan.channel.observability.metrics import ChannelMetrics
 from ctrlchan.journal import Journal, journal_files, read_journal
 from tests.fault.channels import MODES, config, eventually, peers
 from tests.fault.peer import Peer, answer, hang_up
 from tests.fault.requests import leader_and_isr, stop_replica, update
-from tests.unit.channel.bodies import Told, tail_of
+from tests.unit.channel.bodies import Told, shared_body_of
 
 #: What a row says that an Outcome says too, but for the times.
 FIELDS = (
@@ -128,8 +128,11 @@ def test_a_merged_request_says_how_many_travelled_as_one(tmp_path: Path) -> None
     ):
         channel.startup([peer.broker])
         peer.gate.clear()
-        tails = [tail_of(Told(8, {"topic": (1, {0: 1})}, value=value)) for value in range(100)]
-        sent = [channel.send_request(1, ControlRequest(tail, 7, rows=tail.rows)) for tail in tails]
+        shared_bodies = [shared_body_of(Told(8, {"topic": (1, {0: 1})}, value=value)) for value in range(100)]
+        sent = [
+            channel.send_request(1, ControlRequest(shared_body, 7, rows=shared_body.rows))
+            for shared_body in shared_bodies
+        ]
         peer.gate.set()
         outcomes = channel.wait(sent, 10)
         registry = CollectorRegistry()
@@ -152,8 +155,10 @@ def test_a_split_request_is_one_row(tmp_path: Path) -> None:
         ControllerChannelManager(config(max_request_bytes=2000), 7, journal=journal) as channel,
     ):
         channel.startup([peer.broker])
-        tail = tail_of(Told(8, {"topic": (1, dict.fromkeys(range(200), 1))}))
-        [outcome] = channel.wait([channel.send_request(1, ControlRequest(tail, 7, rows=tail.rows))], 10)
+        shared_body = shared_body_of(Told(8, {"topic": (1, dict.fromkeys(range(200), 1))}))
+        [outcome] = channel.wait(
+            [channel.send_request(1, ControlRequest(shared_body, 7, rows=shared_body.rows))], 10
+        )
         assert len(peer.received) > 1
     [row] = read_journal(tmp_path).to_pylist()
     assert (row["rows"], row["bytes"], row["outcome"]) == (200, outcome.bytes, "acknowledged")

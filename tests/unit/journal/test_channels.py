@@ -19,11 +19,11 @@ from ctrlchan.errors import JournalError
 from ctrlchan.journal import Journal, read_channels, read_journal
 from ctrlchan.journal.channels import channel_files
 from ctrlchan.journal.table import table_of
-from ctrlchan.schemas import CHANNELS, JOURNAL, JOURNAL_LATER, JOURNAL_VERSION_KEY
 from ctrlchan.state import ClusterState
+from ctrlchan.state.storage.schemas import CHANNELS, JOURNAL, JOURNAL_LATER, JOURNAL_VERSION_KEY
 from tests.fault.channels import config, eventually, peers
 from tests.fault.requests import update
-from tests.unit.channel.bodies import Told, tail_of
+from tests.unit.channel.bodies import Told, shared_body_of
 from tests.unit.journal.chunks import plain_chunk
 
 FLUSH = 0.02
@@ -81,9 +81,9 @@ def test_requests_that_were_merged_or_split_are_told_as_they_were_sent(tmp_path:
     ):
         peer.gate.clear()
         channel.startup([peer.broker])
-        small = [tail_of(Told(8, {"topic": (1, {number: 1})})) for number in range(8)]
-        large = tail_of(Told(8, {f"topic-{number}": (number + 1, {0: 1}) for number in range(60)}))
-        requests = [ControlRequest(tail, 7, rows=tail.rows) for tail in (*small, large)]
+        small = [shared_body_of(Told(8, {"topic": (1, {number: 1})})) for number in range(8)]
+        large = shared_body_of(Told(8, {f"topic-{number}": (number + 1, {0: 1}) for number in range(60)}))
+        requests = [ControlRequest(shared_body, 7, rows=shared_body.rows) for shared_body in (*small, large)]
         for number, request in enumerate(requests):
             request.coverage = Coverage("state", None, f"topic-{number}")
         sent = [channel.send_request(1, request) for request in requests]

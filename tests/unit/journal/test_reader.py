@@ -11,7 +11,7 @@ import pytest
 from ctrlchan.errors import JournalError
 from ctrlchan.journal import journal_dataset, journal_files, read_journal
 from ctrlchan.journal.table import table_of
-from ctrlchan.schemas import JOURNAL, JOURNAL_VERSION_KEY
+from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_VERSION_KEY
 from tests.unit.journal.chunks import plain_chunk
 
 

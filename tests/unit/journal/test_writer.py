@@ -21,7 +21,7 @@ from ctrlchan.errors import ConfigError, JournalError
 from ctrlchan.journal import Journal, journal_files, read_journal
 from ctrlchan.journal.rows import ROW, ChannelView
 from ctrlchan.journal.table import table_of, wall_offset
-from ctrlchan.schemas import JOURNAL, JOURNAL_VERSION, JOURNAL_VERSION_KEY, MOMENTS
+from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_VERSION, JOURNAL_VERSION_KEY, MOMENTS
 from tests.fault.channels import eventually
 from tests.unit.journal.chunks import TEXTS, chunk_of, plain_chunk
 

@@ -9,7 +9,7 @@ import pytest
 from ctrlchan.errors import SnapshotError
 from ctrlchan.state import Broker, ClusterState
 from ctrlchan.state.brokers import brokers_list
-from ctrlchan.state.import_describe import import_describe
+from ctrlchan.state.importing.describe_text import import_describe
 from ctrlchan.state.names import id_from_text
 from tests.unit.state.helpers import default_row, rows_of
 

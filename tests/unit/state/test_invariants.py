@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ctrlchan.state import Broker, ClusterState
-from ctrlchan.state.generate import GeneratorConfig, generate
+from ctrlchan.state.importing.generate import GeneratorConfig, generate
 from tests.unit.state.helpers import small_state
 
 

@@ -14,17 +14,17 @@ from ctrlchan._codec import (
     Topics,
     decode_request,
     encode_head,
-    update_metadata_tail,
+    update_metadata_body,
 )
 from ctrlchan.errors import InvalidStateError
 from ctrlchan.state import ClusterState
-from ctrlchan.state.generate import GeneratorConfig, generate
+from ctrlchan.state.importing.generate import GeneratorConfig, generate
 from tests.unit.state.helpers import default_row, message, rows_of, small_state
 
 
 def decoded(state: ClusterState, rows: Any = None) -> Any:
-    tail = update_metadata_tail(8, state.topics, state.partitions, state.brokers, rows)
-    return decode_request(6, 8, encode_head(6, 8, 1, 2, 3) + tail.to_bytes())
+    shared_body = update_metadata_body(8, state.topics, state.partitions, state.brokers, rows)
+    return decode_request(6, 8, encode_head(6, 8, 1, 2, 3) + shared_body.to_bytes())
 
 
 def apply(state: ClusterState, request: Any) -> Any:

@@ -1,0 +1,233 @@
+"""LeaderAndIsr (4): become leader or follower.
+
+State and error codes as Kafka 3.9 in ZooKeeper mode without migration:
+``KafkaApis.handleLeaderAndIsrRequest``, ``ReplicaManager.becomeLeaderOrFollower``, and of
+``Partition.makeLeader`` and ``makeFollower`` what does not concern the contents of logs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ctrlchan._codec import LEADER_AND_ISR, ControlResponse, LeaderAndIsrRequest, ListColumn
+from ctrlchan.broker.apis import control
+from ctrlchan.broker.metadata.hosted_replicas import Bool
+from ctrlchan.broker.metadata.jvm_order import (
+    UInt32,
+    partition_hashes,
+    scala_map_order,
+    topic_partition_hashes,
+)
+from ctrlchan.broker.network.request import Api, Reply, Request
+from ctrlchan.errors import ErrorCode
+from ctrlchan.state.lists import contains, empty_lists, take
+
+if TYPE_CHECKING:
+    from ctrlchan._codec import Int32, Int64
+    from ctrlchan.broker.core import BrokerCore
+
+__all__ = ["API"]
+
+_NOT_LEADER_OR_FOLLOWER = 6
+_RECOVERED = np.int32(0)
+_TOPIC_IDS_SINCE = 5  # first version whose response names topics by id
+
+
+def _handle(core: BrokerCore, request: Request) -> Reply:
+    return control.answer(
+        core, request, LeaderAndIsrRequest, LEADER_AND_ISR, _become_leader_or_follower, _refuse
+    )
+
+
+API = Api(key=LEADER_AND_ISR, name="LeaderAndIsr", lowest=0, highest=7, flexible_from=4, handle=_handle)
+
+
+def _become_leader_or_follower(core: BrokerCore, message: LeaderAndIsrRequest) -> ControlResponse:
+    control.check_broker_epoch(core, message)
+    if message.version >= 2 and control.has_repeated_topic(message.topics):
+        # Kafka's ``topicIds()`` makes a map of the topic states and throws.
+        raise control.Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic comes twice")
+    control.check_controller_epoch(core, message)
+    core.controller_epoch = message.controller_epoch
+    return _Transition(core, message).run()
+
+
+def _refuse(message: LeaderAndIsrRequest, error_code: int) -> ControlResponse:
+    """The same error for everything, in the order of the request."""
+    return ControlResponse(
+        api_key=LEADER_AND_ISR,
+        version=message.version,
+        error_code=int(error_code),
+        topics=message.topics,
+        topic_starts=message.topic_starts,
+        partition=message.partitions.partition,
+        partition_error=np.full(len(message.partitions), error_code, dtype=np.int32),
+    )
+
+
+class _Transition:
+    """One request's way through the replicas. A row is a partition of the request, as an index."""
+
+    def __init__(self, core: BrokerCore, message: LeaderAndIsrRequest) -> None:
+        self.replicas = core.replicas
+        self.message = message
+        self.partitions = message.partitions
+        self.ours = np.int32(core.id)
+        self.live_brokers = core.metadata.live_ids
+        self.topic_ids = message.topics.ids[self.partitions.topic_row]
+        self.keys = self.replicas.keys_of(
+            message.topics, self.partitions.topic_row, self.partitions.partition
+        )
+
+    def run(self) -> ControlResponse:
+        known = self.replicas.find(self.keys) >= 0
+        self.replicas.create(self.keys, self.message.topics)
+        self.hosted = self.replicas.find(self.keys)
+        errors, becomes, stop = self._check()
+        if stop is not None:
+            # An exception in Kafka's loop: partitions that only come after this row were never made.
+            late = np.setdiff1d(self.keys[stop + 1 :][~known[stop + 1 :]], self.keys[: stop + 1])
+            self.replicas.remove(self.replicas.find(late))
+            raise control.Refused(_NOT_LEADER_OR_FOLLOWER, "a topic id for a partition without a log")
+        hashes = control.topic_hashes(self.message.topics)[self.partitions.topic_row]
+        leads = self.partitions.leader == self.ours
+        map_hashes = partition_hashes(hashes, self.partitions.partition)
+        leaders = self._in_map_order(np.flatnonzero(becomes & leads), map_hashes)
+        followers = self._in_map_order(np.flatnonzero(becomes & ~leads), map_hashes)
+        self._make_leaders(leaders)
+        self._make_followers(followers)
+
+        # Puts to the map that becomes the response: refusals in request order, then leaders, then followers.
+        puts = np.concatenate((np.flatnonzero(~becomes), leaders, followers))
+        keys = self.keys[puts]
+        order = scala_map_order(keys, topic_partition_hashes(hashes, self.partitions.partition)[puts])
+        return self._response(puts[order], errors[puts[control.last_of_each_key(keys)[order]]])
+
+    def _check(self) -> tuple[Int32, Bool, int | None]:
+        """(error of each row, rows to be made leader or follower, row at which Kafka throws or None).
+
+        Every row is checked against the state before the request: nothing is made until all are checked.
+        """
+        columns, partitions = self.replicas.columns, self.partitions
+        epoch, current = partitions.leader_epoch, columns.leader_epoch[self.hosted]
+        log_ids = self.replicas.topic_ids[self.hosted]
+        given, logged = self.topic_ids.any(axis=1), log_ids.any(axis=1)
+        offline = self.replicas.offline[self.hosted].astype(bool)
+        conflict = ~offline & given & logged & (self.topic_ids != log_ids).any(axis=1)
+        free = ~offline & ~conflict
+        same = free & (epoch == current)
+        news = free & ((epoch > current) | (same & self.message.is_kraft_controller))
+        assigned = contains(partitions.replicas, np.full(len(epoch), self.ours, dtype=np.int32))
+        # The same epoch again is welcome only when it brings the topic id that the log does not have, or
+        # (a downgrade) no longer has the id that a follower's log has.
+        brings = same & ~news & given & ~logged
+        loses = same & ~news & ~given & logged & (partitions.leader != self.ours)
+
+        errors = np.full(len(epoch), ErrorCode.STALE_CONTROLLER_EPOCH, dtype=np.int32)
+        errors[news | brings | loses] = ErrorCode.NONE
+        errors[news & ~assigned] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        errors[conflict] = ErrorCode.INCONSISTENT_TOPIC_ID
+        errors[offline] = ErrorCode.KAFKA_STORAGE_ERROR
+
+        bringing = np.flatnonzero(brings)
+        without_log = bringing[self.replicas.has_log[self.hosted[bringing]] == 0]
+        stop = int(without_log[0]) if len(without_log) else None
+        if stop is not None:
+            bringing = bringing[bringing < stop]
+        self.replicas.topic_ids[self.hosted[bringing]] = self.topic_ids[bringing]
+        again = np.ones(len(bringing), dtype=bool)
+        again[np.unique(self.keys[bringing], return_index=True)[1]] = False
+        errors[bringing[again]] = ErrorCode.STALE_CONTROLLER_EPOCH
+        return errors, news & assigned, stop
+
+    def _in_map_order(self, rows: Int64, hashes: UInt32) -> Int64:
+        """``rows`` as Kafka walks its ``Map[Partition, State]``: of rows with the same key the last one."""
+        keys = self.keys[rows]
+        return rows[control.last_of_each_key(keys)[scala_map_order(keys, hashes[rows])]]
+
+    def _make_leaders(self, rows: Int64) -> None:
+        rows = self._not_older(rows)
+        hosted, partitions = self.hosted[rows], self.partitions
+        current = self.replicas.columns.leader_epoch[hosted]
+        self._assign(
+            rows,
+            leader=self.ours,
+            leader_epoch=np.maximum(current, partitions.leader_epoch[rows]),
+            recovery_state=_RECOVERED,
+            isr=take(partitions.isr, rows),
+        )
+        self.replicas.open_logs(hosted, self.topic_ids[rows])
+
+    def _make_followers(self, rows: Int64) -> None:
+        partitions = self.partitions
+        live = np.isin(partitions.leader[rows], self.live_brokers)
+        # A follower of a dead leader gets its log and nothing else: the same epoch will be news again.
+        waiting = rows[~live]
+        self.replicas.open_logs(self.hosted[waiting], self.topic_ids[waiting])
+        rows = self._not_older(rows[live])
+        self._assign(
+            rows,
+            leader=partitions.leader[rows],
+            leader_epoch=partitions.leader_epoch[rows],
+            recovery_state=partitions.recovery_state[rows],
+            isr=empty_lists(1),
+        )
+        self.replicas.open_logs(self.hosted[rows], self.topic_ids[rows])
+
+    def _not_older(self, rows: Int64) -> Int64:
+        """Those whose partition epoch is not behind: AlterPartition's answer may have come first."""
+        current = self.replicas.columns.partition_epoch[self.hosted[rows]]
+        return rows[self.partitions.partition_epoch[rows] >= current]
+
+    def _assign(
+        self,
+        rows: Int64,
+        *,
+        leader: Int32 | np.int32,
+        leader_epoch: Int32,
+        recovery_state: Int32 | np.int32,
+        isr: ListColumn,
+    ) -> None:
+        partitions = self.partitions
+        lists = {"isr": isr, "replicas": take(partitions.replicas, rows)}
+        for name in ("adding", "removing"):
+            column = getattr(partitions, name)
+            lists[name] = empty_lists(1) if column is None else take(column, rows)
+        self.replicas.assign(
+            self.hosted[rows],
+            {
+                "controller_epoch": partitions.controller_epoch[rows],
+                "leader": leader,
+                "leader_epoch": leader_epoch,
+                "partition_epoch": partitions.partition_epoch[rows],
+                "recovery_state": recovery_state,
+            },
+            lists,
+        )
+
+    def _response(self, order: Int64, errors: Int32) -> ControlResponse:
+        """The errors of these rows in this order; from v5 on under topic ids, in order of appearance."""
+        topics = self.message.topics
+        topic_row = self.partitions.topic_row[order]
+        if self.message.version < _TOPIC_IDS_SINCE:
+            named, topic_starts = control.names_in_runs(topics, topic_row)
+        else:
+            # By id: topics without one are a single topic of the response.
+            same_id = np.unique(topics.ids, axis=0, return_inverse=True)[1].reshape(-1)[topic_row]
+            _, first, group = np.unique(same_id, return_index=True, return_inverse=True)
+            rank = np.argsort(np.argsort(first))[group]
+            named = control.select_topics(topics, topic_row[np.sort(first)])
+            topic_starts = np.concatenate(([0], np.cumsum(np.bincount(rank, minlength=len(first)))))
+            by_topic = np.argsort(rank, kind="stable")
+            order, errors = order[by_topic], errors[by_topic]
+        return ControlResponse(
+            api_key=LEADER_AND_ISR,
+            version=self.message.version,
+            error_code=int(ErrorCode.NONE),
+            topics=named,
+            topic_starts=topic_starts.astype(np.int64),
+            partition=self.partitions.partition[order],
+            partition_error=errors,
+        )

@@ -1,0 +1,213 @@
+"""Metadata (3): what a client learns of the cluster.
+
+``KafkaApis.handleTopicMetadataRequest`` and ``ZkMetadataCache.getTopicMetadata`` of Kafka 3.9, with nothing
+to authorize and without the creation of topics. Brokers and partitions come in ascending order, topics as
+they were asked for or told. Kafka's order is that of hash maps it has copied with each UpdateMetadata since
+it started: its Metadata and DescribeCluster can be compared with these only as sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from importlib import import_module
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import numpy as np
+
+from ctrlchan._codec import ListColumn
+from ctrlchan.broker.apis.client_messages import (
+    NOT_THROTTLED,
+    KioError,
+    only_known_fields,
+    read_body,
+    write_body,
+)
+from ctrlchan.broker.apis.describe_cluster import CLUSTER_OPERATIONS, NOT_ASKED
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache, MetadataView
+from ctrlchan.broker.network.request import Api, Reply, Request
+from ctrlchan.state.lists import packed_values, select
+from ctrlchan.state.names import ZERO_ID, why_invalid
+
+if TYPE_CHECKING:
+    from ctrlchan._codec import Int32
+    from ctrlchan.broker.core import BrokerCore
+
+__all__ = ["API"]
+
+#: ``AclEntry.supportedOperations(TOPIC)`` as a bit field: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7,
+#: DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11.
+_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+_TOPIC_ID_REQUESTS_SINCE = 12
+_LISTENER_NOT_FOUND_SINCE = 6  # before: LEADER_NOT_AVAILABLE
+_NO_LEADER = -1
+
+# One topic of the response: error, name, id, row in the view (None: no partitions to tell).
+_Topic = tuple[KioError, str | None, bytes, int | None]
+
+
+def _handle(core: BrokerCore, request: Request) -> Callable[[], Reply]:
+    message = read_body(_schema(request.version, "request").MetadataRequest, request)
+    schema = _schema(request.version, "response")
+    fields = {
+        "throttle_time": NOT_THROTTLED,
+        "brokers": tuple(
+            schema.MetadataResponseBroker(
+                **only_known_fields(
+                    schema.MetadataResponseBroker,
+                    {"node_id": node.id, "host": node.host, "port": node.port, "rack": node.rack},
+                )
+            )
+            for node in core.metadata.nodes(core.endpoint.listener)
+        ),
+        "cluster_id": core.cluster_id,
+        "controller_id": core.metadata.controller(),
+        "cluster_authorized_operations": (
+            CLUSTER_OPERATIONS if _asks(message, "include_cluster_authorized_operations") else NOT_ASKED
+        ),
+    }
+    operations = _TOPIC_OPERATIONS if _asks(message, "include_topic_authorized_operations") else NOT_ASKED
+    asked = message.topics
+    if asked is None or (request.version == 0 and not asked):
+        rows = core.metadata.topic_rows()
+        view = core.metadata.view(rows, core.endpoint.listener)
+        topics: list[_Topic] = [
+            (KioError.none, name, topic_id, i)
+            for i, (name, topic_id) in enumerate(zip(view.names, view.topic_ids, strict=True))
+        ]
+    elif request.version < _TOPIC_ID_REQUESTS_SINCE and any(
+        topic.name is None or getattr(topic, "topic_id", None) is not None for topic in asked
+    ):
+        # v10 and v11 have the field, but cannot be answered by it: Kafka's error response.
+        view = core.metadata.view([], core.endpoint.listener)
+        topics = [(KioError.invalid_request, topic.name or "", _id_bytes(topic), None) for topic in asked]
+        fields |= {
+            "brokers": (),
+            "cluster_id": None,
+            "controller_id": -1,
+            "cluster_authorized_operations": NOT_ASKED,
+        }
+        operations = NOT_ASKED
+    else:
+        topics, rows = _asked_topics(core.metadata, asked)
+        view = core.metadata.view(rows, core.endpoint.listener)
+    return partial(_reply, request.version, fields, topics, operations, view)
+
+
+API = Api(key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle)
+
+
+def _asked_topics(metadata: MetadataCache, asked: Iterable[Any]) -> tuple[list[_Topic], list[int]]:
+    """The response's topics and the topic rows to view for them. One id among the names: only ids count."""
+    ids = list(dict.fromkeys(topic_id for topic in asked if (topic_id := _id_bytes(topic)) != ZERO_ID))
+    names: list[str | None] = [metadata.topic_name(topic_id) for topic_id in ids]
+    topics: list[_Topic] = [
+        (KioError.unknown_topic_id, None, topic_id, None)
+        for topic_id, name in zip(ids, names, strict=True)
+        if name is None
+    ]
+    absent: list[_Topic] = []
+    rows: list[int] = []
+    for name in dict.fromkeys(names if ids else (topic.name for topic in asked)):
+        if name is None:
+            continue
+        row = metadata.topic_row(name)
+        if row is None:
+            error = KioError.unknown_topic_or_partition
+            if why_invalid(name):
+                error = KioError.invalid_topic_exception
+            absent.append((error, name, metadata.topic_id(name), None))
+        else:
+            topics.append((KioError.none, name, metadata.topic_id(name), len(rows)))
+            rows.append(row)
+    return topics + absent, rows
+
+
+def _reply(
+    version: int, fields: dict[str, Any], topics: list[_Topic], operations: int, view: MetadataView
+) -> Reply:
+    schema = _schema(version, "response")
+    partitions = _partitions(schema, version, view)
+    # Kafka fills in operations where it looked a topic up, and it did not find these.
+    fields["topics"] = tuple(
+        schema.MetadataResponseTopic(
+            **only_known_fields(
+                schema.MetadataResponseTopic,
+                {
+                    "error_code": error,
+                    "name": name,
+                    "topic_id": None if topic_id == ZERO_ID else UUID(bytes=topic_id),
+                    "is_internal": name in _INTERNAL_TOPICS,
+                    "partitions": () if at is None else partitions[view.starts[at] : view.starts[at + 1]],
+                    "topic_authorized_operations": (
+                        NOT_ASKED if error is KioError.unknown_topic_id else operations
+                    ),
+                },
+            )
+        )
+        for error, name, topic_id, at in topics
+    )
+    body = schema.MetadataResponse(**only_known_fields(schema.MetadataResponse, fields))
+    return Reply(write_body(body), rows=len(partitions))
+
+
+def _partitions(schema: Any, version: int, view: MetadataView) -> tuple[Any, ...]:
+    """Every partition of the view as kio's objects, built column by column."""
+    reachable = np.isin(view.leader, view.reachable_ids)
+    errors = np.full(len(view.leader), KioError.leader_not_available.value, dtype=np.int32)
+    if version >= _LISTENER_NOT_FOUND_SINCE:
+        errors[np.isin(view.leader, view.live_ids)] = KioError.listener_not_found.value
+    errors[reachable] = KioError.none.value
+    replicas, isr = view.replicas, view.isr
+    if version == 0:
+        # v0 cannot say that a replica is offline: it is left out, and the partition has an error.
+        replicas, isr = (_only(lists, view.reachable_ids) for lists in (replicas, isr))
+        fewer = (replicas.lengths < view.replicas.lengths) | (isr.lengths < view.isr.lengths)
+        errors[reachable & fewer] = KioError.replica_not_available.value
+    kio_errors = {code: KioError(code) for code in np.unique(errors).tolist()}
+    entity = schema.MetadataResponsePartition
+    columns = only_known_fields(
+        entity,
+        {
+            "error_code": [kio_errors[code] for code in errors.tolist()],
+            "partition_index": view.partition.tolist(),
+            "leader_id": np.where(reachable, view.leader, _NO_LEADER).tolist(),
+            "leader_epoch": view.leader_epoch.tolist(),
+            "replica_nodes": _tuples(replicas),
+            "isr_nodes": _tuples(isr),
+            "offline_replicas": _tuples(view.offline),
+        },
+    )
+    names = tuple(columns)
+    return tuple(
+        entity(**dict(zip(names, values, strict=True))) for values in zip(*columns.values(), strict=True)
+    )
+
+
+def _only(lists: ListColumn, ids: Int32) -> ListColumn:
+    return select(lists, np.isin(packed_values(lists), ids))
+
+
+def _tuples(lists: ListColumn) -> list[tuple[int, ...]]:
+    values = packed_values(lists).tolist()
+    ends = [0, *np.cumsum(lists.lengths).tolist()]
+    return [tuple(values[start:end]) for start, end in pairwise(ends)]
+
+
+def _asks(message: Any, flag: str) -> bool:
+    """Is the flag set, in a version that has it?"""
+    return bool(getattr(message, flag, False))
+
+
+def _id_bytes(topic: Any) -> bytes:
+    topic_id = getattr(topic, "topic_id", None)
+    return ZERO_ID if topic_id is None else bytes(topic_id.bytes)
+
+
+@cache
+def _schema(version: int, direction: str) -> Any:
+    return import_module(f"kio.schema.metadata.v{version}.{direction}")

@@ -1,0 +1,87 @@
+"""StopReplica (5): stop following or leading, and perhaps delete.
+
+State and error codes as Kafka 3.9 in ZooKeeper mode: ``KafkaApis.handleStopReplicaRequest``,
+``StopReplicaRequest.partitionStates`` and ``ReplicaManager.stopReplicas``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ctrlchan._codec import STOP_REPLICA, ControlResponse, StopReplicaRequest
+from ctrlchan.broker.apis import control
+from ctrlchan.broker.metadata.hosted_replicas import NO_EPOCH
+from ctrlchan.broker.metadata.jvm_order import java_map_order, scala_map_order, topic_partition_hashes
+from ctrlchan.broker.network.request import Api, Reply, Request
+from ctrlchan.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ctrlchan._codec import Int32, Int64
+    from ctrlchan.broker.core import BrokerCore
+
+__all__ = ["API"]
+
+_EPOCH_DURING_DELETE = -2  # LeaderAndIsr.EPOCH_DURING_DELETE: deleting a topic raises no epoch
+
+
+def _handle(core: BrokerCore, request: Request) -> Reply:
+    return control.answer(core, request, StopReplicaRequest, STOP_REPLICA, _stop_replicas, _refuse)
+
+
+API = Api(key=STOP_REPLICA, name="StopReplica", lowest=0, highest=4, flexible_from=2, handle=_handle)
+
+
+def _stop_replicas(core: BrokerCore, message: StopReplicaRequest) -> ControlResponse:
+    control.check_broker_epoch(core, message)
+    control.check_controller_epoch(core, message)
+    core.controller_epoch = message.controller_epoch
+    replicas = core.replicas
+    keys = replicas.keys_of(message.topics, message.topic_row, message.partition)
+    hashes = topic_partition_hashes(
+        control.topic_hashes(message.topics)[message.topic_row], message.partition
+    )
+    # Kafka puts the request into a Java map (the last of equal partitions counts) and its answers, in the
+    # order of that map, into a Scala one.
+    rows = control.last_of_each_key(keys)[java_map_order(keys, hashes)]
+
+    hosted = replicas.find(keys[rows])
+    known = hosted >= 0
+    current = np.full(len(rows), NO_EPOCH, dtype=np.int32)
+    current[known] = replicas.columns.leader_epoch[hosted[known]]
+    offline = np.zeros(len(rows), dtype=bool)
+    offline[known] = replicas.offline[hosted[known]] != 0
+    epoch = message.leader_epoch[rows]
+    fenced = known & (epoch < current) & (epoch != NO_EPOCH) & (epoch != _EPOCH_DURING_DELETE)
+    errors = np.zeros(len(rows), dtype=np.int32)
+    errors[fenced] = ErrorCode.FENCED_LEADER_EPOCH
+    errors[offline] = ErrorCode.KAFKA_STORAGE_ERROR
+    # Without the delete flag the replica stays as it is: hosted, with its epochs.
+    replicas.remove(hosted[known & (errors == 0) & (message.delete[rows] != 0)])
+
+    order = scala_map_order(keys[rows], hashes[rows])
+    return _response(message, rows[order], errors[order])
+
+
+def _refuse(message: StopReplicaRequest, error_code: int) -> ControlResponse:
+    """To a stale request partitions are not even named; after a failure all of them have its error."""
+    stale = error_code in (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
+    rows = np.arange(0 if stale else len(message.partition))
+    return _response(message, rows, np.full(len(rows), error_code, dtype=np.int32), error_code)
+
+
+def _response(
+    message: StopReplicaRequest, rows: Int64, errors: Int32, error_code: int = ErrorCode.NONE
+) -> ControlResponse:
+    """These rows of the request, each with its error."""
+    topics, topic_starts = control.names_in_runs(message.topics, message.topic_row[rows])
+    return ControlResponse(
+        api_key=STOP_REPLICA,
+        version=message.version,
+        error_code=int(error_code),
+        topics=topics,
+        topic_starts=topic_starts,
+        partition=message.partition[rows],
+        partition_error=errors,
+    )

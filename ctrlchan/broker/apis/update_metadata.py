@@ -1,0 +1,59 @@
+"""UpdateMetadata (6): what the cluster looks like now.
+
+``KafkaApis.handleUpdateMetadataRequest``, ``ReplicaManager.maybeUpdateMetadataCache`` and
+``ZkMetadataCache.updateMetadata`` of Kafka 3.9 in ZooKeeper mode without migration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ctrlchan._codec import (
+    UPDATE_METADATA,
+    ControlResponse,
+    StringColumn,
+    Topics,
+    UpdateMetadataRequest,
+)
+from ctrlchan.broker.apis import control
+from ctrlchan.broker.metadata.metadata_cache import RepeatedListenerError
+from ctrlchan.broker.network.request import Api, Reply, Request
+from ctrlchan.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ctrlchan.broker.core import BrokerCore
+
+__all__ = ["API"]
+
+
+def _handle(core: BrokerCore, request: Request) -> Reply:
+    return control.answer(core, request, UpdateMetadataRequest, UPDATE_METADATA, _update, _response)
+
+
+API = Api(key=UPDATE_METADATA, name="UpdateMetadata", lowest=0, highest=8, flexible_from=6, handle=_handle)
+
+
+def _update(core: BrokerCore, message: UpdateMetadataRequest) -> ControlResponse:
+    control.check_broker_epoch(core, message)
+    control.check_controller_epoch(core, message)
+    try:
+        core.metadata.update(message)
+    except RepeatedListenerError as error:
+        raise control.Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+    core.controller_epoch = message.controller_epoch
+    return _response(message, ErrorCode.NONE)
+
+
+def _response(message: UpdateMetadataRequest, error_code: int) -> ControlResponse:
+    none = np.empty(0, dtype=np.int32)
+    return ControlResponse(
+        api_key=UPDATE_METADATA,
+        version=message.version,
+        error_code=int(error_code),
+        topics=Topics(StringColumn.from_strings([])),
+        topic_starts=np.zeros(1, dtype=np.int64),
+        partition=none,
+        partition_error=none,
+    )

@@ -1,0 +1,1 @@
+"""Starts and ends embedded brokers: in this process, in child processes, as a command."""

@@ -1,0 +1,181 @@
+"""Many embedded brokers in child processes, as many processes as there are cores.
+
+A child is a fresh interpreter started by ``subprocess`` rather than by ``multiprocess``: it imports nothing
+of the caller's main module (which may be a test runner, a notebook or a script without a guard), inherits
+no lock of a threaded parent, and thirty brokers listen after a second. Its standard input is its lifeline:
+when the parent closes it, or dies, the child ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Self
+
+from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
+from ctrlchan.broker.launch.service import BrokerConfig
+from ctrlchan.errors import ConfigError, CtrlchanError
+from ctrlchan.state import Broker, Endpoint, SecurityProtocol
+
+__all__ = ["EmbeddedCluster"]
+
+_STOP_SECONDS = 10.0
+
+# The child finds this package, and the caller's other packages, where the caller does.
+_CHILD = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
+    "from ctrlchan.broker.launch.child import main; main()"
+)
+
+
+class EmbeddedCluster:
+    """``count`` brokers with ids from ``first_id``, each with a port and a state of its own.
+
+    They listen when the constructor returns, until ``close``. ``epoch``: of every broker, or of each id.
+    ``racks``: given out in turn. ``processes``: None is one for each core, at most one for each broker.
+    Raises ConfigError, or CtrlchanError when a child does not come up.
+
+        with EmbeddedCluster(count=30) as cluster:
+            channel.startup(cluster.brokers)
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        first_id: int = 1,
+        host: str = "127.0.0.1",
+        listener: str = "PLAINTEXT",
+        epoch: int | Mapping[int, int] = -1,
+        racks: Sequence[str] = (),
+        cluster_id: str = DEFAULT_CLUSTER_ID,
+        processes: int | None = None,
+    ) -> None:
+        if count < 1:
+            raise ConfigError(f"a cluster of {count} brokers")
+        configs = [
+            BrokerConfig(
+                id=broker_id,
+                host=host,
+                listener=listener,
+                epoch=epoch if isinstance(epoch, int) else epoch.get(broker_id, -1),
+                rack=racks[place % len(racks)] if racks else None,
+                cluster_id=cluster_id,
+            )
+            for place, broker_id in enumerate(range(first_id, first_id + count))
+        ]
+        processes = min(count, (os.cpu_count() or 1) if processes is None else processes)
+        if processes < 1:
+            raise ConfigError(f"{processes} processes cannot hold {count} brokers")
+        self._children: list[_Child] = []
+        with ExitStack() as cleanup:
+            cleanup.callback(self.close)
+            # All are started before the first is waited for: they come up side by side.
+            for first in range(processes):
+                self._children.append(_Child(configs[first::processes]))
+            self.brokers: list[Broker] = sorted(
+                (broker for child in self._children for broker in child.wait_ready()),
+                key=lambda broker: broker.id,
+            )
+            cleanup.pop_all()
+
+    @property
+    def pids(self) -> list[int]:
+        """The child processes."""
+        return [child.process.pid for child in self._children]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port,host:port,…`` of all brokers, as Kafka's clients take it."""
+        return ",".join(f"{endpoint.host}:{endpoint.port}" for b in self.brokers for endpoint in b.endpoints)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """What each broker holds, by id: see ``BrokerCore.describe``."""
+        described = [broker for child in self._children for broker in child.describe()]
+        return sorted(described, key=lambda broker: int(broker["id"]))
+
+    def close(self) -> None:
+        """Ends the children and waits until they are gone."""
+        for child in self._children:
+            child.ask_to_stop()
+        for child in self._children:
+            child.wait_stopped()
+        self._children.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Child:
+    """One child process and the lines that go to and from it."""
+
+    def __init__(self, configs: Sequence[BrokerConfig]) -> None:
+        self._configs = configs
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _CHILD, json.dumps(sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._send([asdict(config) for config in configs])
+
+    def wait_ready(self) -> list[Broker]:
+        ports = self._receive()
+        return [
+            Broker(
+                config.id,
+                config.epoch,
+                (Endpoint(config.listener, SecurityProtocol.PLAINTEXT, config.host, port),),
+                config.rack,
+            )
+            for config, port in zip(self._configs, ports, strict=True)
+        ]
+
+    def describe(self) -> list[dict[str, Any]]:
+        self._send("describe")
+        described: list[dict[str, Any]] = self._receive()
+        return described
+
+    def ask_to_stop(self) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # it is gone already
+            self.process.stdin.close()
+
+    def wait_stopped(self) -> None:
+        try:
+            self.process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def _send(self, message: Any) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError as error:
+            raise CtrlchanError(f"the brokers' process {self.process.pid} has ended") from error
+
+    def _receive(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise CtrlchanError(
+                f"the brokers' process {self.process.pid} has ended (exit status {self.process.wait()})"
+            )
+        message = json.loads(line)
+        if "error" in message:
+            raise CtrlchanError(message["error"])
+        return message["ok"]

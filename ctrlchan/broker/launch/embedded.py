@@ -1,0 +1,148 @@
+"""A broker inside the calling process: for tests, and for whoever wants to look into one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ctrlchan.broker.core import DEFAULT_CLUSTER_ID, BrokerCore
+from ctrlchan.broker.launch.service import BrokerConfig, BrokerService, answer_threads
+from ctrlchan.broker.network.server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES
+from ctrlchan.errors import IllegalStateError
+from ctrlchan.state import Broker
+
+__all__ = ["EmbeddedBroker"]
+
+T = TypeVar("T")
+
+
+class EmbeddedBroker:
+    """Listens from construction to ``close``, on a thread with an event loop of its own.
+
+    ``id``: 0 or more. ``port`` 0: any free one (see ``port`` afterwards). ``epoch``: of its registration;
+    requests that carry a lower one get STALE_BROKER_EPOCH; -1: none do. ``listener``: the name that
+    controllers must give its endpoint in UpdateMetadata for Metadata to show it. ``response_delay``: seconds
+    that every answer takes longer than it has to. Raises ConfigError, OSError.
+
+        with EmbeddedBroker(1) as broker:
+            channel.startup([broker.broker])
+            ...
+            assert broker.describe()["metadata"]["partitions"] == 100_000
+    """
+
+    def __init__(
+        self,
+        id: int,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        listener: str = "PLAINTEXT",
+        epoch: int = -1,
+        *,
+        rack: str | None = None,
+        cluster_id: str = DEFAULT_CLUSTER_ID,
+        max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
+        idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT,
+        response_delay: float = 0.0,
+    ) -> None:
+        config = BrokerConfig(
+            id=id,
+            host=host,
+            port=port,
+            listener=listener,
+            epoch=epoch,
+            rack=rack,
+            cluster_id=cluster_id,
+            max_request_bytes=max_request_bytes,
+            idle_timeout=idle_timeout,
+            response_delay=response_delay,
+        )
+        self.id = id
+        self._executor = answer_threads()
+        self._service = BrokerService(config, self._executor)
+        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(target=self._run, name=f"embedded-broker-{id}", daemon=True)
+        self._thread.start()
+        try:
+            self._loop, self._stop = self._started.result()
+        except BaseException:
+            self._thread.join()
+            self._executor.shutdown()
+            raise
+
+    @property
+    def port(self) -> int:
+        return self._service.core.endpoint.port
+
+    @property
+    def broker(self) -> Broker:
+        """Id, epoch, endpoint and rack, as a channel or an UpdateMetadata wants them."""
+        return self._service.core.broker
+
+    def inspect(self, function: Callable[[BrokerCore], T]) -> T:
+        """Runs ``function`` on the broker's thread, between two requests, and returns its result.
+
+        What it returns should be of its own: the broker's columns change with the next request.
+        """
+        if not self._thread.is_alive():
+            return function(self._service.core)
+        result: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(function(self._service.core))
+            except BaseException as error:  # noqa: BLE001  (it is the caller's)
+                result.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return result.result()
+
+    def describe(self) -> dict[str, Any]:
+        """What the broker holds and has counted, as of now: see ``BrokerCore.describe``."""
+        return self.inspect(BrokerCore.describe)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The broker's registration has a new epoch, as after a restart."""
+
+        def change(core: BrokerCore) -> None:
+            core.epoch = epoch
+
+        self.inspect(change)
+
+    def set_offline(self, topic: str, partition: int, offline: bool = True) -> None:
+        """A hosted replica's log directory fails (KAFKA_STORAGE_ERROR follows) or comes back. KeyError."""
+        self.inspect(lambda core: core.replicas.set_offline(topic, partition, offline))
+
+    def close(self) -> None:
+        """Closes the listener and every connection; what the broker holds can still be inspected."""
+        if self._thread.is_alive():
+            if threading.current_thread() is self._thread:
+                raise IllegalStateError("a broker cannot be closed from its own thread")
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+        self._executor.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        stop = asyncio.Event()
+        try:
+            await self._service.start()
+        except BaseException as error:  # noqa: BLE001  (it is the constructor's)
+            self._started.set_exception(error)
+            return
+        self._started.set_result((asyncio.get_running_loop(), stop))
+        await stop.wait()
+        await self._service.stop()

@@ -1,0 +1,86 @@
+"""A broker in a running event loop: its core and its server, started and stopped together."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from ctrlchan.broker.core import DEFAULT_CLUSTER_ID, BrokerCore
+from ctrlchan.broker.network.server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES, Server
+from ctrlchan.errors import ConfigError
+from ctrlchan.state import Broker, Endpoint, SecurityProtocol
+
+__all__ = ["BrokerConfig", "BrokerService", "answer_threads"]
+
+_MAX_ID = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """One broker. ``port`` 0: any free one. ``epoch``: of its registration, -1: unknown.
+
+    ``listener`` is the name under which controllers know its endpoint; the protocol is always PLAINTEXT.
+    ``max_request_bytes``: Kafka's socket.request.max.bytes. ``idle_timeout``: seconds, None: never.
+    ``response_delay``: seconds that every answer takes longer than it has to. Raises ConfigError.
+    """
+
+    id: int
+    host: str = "127.0.0.1"
+    port: int = 0
+    listener: str = "PLAINTEXT"
+    epoch: int = -1
+    rack: str | None = None
+    cluster_id: str = DEFAULT_CLUSTER_ID
+    max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
+    idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT
+    response_delay: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.id <= _MAX_ID:
+            raise ConfigError(f"broker id {self.id} is not in 0 .. {_MAX_ID}")
+        if not 0 <= self.port <= 65_535:
+            raise ConfigError(f"port {self.port} is not in 0 .. 65535")
+        if not self.listener:
+            raise ConfigError("a listener needs a name")
+        if self.max_request_bytes <= 0:
+            raise ConfigError(f"max_request_bytes {self.max_request_bytes} leaves no room for a request")
+        if self.idle_timeout is not None and self.idle_timeout <= 0:
+            raise ConfigError(f"idle_timeout {self.idle_timeout} closes every connection; None is never")
+        if not 0 <= self.response_delay < math.inf:
+            raise ConfigError(f"response_delay {self.response_delay} is not a number of seconds from 0")
+
+
+def answer_threads() -> ThreadPoolExecutor:
+    """Where the brokers of one process make long answers: one at a time, they are made in Python."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="broker-answers")
+
+
+class BrokerService:
+    """``core`` is the broker; only the event loop's thread may use it."""
+
+    def __init__(self, config: BrokerConfig, executor: ThreadPoolExecutor) -> None:
+        endpoint = Endpoint(config.listener, SecurityProtocol.PLAINTEXT, config.host, config.port)
+        self.core = BrokerCore(
+            config.id, endpoint, epoch=config.epoch, rack=config.rack, cluster_id=config.cluster_id
+        )
+        self._server = Server(
+            self.core.handle,
+            config.host,
+            config.port,
+            executor=executor,
+            max_request_bytes=config.max_request_bytes,
+            idle_timeout=config.idle_timeout,
+            response_delay=config.response_delay,
+        )
+
+    async def start(self) -> Broker:
+        """Listens; returns the broker with its port. Raises OSError."""
+        port = await self._server.start()
+        self.core.endpoint = dataclasses.replace(self.core.endpoint, port=port)
+        return self.core.broker
+
+    async def stop(self) -> None:
+        """Closes the listener and every connection."""
+        await self._server.stop()

@@ -1,0 +1,1 @@
+"""What one embedded broker knows: its metadata cache and the replicas that it hosts."""

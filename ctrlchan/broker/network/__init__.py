@@ -1,0 +1,1 @@
+"""The socket server of the embedded broker: frames in, responses out."""

@@ -1,0 +1,197 @@
+"""Several UpdateMetadata as one that leaves a broker as they would have, one after another.
+
+``ZkMetadataCache.updateMetadata`` of Kafka 3.9: the live brokers of a request replace those before; topic ids
+are taken over first (a zero id removes), then partition states row by row. A row with leader -2 removes its
+partition, and the topic's id in the moment its last partition goes. So, for each topic of the merged request:
+
+- its latest id, and of each partition the latest row;
+- live rows before deletions, so that a topic that was deleted and made again never loses its new id;
+- where nothing but deletions is left of a topic that had been made or changed in between, one of those live
+  rows first: the broker then has the topic when it goes, and forgets the id with it.
+
+What cannot be told in one request is a topic whose last partitions are deleted twice under an id (from v7
+on): Kafka keeps the second one's id, of a topic without partitions. ``Facts`` says where such a pair stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ctrlchan._codec import (
+    ListColumn,
+    Partitions,
+    SharedBody,
+    StringColumn,
+    Topics,
+    UpdateMetadataRequest,
+    update_metadata_body,
+)
+from ctrlchan.errors import EncodeError
+
+if TYPE_CHECKING:
+    from ctrlchan._codec import Int32, Int64
+
+__all__ = ["Facts", "facts_of", "merge"]
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+_LEADER_DURING_DELETE: Final = -2  # LeaderAndIsr.LEADER_DURING_DELETE
+_MOST_VALUES: Final = 2**31 - 1
+_TOPIC_STATES_SINCE: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What decides whether a request may be merged into earlier ones."""
+
+    #: Names of the topics it deletes partitions of.
+    deleting: frozenset[bytes] = frozenset()
+    #: Those of them that it says nothing else of, and names under an id.
+    condemned: frozenset[bytes] = frozenset()
+
+
+_NO_DELETIONS: Final = Facts()
+
+
+def facts_of(body: UpdateMetadataRequest, *, merged: bool = False) -> Facts | None:
+    """None: this request must go alone. ``merged``: it is of ``merge``'s making, and needs no check.
+
+    Alone go those that name a topic or a partition twice, or a topic without partitions, or that delete a
+    partition before they tell of another one of the topic, or that are of a type:
+    nothing of ours makes these.
+    And below v5, where a topic state says nothing of ids, all that delete.
+    """
+    if len(body.partitions) == len(body.topics) == 1 and body.partitions.leader[0] >= 0:
+        # One row, as most of them have.
+        return None if body.request_type or body.unknown_tagged_fields else _NO_DELETIONS
+    starts = body.topic_starts
+    topic_row = np.repeat(np.arange(len(body.topics)), np.diff(starts))
+    deletions = body.partitions.leader == _LEADER_DURING_DELETE
+    if not merged and not _is_plain(body, topic_row, deletions):
+        return None
+    if not deletions.any():
+        return _NO_DELETIONS
+    if body.version < _TOPIC_STATES_SINCE:
+        return None
+    some_deleted = np.zeros(len(body.topics), dtype=bool)
+    some_deleted[topic_row[deletions]] = True
+    some_live = np.zeros(len(body.topics), dtype=bool)
+    some_live[topic_row[~deletions]] = True
+    condemned = some_deleted & ~some_live & body.topics.ids.any(axis=1)
+    return Facts(_names(body.topics, some_deleted), _names(body.topics, condemned))
+
+
+def _is_plain(body: UpdateMetadataRequest, topic_row: Int64, deletions: Flags) -> bool:
+    if body.request_type or body.unknown_tagged_fields or (np.diff(body.topic_starts) < 1).any():
+        return False
+    if len({body.topics.names[i] for i in range(len(body.topics))}) < len(body.topics):
+        return False
+    keys = (topic_row << 32) + body.partitions.partition
+    if (keys[1:] <= keys[:-1]).any() and len(np.unique(keys)) < len(keys):
+        return False
+    return not ((topic_row[1:] == topic_row[:-1]) & deletions[:-1] & ~deletions[1:]).any()
+
+
+def _names(topics: Topics, wanted: Flags) -> frozenset[bytes]:
+    return frozenset(topics.names[i] or b"" for i in np.flatnonzero(wanted).tolist())
+
+
+def merge(bodies: Sequence[UpdateMetadataRequest]) -> SharedBody:
+    """One shared body for all of these, oldest first: of one version, each with facts that allow it.
+
+    Raises EncodeError when the columns of all of them together are too large.
+    """
+    newest = bodies[-1]
+    telling = [body for body in bodies if len(body.partitions)]
+    if len(telling) <= 1:
+        told = telling[0] if telling else newest
+        return update_metadata_body(
+            newest.version, told.topics, told.partitions, newest.live_brokers, topic_starts=told.topic_starts
+        )
+    # One array operation for all bodies together, wherever that can be: most of them are small.
+    index: dict[bytes, int] = {}
+    known = [
+        index.setdefault(body.topics.names[i] or b"", len(index))
+        for body in telling
+        for i in range(len(body.topics))
+    ]
+    places = np.array(known, dtype=np.int64)
+    ids = np.zeros((len(index), 16), dtype=np.uint8)
+    # Of a topic that comes twice the later one is written last.
+    ids[places] = np.concatenate([body.topics.ids for body in telling])
+    counts = [len(body.partitions) for body in telling]
+    topics_before = _before([len(body.topics) for body in telling], counts)
+    topic = places[np.concatenate([body.partitions.topic_row for body in telling]) + topics_before]
+    partition = np.concatenate([body.partitions.partition for body in telling])
+    leader = np.concatenate([body.partitions.leader for body in telling])
+    rows = _chosen(topic, partition, leader == _LEADER_DURING_DELETE, len(index))
+    return update_metadata_body(
+        newest.version,
+        Topics(StringColumn.from_strings(index), ids),
+        _taken([body.partitions for body in telling], topic, rows),
+        newest.live_brokers,
+    )
+
+
+def _chosen(topic: Int64, partition: Int32, deletions: Flags, topics: int) -> Int64:
+    """The rows of the merged request in their order, of all rows in the order they were sent in."""
+    keys = (topic << 32) + partition
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    rows: Int64 = order[np.append(ordered[1:] != ordered[:-1], True)]
+    if not deletions.any():
+        return rows
+    live = np.flatnonzero(~deletions)
+    latest_live = np.full(topics, -1, dtype=np.int64)
+    np.maximum.at(latest_live, topic[live], live)
+    still_live = np.zeros(topics, dtype=bool)
+    still_live[topic[rows[~deletions[rows]]]] = True
+    rows = np.concatenate([latest_live[(latest_live >= 0) & ~still_live], rows])
+    in_order: Int64 = rows[np.lexsort((partition[rows], deletions[rows], topic[rows]))]
+    return in_order
+
+
+def _taken(all_of: Sequence[Partitions], topic: Int64, rows: Int64) -> Partitions:
+    def fixed(name: str) -> Int32:
+        column: Int32 = np.concatenate([getattr(partitions, name) for partitions in all_of])[rows]
+        return column
+
+    def lists(name: str) -> ListColumn:
+        return _taken_lists([getattr(partitions, name) for partitions in all_of], rows)
+
+    return Partitions(
+        topic[rows].astype(np.int32),
+        fixed("partition"),
+        fixed("controller_epoch"),
+        fixed("leader"),
+        fixed("leader_epoch"),
+        fixed("partition_epoch"),
+        fixed("recovery_state"),
+        lists("isr"),
+        lists("replicas"),
+        offline=lists("offline"),
+    )
+
+
+def _taken_lists(columns: Sequence[ListColumn], rows: Int64) -> ListColumn:
+    """Lists ``rows`` of these columns one behind another."""
+    sizes = [len(column.values) for column in columns]
+    if sum(sizes) > _MOST_VALUES:
+        raise EncodeError(f"{sum(sizes)} values in the lists of one request", api="UpdateMetadataRequest")
+    starts = np.concatenate([column.starts for column in columns])
+    starts = starts + _before(sizes, [len(column) for column in columns])
+    lengths = np.concatenate([column.lengths for column in columns])
+    values = np.concatenate([column.values for column in columns])
+    return ListColumn(starts[rows].astype(np.int32), lengths[rows], values)
+
+
+def _before(sizes: Sequence[int], counts: Sequence[int]) -> Int64:
+    """For each row, the sizes of all bodies before its own; ``counts``: rows of each body."""
+    ends = np.cumsum(sizes)
+    repeated: Int64 = np.repeat(ends - sizes, counts)
+    return repeated

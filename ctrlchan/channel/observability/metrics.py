@@ -1,0 +1,269 @@
+"""The channel as Prometheus metrics.
+
+Kafka's own come under the names that the JMX exporter usually gives them
+(``kafka.controller:type=ControllerChannelManager``); what Kafka does not show is ``ctrlchan_channel_…``,
+above all the age of the oldest unfinished request: a broker that is stuck moves none of Kafka's timers.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from ctrlchan.channel.observability.counters import EDGES, TIMES, Key, OutcomeCounters, quantile
+from ctrlchan.journal.rows import Chunk, Source
+from ctrlchan.protocol import API_NAMES
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["ChannelMetrics", "MetricsServer"]
+
+_KAFKA: Final = "kafka_controller_controllerchannelmanager_"
+_OURS: Final = "ctrlchan_channel_"
+#: Those of Kafka's timers.
+_QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+_QUEUE: Final = TIMES.index("queue")
+
+_TIME_TEXTS: Final = {
+    "encode": "Time to encode the requests of the broker; one encoding serves all brokers",
+    "queue": "Time from send_request to the first byte of the last attempt",
+    "send": "Time from the first to the last byte of the last attempt",
+    "remote": "Time from the last byte written to the whole response",
+}
+
+#: Gauges of a broker: name, text, key in its description.
+_BROKER_GAUGES: Final = (
+    ("queued_bytes", "Bytes of the unfinished requests", "queued_bytes"),
+    ("in_flight_requests", "Unfinished requests that a sender process has in hand", "in_flight"),
+    ("oldest_request_age_seconds", "Age of the oldest unfinished request, queued or in flight", "oldest_age"),
+    ("head_attempts", "Failed attempts at the first unfinished request", "attempts"),
+    ("needs_resync", "1: an error makes a full resync necessary", "needs_resync"),
+)
+
+_Describe: TypeAlias = Callable[[], dict[str, Any]]
+
+
+class ChannelMetrics(Collector):
+    """A Prometheus collector for one channel: ``ControllerChannelManager(..., metrics=metrics)``.
+
+    Register it where the process's metrics are (``prometheus_client.REGISTRY.register(metrics)``), or serve
+    it alone with ``serve``. Requests are counted a chunk at a time; everything else is read at the scrape.
+    The series of a broker that was removed are gone with the next scrape.
+    """
+
+    def __init__(self) -> None:
+        # Guards the outcome_counters. While it is held no other lock of the channel is taken.
+        self._lock = threading.Lock()
+        self._outcome_counters = OutcomeCounters()
+        self._source: Source | None = None
+        self._describe: weakref.WeakMethod[_Describe] | None = None
+
+    # -- for the channel
+
+    def attach(self, source: Source, describe: weakref.WeakMethod[_Describe]) -> None:
+        self._source = source
+        self._describe = describe
+
+    def take(self, chunk: Chunk) -> None:
+        with self._lock:
+            self._outcome_counters.add(chunk)
+
+    def counters(self) -> dict[int, dict[str, dict[str, Any]]]:
+        """Broker id -> API name -> requests that have ended, their bytes, attempts, and kinds of outcomes."""
+        if self._source is not None:
+            self._source.flush()
+        counters: dict[int, dict[str, dict[str, Any]]] = {}
+        with self._lock:
+            outcome_counters = self._outcome_counters
+            for key, row in outcome_counters.rows.items():
+                counters.setdefault(key.broker_id, {})[_api(key)] = {
+                    "requests": int(outcome_counters.requests[row]),
+                    "bytes": int(outcome_counters.bytes[row]),
+                    "attempts": int(outcome_counters.attempts[row]),
+                    "outcomes": {},
+                }
+            for (key, kind), count in outcome_counters.outcomes.items():
+                counters[key.broker_id][_api(key)]["outcomes"][kind] = count
+        return counters
+
+    # -- for Prometheus
+
+    def collect(self) -> Iterator[Metric]:
+        describe = None if self._describe is None else self._describe()
+        if self._source is None or describe is None:
+            return
+        described = describe()
+        # What ended before the description is counted; the other way round a removed broker could come back.
+        self._source.flush()
+        brokers = described["brokers"]
+        yield from _described(described, brokers)
+        with self._lock:
+            self._outcome_counters.keep(brokers)
+            outcome_counters = self._outcome_counters.copy()
+        # Outside the lock: text for a thousand brokers takes a second, and the dispatcher counts meanwhile.
+        yield from _counters(outcome_counters)
+        yield from _histograms(outcome_counters)
+        yield _kafka_timer(outcome_counters)
+
+    def serve(self, port: int = 0, host: str = "127.0.0.1") -> MetricsServer:
+        """These metrics alone at ``http://host:port/metrics``; port 0: a free one. Raises OSError."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        return MetricsServer(registry, port, host)
+
+
+class MetricsServer:
+    """A HTTP server on a thread of its own, until ``close``."""
+
+    def __init__(self, registry: CollectorRegistry, port: int, host: str) -> None:
+        self._server, self._thread = start_http_server(port, host, registry)
+        self.port = int(self._server.server_port)
+
+    def __enter__(self) -> MetricsServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _described(described: dict[str, Any], brokers: dict[int, dict[str, Any]]) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        f"{_KAFKA}totalqueuesize", "Unfinished requests of all brokers", described["total_queue_size"]
+    )
+    sizes = GaugeMetricFamily(f"{_KAFKA}queuesize", "Unfinished requests of the broker", labels=["broker_id"])
+    for broker_id, broker in brokers.items():
+        sizes.add_metric([str(broker_id)], broker["queue_size"])
+    yield sizes
+    yield GaugeMetricFamily(f"{_OURS}senders", "Sender processes", described["senders"])
+    yield GaugeMetricFamily(
+        f"{_OURS}shared_memory_bytes", "Encoded requests in shared memory", described["shared_memory_bytes"]
+    )
+    state = GaugeMetricFamily(f"{_OURS}state", "1: the channel is in this state", labels=["state"])
+    state.add_metric([described["state"]], 1)
+    yield state
+    for name, text, key in _BROKER_GAUGES:
+        gauge = GaugeMetricFamily(f"{_OURS}{name}", text, labels=["broker_id"])
+        for broker_id, broker in brokers.items():
+            gauge.add_metric([str(broker_id)], broker[key])
+        yield gauge
+    states = GaugeMetricFamily(
+        f"{_OURS}broker_state", "1: the broker's connection is in this state", labels=["broker_id", "state"]
+    )
+    last = InfoMetricFamily(f"{_OURS}last_error", "Why an attempt failed last", labels=["broker_id"])
+    for broker_id, broker in brokers.items():
+        states.add_metric([str(broker_id), broker["state"]], 1)
+        if broker["last_error"]:
+            last.add_metric([str(broker_id)], {"error": broker["last_error"]})
+    yield states
+    yield last
+    coalesced = CounterMetricFamily(
+        f"{_OURS}coalesced_requests",
+        "Requests that were not sent because they were merged",
+        labels=["broker_id"],
+    )
+    for broker_id, broker in brokers.items():
+        coalesced.add_metric([str(broker_id)], broker["merged"])
+    yield coalesced
+    yield CounterMetricFamily(
+        f"{_OURS}merged_requests", "Requests made by merging several", described["merged_requests"]
+    )
+    collapsed = CounterMetricFamily(
+        f"{_OURS}collapsed_requests",
+        "Requests that were dropped for a full state, the backlog being too long",
+        labels=["broker_id"],
+    )
+    for broker_id, broker in brokers.items():
+        collapsed.add_metric([str(broker_id)], broker["collapsed"])
+    yield collapsed
+    yield CounterMetricFamily(
+        f"{_OURS}full_states", "Full states made in place of backlogs", described["full_states"]
+    )
+
+
+def _counters(outcome_counters: OutcomeCounters) -> Iterable[Metric]:
+    labels = ["broker_id", "api"]
+    requests = CounterMetricFamily(f"{_OURS}requests", "Requests by their end", labels=[*labels, "outcome"])
+    for (key, kind), count in outcome_counters.outcomes.items():
+        requests.add_metric([*_labels(key), kind], count)
+    errors = CounterMetricFamily(f"{_OURS}errors", "Error codes of responses", labels=[*labels, "error"])
+    for (key, error), count in outcome_counters.errors.items():
+        errors.add_metric([*_labels(key), error], count)
+    sent = CounterMetricFamily(
+        f"{_OURS}bytes",
+        "Bytes of requests that were sent and have ended, merged and tried again or not",
+        labels=labels,
+    )
+    attempts = CounterMetricFamily(f"{_OURS}attempts", "Attempts at requests that have ended", labels=labels)
+    for key, row in outcome_counters.rows.items():
+        sent.add_metric(_labels(key), int(outcome_counters.bytes[row]))
+        attempts.add_metric(_labels(key), int(outcome_counters.attempts[row]))
+    outcomes = CounterMetricFamily(
+        f"{_OURS}outcomes",
+        "Requests of all brokers by their end, removed brokers included",
+        labels=["outcome"],
+    )
+    for kind, count in outcome_counters.kinds.items():
+        outcomes.add_metric([kind], count)
+    return requests, errors, sent, attempts, outcomes
+
+
+def _histograms(outcome_counters: OutcomeCounters) -> Iterator[Metric]:
+    edges = [*(str(edge) for edge in EDGES), "+Inf"]
+    for number, name in enumerate(TIMES):
+        family = HistogramMetricFamily(
+            f"{_OURS}{name}_seconds", _TIME_TEXTS[name], labels=["broker_id", "api"]
+        )
+        cumulative = np.cumsum(outcome_counters.buckets[number], axis=1)
+        for key, row in outcome_counters.rows.items():
+            counts = cumulative[row].tolist()
+            family.add_metric(
+                _labels(key), list(zip(edges, counts, strict=True)), float(outcome_counters.sums[number][row])
+            )
+        yield family
+
+
+def _kafka_timer(outcome_counters: OutcomeCounters) -> Metric:
+    """RequestRateAndQueueTimeMs: here of requests that were answered, quantiles since the beginning."""
+    name = f"{_KAFKA}requestrateandqueuetimems"
+    timer = SummaryMetricFamily(name, "Milliseconds in the queue", labels=["broker_id"])
+    rows_of: dict[int, list[int]] = {}
+    for key, row in outcome_counters.rows.items():
+        rows_of.setdefault(key.broker_id, []).append(row)
+    for broker_id, rows in rows_of.items():
+        buckets = outcome_counters.buckets[_QUEUE][rows].sum(axis=0)
+        for share in _QUANTILES:
+            labels = {"broker_id": str(broker_id), "quantile": str(share)}
+            timer.add_sample(name, labels, quantile(buckets, share) * 1e3)
+        total = float(outcome_counters.sums[_QUEUE][rows].sum()) * 1e3
+        timer.add_metric([str(broker_id)], int(buckets.sum()), total)
+    return timer
+
+
+def _labels(key: Key) -> list[str]:
+    return [str(key.broker_id), _api(key)]
+
+
+def _api(key: Key) -> str:
+    return API_NAMES.get(key.api_key, str(key.api_key))

@@ -1,0 +1,1 @@
+"""Starts, watches and replaces the sender processes. Runs in the parent process."""

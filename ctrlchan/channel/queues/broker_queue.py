@@ -1,0 +1,437 @@
+"""The unfinished requests of one broker generation: the truth about what it is still owed.
+
+A request stays here until it has its outcome, also while a sender process has it in hand, so that the end of
+a sender loses nothing. Every method is called with the channel's lock held.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from ctrlchan._codec import UPDATE_METADATA
+from ctrlchan.channel.coalescing.joint import Collapsed, Merged, Part, parts_of
+from ctrlchan.channel.observability.description import head_of
+from ctrlchan.channel.queues._entries import RequestQueue
+from ctrlchan.channel.wire.records import (
+    ADD,
+    AGAIN,
+    COMMAND_HEAD,
+    COMMAND_REST,
+    GO,
+    NO_REST,
+    REMOVE,
+    RESUME,
+    Failure,
+    Report,
+)
+from ctrlchan.errors import ProtocolError
+from ctrlchan.protocol import API_NAMES
+
+if TYPE_CHECKING:
+    from ctrlchan.channel.coalescing.adapter import Adapter
+    from ctrlchan.channel.coalescing.collapser import Collapser
+    from ctrlchan.channel.coalescing.merger import Merger
+    from ctrlchan.channel.outcome import Sent
+    from ctrlchan.channel.processes.sender_pool import SenderHandle
+    from ctrlchan.channel.queues.full_state import FullStateSource
+    from ctrlchan.channel.queues.shared_memory import SharedMemory
+    from ctrlchan.channel.request import ControlRequest
+    from ctrlchan.channel.target import Target
+
+__all__ = ["BrokerQueue"]
+
+#: So many are handed over in one go where nobody asks what might be done with them first.
+_ALL: Final = 64
+
+#: Waiting UpdateMetadata are merged when there are so many more than the last time, and when they are at
+#: least this share of all that waits, or so many.
+_LOOSE: Final = 64
+_LOOSE_SHARE: Final = 8
+_LOOSE_MOST: Final = 1024
+
+#: States in which a request in hand means that a connection is being made.
+_UNCONNECTED: Final = ("idle", "disconnected")
+
+
+class BrokerQueue(RequestQueue):
+    """``slot`` is this generation's number in the pipes; it is never used again."""
+
+    __slots__ = (
+        "_known",
+        "adapter",
+        "collapsed",
+        "collapser",
+        "last_detail",
+        "last_errno",
+        "last_error",
+        "loose",
+        "loose_bytes",
+        "memory",
+        "merged",
+        "pieces",
+        "state",
+        "target",
+        "troubles",
+    )
+
+    def __init__(
+        self,
+        slot: int,
+        target: Target,
+        sender: SenderHandle,
+        memory: SharedMemory,
+        merger: Merger | None = None,
+        adapter: Adapter | None = None,
+        collapser: Collapser | None = None,
+    ) -> None:
+        super().__init__(slot, sender, merger)
+        self.target = target
+        self.memory = memory
+        #: None: brokers are not asked for their versions.
+        self.adapter = adapter
+        #: None: no backlog gives way to a full state.
+        self.collapser = collapser
+        #: Requests that were not sent because they were merged with others, or because of a full state.
+        self.merged = 0
+        self.collapsed = 0
+        # The last full state it was told: (its source, its knowledge, its request until it is acknowledged).
+        # None: it was told other things since then, or there was trouble.
+        self._known: tuple[FullStateSource, Hashable, ControlRequest | None] | None = None
+        # UpdateMetadata that came since the last merging at the end of ``waiting``.
+        self.loose = 0
+        self.loose_bytes = 0
+        #: Parts of a long response.
+        self.pieces: list[bytes] = []
+        self.state = "idle"
+        self.last_error = Failure.NONE
+        self.last_errno = 0
+        self.last_detail = ""
+        #: How often an error came back, after which what the broker knows is no longer what it was told;
+        #: ``needs_resync`` until it has acknowledged a full request.
+        self.troubles = 0
+        self._introduce()
+
+    def _introduce(self) -> None:
+        following = self.target.to_json()
+        rest = COMMAND_REST.pack(0, 0, 0, 0, b"", len(following))
+        self.sender.write(COMMAND_HEAD.pack(ADD, 0, 0, self.slot, 0) + rest + following)
+
+    def last_problem(self) -> str:
+        """Why the last attempt failed; empty when none has."""
+        text = self.last_error.text
+        if self.last_detail:
+            return f"{text}: {self.last_detail}"
+        return f"{text} ({os.strerror(self.last_errno)})" if self.last_errno > 0 else text
+
+    def describe(self, now: int) -> dict[str, Any]:
+        """Endpoint, epoch, state (idle, connecting, connected, backing off, disconnected), requests and bytes
+        queued, requests a sender has in hand, failed attempts at the first of them, last error, seconds since
+        the oldest was queued, the first of them (``head_of``), requests that were not sent because they were
+        merged with others or dropped for a full state, whether an error makes a full resync necessary, its
+        versions of the control APIs (None: it was not asked), the pid of its sender."""
+        head = head_of(self.handed[0] if self.handed else self.waiting[0] if self.waiting else None, now)
+        return {
+            "endpoint": f"{self.target.host}:{self.target.port}",
+            "broker_epoch": self.target.epoch,
+            "state": "connecting" if self.handed and self.state in _UNCONNECTED else self.state,
+            "queue_size": len(self),
+            "queued_bytes": self.waiting_bytes + self.handed_bytes,
+            "in_flight": len(self.handed),
+            "attempts": self.attempts,
+            "last_error": self.last_problem(),
+            "oldest_age": 0.0 if head is None else head["age"],
+            "head": head,
+            "merged": self.merged,
+            "collapsed": self.collapsed,
+            "needs_resync": self.needs_resync,
+            "versions": None
+            if self.versions is None
+            else {API_NAMES[api]: ends for api, ends in self.versions.items()},
+            "sender_pid": self.sender.pid,
+        }
+
+    def mark(self) -> None:
+        """What the broker knows is uncertain from here on."""
+        self.needs_resync = True
+        self.troubles += 1
+        self._known = None
+
+    # -- handing over
+
+    def take_waiting(self) -> Sent:
+        """Remove the first request that the sender was not told of."""
+        sent = self.waiting.popleft()
+        self.waiting_bytes -= sent.bytes
+        self._known = None
+        return sent
+
+    def withdraw(self, chosen: set[Sent]) -> list[Sent]:
+        """Remove those of ``chosen`` that the sender was never told of, a merged request when all that were
+        merged are among them."""
+        found = [sent for sent in self.waiting if sent.sequence == 0 and _is_chosen(sent, chosen)]
+        if found:
+            gone = set(found)
+            kept = [sent for sent in self.waiting if sent not in gone]
+            self.waiting.clear()
+            self.waiting.extend(kept)
+            self.waiting_bytes -= sum(sent.bytes for sent in found)
+            self.starved = self.starved and bool(kept)
+            self._known = None
+        return found
+
+    def hand_over(self) -> None:
+        """Tell the sender of as many requests as it may know ahead."""
+        if self.gate or self.held:
+            return
+        merger = self.merger
+        most = _ALL if merger is None and self.versions is None else 1
+        self.starved = False
+        while self.may_hand:
+            if merger is not None and len(self.waiting) > 1:
+                self._merge_head(merger)
+            if self.versions is not None and not self._adapt_head(self.versions):
+                continue
+            if self.hand(most):
+                if self._known is not None:
+                    # One at a time, then.
+                    self._note_told(self.handed[-1])
+                continue
+            frame = self.waiting[0].request.frame
+            if frame is None:
+                if isinstance(self.waiting[0], Collapsed):
+                    # The broker is ready when it has answered all that was sent before.
+                    if not self.handed and self.collapser is not None:
+                        self.collapser.ready[self] = None
+                    return
+                # It goes in parts, one after another.
+                sent = self.waiting.popleft()
+                self.waiting.extendleft(reversed(parts_of(sent)))
+            elif not self.memory.admit(frame):
+                self.starved = True
+                return
+
+    # -- merging
+
+    def count_loose(self, sent: Sent) -> None:
+        """This one waits now: merge what waits before it is many, and before it is much."""
+        merger = self.merger
+        if merger is None or sent.request.api_key != UPDATE_METADATA:
+            self.loose = self.loose_bytes = 0
+            return
+        self.loose += 1
+        self.loose_bytes += sent.bytes
+        if self.loose < _LOOSE and self.waiting_bytes <= merger.most_bytes:
+            return
+        # What was merged before is merged again: not for a few bytes more.
+        if self.loose < _LOOSE_MOST and self.loose_bytes * _LOOSE_SHARE < self.waiting_bytes:
+            return
+        self._merge_waiting(merger)
+        if self.waiting_bytes > merger.most_bytes and self.collapser is not None:
+            self._collapse_waiting(self.collapser, merger.most_bytes)
+        if self.waiting_bytes > merger.most_bytes:
+            self._merge_waiting(merger, crowded=True)
+
+    def _merge_head(self, merger: Merger) -> None:
+        run = merger.run_of(self.waiting)
+        made = merger.join([sent.request for sent in run]) if len(run) > 1 else None
+        if made is not None:
+            for _ in range(made.sources):
+                self.waiting.popleft()
+            self._count_saved(merger, made)
+            self.waiting.appendleft(self._stand_in(made, run[: made.sources]))
+
+    def _adapt_head(self, versions: Mapping[int, tuple[int, int]]) -> bool:
+        """Have the first waiting request at a version of the broker. False: it cannot be, and has ended."""
+        sent = self.waiting[0]
+        request = sent.request
+        lowest, highest = versions.get(request.api_key, (0, -1))
+        if lowest <= request.version <= highest or isinstance(sent, Collapsed):
+            return True
+        assert self.adapter is not None
+        self.waiting.popleft()
+        made = self.adapter.adapt(sent, versions)
+        if made is None:
+            self.waiting_bytes -= sent.bytes
+            self.mark()
+            return False
+        self.waiting.appendleft(self._stand_in(made, [sent]))
+        return True
+
+    def _merge_waiting(self, merger: Merger, *, crowded: bool = False) -> None:
+        """Merge all neighbours that may be merged."""
+        self.loose = self.loose_bytes = 0
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        at = 0
+        while at < len(waiting):
+            run = merger.run_of(islice(waiting, at, None))
+            made = None
+            if len(run) > 1:
+                made = merger.join([sent.request for sent in run], crowded=crowded)
+            if made is None:
+                self.waiting.append(waiting[at])
+                at += 1
+            else:
+                self._count_saved(merger, made)
+                self.waiting.append(self._stand_in(made, run[: made.sources]))
+                at += made.sources
+
+    def _count_saved(self, merger: Merger, made: ControlRequest) -> None:
+        self.merged += made.sources - 1
+        merger.saved += made.sources - 1
+
+    def _stand_in(self, made: ControlRequest, run: list[Sent]) -> Merged:
+        """An entry for a request that goes in the place of these."""
+        for frame in made.frames():
+            frame.users += 1
+        for sent in run:
+            self.waiting_bytes -= sent.bytes
+            for frame in sent.request.frames():
+                self.memory.release(frame)
+        self.waiting_bytes += made.size
+        return Merged(made, run)
+
+    # -- full states
+
+    def _collapse_waiting(self, collapser: Collapser, most_bytes: int) -> None:
+        """Drop the bodies of all UpdateMetadata that their state can say anew, if they are too much."""
+        if sum(sent.bytes for sent in self.waiting if sent.request.full_state is not None) <= most_bytes:
+            return
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        at = 0
+        while at < len(waiting):
+            run = collapser.run_of(islice(waiting, at, None))
+            entry = self._collapsed(collapser, run) if run else None
+            if entry is None:
+                self.waiting.append(waiting[at])
+                at += 1
+            else:
+                self.waiting.append(entry)
+                at += len(run)
+        if self.may_hand:
+            self.hand_over()
+
+    def _collapsed(self, collapser: Collapser, run: list[Sent]) -> Collapsed | None:
+        try:
+            entry = collapser.collapse(run)
+        except ProtocolError:
+            return None
+        dropped = [sent for sent in run if not isinstance(sent, Collapsed)]
+        for sent in dropped:
+            self.waiting_bytes -= sent.bytes
+            for frame in sent.request.frames():
+                self.memory.release(frame)
+        count = sum(len(sent.members) if isinstance(sent, Merged) else 1 for sent in dropped)
+        self.collapsed += count
+        collapser.saved += count
+        return entry
+
+    def take_ready(self) -> Collapsed | None:
+        """The first waiting entry, with all that a state read from now on speaks for, if that is its turn."""
+        if self.handed or self.gate or self.held or not self.waiting or self.collapser is None:
+            return None
+        if not isinstance(self.waiting[0], Collapsed):
+            return None
+        run = self.collapser.run_of(self.waiting)
+        entry = self._collapsed(self.collapser, run) if len(run) > 1 else None
+        if entry is not None:
+            for _ in run:
+                self.waiting.popleft()
+            self.waiting.appendleft(entry)
+        first = self.waiting[0]
+        assert isinstance(first, Collapsed)
+        return first
+
+    def provide(self, entry: Collapsed, made: ControlRequest) -> bool:
+        """This is what goes in the entry's place. False: the entry is no longer the first."""
+        if not self.waiting or self.waiting[0] is not entry:
+            return False
+        self.waiting.popleft()
+        self.waiting.appendleft(self._stand_in(made, [entry]))
+        self._known = None if made.knowledge is None else (entry.source, made.knowledge, made)
+        return True
+
+    def known_of(self, source: FullStateSource) -> Hashable | None:
+        """The last full state of this source, when that is all that the broker was told since it has
+        acknowledged it."""
+        if self._known is None or self._known[0] != source or self._known[2] is not None:
+            return None
+        return self._known[1]
+
+    def acknowledged(self, made: ControlRequest) -> None:
+        """The broker has applied a full state."""
+        if self._known is not None and self._known[2] is made:
+            self._known = (*self._known[:2], None)
+
+    def _note_told(self, sent: Sent) -> None:
+        """The sender was told of this one. What follows the last of a backlog is not looked at."""
+        whole = sent.whole.sent if isinstance(sent, Part) else sent
+        assert self._known is not None
+        if not self.waiting or (sent.api_key == UPDATE_METADATA and whole.request is not self._known[2]):
+            self._known = None
+
+    # -- what comes back
+
+    def take_response(self, report: Report) -> bytes:
+        """The response of a RESPONSE report: inside it, or in the pieces that came before."""
+        if not self.pieces:
+            return report[12][: report[2]]
+        body = b"".join(self.pieces)
+        self.pieces.clear()
+        return body
+
+    def go(self, sequence: int) -> None:
+        self.sender.write(COMMAND_HEAD.pack(GO, 0, 0, self.slot, sequence) + NO_REST)
+
+    def again(self, sequence: int) -> None:
+        self.sender.write(COMMAND_HEAD.pack(AGAIN, 0, 0, self.slot, sequence) + NO_REST)
+
+    # -- ends
+
+    def move_to(self, sender: SenderHandle) -> None:
+        """Its sender is gone: another gets everything again, in the old order."""
+        self.sender = sender
+        self.pieces.clear()
+        if self.handed:
+            self.handed[0].sender_deaths += 1
+        self._take_back()
+        # A sender that negotiates takes nothing before it knows the broker's versions.
+        self.held = self.versions is not None or self.held
+        self._introduce()
+        self.hand_over()
+
+    def resume(self, agreement: int, versions: Mapping[int, tuple[int, int]]) -> None:
+        """The broker has other versions than before: the sender has dropped all it had and gets it anew."""
+        self.versions = versions
+        self._take_back()
+        self.held = False
+        self.sender.write(COMMAND_HEAD.pack(RESUME, 0, 0, self.slot, agreement) + NO_REST)
+        self.hand_over()
+
+    def _take_back(self) -> None:
+        """The sender has nothing of this queue any more."""
+        while self.handed:
+            sent = self.handed.pop()
+            frame = sent.request.frame
+            assert frame is not None
+            frame.pins -= 1
+            self.waiting.appendleft(sent)
+            self.waiting_bytes += frame.size
+            # A gate was closed by the last one handed over; if its callback is running it is no longer here.
+            if sent.callback is not None:
+                self.gate = False
+        self.handed_bytes = 0
+
+    def leave(self) -> None:
+        """Have the sender forget this generation; it answers with REMOVED."""
+        self.sender.write(COMMAND_HEAD.pack(REMOVE, 0, 0, self.slot, 0) + NO_REST)
+
+
+def _is_chosen(sent: Sent, chosen: set[Sent]) -> bool:
+    if isinstance(sent, Merged):
+        return all(member.sequence == 0 and member in chosen for member in sent.members)
+    return sent in chosen

@@ -1,0 +1,163 @@
+"""The process that sender processes come from, one for each channel.
+
+A threaded parent must not fork. ``multiprocess``'s own fork server may, but it sends every child the parent's
+``__main__`` to run again, costs 14 ms and 6 MB a child, and outlives its use. The fork server is one small
+single-threaded process that has imported all a sender needs; its children are ``multiprocess`` processes
+forked in a millisecond, sharing its pages. It starts them, tells how they ended, and sees that none of them
+outlives the parent.
+
+In, over the control socket: births. Out: deaths (``records.py``). The parent closes the socket to have an end
+of it all.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import mmap
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from contextlib import suppress
+from importlib import import_module
+from time import monotonic
+from typing import Any, Final
+
+import multiprocess
+
+from ctrlchan.channel.senders.link import LinkSettings
+from ctrlchan.channel.senders.sender import Sender
+from ctrlchan.channel.wire.records import BIRTH, BORN, DEATH, REPORT
+
+__all__ = ["main"]
+
+#: How often it is looked whether the parent lives: its pipes stay open in children that it has forked.
+_PARENT_CHECK: Final = 0.3
+#: How long senders that were told to end are waited for before they are killed.
+_GRACE: Final = 0.3
+
+
+class ForkServer:
+    """``parent`` is the pid whose end is the end of everything here."""
+
+    def __init__(
+        self, control: socket.socket, shared: int, parent: int, controller_id: int, settings: LinkSettings
+    ) -> None:
+        self._control = control
+        self._parent = parent
+        self._controller_id = controller_id
+        self._settings = settings
+        size = os.fstat(shared).st_size
+        self._memory = memoryview(mmap.mmap(shared, size, mmap.MAP_SHARED, mmap.PROT_READ))
+        os.close(shared)
+        # Children are only ever forked here, where there is one thread.
+        self._fork = multiprocess.get_context("fork")
+        self._children: dict[int, Any] = {}
+        # Children close all up to here; the control socket has the number that it had in the parent.
+        self._highest_fd = max(16, control.fileno())
+        control.setblocking(False)
+        self._ended, ended = os.pipe()
+        os.set_blocking(self._ended, False)
+        os.set_blocking(ended, False)
+        # A handler must be there for the wake-up to be written; there is nothing for it to do.
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(ended, warn_on_full_buffer=False)
+        self._poll = select.poll()
+        self._poll.register(control.fileno(), select.POLLIN)
+        self._poll.register(self._ended, select.POLLIN)
+
+    def run(self) -> None:
+        """Until the parent has closed the control socket or is gone."""
+        control = self._control.fileno()
+        alive = True
+        while alive and os.getppid() == self._parent:
+            ready = [fd for fd, _ in self._poll.poll(_PARENT_CHECK * 1000)]
+            if self._ended in ready:
+                self._bury()
+            if control in ready:
+                alive = self._receive()
+        self._end()
+
+    def _receive(self) -> bool:
+        """Start what is asked for; False when the parent has closed the socket."""
+        while True:
+            try:
+                message, fds, _, _ = socket.recv_fds(self._control, BIRTH.size, 2)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if len(message) < BIRTH.size or len(fds) < 2:
+                return False
+            self._bear(*BIRTH.unpack(message), *fds)
+
+    def _bear(self, number: int, broker_id: int, commands: int, reports: int) -> None:
+        serves = f"sender-{number}" if broker_id < 0 else f"to-broker-{broker_id}-send-thread"
+        name = f"Controller-{self._controller_id}-{serves}"
+        child = self._fork.Process(target=self._be_sender, args=(commands, reports), name=name)
+        child.start()
+        with suppress(OSError):
+            # In an empty pipe there is room. A process that hangs before it is ready can be found by its pid.
+            os.write(reports, REPORT.pack(BORN, 0, 0, 0, child.pid, 0, 0, 0, 0, 0, 0, 0, b""))
+        os.close(commands)
+        os.close(reports)
+        self._children[number] = child
+        self._highest_fd = max(self._highest_fd, child.sentinel, commands, reports)
+
+    def _be_sender(self, commands: int, reports: int) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # The pipes of its siblings are closed already; nothing else of the fork server's may stay open here.
+        low, high = sorted((commands, reports))
+        os.closerange(3, low)
+        os.closerange(low + 1, high)
+        os.closerange(high + 1, self._highest_fd + 16)
+        fence = self._memory[:8].cast("q")
+        Sender(commands, reports, self._memory, fence, self._settings).run()
+        # Name look-ups may still be under way in daemon threads: nothing here needs an orderly farewell.
+        os._exit(0)
+
+    def _bury(self) -> None:
+        """See who has ended, and tell the parent. (A sentinel would not do: a sender closes its copy.)"""
+        with suppress(BlockingIOError):
+            os.read(self._ended, 4096)
+        for number, child in list(self._children.items()):
+            if child.exitcode is not None:
+                del self._children[number]
+                with suppress(OSError):
+                    self._control.send(DEATH.pack(number, child.pid, child.exitcode))
+                child.close()
+
+    def _end(self) -> None:
+        """Wait for the senders to end by themselves, as they do when their pipes are closed; not for long."""
+        deadline = monotonic() + _GRACE
+        self._poll.unregister(self._control.fileno())
+        self._bury()
+        while self._children and monotonic() < deadline:
+            self._poll.poll(max(0.0, deadline - monotonic()) * 1000)
+            self._bury()
+        for child in self._children.values():
+            child.kill()
+        for child in self._children.values():
+            child.join()
+
+
+def main() -> None:
+    """``argv[1]`` is JSON: control, shared, parent, controller_id, settings, modules."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    given = json.loads(sys.argv[1])
+    # A broker costs a few file descriptors; the hard limit is the operator's word, the soft one a habit.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for name in given["modules"]:
+        import_module(name)
+    # What was imported is never collected: the collector's marks would unshare its pages.
+    gc.collect()
+    gc.freeze()
+    settings = LinkSettings(**given["settings"])
+    with socket.socket(fileno=given["control"]) as control:
+        ForkServer(control, given["shared"], given["parent"], given["controller_id"], settings).run()

@@ -1,0 +1,161 @@
+"""What travels through the pipes between the parent and a sender process.
+
+Fixed-size records in the machine's own byte order, some followed by as many bytes as they say. Each pipe has
+one writer and one reader; a reader takes all there is and keeps what is not yet whole.
+
+Command (parent -> sender), 48 bytes::
+
+    kind u8 | expect_size u8 | epoch_at u16 | slot u32 | sequence u64 |
+    offset u64 | size u32 | prefix_size u32 | controller_epoch i32 | expect 8s | following u32
+
+    SEND    the frame at shared memory ``offset``, ``size`` bytes, of which ``prefix_size`` come before the
+            part that all brokers share. Bytes 8:12 become the correlation id, 8 bytes at ``epoch_at`` the
+            broker epoch (0: this version has none). ``expect``: the response that needs no judgement
+    ADD     a broker: ``following`` bytes of JSON (``Target``)
+    REMOVE  close its connection, drop its requests; answered by REMOVED
+    GO      the response of ``sequence`` was judged: the next request may follow
+    AGAIN   the response of ``sequence`` was garbage: reconnect and send the request again
+    CREDENTIALS  how connections made from here on begin, for all brokers of this sender: ``following`` bytes
+            of JSON (``Credentials``). Never sent: they begin with nothing
+    RESUME  requests from here on are made for the versions that were told as agreement ``sequence``; those
+            before are forgotten
+    PING    answered by READY
+
+Report (sender -> parent), 96 bytes::
+
+    kind u8 | failure u8 | inline_size u16 | slot u32 | sequence u64 | attempts u32 | correlation_id i32 |
+    first_byte_ns u64 | last_byte_ns u64 | response_ns u64 | errno i32 | following u32 | inline 40s
+
+    EXPECTED   the request ended with the response it expected (``inline``)
+    RESPONSE   it ended with another: ``inline``, or the PIECEs before it when it is longer
+    PIECE      ``following`` bytes of a response
+    STALE      the request was not sent: its controller epoch is fenced
+    CONNECTED  a connection is up
+    VERSIONS   the broker has other versions than its requests were made for, or was asked for the first time:
+               ``following`` bytes of JSON, {api key: [lowest, highest]}, as agreement ``sequence``. Nothing
+               is sent before RESUME
+    FAILED     an attempt failed (``failure``, ``errno``, ``attempts``); it goes on after the back-off.
+               ``following`` bytes of UTF-8 say more
+    IDLE       a connection that nothing was waiting for is gone
+    REMOVED    nothing of this slot touches shared memory any more
+    READY      the process is up, and hears; ``sequence`` is its pid
+
+Between parent and fork server::
+
+    birth   number i32 | broker id i32 (-1: it serves many), with two file descriptors: the read end of the
+            sender's commands and the write end of its reports
+    death   number i32 | pid i32 | exit code i32 (negative: killed by that signal)
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import Final, TypeAlias
+
+__all__ = ["COMMAND", "INLINE", "PIECE_BYTES", "REPORT", "Command", "Failure", "Report"]
+
+COMMAND: Final = Struct("=BBHIQQIIi8sI")
+REPORT: Final = Struct("=BBHIQIiQQQiI40s")
+
+#: The first 16 bytes of a command; what follows is the same for every broker a request goes to.
+COMMAND_HEAD: Final = Struct("=BBHIQ")
+COMMAND_REST: Final = Struct("=QIIi8sI")
+NO_REST: Final = bytes(COMMAND_REST.size)
+
+BIRTH: Final = Struct("=ii")
+DEATH: Final = Struct("=iii")
+
+#: kind, expect_size, epoch_at, slot, sequence, offset, size, prefix_size, controller_epoch, expect, following
+Command: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, bytes, int]
+#: kind, failure, inline_size, slot, sequence, attempts, correlation_id, first_byte_ns, last_byte_ns,
+#: response_ns, errno, following, inline
+Report: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, bytes]
+
+#: Positions in a Command and in a Report that more than one file reads.
+C_SEQUENCE: Final = 4
+C_CONTROLLER_EPOCH: Final = 8
+R_SLOT: Final = 3
+R_ATTEMPTS: Final = 5
+R_CORRELATION: Final = 6
+R_FIRST_BYTE: Final = 7
+R_LAST_BYTE: Final = 8
+R_RESPONSE: Final = 9
+
+SEND: Final = 1
+ADD: Final = 2
+REMOVE: Final = 3
+GO: Final = 4
+AGAIN: Final = 5
+CREDENTIALS: Final = 6
+RESUME: Final = 7
+PING: Final = 8
+
+RESPONSE: Final = 1
+PIECE: Final = 2
+STALE: Final = 3
+CONNECTED: Final = 4
+FAILED: Final = 5
+REMOVED: Final = 6
+READY: Final = 7
+IDLE: Final = 8
+EXPECTED: Final = 9
+VERSIONS: Final = 10
+#: Said by the fork server, before the process itself can say anything.
+BORN: Final = 11
+
+#: A response up to this size travels inside its report.
+INLINE: Final = 40
+#: A longer one is cut, so that other brokers' reports get through between.
+PIECE_BYTES: Final = 32 * 1024
+
+
+class Failure(IntEnum):
+    """Why an attempt failed."""
+
+    NONE = 0
+    RESOLVE = 1
+    CONNECT = 2
+    CONNECT_TIMEOUT = 3
+    CLOSED = 4
+    IO = 5
+    REQUEST_TIMEOUT = 6
+    CORRELATION = 7
+    RESPONSE_SIZE = 8
+    SURPLUS = 9
+    GARBAGE = 10
+    SENDER_DIED = 11
+    CREDENTIALS = 12
+    TLS = 13
+    CERTIFICATE = 14
+    MECHANISM = 15
+    AUTHENTICATION = 16
+    HANDSHAKE = 17
+    HANDSHAKE_TIMEOUT = 18
+
+    @property
+    def text(self) -> str:
+        return _TEXT[self]
+
+
+_TEXT: Final = {
+    Failure.NONE: "",
+    Failure.RESOLVE: "the host name could not be resolved",
+    Failure.CONNECT: "connecting failed",
+    Failure.CONNECT_TIMEOUT: "connecting took longer than the connection setup timeout",
+    Failure.CLOSED: "the broker closed the connection",
+    Failure.IO: "the connection failed",
+    Failure.REQUEST_TIMEOUT: "no whole response within the socket timeout",
+    Failure.CORRELATION: "the response has another correlation id",
+    Failure.RESPONSE_SIZE: "the response's size is below its header's or above max_response_bytes",
+    Failure.SURPLUS: "the broker sent bytes nobody asked for",
+    Failure.GARBAGE: "the response is not one of this API and version",
+    Failure.SENDER_DIED: "the sender process ended",
+    Failure.CREDENTIALS: "our own TLS files cannot be used",
+    Failure.TLS: "TLS failed",
+    Failure.CERTIFICATE: "the broker's certificate is refused",
+    Failure.MECHANISM: "the broker does not have our SASL mechanism",
+    Failure.AUTHENTICATION: "authentication failed",
+    Failure.HANDSHAKE: "the handshake failed",
+    Failure.HANDSHAKE_TIMEOUT: "the handshake was not over within the socket timeout",
+}

@@ -1,0 +1,1 @@
+"""The jobs of ``ctrlchan pipeline``: one room for each, named by its command."""

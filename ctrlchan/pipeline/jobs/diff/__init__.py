@@ -1,0 +1,1 @@
+"""``diff``: the control requests that bring brokers from one snapshot to another."""

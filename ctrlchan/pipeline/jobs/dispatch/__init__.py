@@ -1,0 +1,1 @@
+"""``dispatch``: sends ready frames to their brokers from Spark's executors."""

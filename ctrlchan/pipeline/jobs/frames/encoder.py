@@ -1,0 +1,251 @@
+"""What executors do for ``ctrlchan.pipeline.frames``: parcels of rows -> whole frames of one broker.
+
+The same calls as the controller's own batch and channel make (``ControllerBrokerRequestBatch``,
+``ControllerChannelManager``): the codec's shared bodies, ``split`` where a request is larger than
+``max_request_bytes``, ``new_frame`` for what precedes a shared body. So a frame has the bytes that a channel
+would
+send, with correlation id 0, which belongs to a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ctrlchan._codec import (
+    LEADER_AND_ISR,
+    UPDATE_METADATA,
+    Brokers,
+    SharedBody,
+    Topics,
+    leader_and_isr_body,
+    stop_replica_body,
+    update_metadata_body,
+)
+from ctrlchan.batch.endpoints import live_leaders, plaintext_only
+from ctrlchan.batch.stop_replica import DELETE_PER_PARTITION_SINCE
+from ctrlchan.channel import ChannelConfig, ControlRequest
+from ctrlchan.channel.coalescing.bodies import decode_shared_body
+from ctrlchan.channel.coalescing.split import split
+from ctrlchan.channel.queues.frames import new_frame
+from ctrlchan.errors import EncodeError
+from ctrlchan.pipeline.spark.columns import WireRows, unpack, wire_rows
+from ctrlchan.protocol import API_NAMES, request_versions
+from ctrlchan.state.storage.arrow_brokers import brokers_from_arrow
+from ctrlchan.state.storage.problems import Source
+from ctrlchan.state.storage.schemas import PARTITIONS
+
+__all__ = ["FrameEncoder", "Part", "SharedPart"]
+
+_EPOCH: Final = Struct(">q")
+_SIZE_FIELD: Final = 4
+#: ``from_version`` of a request that tells all there is.
+_EVERYTHING: Final = -1
+#: Where nothing is to be told but who lives.
+_NO_ROWS: Final = PARTITIONS.append(pa.field("changed", pa.bool_())).empty_table()
+
+
+class SharedPart(NamedTuple):
+    """A part of an UpdateMetadata, the same for every broker of this version and selection."""
+
+    version: int
+    #: Every row, or those that changed.
+    whole: bool
+    part: int
+    rows: int
+    data: pa.Buffer | bytes
+
+
+class Part(NamedTuple):
+    """A frame before its bytes are put together: ``before`` is its broker's own."""
+
+    api: int
+    version: int
+    rows: int
+    before: bytes
+    shared_body: SharedBody | pa.Buffer | bytes
+    #: With this frame, and those before it, the broker has been told all that changed after this version of
+    #: the state; None: it cannot be said, or more is to come (``ctrlchan.channel.request.Coverage``).
+    from_version: int | None = None
+
+    @property
+    def size(self) -> int:
+        shared_body = self.shared_body
+        return len(self.before) + (len(shared_body) if isinstance(shared_body, bytes) else shared_body.size)
+
+    def write_into(self, out: memoryview, offset: int) -> int:
+        """The frame at ``out[offset:]``; where it ends."""
+        begin, end = offset + len(self.before), offset + self.size
+        out[offset:begin] = self.before
+        if isinstance(self.shared_body, SharedBody):
+            self.shared_body.write_into(out, begin)
+        else:
+            out[begin:end] = memoryview(self.shared_body).cast("B")
+        return end
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameEncoder:
+    """Travels to the executors with the task.
+
+    ``brokers``: their table as an Arrow IPC stream, all of them in every UpdateMetadata. ``protocols``:
+    inter.broker.protocol.version of single brokers, where it is not the channel's. ``deleting``: names of
+    topics queued for deletion. ``from_version``: of the state before, where the rows are what has changed
+    since. ``source``: for errors.
+    """
+
+    channel: ChannelConfig
+    controller_epoch: int
+    brokers: bytes
+    protocols: Mapping[int, str] = field(default_factory=dict)
+    deleting: frozenset[str] = frozenset()
+    from_version: int | None = None
+    source: str = "snapshot"
+
+    @cached_property
+    def live(self) -> Brokers:
+        return brokers_from_arrow(unpack([self.brokers]), Source(f"{self.source}: brokers"))
+
+    @cached_property
+    def _epochs(self) -> dict[int, int]:
+        return dict(zip(self.live.ids.tolist(), self.live.epochs.tolist(), strict=True))
+
+    def version(self, broker: int, api: int) -> int:
+        ibp = self.protocols.get(broker, self.channel.inter_broker_protocol)
+        return request_versions(ibp).for_api(api)
+
+    # -- UpdateMetadata, for all brokers at once
+
+    def shared_bodies(
+        self, parcels: Sequence[pa.Buffer | bytes], selections: Sequence[tuple[int, bool]]
+    ) -> Iterator[SharedPart]:
+        """Of all rows (no parcels: none) the parts for each (version, whether of all rows)."""
+        rows = wire_rows(unpack(parcels) if parcels else _NO_ROWS, self.source)
+        topics = self._with_deleting(rows.topics)
+        for version, whole in selections:
+            chosen = None if whole else np.flatnonzero(rows.flags["changed"])
+            brokers = plaintext_only(self.live) if version == 0 else self.live
+            shared_body = update_metadata_body(version, topics, rows.partitions, brokers, chosen)
+            for part, one in enumerate(self._parts(shared_body, False)):
+                yield SharedPart(version, whole, part, one.rows, one.to_bytes())
+
+    @cached_property
+    def _live_shared_bodies(self) -> dict[int, bytes]:
+        return {}
+
+    def live_part(self, broker: int) -> Part:
+        """An UpdateMetadata of the live brokers alone."""
+        version = self.version(broker, UPDATE_METADATA)
+        shared_body = self._live_shared_bodies.get(version)
+        if shared_body is None:
+            (only,) = self.shared_bodies((), [(version, True)])
+            shared_body = self._live_shared_bodies[version] = bytes(only.data)
+        before = self._before(broker, UPDATE_METADATA, version, len(shared_body), False)
+        return Part(UPDATE_METADATA, version, 0, before, shared_body)
+
+    def shared_parts(self, broker: int, shared_bodies: Sequence[SharedPart]) -> Iterator[Part]:
+        for shared_body in shared_bodies:
+            before = self._before(broker, UPDATE_METADATA, shared_body.version, len(shared_body.data), False)
+            since = (
+                None
+                if shared_body is not shared_bodies[-1]
+                else _EVERYTHING
+                if shared_body.whole
+                else self.from_version
+            )
+            yield Part(
+                UPDATE_METADATA, shared_body.version, shared_body.rows, before, shared_body.data, since
+            )
+
+    def _with_deleting(self, topics: Topics) -> Topics:
+        if not self.deleting:
+            return topics
+        flags = [name in self.deleting for name in topics.names.to_list()]
+        return Topics(topics.names, topics.ids, np.array(flags, dtype=np.uint8))
+
+    # -- what is one broker's own
+
+    def parts(self, broker: int, api: int, parcels: Sequence[pa.Buffer | bytes]) -> Iterator[Part]:
+        """LeaderAndIsr or StopReplica of the rows in these parcels."""
+        rows = wire_rows(unpack(parcels), self.source)
+        version = self.version(broker, api)
+        if api == LEADER_AND_ISR:
+            shared_bodies = [(self._leader_and_isr(version, rows), False)]
+        else:
+            shared_bodies = list(_stop_replicas(version, rows))
+        for shared_body, delete in shared_bodies:
+            for part in self._parts(shared_body, delete):
+                yield Part(
+                    api, version, part.rows, self._before(broker, api, version, part.size, delete), part
+                )
+
+    def _leader_and_isr(self, version: int, rows: WireRows) -> SharedBody:
+        leaders = live_leaders(self.live, rows.partitions.leader, self.channel.broker_listener)
+        is_new = rows.flags.get("is_new")
+        return leader_and_isr_body(version, rows.topics, rows.partitions, leaders, is_new=is_new)
+
+    # -- as the channel does
+
+    def _request(self, shared_body: Any, delete: bool) -> ControlRequest:
+        return ControlRequest(shared_body, self.controller_epoch, delete_partitions=delete, rows=0)
+
+    def _parts(self, shared_body: SharedBody, delete: bool) -> list[SharedBody]:
+        """The shared body, or several of at most ``max_request_bytes``."""
+        request = self._request(shared_body, delete)
+        _, before = new_frame(request, self.channel)
+        limit = self.channel.max_request_bytes + _SIZE_FIELD
+        if request.size <= limit:
+            return [shared_body]
+        shared_bodies = split(decode_shared_body(before, shared_body), limit - len(before))
+        if shared_bodies is None:
+            raise EncodeError(
+                f"{API_NAMES[shared_body.api_key]} of {shared_body.rows} partitions cannot be split "
+                f"into requests of {self.channel.max_request_bytes} bytes (max_request_bytes)",
+                api=API_NAMES[shared_body.api_key],
+                version=shared_body.version,
+            )
+        return shared_bodies
+
+    def _before(self, broker: int, api: int, version: int, shared_body_size: int, delete: bool) -> bytes:
+        """What precedes a shared body of this size: frame size, header, and the head with the broker's
+        epoch."""
+        frame, before = new_frame(self._request(_Sized(api, version, shared_body_size), delete), self.channel)
+        if not frame.epoch_at:
+            return before
+        with_epoch = bytearray(before)
+        _EPOCH.pack_into(with_epoch, frame.epoch_at, self._epochs[broker])
+        return bytes(with_epoch)
+
+
+class _Sized(NamedTuple):
+    """As much of a shared body as what precedes it depends on."""
+
+    api_key: int
+    version: int
+    size: int
+
+
+def _stop_replicas(version: int, rows: WireRows) -> Iterator[tuple[SharedBody, bool]]:
+    """As ``requests.stop_replica``: below v3 those to delete, then the others."""
+    delete, columns = rows.flags["delete"], rows.partitions
+    if version >= DELETE_PER_PARTITION_SINCE:
+        yield (
+            stop_replica_body(
+                version, rows.topics, columns.topic_row, columns.partition, columns.leader_epoch, delete
+            ),
+            False,
+        )
+        return
+    for deletes in (True, False):
+        chosen = np.flatnonzero((delete != 0) == deletes)
+        if len(chosen):
+            shared_body = stop_replica_body(
+                version, rows.topics, columns.topic_row[chosen], columns.partition[chosen]
+            )
+            yield shared_body, deletes

@@ -1,0 +1,114 @@
+"""Snapshot folders -> items: a row of Parquet is an item, ``cluster.json`` another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from ctrlchan.pipeline.jobs.ingest.items import INTS, LISTS, About, items_of, put, reasons_of, record
+from ctrlchan.pipeline.spark.tables import read_snapshot
+from ctrlchan.pipeline.spark.text_lines import plain_path
+
+__all__ = ["snapshot_items"]
+
+KIND: Final = "snapshot"
+_PARTITION: Final = ("topic", "topic_id", "partition", *INTS, *LISTS)
+_BROKER: Final = ("id", "epoch", "rack", "endpoints")
+
+
+def snapshot_items(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Items of these folders. Raises SnapshotError for a folder that is none, or whose columns are wrong."""
+    found: list[DataFrame] = []
+    for path in paths:
+        snapshot = read_snapshot(spark, path)
+        found.append(_items(snapshot.partitions, _PARTITION, _partition(snapshot.cluster)))
+        found.append(_items(snapshot.brokers, _BROKER, _broker()))
+        found.append(_cluster(spark, path, snapshot.cluster))
+    whole = found[0]
+    for more in found[1:]:
+        whole = whole.unionByName(more)
+    return whole
+
+
+def _items(table: DataFrame, names: Sequence[str], item: Column) -> DataFrame:
+    rows = table.select(
+        plain_path(sf.col("_metadata.file_path")).alias("file"),
+        sf.col("_metadata.row_index").alias("row"),
+        *names,
+    )
+    return items_of(rows, KIND, "row", sf.array(item))
+
+
+def _partition(cluster: dict[str, object]) -> Column:
+    deleting = cluster.get("deleting") or []
+    assert isinstance(deleting, list)
+    values = {name: sf.col(name) for name in _PARTITION}
+    for name in ("partition", *INTS):
+        values[name] = sf.col(name).try_cast("bigint")
+    for name in LISTS:
+        values[name] = sf.col(name).try_cast("array<bigint>")
+    return record(
+        role=KIND,
+        text=_text(*_PARTITION),
+        deleting=sf.col("topic").isin(deleting) if deleting else sf.lit(None),
+        reasons=reasons_of(
+            *(sf.when(sf.col(name).isNull(), sf.lit(f"{name} is null")) for name in _PARTITION)
+        ),
+        **values,
+    )
+
+
+def _broker() -> Column:
+    endpoints = sf.transform(
+        "endpoints",
+        lambda one: sf.struct(
+            one["listener"].alias("listener"),
+            sf.upper(one["security_protocol"]).alias("security_protocol"),
+            one["host"].alias("host"),
+            one["port"].try_cast("bigint").alias("port"),
+        ),
+    )
+    return record(
+        about=About.BROKER,
+        role=KIND,
+        key=sf.col("id").cast("string"),
+        text=_text(*_BROKER),
+        broker=sf.struct(
+            sf.col("id").try_cast("bigint").alias("id"),
+            sf.col("epoch").try_cast("bigint").alias("epoch"),
+            "rack",
+            endpoints.alias("endpoints"),
+        ),
+        reasons=reasons_of(
+            *(sf.when(sf.col(name).isNull(), sf.lit(f"{name} is null")) for name in _BROKER if name != "rack")
+        ),
+    )
+
+
+def _text(*names: str) -> Column:
+    return sf.to_json(sf.struct(*names), {"ignoreNullFields": "false"})
+
+
+def _cluster(spark: SparkSession, path: str, cluster: dict[str, object]) -> DataFrame:
+    names = ("cluster_id", "controller_id", "controller_epoch")
+    file = str(Path(path) / "cluster.json") if "://" not in path else f"{path}/cluster.json"
+    row = spark.range(1).select(sf.lit(file).alias("file"), sf.lit(0).alias("row"))
+    facts = sf.struct(*(sf.lit(cluster[name]).alias(name) for name in names))
+    item = record(
+        about=About.CLUSTER,
+        role=KIND,
+        key=sf.lit(file),
+        text=sf.to_json(facts),
+        cluster=facts,
+        reasons=reasons_of(
+            sf.when(
+                facts["controller_epoch"] < 0,
+                put("controller_epoch ", facts["controller_epoch"].cast("string"), " is below 0"),
+            )
+        ),
+    )
+    return items_of(row, KIND, "row", sf.array(item))

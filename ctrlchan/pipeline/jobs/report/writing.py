@@ -1,0 +1,104 @@
+"""A report on disk: Parquet tables, ``report.json`` and the page, in a folder that appears when it is
+whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
+
+from ctrlchan.pipeline.jobs.report.divergence import Divergence, with_counts
+from ctrlchan.pipeline.jobs.report.findings import findings_of, notes_of, verdict_of
+from ctrlchan.pipeline.jobs.report.job import Report
+from ctrlchan.pipeline.jobs.report.page import PageData, page_of
+from ctrlchan.pipeline.spark.tables import literally, new_folder
+
+__all__ = ["PAGE", "SUMMARY", "Summary", "write_report"]
+
+SUMMARY: Final = "report.json"
+PAGE: Final = "report.html"
+#: Partitions of a broker that the page names.
+_NAMED: Final = 50
+
+#: What ``report.json`` holds: verdict, findings, notes, and ``Report.about``.
+Summary: TypeAlias = dict[str, Any]
+_Rows: TypeAlias = list[dict[str, Any]]
+
+
+def write_report(
+    spark: SparkSession, report: Report, output: str | Path, *, overwrite: bool = False
+) -> Summary:
+    """``report.html``, ``report.json`` and a folder of Parquet files for each table: figures, errors, series,
+    channels,
+    waiting, brokers and divergence (all partitions, sorted by broker, topic, partition).
+
+    What Spark keeps of the report is let go. The driver holds the small tables: a row for each broker and
+    API, and the first partitions of each broker.
+    Raises
+    PipelineError when ``output`` is there and must not be replaced.
+    """
+    with new_folder(Path(output), SUMMARY, overwrite=overwrite) as folder:
+        rows = {
+            name: _written(spark, getattr(report, name), folder / name)
+            for name in ("figures", "errors", "series", "channels", "waiting")
+        }
+        brokers, named = _divergence(spark, report.divergence, folder)
+        found = findings_of(brokers, rows["figures"], rows["errors"], report.about["partitions"])
+        known = {row["broker"] for row in (*brokers, *rows["figures"])}
+        summary: Summary = {
+            "verdict": verdict_of(found, len(known), compared=report.divergence is not None),
+            "brokers": len(known),
+            "stale": {str(row["broker"]): row["stale"] for row in brokers if row["stale"]},
+            "uncertain": {str(row["broker"]): row["uncertain"] for row in brokers if row["uncertain"]},
+            "slow": sorted({one.broker for one in found if one.kind == "slow"}),
+            "findings": [asdict(one) for one in found],
+            "notes": notes_of(report.about, rows["channels"], brokers),
+            **report.about,
+        }
+        page = page_of(PageData(summary=summary, findings=found, brokers=brokers, named=named, **rows))
+        (folder / PAGE).write_text(page, encoding="utf-8")
+        (folder / SUMMARY).write_text(
+            json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+    report.unpersist()
+    return summary
+
+
+def _written(spark: SparkSession, table: DataFrame, folder: Path) -> _Rows:
+    """Writes a small table as one file, and reads it back."""
+    table.coalesce(1).write.parquet(str(folder))
+    return _rows(spark.read.schema(table.schema).parquet(literally(folder)))
+
+
+def _rows(table: DataFrame) -> _Rows:
+    # Arrow's rows know their time zone, Spark's do not.
+    rows: _Rows = table.toArrow().to_pylist()
+    return rows
+
+
+def _divergence(
+    spark: SparkSession, divergence: Divergence | None, folder: Path
+) -> tuple[_Rows, dict[int, _Rows]]:
+    """(a row for each broker; the first stale partitions of each)."""
+    if divergence is None:
+        return [], {}
+    place = folder / "divergence"
+    divergence.partitions.sort("broker", "topic", "partition").write.parquet(str(place))
+    # Once is enough for what may be large: the rest is made of what was written.
+    partitions = spark.read.schema(divergence.partitions.schema).parquet(literally(place))
+    counted = with_counts(Divergence(partitions, divergence.brokers))
+    brokers = _written(spark, counted, folder / "brokers")
+    first = Window.partitionBy("broker").orderBy(F.desc("certain"), "topic", "partition")
+    shown = (
+        partitions.withColumn("place", F.row_number().over(first))
+        .where(F.col("place") <= _NAMED)
+        .orderBy("broker", "place")
+    )
+    named: dict[int, _Rows] = {}
+    for row in _rows(shown):
+        named.setdefault(row["broker"], []).append(row)
+    return brokers, named

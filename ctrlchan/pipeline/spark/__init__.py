@@ -1,0 +1,1 @@
+"""What all jobs share: the Spark session, its Java, tables, the data source, progress, failures."""

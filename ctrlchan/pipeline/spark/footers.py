@@ -1,0 +1,107 @@
+"""The columns of many Parquet files together, from their footers, every file checked.
+
+Spark itself looks at one footer, and fills a column that another file lacks with nulls. Here the driver looks
+at all of them, and leaves it to Spark's tasks when there are many; rows are never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from ctrlchan.errors import CtrlchanError, PipelineError
+from ctrlchan.journal.reader import journal_schema
+from ctrlchan.state.storage.schemas import check
+
+__all__ = ["columns_of_files", "columns_of_journal"]
+
+#: Footers that the driver reads itself when it has tasks to do it, and that one task reads.
+_MOST: Final = 64
+
+#: Files -> their columns together; raises CtrlchanError naming the file that does not fit.
+_Read: TypeAlias = Callable[[Sequence[str]], pa.Schema]
+
+
+def columns_of_files(
+    files: Sequence[Path],
+    wanted: pa.Schema,
+    *,
+    later: pa.Schema | None = None,
+    spark: SparkSession | None = None,
+) -> pa.Schema:
+    """``wanted`` and what the files have besides; all of it may be null, as Spark wants it.
+
+    ``later``: columns that files may lack. Raises PipelineError naming the file that is broken, or lacks a
+    column, or has it with another type. ``spark``: None reads all footers here.
+    """
+
+    def read(some: Sequence[str]) -> pa.Schema:
+        together = pa.schema([])
+        known: list[pa.Schema] = []
+        for file in some:
+            schema = _schema_of(file)
+            # Nearly all files have the very same columns.
+            if not any(schema.equals(other) for other in known):
+                known.append(schema)
+                check(schema, wanted, file)
+                if later is not None:
+                    check(schema, later, file, optional=later.names)
+                together = _together([together, _plain(schema)], file)
+        return together
+
+    return _columns([str(file) for file in files], read, spark)
+
+
+def columns_of_journal(files: Sequence[Path], *, spark: SparkSession | None = None) -> pa.Schema:
+    """As ``journal_schema``, which raises JournalError."""
+    return _columns([str(file) for file in files], journal_schema, spark)
+
+
+def _columns(files: Sequence[str], read: _Read, spark: SparkSession | None) -> pa.Schema:
+    if spark is None or len(files) <= _MOST:
+        return read(files)
+
+    def task(some: Iterable[str]) -> Iterable[bytes | CtrlchanError]:
+        try:
+            yield read(list(some)).serialize().to_pybytes()
+        except CtrlchanError as problem:
+            yield problem
+
+    pieces = spark.sparkContext.parallelize(files, -(-len(files) // _MOST))
+    answers = pieces.mapPartitions(task).collect()
+    for answer in answers:
+        if isinstance(answer, CtrlchanError):
+            raise answer
+    schemas = {answer for answer in answers if isinstance(answer, bytes)}
+    return _together(
+        [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in sorted(schemas)], Path(files[0]).parent
+    )
+
+
+def _schema_of(file: str) -> pa.Schema:
+    try:
+        return pq.read_schema(file)
+    except (pa.ArrowException, OSError) as problem:
+        raise PipelineError(f"{file}: not a whole Parquet file: {problem}") from problem
+
+
+def _together(schemas: list[pa.Schema], source: object) -> pa.Schema:
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException as problem:
+        raise PipelineError(f"{source}: its columns do not fit to those of others: {problem}") from problem
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Without dictionaries, metadata, and what the file says of nulls."""
+    return pa.schema(
+        [
+            pa.field(field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
+            for field in schema
+        ]
+    )

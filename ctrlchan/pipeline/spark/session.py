@@ -1,0 +1,186 @@
+"""Spark sessions as the jobs need them, on a laptop as on a cluster.
+
+Settings that somebody else has made (``spark-defaults.conf``, ``spark-submit``, ``conf=``) win over ours.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from ctrlchan.errors import PipelineError
+from ctrlchan.pipeline.spark.failures import told
+from ctrlchan.pipeline.spark.interrupts import cancel_when_interrupted, restore
+from ctrlchan.pipeline.spark.java import find_java
+from ctrlchan.pipeline.spark.source import CtrlchanSource
+
+__all__ = ["running", "session", "stop"]
+
+#: Rows of one Arrow batch between the JVM and Python: enough to forget the cost of a batch, and few MiB.
+_BATCH_ROWS: Final = 65_536
+_OURS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(_BATCH_ROWS),
+    "spark.sql.parquet.compression.codec": "zstd",
+}
+#: On this machine alone nobody looks at the page, and two hundred tasks for each shuffle are too many.
+_OURS_LOCAL: Final = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
+}
+#: Set by Spark itself when Python starts it; its bar would run through ours.
+_CONSOLE_PROGRESS: Final = "spark.ui.showConsoleProgress"
+#: Options of the JVM that stand before those of the user's settings.
+_JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
+#: Seconds that the JVM has to end after its last job.
+_PATIENCE: Final = 30
+
+
+def session(
+    name: str = "ctrlchan", *, master: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The Spark session of this process; made, and its JVM started, when there is none yet.
+
+    ``master``: as Spark's (``local[*]``, ``spark://host:7077``, ``yarn``, ...); None: Spark's own setting,
+    else ``local[*]``. ``conf``: Spark's settings by their names. A session that is there is given back as it
+    is. Executors run this Python (PYSPARK_PYTHON says otherwise), so ctrlchan has to be installed there.
+
+    Raises PipelineError when there is no Java for it, or Spark does not start.
+    """
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        # There is none in any thread.
+        pass
+    given = SparkConf(loadDefaults=False)
+    for key, value in (conf or {}).items():
+        given.set(key, value)
+    given.setAppName(name)
+    if master is not None:
+        given.setMaster(master)
+    interrupted = signal.getsignal(signal.SIGINT)
+    with _environment(given):
+        try:
+            # The JVM first: it knows what the user's files say, and ours only fills what they leave open.
+            SparkContext._ensure_initialized(conf=given)
+            known = SparkConf()
+            for key, value in given.getAll():
+                known.set(key, value)
+            where = known.setIfMissing("spark.master", "local[*]").get("spark.master") or ""
+            for key, value in {**_OURS, **(_OURS_LOCAL if _is_local(where) else {})}.items():
+                known.setIfMissing(key, value)
+            if not given.contains(_CONSOLE_PROGRESS):
+                known.set(_CONSOLE_PROGRESS, "false")
+            spark = SparkSession.builder.config(conf=known).getOrCreate()
+            spark.dataSource.register(CtrlchanSource)
+            cancel_when_interrupted(spark.sparkContext, interrupted)
+        except KeyboardInterrupt:
+            _end_jvm()
+            raise
+        except Exception as problem:
+            _end_jvm()
+            raise PipelineError(f"Spark does not start: {_first_line(problem)}") from problem
+    return spark
+
+
+def stop(spark: SparkSession) -> None:
+    """End the session and its JVM; what runs is cancelled."""
+    try:
+        spark.stop()
+    finally:
+        restore()
+        _end_jvm()
+
+
+@contextmanager
+def running(
+    name: str = "ctrlchan", *, master: str | None = None, conf: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """``session``, ended on the way out, also by Ctrl-C. Raises PipelineError with the reason for what
+    Spark raises."""
+    spark = session(name, master=master, conf=conf)
+    try:
+        with told():
+            yield spark
+    finally:
+        stop(spark)
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+@contextmanager
+def _environment(given: SparkConf) -> Iterator[None]:
+    """What the JVM and the context read from the environment while they start."""
+    with as_file(files("ctrlchan.pipeline") / "log4j2.properties") as logging:
+        wanted = {}
+        if not _is_started():
+            wanted["JAVA_HOME"] = str(find_java().home)
+        if not _has_own_logging():
+            option = shlex.quote(f"-Dlog4j2.configurationFile={logging.as_uri()}")
+            wanted[_JAVA_OPTIONS] = f"{option} {os.environ.get(_JAVA_OPTIONS, '')}".rstrip()
+        if "PYSPARK_PYTHON" not in os.environ:
+            wanted["PYSPARK_PYTHON"] = given.get("spark.pyspark.python") or sys.executable
+        if _is_local(given.get("spark.master") or "local[*]") and "SPARK_LOCAL_IP" not in os.environ:
+            # Nobody else is to reach it; and host names of laptops often lead nowhere.
+            wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+        before = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+def _is_started() -> bool:
+    """The JVM is there: of a session that was stopped, or because ``spark-submit`` has started Python."""
+    return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _has_own_logging() -> bool:
+    """The user's installation of Spark says how it logs."""
+    places = [
+        os.environ.get("SPARK_CONF_DIR"),
+        os.environ.get("SPARK_HOME") and f"{os.environ['SPARK_HOME']}/conf",
+    ]
+    return any(next(Path(place).glob("log4j2.*"), None) is not None for place in places if place)
+
+
+def _end_jvm() -> None:
+    """The JVM is ours alone when this process started it; it ends when its standard input does."""
+    gateway: Any = SparkContext._gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    gateway.shutdown()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).strip() or type(problem).__name__).splitlines()[0]

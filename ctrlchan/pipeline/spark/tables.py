@@ -1,0 +1,263 @@
+"""Snapshots, frames and journals as DataFrames, checked against ``ctrlchan.state.storage.schemas``.
+
+Paths are those of a file system that the driver and all executors see. The driver reads names, footers and
+small JSON files, never rows.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ctrlchan.errors import PipelineError
+from ctrlchan.journal.reader import journal_files
+from ctrlchan.pipeline.spark.footers import columns_of_files, columns_of_journal
+from ctrlchan.state.storage.schemas import (
+    BROKERS,
+    FRAMES,
+    FRAMES_VERSION,
+    PARTITIONS,
+    PARTITIONS_LATER,
+    SNAPSHOT_VERSION,
+    check_version,
+)
+from ctrlchan.state.storage.snapshot import (
+    BROKERS_FILE,
+    CLUSTER_FILE,
+    FORMAT_NAME,
+    PARTITIONS_FILE,
+)
+
+__all__ = [
+    "FRAMES_FILE",
+    "FRAMES_FOLDER",
+    "Frames",
+    "Snapshot",
+    "literally",
+    "new_folder",
+    "parts_of",
+    "read_frames",
+    "read_journal",
+    "read_json",
+    "read_parquet",
+    "read_snapshot",
+    "require_folder",
+    "require_frames",
+    "require_snapshot",
+    "write_brokers",
+    "write_frames",
+    "write_json",
+    "write_snapshot",
+]
+
+FRAMES_FILE: Final = "frames.json"
+FRAMES_FOLDER: Final = "frames"
+#: Frames are cells of MiB. A writer looks how large a page has become after a hundred rows, if it is not told
+#: otherwise; a reader takes thousands of rows of a row group into memory at once; and no frame is like
+#: another, so that a dictionary of them is made for nothing.
+_LARGE_CELLS: Final = {
+    "parquet.page.size.row.check.min": "1",
+    "parquet.page.size.row.check.max": "1",
+    "parquet.block.row.count.limit": "16",
+    "parquet.enable.dictionary#frame": "false",
+}
+_FRAMES_NAME: Final = "ctrlchan-frames"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """``partitions`` and ``brokers``: the columns of ``schemas``, perhaps more. ``cluster``: cluster.json."""
+
+    partitions: DataFrame
+    brokers: DataFrame
+    cluster: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """``frames``: ``schemas.FRAMES``. ``brokers``: where they go. ``about``: frames.json."""
+
+    frames: DataFrame
+    brokers: DataFrame
+    about: dict[str, Any]
+
+
+# -- snapshots
+
+
+def read_snapshot(spark: SparkSession, path: str | Path) -> Snapshot:
+    """Raises PipelineError, naming the file: not there, broken, newer, other columns."""
+    folder = Path(path)
+    cluster = require_snapshot(folder)
+    return Snapshot(
+        read_parquet(spark, folder / PARTITIONS_FILE, PARTITIONS, PARTITIONS_LATER),
+        read_parquet(spark, folder / BROKERS_FILE, BROKERS),
+        cluster,
+    )
+
+
+def require_snapshot(folder: Path) -> dict[str, Any]:
+    """Its cluster.json; raises as ``read_snapshot`` does."""
+    require_folder(folder)
+    cluster = read_json(folder / CLUSTER_FILE, FORMAT_NAME)
+    check_version(cluster.get("format_version"), SNAPSHOT_VERSION, "a snapshot", folder / CLUSTER_FILE)
+    return cluster
+
+
+def write_snapshot(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False) -> None:
+    """A folder that ``ClusterState.read`` takes, its rows in the order of (topic, partition).
+
+    It appears when it is whole. Raises PipelineError when there is one and ``overwrite`` is false.
+    """
+    with new_folder(Path(path), CLUSTER_FILE, overwrite=overwrite) as folder:
+        ordered = snapshot.partitions.repartitionByRange("topic", "partition")
+        ordered.sortWithinPartitions("topic", "partition").write.parquet(str(folder / PARTITIONS_FILE))
+        write_brokers(snapshot.brokers, folder)
+        write_json(
+            folder / CLUSTER_FILE,
+            {**snapshot.cluster, "format": FORMAT_NAME, "format_version": SNAPSHOT_VERSION},
+        )
+
+
+# -- frames
+
+
+def read_frames(spark: SparkSession, path: str | Path) -> Frames:
+    """Raises PipelineError, naming the file: not there, broken, newer, other columns."""
+    folder = Path(path)
+    about = require_frames(folder)
+    return Frames(
+        read_parquet(spark, folder / FRAMES_FOLDER, FRAMES),
+        read_parquet(spark, folder / BROKERS_FILE, BROKERS),
+        about,
+    )
+
+
+def require_frames(folder: Path) -> dict[str, Any]:
+    """Its frames.json; raises as ``read_frames`` does."""
+    require_folder(folder)
+    about = read_json(folder / FRAMES_FILE, _FRAMES_NAME)
+    check_version(about.get("format_version"), FRAMES_VERSION, "frames", folder / FRAMES_FILE)
+    return about
+
+
+def write_frames(frames: Frames, path: str | Path, *, overwrite: bool = False) -> None:
+    """A folder that ``read_frames`` takes, the frames as they come (sorted within each file).
+
+    It appears when it is whole. Raises PipelineError when there is one and ``overwrite`` is false.
+    """
+    with new_folder(Path(path), FRAMES_FILE, overwrite=overwrite) as folder:
+        frames.frames.write.options(**_LARGE_CELLS).parquet(str(folder / FRAMES_FOLDER))
+        write_brokers(frames.brokers, folder)
+        write_json(
+            folder / FRAMES_FILE, {**frames.about, "format": _FRAMES_NAME, "format_version": FRAMES_VERSION}
+        )
+
+
+# -- journals
+
+
+def read_journal(spark: SparkSession, path: str | Path) -> DataFrame:
+    """All rows of a journal folder, also of one that is being written; what older files lack is null.
+
+    Raises JournalError naming the file that is broken, is no journal, or is of a newer version.
+    """
+    columns = columns_of_journal(journal_files(path), spark=spark)
+    return spark.read.schema(from_arrow_schema(columns)).parquet(literally(path))
+
+
+# -- folders and files
+
+
+def literally(path: str | Path) -> str:
+    """A path as Spark is to read it: without that, some characters make it a pattern."""
+    return "".join(f"\\{c}" if c in "{}[]*?\\" else c for c in str(path))
+
+
+@contextmanager
+def new_folder(path: Path, mark: str, *, overwrite: bool) -> Iterator[Path]:
+    """A hidden folder beside ``path`` that becomes it when all went well, and goes away otherwise.
+
+    ``mark``: the file that says that a folder is one of ours, which alone may be replaced. Raises
+    PipelineError when something is there already.
+    """
+    if path.exists():
+        if not overwrite:
+            raise PipelineError(f"{path}: already there (--overwrite replaces it)")
+        if not (path / mark).is_file():
+            raise PipelineError(f"{path}: there, and not to be replaced: it has no {mark}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    folder.mkdir()
+    try:
+        yield folder
+        if path.exists():
+            old = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+            path.rename(old)
+            try:
+                folder.rename(path)
+            except OSError:
+                old.rename(path)
+                raise
+            shutil.rmtree(old)
+        else:
+            folder.rename(path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_brokers(brokers: DataFrame, folder: Path) -> None:
+    """One file, through the driver: there are thousands of them at most."""
+    table = brokers.orderBy("id").toArrow()
+    known = [(name, table[name].cast(BROKERS.field(name).type)) for name in BROKERS.names]
+    others = [(name, table[name]) for name in table.column_names if name not in BROKERS.names]
+    pq.write_table(pa.table(dict([*known, *others])), folder / BROKERS_FILE, compression="zstd")
+
+
+def read_json(file: Path, name: str) -> dict[str, Any]:
+    try:
+        read = json.loads(file.read_bytes())
+    except (OSError, ValueError) as problem:
+        raise PipelineError(f"{file}: {problem}") from problem
+    if not isinstance(read, dict) or read.get("format") != name:
+        raise PipelineError(f"{file}: not of the format {name}")
+    return read
+
+
+def write_json(file: Path, content: dict[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def require_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise PipelineError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+
+
+def parts_of(path: Path) -> list[Path]:
+    """A file alone, or the part files of a folder as Spark sees them; raises PipelineError for none."""
+    if not path.is_dir():
+        return [path]
+    found = (part for part in path.iterdir() if part.is_file() and not part.name.startswith(("_", ".")))
+    parts = sorted(found)
+    if not parts:
+        raise PipelineError(f"{path}: no part files in it")
+    return parts
+
+
+def read_parquet(
+    spark: SparkSession, path: Path, wanted: pa.Schema, later: pa.Schema | None = None
+) -> DataFrame:
+    """A file, or a folder of part files, every one of them checked; ``later``: columns that they may lack."""
+    columns = columns_of_files(parts_of(path), wanted, later=later, spark=spark)
+    return spark.read.schema(from_arrow_schema(columns)).parquet(literally(path))

@@ -1,0 +1,1 @@
+"""Makes a ``ClusterState`` from ZooKeeper, from describe text, or from a generator."""
