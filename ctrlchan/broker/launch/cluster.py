@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -21,17 +20,12 @@ from typing import Any, Self
 from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
 from ctrlchan.broker.launch.service import BrokerConfig
 from ctrlchan.errors import ConfigError, CtrlchanError
+from ctrlchan.interpreter import child_command
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 
 __all__ = ["EmbeddedCluster"]
 
 _STOP_SECONDS = 10.0
-
-# The child finds this package, and the caller's other packages, where the caller does.
-_CHILD = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from ctrlchan.broker.launch.child import main; main()"
-)
 
 
 class EmbeddedCluster:
@@ -123,7 +117,7 @@ class _Child:
     def __init__(self, configs: Sequence[BrokerConfig]) -> None:
         self._configs = configs
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, json.dumps(sys.path)],
+            child_command("ctrlchan.broker.launch.child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -232,3 +233,17 @@ def test_brokers_end_with_their_parent_even_when_it_is_killed(inherited: bool) -
     finally:
         for pid in pids[2:]:
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("on_parents_path", [False, True])
+def test_children_import_nothing_from_the_working_directory(
+    on_parents_path: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "asyncio", "numpy", "kio"):
+        (tmp_path / f"{name}.py").write_text(f"open('{name}.ran', 'w').close()\nraise SystemExit(9)\n")
+    monkeypatch.chdir(tmp_path)
+    if on_parents_path:
+        monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path])
+    with EmbeddedCluster(1) as cluster:
+        assert len(cluster.describe()) == 1
+    assert list(tmp_path.glob("*.ran")) == []

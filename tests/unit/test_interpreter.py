@@ -1,0 +1,49 @@
+"""Children run with the parent's module path, without the working directory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ctrlchan.interpreter import child_command
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_child_has_the_parents_module_path_and_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "it's a folder"
+    packages.mkdir()
+    (packages / "some_module.py").write_text("import sys\ndef main(): print(*sys.argv[1:])\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(packages)])
+    output = subprocess.check_output(child_command("some_module", "a", "b c"), text=True)
+    assert output == "a b c\n"
+
+
+@pytest.mark.parametrize("entry", ["", ".", "absolute", "link"])
+def test_the_working_directory_is_not_searched(
+    entry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    (folder / "only_here.py").write_text("def main(): print('imported')\n")
+    monkeypatch.chdir(folder)
+    entry = {"absolute": str(folder), "link": str(tmp_path / "link")}.get(entry, entry)
+    monkeypatch.setattr(sys, "path", [entry, *sys.path])
+    child = subprocess.run(child_command("only_here"), capture_output=True, text=True, check=False)
+    assert child.stdout == ""
+    assert "No module named 'only_here'" in child.stderr
+
+
+def test_the_package_is_found_when_its_folder_is_the_working_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    command = child_command("ctrlchan.broker.launch.child")
+    child = subprocess.run(command, capture_output=True, text=True, check=False, input="[]\n")
+    assert (child.returncode, child.stdout) == (0, '{"ok": []}\n'), child.stderr
