@@ -18,7 +18,6 @@ from ctrlchan.state.changes import Changes
 from ctrlchan.state.invariants import Violation, check_invariants
 from ctrlchan.state.lists import differing, empty_lists, take
 from ctrlchan.state.liveness import offline_lists, online_ids, with_failed_dirs
-from ctrlchan.state.names import ZERO_ID, check_name
 from ctrlchan.state.new_rows import NewRowValues, new_rows
 from ctrlchan.state.rows import first_unsorted, locate, sort_keys
 from ctrlchan.state.summary import summarise
@@ -26,6 +25,7 @@ from ctrlchan.state.table import PartitionTable
 from ctrlchan.state.topic_table import TopicTable
 from ctrlchan.state.upsert import VALUE_COLUMNS, upsert
 from ctrlchan.state.values import IntValues, Lists, Rows, as_columns, as_rows, count_rows
+from ctrlchan.topic_names import ZERO_ID, check_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ctrlchan._codec import ListColumn
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.lists import packed_values, total_length
-from ctrlchan.state.names import id_to_text
+from ctrlchan.topic_names import id_to_text
 
 if TYPE_CHECKING:
     from ctrlchan.state.cluster_state import ClusterState

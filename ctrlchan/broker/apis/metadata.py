@@ -29,7 +29,7 @@ from ctrlchan.broker.apis.describe_cluster import CLUSTER_OPERATIONS, NOT_ASKED
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache, MetadataView
 from ctrlchan.broker.network.request import Api, Reply, Request
 from ctrlchan.state.lists import packed_values, select
-from ctrlchan.state.names import ZERO_ID, why_invalid
+from ctrlchan.topic_names import ZERO_ID, why_invalid
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32

@@ -13,7 +13,7 @@ from ctrlchan._codec import Brokers, ListColumn, Partitions, StringColumn, Topic
 from ctrlchan.errors import DecodeError
 from ctrlchan.state import ClusterState, SecurityProtocol
 from ctrlchan.state.lists import packed_values, take
-from ctrlchan.state.names import ZERO_ID
+from ctrlchan.topic_names import ZERO_ID
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32, Int64

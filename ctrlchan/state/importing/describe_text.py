@@ -21,8 +21,8 @@ from ctrlchan.errors import InvalidStateError, SnapshotError
 from ctrlchan.state.brokers import Broker
 from ctrlchan.state.cluster_state import ClusterState
 from ctrlchan.state.importing.row_builder import RowBuilder
-from ctrlchan.state.names import id_from_text, why_invalid
 from ctrlchan.state.new_rows import NO_LEADER
+from ctrlchan.topic_names import id_from_text, why_invalid
 
 __all__ = ["BETWEEN_FIELDS", "Progress", "import_describe"]
 

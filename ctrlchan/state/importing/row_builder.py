@@ -14,11 +14,11 @@ from ctrlchan.state.brokers import Broker, brokers_from
 from ctrlchan.state.cluster_state import ClusterState
 from ctrlchan.state.lists import empty_lists, take
 from ctrlchan.state.liveness import offline_lists, online_ids
-from ctrlchan.state.names import ZERO_ID
 from ctrlchan.state.new_rows import NO_LEADER, NO_LEADERSHIP
 from ctrlchan.state.rows import sort_keys
 from ctrlchan.state.table import FIXED_COLUMNS, make_partitions
 from ctrlchan.state.values import HIGHEST, LOWEST
+from ctrlchan.topic_names import ZERO_ID
 
 __all__ = ["RowBuilder"]
 

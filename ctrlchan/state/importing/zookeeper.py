@@ -24,7 +24,7 @@ from ctrlchan.errors import InvalidStateError, SnapshotError
 from ctrlchan.state.brokers import Broker, Endpoint, SecurityProtocol, parse_host_port
 from ctrlchan.state.cluster_state import ClusterState
 from ctrlchan.state.importing.row_builder import RowBuilder
-from ctrlchan.state.names import id_from_text, why_invalid
+from ctrlchan.topic_names import id_from_text, why_invalid
 
 __all__ = ["Progress", "ZnodeReader", "connected", "import_zookeeper"]
 

@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from ctrlchan._codec import ListColumn, Partitions, StringColumn, Topics
 from ctrlchan.errors import InvalidStateError
 from ctrlchan.state.lists import packed_values, take, total_length
-from ctrlchan.state.names import id_to_text, invalid_names, why_invalid
 from ctrlchan.state.rows import sort_keys
 from ctrlchan.state.storage.arrow_columns import (
     Array,
@@ -44,6 +43,7 @@ from ctrlchan.state.storage.schemas import PARTITIONS, PARTITIONS_LATER, ROW_VER
 from ctrlchan.state.table import make_partitions
 from ctrlchan.state.topic_table import name_list
 from ctrlchan.state.values import LOWEST
+from ctrlchan.topic_names import id_to_text, invalid_names, why_invalid
 
 __all__ = [
     "partitions_from_arrow",

@@ -15,9 +15,9 @@ import pyarrow.compute
 
 from ctrlchan._codec import ListColumn
 from ctrlchan.errors import CtrlchanError
-from ctrlchan.state.names import ZERO_ID
 from ctrlchan.state.storage.problems import Problems, Source
 from ctrlchan.state.values import HIGHEST, LOWEST
+from ctrlchan.topic_names import ZERO_ID
 
 __all__ = [
     "Array",

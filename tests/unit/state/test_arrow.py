@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from ctrlchan.errors import InvalidStateError
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 from ctrlchan.state.brokers import brokers_list
-from ctrlchan.state.names import id_to_text
 from ctrlchan.state.storage.schemas import BROKERS, PARTITIONS
+from ctrlchan.topic_names import id_to_text
 from tests.unit.state.helpers import rows_of, small_state
 
 INT_COLUMNS = ("partition", "controller_epoch", "leader", "leader_epoch", "partition_epoch", "recovery_state")

@@ -11,7 +11,7 @@ from ctrlchan._codec import StringColumn
 from ctrlchan.errors import InvalidStateError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol, broker_at, brokers_from
 from ctrlchan.state.brokers import brokers_list, format_host_port, parse_host_port
-from ctrlchan.state.names import check_name, id_from_text, id_to_text, invalid_names, why_invalid
+from ctrlchan.topic_names import check_name, id_from_text, id_to_text, invalid_names, why_invalid
 
 ENDPOINTS = st.builds(
     Endpoint,

@@ -13,7 +13,7 @@ from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
 from ctrlchan.state.lists import total_length
-from ctrlchan.state.names import id_to_text
+from ctrlchan.topic_names import id_to_text
 from tests.unit.state.helpers import rows_of
 
 

@@ -10,7 +10,7 @@ from ctrlchan.errors import SnapshotError
 from ctrlchan.state import Broker, ClusterState
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.importing.describe_text import import_describe
-from ctrlchan.state.names import id_from_text
+from ctrlchan.topic_names import id_from_text
 from tests.unit.state.helpers import default_row, rows_of
 
 KAFKA_1_1 = """\

@@ -16,7 +16,7 @@ from ctrlchan.errors import SnapshotError
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.importing.zookeeper import connected, import_zookeeper
-from ctrlchan.state.names import id_from_text
+from ctrlchan.topic_names import id_from_text
 from tests.unit.state.helpers import default_row, rows_of
 
 TOPIC_ID = "dVYtbxg8RRmPJBPeZs0tbw"

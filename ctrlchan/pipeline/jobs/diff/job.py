@@ -32,8 +32,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.spark.tables import Snapshot, read_snapshot
-from ctrlchan.state.names import ZERO_ID
 from ctrlchan.state.storage.schemas import BROKERS, DIFF_ROWS, PARTITIONS
+from ctrlchan.topic_names import ZERO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

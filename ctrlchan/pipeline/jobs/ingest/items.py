@@ -13,8 +13,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from ctrlchan.state.names import MAX_NAME_LENGTH, ZERO_ID
 from ctrlchan.state.values import HIGHEST, LOWEST
+from ctrlchan.topic_names import MAX_NAME_LENGTH, ZERO_ID
 
 __all__ = [
     "INTS",
@@ -220,7 +220,7 @@ def checked(items: DataFrame) -> DataFrame:
 
 
 def _wrong_name(name: Column) -> Column:
-    """``ctrlchan.state.names.why_invalid``, in SQL."""
+    """``ctrlchan.topic_names.why_invalid``, in SQL."""
     return (
         sf.when(name == "", sf.lit("the topic name is empty"))
         .when(name.isin(".", ".."), sf.lit("the topic name is '.' or '..'"))

@@ -17,8 +17,8 @@ from pyspark.sql import functions as sf
 
 from ctrlchan.pipeline.jobs.ingest.items import INTS, LISTS, About, array_of, put, reasons_of
 from ctrlchan.pipeline.jobs.ingest.zookeeper import KIND as ZOOKEEPER
-from ctrlchan.state.names import ZERO_ID
 from ctrlchan.state.new_rows import NO_LEADER, NO_LEADERSHIP
+from ctrlchan.topic_names import ZERO_ID
 
 __all__ = ["judge_partitions", "judge_single"]
 

@@ -1,8 +1,8 @@
-"""Topic names and topic ids: what Kafka allows, and the forms people read.
+"""Topic names and topic ids: Kafka's rules, and the text form of an id.
 
-Names that Kafka itself would refuse (``org.apache.kafka.common.internals.Topic``) are refused here as well
-rather than warned about: a broker makes a folder of each name it is sent, so no real cluster has one.
-Names inside a decoded request are not checked: a broker does not check them either.
+Names that Kafka refuses (``org.apache.kafka.common.internals.Topic``) are refused here too: a broker makes a
+folder for each topic, so no real cluster has such a name. Names in decoded requests are not checked, because
+a broker does not check them either.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
     "why_invalid",
 ]
 
-#: Bytes, and characters: every legal character is ASCII.
+#: Bytes, which are also characters: every legal character is ASCII.
 MAX_NAME_LENGTH = 249
 #: ``Uuid.ZERO_UUID``: the topic id is not known.
 ZERO_ID = bytes(16)
@@ -37,7 +37,7 @@ _LEGAL[list(_LEGAL_BYTES)] = True
 
 
 def why_invalid(name: str | bytes) -> str | None:
-    """Why Kafka refuses this topic name, or None when it is allowed."""
+    """Return the reason why Kafka refuses this topic name, or None when it is allowed."""
     raw = name.encode(errors="surrogateescape") if isinstance(name, str) else name
     if not raw:
         return "the topic name is empty"
@@ -51,7 +51,7 @@ def why_invalid(name: str | bytes) -> str | None:
 
 
 def check_name(name: str | bytes) -> bytes:
-    """The name's bytes; InvalidStateError when Kafka refuses it."""
+    """Return the name's bytes. Raises InvalidStateError when Kafka refuses the name."""
     reason = why_invalid(name)
     if reason is not None:
         raise InvalidStateError(f"topic {name!r}: {reason}")
@@ -59,7 +59,7 @@ def check_name(name: str | bytes) -> bytes:
 
 
 def invalid_names(names: StringColumn) -> npt.NDArray[np.int64]:
-    """Rows of the names that ``why_invalid`` has a reason against, ascending."""
+    """Return the rows (int64, ascending) of the names that ``why_invalid`` refuses."""
     lengths = names.lengths
     starts = names.starts.astype(np.int64)
     wrong = (lengths <= 0) | (lengths > MAX_NAME_LENGTH)
@@ -72,17 +72,17 @@ def invalid_names(names: StringColumn) -> npt.NDArray[np.int64]:
 
 
 def id_to_text(topic_id: bytes) -> str:
-    """Kafka's ``Uuid.toString``: base64url of the 16 bytes without padding."""
+    """Return the 16 bytes as Kafka's ``Uuid.toString`` does: base64url without padding."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 def id_from_text(text: str) -> bytes:
-    """The 16 bytes of ``Uuid.toString``'s form; InvalidStateError when it is not one."""
+    """Return the 16 bytes of a ``Uuid.toString`` text. Raises InvalidStateError for any other text."""
     try:
         topic_id = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):
         topic_id = b""
-    # The decoder passes over what is not of its alphabet.
+    # The decoder skips characters outside its alphabet.
     if len(topic_id) != len(ZERO_ID) or id_to_text(topic_id) != text:
         raise InvalidStateError(f"{text!r} is not a topic id (22 base64url characters)")
     return topic_id
