@@ -158,18 +158,19 @@ class ControllerBrokerRequestBatch:
             self._add(self._stop_replica, broker_ids, selected, delete)
 
     def add_update_metadata(self, broker_ids: Iterable[int], rows: Selected | Literal["changed"]) -> None:
-        """Tell these brokers the live brokers and the metadata of these partitions; ``()``: of none.
+        """Send these brokers the live brokers and the metadata of these partitions; ``()``: of none.
 
-        All brokers of a batch are told of the same partitions: all that its calls added. Partitions without
+        All brokers of a batch are sent the same partitions: all that its calls added. Partitions without
         leadership information are left out.
 
-        ``rows="changed"``: tell each of these brokers what it lacks, and nothing when it lacks nothing, as of
-        when the batch is sent. What it was told before and has not failed counts as known: by ``"changed"``
-        and ``"all"``, and from the first ``"changed"`` of this batch on by any other rows. A new generation
-        of a broker, and one that ``needs_resync``, is told everything; so is any broker at first. Partitions
-        that were removed from the state are told as going away (leader -2). Brokers that lack the same share
-        one request. Removals count from the first ``"all"`` or ``"changed"`` (or look at ``state.changes``)
-        on, and only one state's batches may do this on a channel.
+        ``rows="changed"``: send each of these brokers its missing metadata, computed when the batch is sent,
+        and nothing where nothing is missing. What was sent before and has not failed counts as known: by
+        ``"changed"`` and ``"all"``, and from the first ``"changed"`` of this batch on by any other rows. A
+        broker is sent everything at first, as a new generation, and after an error that leaves its metadata
+        cache uncertain: of an UpdateMetadata, or a stale broker epoch (77). Other errors of LeaderAndIsr and
+        StopReplica cost no metadata. Partitions that were removed from the state are sent with leader -2.
+        Brokers with the same missing metadata share one request. Removals count from the first ``"all"`` or
+        ``"changed"`` (or use of ``state.changes``) on, and only one state's batches may do this on a channel.
         """
         if isinstance(rows, str) and rows == "changed":
             self._sends_differences = True

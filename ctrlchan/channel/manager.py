@@ -27,7 +27,7 @@ from ctrlchan.channel.config import ChannelConfig
 from ctrlchan.channel.observability.description import apis_of
 from ctrlchan.channel.observability.recorder import Recorder
 from ctrlchan.channel.outcome import Countdown, Outcome, OutcomeCallback, Sent
-from ctrlchan.channel.queues.acknowledged import Acknowledged, Standing
+from ctrlchan.channel.queues.acknowledged import Acknowledged, BrokerStatus
 from ctrlchan.channel.queues.channel_state import REMOVED_BROKER, TOO_LARGE, ChannelState
 from ctrlchan.channel.queues.dispatcher import Dispatcher
 from ctrlchan.channel.queues.frames import new_frame
@@ -84,7 +84,7 @@ class ControllerChannelManager:
         self._log_prefix = f"[Channel manager on controller {config.controller_id}]: "
         self._pid = os.getpid()
         #: What the brokers were told and have acknowledged, for batches that send differences.
-        self.acknowledged: Acknowledged[Any] = Acknowledged(self._standings)
+        self.acknowledged: Acknowledged[Any] = Acknowledged(self._statuses)
         # Guards the three below; the channel state's lock guards the rest.
         self._starting = threading.Lock()
         self._channel_state: ChannelState | None = None
@@ -427,8 +427,9 @@ class ControllerChannelManager:
         dispatcher.wake()
 
     def needs_resync(self, broker_id: int) -> bool:
-        """Whether an error came back from this generation of the broker, and since then no acknowledgement of
-        a ``full`` request. Raises UnknownBrokerError."""
+        """Whether this generation of the broker answered with an error and has acknowledged no ``full``
+        request since. Partition errors of a LeaderAndIsr that are all 11 (the broker has this leader epoch
+        or a newer one) do not count. Raises UnknownBrokerError."""
         channel_state, _ = self._running()
         with channel_state.lock:
             queue = channel_state.by_id.get(broker_id)
@@ -436,12 +437,12 @@ class ControllerChannelManager:
                 raise UnknownBrokerError(f"the channel has no broker {broker_id}")
             return queue.needs_resync
 
-    def _standings(self, broker_ids: Iterable[int]) -> dict[int, Standing]:
+    def _statuses(self, broker_ids: Iterable[int]) -> dict[int, BrokerStatus]:
         channel_state, _ = self._running()
         with channel_state.lock:
             by_id = channel_state.by_id
             return {
-                broker_id: Standing(queue.slot, queue.troubles)
+                broker_id: BrokerStatus(queue.slot, queue.metadata_errors)
                 for broker_id in broker_ids
                 if (queue := by_id.get(broker_id)) is not None
             }

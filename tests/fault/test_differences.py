@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from ctrlchan import ClusterState, ControllerBrokerRequestBatch, EmbeddedBroker
-from ctrlchan.channel import ControllerChannelManager, OutcomeKind, Sent
+from ctrlchan.channel import ControllerChannelManager, ControlRequest, OutcomeKind, Sent
 from ctrlchan.errors import ErrorCode
 from ctrlchan.state import Broker
-from tests.fault.channels import MODES, config
+from tests.fault.channels import MODES, channel_to, config, peers
+from tests.fault.peer import answer
 from tests.fault.proxy import Proxy
+from tests.fault.requests import leader_and_isr, stop_replica, update
 from tests.unit.batch.promising import told_by
 from tests.unit.batch.test_differences import change
 
@@ -107,3 +110,73 @@ def test_a_refused_push_needs_a_resync_and_the_next_one_is_it() -> None:
         assert push_one() == []
         channel.add_broker(Broker(1, 9, broker.broker.endpoints))
         assert push_one() == [("acknowledged", 2)]
+
+
+PARTITIONS = 20_000
+
+
+def partition_state(brokers: Sequence[Broker], partitions: int = PARTITIONS) -> ClusterState:
+    state = ClusterState.empty(controller_id=0, controller_epoch=7)
+    state.set_brokers(brokers)
+    state.add_topic("topic", {number: [1] for number in range(partitions)}, leader=1, leader_epoch=0)
+    return state
+
+
+@pytest.mark.parametrize("error", [11, 56])
+@pytest.mark.parametrize("request_of", [leader_and_isr, stop_replica])
+def test_partition_errors_cost_no_update_metadata(
+    request_of: Callable[[], ControlRequest], error: int
+) -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        state = partition_state([peer.broker])
+        batch = ControllerBrokerRequestBatch(channel, state)
+        batch.add_update_metadata([1], "changed")
+        channel.wait(batch.send_requests_to_brokers(7), 30)
+        peer.script.append(answer(partition_errors=[0, error]))
+        [outcome] = channel.wait([channel.send_request(1, request_of())], 10)
+        assert outcome.kind is OutcomeKind.PARTITION_ERRORS
+        batch.add_update_metadata([1], "changed")
+        assert batch.send_requests_to_brokers(7) == []
+        state.update(5, leader_epoch=1)
+        batch.add_update_metadata([1], "changed")
+        [outcome] = channel.wait(batch.send_requests_to_brokers(7), 10)
+        assert (outcome.kind, outcome.rows) == (OutcomeKind.ACKNOWLEDGED, 1)
+
+
+def test_a_refused_leader_and_isr_costs_no_update_metadata() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        batch = ControllerBrokerRequestBatch(channel, partition_state([peer.broker], 10))
+        batch.add_update_metadata([1], "changed")
+        channel.wait(batch.send_requests_to_brokers(7), 30)
+        peer.script.append(answer(31))
+        [outcome] = channel.wait([channel.send_request(1, leader_and_isr())], 10)
+        assert outcome.kind is OutcomeKind.REFUSED
+        assert channel.needs_resync(1)
+        batch.add_update_metadata([1], "changed")
+        assert batch.send_requests_to_brokers(7) == []
+
+
+@pytest.mark.parametrize(("request_of", "error"), [(update, 31), (leader_and_isr, 77)])
+def test_an_error_that_leaves_the_metadata_uncertain_costs_a_full_update_metadata(
+    request_of: Callable[[], ControlRequest], error: int
+) -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        batch = ControllerBrokerRequestBatch(channel, partition_state([peer.broker], 10))
+        batch.add_update_metadata([1], "changed")
+        channel.wait(batch.send_requests_to_brokers(7), 30)
+        peer.script.append(answer(error))
+        channel.wait([channel.send_request(1, request_of())], 10)
+        assert channel.needs_resync(1)
+        batch.add_update_metadata([1], "changed")
+        [outcome] = channel.wait(batch.send_requests_to_brokers(7), 10)
+        assert (outcome.kind, outcome.rows) == (OutcomeKind.ACKNOWLEDGED, 10)
+        assert not channel.needs_resync(1)
+
+
+def test_an_equal_leader_epoch_makes_no_resync_necessary() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        peer.script += [answer(partition_errors=[11, 0]), answer(partition_errors=[11, 56])]
+        channel.wait([channel.send_request(1, leader_and_isr())], 10)
+        assert not channel.needs_resync(1)
+        channel.wait([channel.send_request(1, leader_and_isr())], 10)
+        assert channel.needs_resync(1)

@@ -27,7 +27,7 @@ from ctrlchan.batch.endpoints import live_leaders
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.channel import ControlRequest, OutcomeKind, Sent
 from ctrlchan.channel.outcome import OutcomeCallback
-from ctrlchan.channel.queues.acknowledged import Standing
+from ctrlchan.channel.queues.acknowledged import BrokerStatus
 from ctrlchan.channel.request import RequestBody
 from ctrlchan.pipeline.jobs.diff.job import Step, Told
 from ctrlchan.protocol import request_versions
@@ -66,10 +66,10 @@ class Cores(PromisingChannel):
             core = self.cores.get(broker.id)
             if core is None or core.epoch != broker.epoch:
                 self.cores[broker.id] = new_core(broker)
-                self.standings[broker.id] = Standing(broker.epoch, 0)
+                self.statuses[broker.id] = BrokerStatus(broker.epoch, 0)
                 fresh.add(broker.id)
         for gone in self.cores.keys() - {broker.id for broker in live}:
-            del self.cores[gone], self.standings[gone]
+            del self.cores[gone], self.statuses[gone]
         return fresh
 
     def send_requests(

@@ -16,7 +16,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from ctrlchan.channel.outcome import LISTENING, Outcome, OutcomeKind, Sent
 
-__all__ = ["Acknowledged", "Push", "Standing"]
+__all__ = ["Acknowledged", "BrokerStatus", "Push"]
 
 T = TypeVar("T")
 
@@ -24,21 +24,22 @@ T = TypeVar("T")
 _NEVER_SENT: Final = (OutcomeKind.CANCELLED,)
 
 
-class Standing(NamedTuple):
-    """How a broker stands with the channel. Another generation, or more troubles than when it was last told
-    everything: nothing is known of what it knows."""
+class BrokerStatus(NamedTuple):
+    """After another generation or another metadata error nothing is known of a broker's metadata cache, until
+    it acknowledges a full UpdateMetadata."""
 
     generation: int
-    troubles: int
+    #: Errors that left its metadata cache uncertain: of an UpdateMetadata, or a stale broker epoch.
+    metadata_errors: int
 
 
 class _Record(Generic[T]):
     """Pushes are numbered in the order they were sent; 0: none."""
 
-    __slots__ = ("acknowledged", "acknowledged_at", "broken", "first", "full", "last", "standing", "told")
+    __slots__ = ("acknowledged", "acknowledged_at", "broken", "first", "full", "last", "status", "told")
 
-    def __init__(self, standing: Standing, first: int) -> None:
-        self.standing = standing
+    def __init__(self, status: BrokerStatus, first: int) -> None:
+        self.status = status
         self.told: T | None = None
         self.acknowledged: T | None = None
         self.acknowledged_at = 0
@@ -51,59 +52,59 @@ class _Record(Generic[T]):
 
 
 class Acknowledged(Generic[T]):
-    """Thread-safe. ``standings``: how these brokers stand; those the channel does not know are left out."""
+    """Thread-safe. ``statuses``: the status of these brokers; unknown brokers are left out."""
 
-    def __init__(self, standings: Callable[[Iterable[int]], Mapping[int, Standing]]) -> None:
-        self._standings = standings
+    def __init__(self, statuses: Callable[[Iterable[int]], Mapping[int, BrokerStatus]]) -> None:
+        self._statuses = statuses
         self._lock = threading.Lock()
         self._records: dict[int, _Record[T]] = {}
         self._last_push = 0
 
     def of(self, broker_id: int) -> T | None:
         """What the broker's present generation has acknowledged last; None: nothing that is certain."""
-        standing = self._standings((broker_id,)).get(broker_id)
+        status = self._statuses((broker_id,)).get(broker_id)
         with self._lock:
             record = self._records.get(broker_id)
-            return None if record is None or record.standing != standing else record.acknowledged
+            return None if record is None or record.status != status else record.acknowledged
 
     def told(self, broker_ids: Iterable[int]) -> dict[T | None, list[int]]:
         """Broker ids in their order, grouped by what they know once all that is on its way arrives;
         None: that cannot be said."""
         broker_ids = list(broker_ids)
-        standings = self._standings(broker_ids)
+        statuses = self._statuses(broker_ids)
         groups: dict[T | None, list[int]] = {}
         with self._lock:
             for broker_id in broker_ids:
                 record = self._records.get(broker_id)
-                known = record is not None and record.standing == standings.get(broker_id)
+                known = record is not None and record.status == statuses.get(broker_id)
                 groups.setdefault(record.told if known and record is not None else None, []).append(broker_id)
         return groups
 
     def push(self, broker_ids: Sequence[int], knowledge: T, *, full: bool) -> Push[T]:
         """To be called before a request is sent to these brokers, who all know the same beforehand (or
         nothing: ``full``), and then know ``knowledge``. ``watch`` must follow."""
-        standings = self._standings(broker_ids)
+        statuses = self._statuses(broker_ids)
         with self._lock:
             self._last_push += 1
-            return Push(self, self._last_push, knowledge, full, standings)
+            return Push(self, self._last_push, knowledge, full, statuses)
 
     # -- for Push
 
     def begin(self, push: Push[T], sent: Sequence[Sent]) -> None:
         with self._lock:
             for one in sent:
-                standing = push.standings.get(one.broker_id)
-                if standing is None:
+                status = push.statuses.get(one.broker_id)
+                if status is None:
                     self._records.pop(one.broker_id, None)
                     continue
                 record = self._records.get(one.broker_id)
-                if record is None or record.standing.generation != standing.generation:
-                    record = self._records[one.broker_id] = _Record(standing, push.number)
+                if record is None or record.status.generation != status.generation:
+                    record = self._records[one.broker_id] = _Record(status, push.number)
                 if push.full:
-                    if record.told is None or record.standing != standing:
+                    if record.told is None or record.status != status:
                         # Should this one fail, there is nothing to fall back to.
                         record.acknowledged, record.acknowledged_at = None, push.number - 1
-                    record.standing = standing
+                    record.status = status
                     record.full = push.number
                 elif record.told is None or record.last > push.number:
                     # Something happened between the look at what it knew and now.
@@ -137,7 +138,7 @@ class Acknowledged(Generic[T]):
 class Push(Generic[T]):
     """One request and what its brokers know when they have acknowledged it."""
 
-    __slots__ = ("_acknowledged", "full", "knowledge", "number", "standings")
+    __slots__ = ("_acknowledged", "full", "knowledge", "number", "statuses")
 
     def __init__(
         self,
@@ -145,13 +146,13 @@ class Push(Generic[T]):
         number: int,
         knowledge: T,
         full: bool,
-        standings: Mapping[int, Standing],
+        statuses: Mapping[int, BrokerStatus],
     ) -> None:
         self._acknowledged = acknowledged
         self.number = number
         self.knowledge = knowledge
         self.full = full
-        self.standings = standings
+        self.statuses = statuses
 
     def watch(self, sent: Sequence[Sent]) -> None:
         """The request was sent so. From here on it counts as told, until one of these fails."""

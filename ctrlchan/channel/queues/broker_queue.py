@@ -71,10 +71,10 @@ class BrokerQueue(RequestQueue):
         "loose_bytes",
         "memory",
         "merged",
+        "metadata_errors",
         "pieces",
         "state",
         "target",
-        "troubles",
     )
 
     def __init__(
@@ -109,9 +109,8 @@ class BrokerQueue(RequestQueue):
         self.last_error = Failure.NONE
         self.last_errno = 0
         self.last_detail = ""
-        #: How often an error came back, after which what the broker knows is no longer what it was told;
-        #: ``needs_resync`` until it has acknowledged a full request.
-        self.troubles = 0
+        #: Errors after which the contents of the broker's metadata cache are uncertain.
+        self.metadata_errors = 0
         self._introduce()
 
     def _introduce(self) -> None:
@@ -153,11 +152,13 @@ class BrokerQueue(RequestQueue):
             "sender_pid": self.sender.pid,
         }
 
-    def mark(self) -> None:
-        """What the broker knows is uncertain from here on."""
+    def mark(self, *, metadata: bool) -> None:
+        """An error makes a resync necessary. ``metadata``: the contents of the broker's metadata cache are
+        uncertain too, so the next UpdateMetadata must be a full one."""
         self.needs_resync = True
-        self.troubles += 1
-        self._known = None
+        if metadata:
+            self.metadata_errors += 1
+            self._known = None
 
     # -- handing over
 
@@ -255,7 +256,7 @@ class BrokerQueue(RequestQueue):
         made = self.adapter.adapt(sent, versions)
         if made is None:
             self.waiting_bytes -= sent.bytes
-            self.mark()
+            self.mark(metadata=request.api_key == UPDATE_METADATA)
             return False
         self.waiting.appendleft(self._stand_in(made, [sent]))
         return True

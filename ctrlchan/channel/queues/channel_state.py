@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
 from ctrlchan.channel.coalescing.adapter import Adapter
 from ctrlchan.channel.coalescing.collapser import Collapser
 from ctrlchan.channel.coalescing.joint import Collapsed, Merged, Part
@@ -208,7 +209,7 @@ class ChannelState:
             self._end(sent, verdict, None, now)
             queue = self.by_id.get(broker_id)
             if queue is not None:
-                queue.mark()
+                queue.mark(metadata=request.api_key == UPDATE_METADATA)
         return result
 
     def cancel(self, sent: Iterable[Sent], verdict: Verdict = CANCELLED) -> int:
@@ -392,7 +393,7 @@ class ChannelState:
                 and queue.waiting[0] is entry
             ):
                 queue.take_waiting()
-                queue.mark()
+                queue.mark(metadata=True)
                 self._end(entry, verdict, None, monotonic_ns())
                 self._hand_over(queue)
 
@@ -487,7 +488,10 @@ class ChannelState:
             )
             self.fence(request.controller_epoch)
         elif verdict.kind is not OutcomeKind.ACKNOWLEDGED:
-            queue.mark()
+            if not _has_newer_leader_epochs(request, verdict):
+                # A stale broker epoch means that the broker has restarted: its metadata cache is gone.
+                fenced = verdict.kind is OutcomeKind.FENCED
+                queue.mark(metadata=fenced or request.api_key == UPDATE_METADATA)
         elif request.full:
             queue.needs_resync = False
 
@@ -627,3 +631,13 @@ class ChannelState:
             self.remove(broker_id, SHUT_DOWN)
         self.pool.flush()
         self.pool.end_all()
+
+
+def _has_newer_leader_epochs(request: ControlRequest, verdict: Verdict) -> bool:
+    """Whether each partition error of a LeaderAndIsr response is the harmless 11: the broker has this leader
+    epoch, or a newer one, already (``ReplicaManager.becomeLeaderOrFollower``)."""
+    if request.api_key != LEADER_AND_ISR or verdict.kind is not OutcomeKind.PARTITION_ERRORS:
+        return False
+    assert verdict.response is not None
+    errors = verdict.response.partition_error
+    return bool(((errors == 0) | (errors == ErrorCode.STALE_CONTROLLER_EPOCH)).all())

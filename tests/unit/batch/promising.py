@@ -18,7 +18,7 @@ from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.channel import ChannelConfig, ControlRequest, Outcome, OutcomeKind, Sent
 from ctrlchan.channel.outcome import OutcomeCallback, Verdict
 from ctrlchan.channel.outcome import publish as publish_ended
-from ctrlchan.channel.queues.acknowledged import Acknowledged, Standing
+from ctrlchan.channel.queues.acknowledged import Acknowledged, BrokerStatus
 from ctrlchan.protocol import request_versions
 from ctrlchan.state import NO_LEADERSHIP, Broker, ClusterState, Endpoint, SecurityProtocol
 
@@ -37,11 +37,11 @@ class PromisingChannel:
         self.config = ChannelConfig(controller_id=1, inter_broker_protocol=ibp)
         self.queues: dict[int, deque[tuple[Sent, Any]]] = {one: deque() for one in broker_ids}
         self.caches = {one: MetadataCache() for one in broker_ids}
-        self.standings = {one: Standing(one, 0) for one in broker_ids}
+        self.statuses = {one: BrokerStatus(one, 0) for one in broker_ids}
         self.requests: list[tuple[list[int], UpdateMetadataRequest, ControlRequest]] = []
         self.has_journal = False
         self.acknowledged: Acknowledged[Any] = Acknowledged(
-            lambda ids: {one: self.standings[one] for one in ids if one in self.standings}
+            lambda ids: {one: self.statuses[one] for one in ids if one in self.statuses}
         )
 
     def request_versions(self, broker_ids: Sequence[int], api_key: int) -> dict[int, list[int]]:
@@ -88,8 +88,8 @@ class PromisingChannel:
         publish(sent, kind)
 
     def trouble(self, broker_id: int) -> None:
-        standing = self.standings[broker_id]
-        self.standings[broker_id] = standing._replace(troubles=standing.troubles + 1)
+        status = self.statuses[broker_id]
+        self.statuses[broker_id] = status._replace(metadata_errors=status.metadata_errors + 1)
 
     def end_all(self) -> None:
         for broker_id, queue in self.queues.items():
@@ -103,7 +103,7 @@ class PromisingChannel:
             publish(sent, OutcomeKind.BROKER_GONE)
         if forgets:
             self.caches[broker_id] = MetadataCache()
-        self.standings[broker_id] = Standing(self.standings[broker_id].generation + 1000, 0)
+        self.statuses[broker_id] = BrokerStatus(self.statuses[broker_id].generation + 1000, 0)
 
 
 def publish(sent: Sent, kind: OutcomeKind) -> None:

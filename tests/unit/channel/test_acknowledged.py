@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from ctrlchan.channel import OutcomeKind, Sent
-from ctrlchan.channel.queues.acknowledged import Acknowledged, Standing
+from ctrlchan.channel.queues.acknowledged import Acknowledged, BrokerStatus
 from tests.fault.requests import update
 from tests.unit.batch.promising import publish
 
 
 class Channel:
     def __init__(self) -> None:
-        self.standings = {1: Standing(10, 0), 2: Standing(20, 0)}
+        self.statuses = {1: BrokerStatus(10, 0), 2: BrokerStatus(20, 0)}
         self.acknowledged: Acknowledged[str] = Acknowledged(
-            lambda ids: {one: self.standings[one] for one in ids if one in self.standings}
+            lambda ids: {one: self.statuses[one] for one in ids if one in self.statuses}
         )
 
     def push(self, knowledge: str, *ids: int, full: bool = False) -> list[Sent]:
@@ -70,14 +70,14 @@ def test_generations_and_troubles() -> None:
     channel = Channel()
     publish(channel.push("a", 1, full=True)[0], OutcomeKind.ACKNOWLEDGED)
     [late] = channel.push("b", 1)
-    channel.standings[1] = Standing(11, 0)
+    channel.statuses[1] = BrokerStatus(11, 0)
     assert channel.told(1) == {None: [1]}
     [fresh] = channel.push("c", 1, full=True)
     # The end of the former generation's request says nothing of this one.
     publish(late, OutcomeKind.BROKER_GONE)
     assert channel.told(1) == {"c": [1]}
     publish(fresh, OutcomeKind.ACKNOWLEDGED)
-    channel.standings[1] = Standing(11, 1)
+    channel.statuses[1] = BrokerStatus(11, 1)
     assert channel.told(1) == {None: [1]}
     assert channel.acknowledged.of(1) is None
     # A full push that was taken back has nothing to fall back to.
@@ -96,11 +96,11 @@ def test_pushes_that_cross() -> None:
     early.watch([Sent(1, update(), None, 0)])
     assert channel.told(1) == {None: [1]}
     # A broker that went while something was sent to it, and one that was never there.
-    del channel.standings[2]
+    del channel.statuses[2]
     channel.push("x", 2, full=True)
     assert channel.told(2) == {None: [2]}
     changed = channel.acknowledged.push((1,), "d", full=False)
-    channel.standings[1] = Standing(12, 0)
+    channel.statuses[1] = BrokerStatus(12, 0)
     changed.watch([Sent(1, update(), None, 0)])
     assert channel.told(1) == {None: [1]}
 
