@@ -1,12 +1,16 @@
-"""The command line of a child process that runs a function of this package in a new Python interpreter."""
+"""What a child process in a new Python interpreter is given: a command line, and descriptors above 2."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from pathlib import Path
+from typing import Final
 
-__all__ = ["child_command"]
+__all__ = ["above_standard", "child_command"]
+
+_LAST_STANDARD: Final = 2
 
 
 def child_command(module: str, *arguments: str) -> list[str]:
@@ -30,3 +34,16 @@ def _module_path() -> list[str]:
     path = [entry for entry in sys.path if entry and os.path.realpath(entry) != working_directory]
     package_folder = str(Path(__file__).resolve().parents[1])
     return path if package_folder in path else [*path, package_folder]
+
+
+def above_standard(fd: int) -> int:
+    """Return `fd`, or a copy of it with a higher number where it is one of the standard descriptors.
+
+    A process that was started with a closed standard descriptor gets its number for the next file it opens.
+    Such a file must not be taken for standard input or output, here or in a child. `fd` is closed if copied.
+    """
+    if fd > _LAST_STANDARD:
+        return fd
+    copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LAST_STANDARD + 1)
+    os.close(fd)
+    return copy

@@ -13,7 +13,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 from collections import deque
 from contextlib import suppress
 from dataclasses import asdict
@@ -24,6 +23,7 @@ from ctrlchan.channel.config import AUTO, PER_BROKER, ChannelConfig
 from ctrlchan.channel.senders.link import LinkSettings
 from ctrlchan.channel.wire.records import BIRTH, COMMAND_HEAD, COMMAND_REST, CREDENTIALS, DEATH
 from ctrlchan.errors import ChannelError
+from ctrlchan.interpreter import above_standard, child_command
 
 if TYPE_CHECKING:
     from ctrlchan.channel.queues.broker_queue import BrokerQueue
@@ -35,13 +35,8 @@ _READ_BYTES: Final = 64 * 1024
 _AUTO_MOST: Final = 4
 _NANOSECONDS: Final = 1_000_000_000
 
-#: The fork server's program. The parent's module path is all that it takes over: not its ``__main__``.
-_FORK_SERVER: Final = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])["path"]
-from ctrlchan.channel.senders.fork_server import main
-main()
-"""
+#: The module that the fork server runs; a name, as the parent does not import it.
+_FORK_SERVER: Final = "ctrlchan.channel.senders.fork_server"
 
 
 class SenderHandle:
@@ -68,9 +63,9 @@ class SenderHandle:
         #: The command pipe is full; the dispatcher flushes when it no longer is.
         self.blocked = False
         self._outgoing: list[bytes] = []
-        theirs_commands, self.commands = os.pipe()
+        theirs_commands, self.commands = _pipe()
         try:
-            self.reports, theirs_reports = os.pipe()
+            self.reports, theirs_reports = _pipe()
         except OSError:
             os.close(theirs_commands)
             os.close(self.commands)
@@ -266,11 +261,11 @@ class SenderPool:
 
     def _start_fork_server(self) -> None:
         config = self._config
-        ours, theirs = socket.socketpair()
+        ours, theirs = (socket.socket(fileno=above_standard(end.detach())) for end in socket.socketpair())
+        shared = above_standard(os.dup(self._shared))
         given = {
-            "path": [os.path.abspath(entry) for entry in sys.path],
             "control": theirs.fileno(),
-            "shared": self._shared,
+            "shared": shared,
             "parent": os.getpid(),
             "controller_id": config.controller_id,
             "modules": config.credentials.modules(),
@@ -278,9 +273,9 @@ class SenderPool:
         }
         try:
             self._fork_server = subprocess.Popen(
-                [sys.executable, "-c", _FORK_SERVER, json.dumps(given)],
+                child_command(_FORK_SERVER, json.dumps(given)),
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), self._shared),
+                pass_fds=(theirs.fileno(), shared),
                 # The terminal's Ctrl-C is the parent's business.
                 process_group=0,
             )
@@ -289,6 +284,7 @@ class SenderPool:
             raise ChannelError(f"no process for the senders: {problem}") from problem
         finally:
             theirs.close()
+            os.close(shared)
         ours.setblocking(False)
         self._control = ours
         self.fork_servers += 1
@@ -352,6 +348,12 @@ class SenderPool:
         if fork_server is not None:
             fork_server.kill()
             fork_server.wait()
+
+
+def _pipe() -> tuple[int, int]:
+    """A pipe's read and write end, neither with the number of a standard descriptor."""
+    read, write = os.pipe()
+    return above_standard(read), above_standard(write)
 
 
 def _shared_by(config: ChannelConfig) -> int:

@@ -36,6 +36,7 @@ __all__ = ["main"]
 
 #: How often it is looked whether the parent lives: its pipes stay open in children that it has forked.
 _PARENT_CHECK: Final = 0.3
+_STANDARD_ERROR: Final = 2
 #: How long senders that were told to end are waited for before they are killed.
 _GRACE: Final = 0.3
 
@@ -148,6 +149,7 @@ class ForkServer:
 def main() -> None:
     """``argv[1]`` is JSON: control, shared, parent, controller_id, settings, modules."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _open_standard_descriptors()
     given = json.loads(sys.argv[1])
     # A broker costs a few file descriptors; the hard limit is the operator's word, the soft one a habit.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -161,3 +163,14 @@ def main() -> None:
     settings = LinkSettings(**given["settings"])
     with socket.socket(fileno=given["control"]) as control:
         ForkServer(control, given["shared"], given["parent"], given["controller_id"], settings).run()
+
+
+def _open_standard_descriptors() -> None:
+    """Open the null device for each standard descriptor that is closed.
+
+    A pipe to the parent must not get the number of standard error, which is written to when a program fails.
+    """
+    fd = os.open(os.devnull, os.O_RDWR)
+    while fd <= _STANDARD_ERROR:
+        fd = os.open(os.devnull, os.O_RDWR)
+    os.close(fd)
