@@ -19,7 +19,6 @@ from ctrlchan.channel.coalescing.collapser import Collapser
 from ctrlchan.channel.coalescing.joint import Collapsed, Merged, Part
 from ctrlchan.channel.coalescing.merger import Merger
 from ctrlchan.channel.config import ChannelConfig
-from ctrlchan.channel.observability.rate_limit import LogRateLimit
 from ctrlchan.channel.observability.recorder import Recorder
 from ctrlchan.channel.outcome import Outcome, OutcomeCallback, OutcomeKind, Sent, Verdict
 from ctrlchan.channel.processes.sender_pool import SenderHandle, SenderPool
@@ -47,6 +46,7 @@ from ctrlchan.channel.wire.records import (
     Report,
 )
 from ctrlchan.errors import ErrorCode
+from ctrlchan.rate_limit import LogRateLimit
 
 if TYPE_CHECKING:
     from ctrlchan.channel.queues.full_state import FullState
@@ -181,7 +181,7 @@ class ChannelState:
         if strays:
             now = monotonic_ns()
             for stray in strays:
-                if not fenced and (unsaid := self._offline.says(stray.broker_id, now)) is not None:
+                if not fenced and (unsaid := self._offline.admit(stray.broker_id, now)) is not None:
                     self.note(
                         logging.WARNING,
                         "Not sending request %r to broker %d, since it is offline.%s",
@@ -548,7 +548,7 @@ class ChannelState:
         queue.last_detail = detail
         # At the 1st, 2nd, 4th, 8th ... attempt: a broker that is away for a day is not worth a million lines.
         worth = queue.attempts & (queue.attempts - 1) == 0
-        unsaid = self._failing.says(queue.target.broker_id, monotonic_ns(), worth=worth)
+        unsaid = self._failing.admit(queue.target.broker_id, monotonic_ns(), important=worth)
         if unsaid is None:
             return
         if not queue.handed:

@@ -17,7 +17,6 @@ from ctrlchan._codec import (
 )
 from ctrlchan.channel.observability import log_lines
 from ctrlchan.channel.observability.log_lines import response_line
-from ctrlchan.channel.observability.rate_limit import LogRateLimit
 from ctrlchan.channel.outcome import Outcome, OutcomeKind, Sent, Verdict
 from ctrlchan.channel.queues import dispatcher
 from ctrlchan.state_change_log import TRACE
@@ -25,7 +24,6 @@ from tests.fault.channels import channel_to, peers
 from tests.fault.peer import answer, hang_up
 from tests.fault.requests import update
 
-SECOND = 1_000_000_000
 LOGGER = "state.change.logger"
 
 
@@ -144,24 +142,3 @@ def test_a_broker_that_fails_again_and_again_is_not_told_of_each_time(
     assert 1 <= len(lines) < 10
     assert all("rows=1" in line and len(line) < 400 for line in lines)
     assert sum("since it is offline" in record.getMessage() for record in caplog.records) < 10
-
-
-def test_a_few_lines_at_once_then_one_in_ten_seconds() -> None:
-    quiet = LogRateLimit()
-    assert [quiet.says(1, SECOND) for _ in range(7)] == [""] * 5 + [None] * 2
-    assert quiet.says(2, SECOND) == ""
-    assert quiet.says(1, 10 * SECOND) is None
-    assert quiet.says(1, 11 * SECOND) == " (3 more since the last such line)"
-    assert quiet.says(1, 12 * SECOND) is None
-    assert [quiet.says(1, 1000 * SECOND) for _ in range(7)] == [
-        " (1 more since the last such line)",
-        *[""] * 4,
-        *[None] * 2,
-    ]
-
-
-def test_what_is_not_worth_a_line_is_told_after_ten_minutes() -> None:
-    quiet = LogRateLimit()
-    assert quiet.says(1, SECOND) == ""
-    assert quiet.says(1, 300 * SECOND, worth=False) is None
-    assert quiet.says(1, 602 * SECOND, worth=False) == " (1 more since the last such line)"
