@@ -1,6 +1,6 @@
 # The two commands are `make run` and `make test`; both do all set-up of their own. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run pipeline-demo test soak check format bench ext debug sanitize clean
+.PHONY: help run pipeline-demo test soak check format docs bench ext debug sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -42,6 +42,10 @@ format: $(VENV)/.check  ## let ruff format and mend what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(VENV)/.docs  ## build the guides and the API reference into build/docs; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "open build/docs/index.html"
+
 bench: $(VENV)/.test  ## measure codec and channel beside their peers; writes bench/RESULTS.md's tables
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
@@ -82,6 +86,11 @@ $(VENV)/.spark: $(VENV)/.run
 $(VENV)/.test: $(VENV)/.spark
 	@echo "installing what the tests need into $(VENV) (once)"
 	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[demo,spark,test]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.spark
+	@echo "installing what the documents need into $(VENV) (once)"
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on 'furo>=2024.8' 'matplotlib>=3.9' 'myst-parser>=4' 'sphinx>=8'
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.test

@@ -1,0 +1,94 @@
+"""README and the guides are true: the example runs, the commands exist, every public name is in the reference."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ctrlchan
+from ctrlchan import errors
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+GUIDES = sorted((ROOT / "docs").glob("*.md"))
+PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+COMMANDS = sorted(
+    {
+        command
+        for document in (README, *GUIDES)
+        for command in re.findall(
+            r"\bctrlchan ((?:snapshot |pipeline )?[a-z]+(?:-[a-z]+)*)",
+            "\n".join(re.findall(r"^    .*|`ctrlchan .*?`", document.read_text(), re.MULTILINE)),
+        )
+    }
+)
+
+
+def test_the_readme_example_runs(tmp_path: Path) -> None:
+    (example,) = PYTHON_BLOCKS
+    script = tmp_path / "example.py"
+    script.write_text(example)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    lines = ran.stdout.splitlines()
+    assert [line.split(",")[0] for line in sorted(lines)] == [f"broker {b}: acknowledged" for b in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_documented_commands_have_help(command: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "ctrlchan", *command.split(), "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "ctrlchan" in ran.stdout
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().split()) <= 500
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+def test_guides_are_short(guide: Path) -> None:
+    # Three screens of 50 lines.
+    assert len(guide.read_text().splitlines()) <= 150
+
+
+def test_links_between_documents_lead_to_files() -> None:
+    missing = [
+        f"{document.relative_to(ROOT)}: {target}"
+        for document in (README, *GUIDES, ROOT / "DESIGN.md", ROOT / "CONTRIBUTING.md")
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text())
+        if not (document.parent / target).exists()
+    ]
+    assert not missing
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    reference = "\n".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    documented = set(re.findall(r"^\.\. auto(?:class|function)::\s+(ctrlchan\.\S+)", reference, re.MULTILINE))
+    if ".. automodule:: ctrlchan.errors" in reference:
+        documented |= {f"ctrlchan.{name}" for name in ctrlchan.__all__ if hasattr(errors, name)}
+    public = {f"ctrlchan.{name}" for name in ctrlchan.__all__ if not name.startswith("__")}
+    public |= {f"ctrlchan.pipeline.{name}" for name in _names_of_the_pipeline()}
+    assert documented == public
+
+
+def _names_of_the_pipeline() -> list[str]:
+    """Read ``__all__`` without importing PySpark."""
+    tree = ast.parse((ROOT / "ctrlchan" / "pipeline" / "__init__.py").read_text())
+    [names] = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    value: list[str] = ast.literal_eval(names)
+    return value
