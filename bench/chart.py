@@ -11,7 +11,6 @@ from statistics import median
 from typing import Any, Final
 
 import matplotlib
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 _RESULTS: Final = Path(__file__).parent / "results.json"
@@ -31,7 +30,7 @@ def main() -> None:
     figure = push_figure(compared, f"{result['machine']}; {result['date']}; commit {result['commit']}")
     # Text stays text, and without a date and random ids the same results give the same file.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "ctrlchan"}):
-        FigureCanvasSVG(figure).print_svg(_CHART, metadata={"Date": None})
+        figure.savefig(_CHART, metadata={"Date": None})
     print(f"wrote {_CHART}")
 
 

@@ -1,4 +1,4 @@
-"""Settings of Sphinx. ``make docs`` builds the documentation for users into build/docs; warnings are errors."""
+"""Settings of Sphinx. ``make docs`` builds the documentation into build/docs; warnings are errors."""
 
 from __future__ import annotations
 

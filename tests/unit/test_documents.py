@@ -1,4 +1,4 @@
-"""README and the guides are true: the example runs, the commands exist, every public name is in the reference."""
+"""README and the guides are true: examples run, commands exist, the reference has every public name."""
 
 from __future__ import annotations
 
