@@ -1,4 +1,4 @@
-"""explain in Spark: what it fetches from logs, a journal and a snapshot."""
+"""Tests of the explain job in Spark: data from logs, a journal and a snapshot."""
 
 from __future__ import annotations
 
@@ -59,27 +59,29 @@ def _config(logs: Path, **settings: Any) -> ExplainConfig:
     return ExplainConfig(partition=TopicPartition("t-x", 0), logs=MergeLogsConfig(logs=logs), **settings)
 
 
-def test_what_the_logs_say(spark: SparkSession, logs: Path) -> None:
-    story = explain(spark, _config(logs))
-    assert len(story.entries) == 5
-    assert [(one.kind, one.broker) for one in story.faults] == [("not_applied", 2)]
-    coverage = {one.broker: (one.entries, one.traces) for one in story.context.coverage}
-    # What a broker says as the controller is no sign that it logs TRACE as a broker.
+def test_entries_and_context_from_logs(spark: SparkSession, logs: Path) -> None:
+    history = explain(spark, _config(logs))
+    assert len(history.entries) == 5
+    assert [(one.kind, one.broker) for one in history.faults] == [("not_applied", 2)]
+    coverage = {one.broker: (one.entries, one.traces) for one in history.context.coverage}
+    # Entries that broker 1 wrote as controller do not count as its traces.
     assert coverage == {1: (6, 1), 2: (3, 1)}
-    assert [(one.controller_id, one.controller_epoch) for one in story.context.reigns] == [(1, 3)]
-    (refused,) = story.context.refusals
+    assert [(one.controller_id, one.controller_epoch) for one in history.context.terms] == [(1, 3)]
+    (refused,) = history.context.refusals
     assert (refused.broker, refused.controller_id, refused.count, refused.known_epoch) == (2, 7, 1, 3)
-    assert "requests_refused" in {one.kind for one in story.findings}
+    assert "requests_refused" in {one.kind for one in history.findings}
 
 
-def test_more_than_can_be_told(spark: SparkSession, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_entries_are_truncated(
+    spark: SparkSession, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(job, "MOST_ENTRIES", 2)
-    story = explain(spark, _config(logs))
-    assert len(story.entries) == 2
-    assert "truncated" in {one.kind for one in story.findings}
+    history = explain(spark, _config(logs))
+    assert len(history.entries) == 2
+    assert "truncated" in {one.kind for one in history.findings}
 
 
-def test_how_its_requests_fared(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
+def test_requests_from_the_journal(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
     """Requests that brokers logged, found by their correlation id near that time, and those that name it."""
     mine: dict[str, Any] = {"api": 4, "controller_id": 1, "correlation_id": 8}
     rows = [
@@ -94,30 +96,30 @@ def test_how_its_requests_fared(spark: SparkSession, logs: Path, tmp_path: Path)
         row(2, api=6, controller_id=1, outcome="broker gone", partitions=["t-x-1"], correlation_id=None),
     ]
     write_file(tmp_path / "journal", rows)
-    story = explain(spark, _config(logs, journal=tmp_path / "journal"))
-    found = {(one.api, one.outcome, one.attempts): one.milliseconds for one in story.context.requests}
+    history = explain(spark, _config(logs, journal=tmp_path / "journal"))
+    found = {(one.api, one.outcome, one.attempts): one.milliseconds for one in history.context.requests}
     assert found == {
         ("LEADER_AND_ISR", "acknowledged", 3): pytest.approx(1500),
         ("UPDATE_METADATA", "broker gone", 1): pytest.approx(2),
     }
-    assert len(story.context.requests) == 2
-    assert all(abs(one.time - NOW * 10**6) < 10**6 for one in story.context.requests)
-    kinds = [(one.kind, one.severity) for one in story.findings if one.kind.startswith("request_")]
+    assert len(history.context.requests) == 2
+    assert all(abs(one.time - NOW * 10**6) < 10**6 for one in history.context.requests)
+    kinds = [(one.kind, one.severity) for one in history.findings if one.kind.startswith("request_")]
     assert kinds == [("request_failed", "fault"), ("request_repeated", "note")]
 
 
 @pytest.mark.parametrize(("leader_epoch", "differs"), [(4, False), (5, True)])
-def test_the_end_in_a_snapshot(
+def test_a_row_from_a_snapshot(
     spark: SparkSession, logs: Path, tmp_path: Path, leader_epoch: int, differs: bool
 ) -> None:
     state = ClusterState.empty(controller_id=1, controller_epoch=3)
     state.add_topic("t-x", {0: [1, 2], 1: [2, 1]})
     state.update(np.arange(2), leader=1, leader_epoch=leader_epoch, isr=[[1, 2], [1, 2]])
     state.write(tmp_path / "snapshot")
-    story = explain(spark, _config(logs, snapshot=tmp_path / "snapshot"))
-    assert ("snapshot_differs" in {one.kind for one in story.faults}) == differs
-    assert story.context.snapshot is not None
-    assert story.context.snapshot.isr == (1, 2)
+    history = explain(spark, _config(logs, snapshot=tmp_path / "snapshot"))
+    assert ("snapshot_differs" in {one.kind for one in history.faults}) == differs
+    assert history.context.snapshot is not None
+    assert history.context.snapshot.isr == (1, 2)
 
 
 def test_the_command(logs: Path) -> None:
@@ -132,13 +134,13 @@ def test_the_command(logs: Path) -> None:
         "--master",
         "local[2]",
     ]
-    told = subprocess.run(
+    done = subprocess.run(
         [*command, "--json"], capture_output=True, text=True, timeout=240, env=dict(os.environ)
     )
-    assert told.returncode == 0, told.stderr
-    story = json.loads(told.stdout)
-    assert story["findings"][0]["kind"] == "not_applied"
-    assert story["findings"][0]["time"] == "2026-02-02T02:40:00.001Z"
+    assert done.returncode == 0, done.stderr
+    history = json.loads(done.stdout)
+    assert history["findings"][0]["kind"] == "not_applied"
+    assert history["findings"][0]["time"] == "2026-02-02T02:40:00.001Z"
     wrong = subprocess.run([*command[:5], "t-x", str(logs)], capture_output=True, text=True, timeout=240)
     assert wrong.returncode == 1
     assert "error: 't-x' is not TOPIC-PARTITION" in wrong.stderr

@@ -1,4 +1,4 @@
-"""``ctrlchan pipeline explain``: the story of one partition."""
+"""``ctrlchan pipeline explain``: the history of one partition."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def explain(
     partition: Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", help="As orders-0.")],
     logs: Logs,
     journal: Annotated[
-        Path | None, typer.Option(file_okay=False, help="How its requests fared, from this journal folder.")
+        Path | None, typer.Option(file_okay=False, help="A journal folder, for the outcomes of its requests.")
     ] = None,
     snapshot: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Compare the end with this snapshot folder.")
+        Path | None, typer.Option(file_okay=False, help="A snapshot folder to compare the last epoch with.")
     ] = None,
-    entries: Annotated[bool, typer.Option("--entries", help="With every entry.")] = False,
+    entries: Annotated[bool, typer.Option("--entries", help="Print every log entry too.")] = False,
     start: Start = None,
     end: End = None,
     time_zone: TimeZone = "UTC",
@@ -44,14 +44,14 @@ def explain(
     master: Master = None,
     conf: Conf = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the story as JSON, and no progress.")
+        bool, typer.Option("--json", help="Print the history as JSON, and no progress.")
     ] = False,
 ) -> None:
-    """Tell the story of one partition from the state-change logs of controllers and brokers.
+    """Print the history of one partition from the state-change logs of controllers and brokers.
 
-    Its leader epochs, who decided them, which broker was told, received and applied them when, and what is
-    missing or went wrong: epochs that were never applied, older ones that were, stale metadata, errors,
-    changes of the controller. A broker says what it received only when its logger is set to TRACE.
+    Shows the leader epochs, which controller decided them, when each broker was sent, received and applied
+    them, and what went wrong: epochs that were never applied, older ones that were applied later, stale
+    metadata, errors, changes of the controller. A broker logs what it received only at level TRACE.
 
     Examples:
 
@@ -63,14 +63,15 @@ def explain(
     config = log_config(LogOptions(logs, names, start, end, time_zone, zones, brokers))
     with spark_of("explain", master, conf, as_json=as_json) as spark:
         from ctrlchan.pipeline.jobs.explain.job import ExplainConfig, TopicPartition
-        from ctrlchan.pipeline.jobs.explain.job import explain as tell
-        from ctrlchan.pipeline.jobs.explain.text import story_lines
+        from ctrlchan.pipeline.jobs.explain.job import explain as explain_partition
+        from ctrlchan.pipeline.jobs.explain.text import history_lines
 
-        whose = TopicPartition.of(partition)
-        story = tell(spark, ExplainConfig(partition=whose, logs=config, journal=journal, snapshot=snapshot))
+        name = TopicPartition.of(partition)
+        settings = ExplainConfig(partition=name, logs=config, journal=journal, snapshot=snapshot)
+        history = explain_partition(spark, settings)
     if as_json:
-        json.dump(story.as_json(), sys.stdout)
+        json.dump(history.as_json(), sys.stdout)
         print()
     else:
-        for line in story_lines(story, entries=entries):
+        for line in history_lines(history, entries=entries):
             print(line)

@@ -1,5 +1,5 @@
-"""The story of one partition, told from merged logs.
+"""Builds the history of one partition from merged state-change logs, a journal and a snapshot.
 
-In: the entries that speak of it, in the order of time, and what is known of the logs as a whole. Out: a
-``Story``: its epochs, who was told, who applied, what is missing. Plain Python, no Spark but in ``job``.
+``job`` fetches the data with Spark. ``epochs`` groups log entries by leader epoch, ``findings`` looks for
+faults, ``text`` prints; these three are plain Python. The result is a ``PartitionHistory`` (``model``).
 """

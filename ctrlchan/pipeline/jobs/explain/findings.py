@@ -1,4 +1,4 @@
-"""What a story lacks: rules over the lives of a partition, each a function that gives findings."""
+"""Looks for faults in the history of a partition; each rule is a function that yields findings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Final
 
 from ctrlchan.errors import ErrorCode
-from ctrlchan.pipeline.jobs.explain.model import Context, EpochStep, Finding, Life
-from ctrlchan.pipeline.jobs.explain.steps import LEADER_DURING_DELETE
+from ctrlchan.pipeline.jobs.explain.epochs import LEADER_DURING_DELETE
+from ctrlchan.pipeline.jobs.explain.model import Context, EpochStep, Finding, Incarnation
 
 __all__ = ["findings_of"]
 
@@ -23,78 +23,79 @@ _FAILED: Final = {
 }
 
 
-def findings_of(lives: Sequence[Life], context: Context) -> list[Finding]:
-    """Faults first, each kind in the order of time."""
+def findings_of(incarnations: Sequence[Incarnation], context: Context) -> list[Finding]:
+    """Return all findings, faults first, each rule's ordered by time."""
     found: list[Finding] = []
-    for life in lives:
-        found += _not_applied(life, context)
-        found += _older_applied(life)
-        found += _stale_metadata(life, context)
-        found += _without_leader(life)
-        found += _failures(life)
-        found += _error_answers(life)
-        found += _deletion(life, context)
-        found += _old_controllers(life, context)
+    for incarnation in incarnations:
+        found += _not_applied(incarnation, context)
+        found += _older_applied(incarnation)
+        found += _stale_metadata(incarnation, context)
+        found += _without_leader(incarnation)
+        found += _failures(incarnation)
+        found += _error_answers(incarnation)
+        found += _deletion(incarnation, context)
+        found += _old_controllers(incarnation, context)
     found += [
         *_controllers(context),
         *_requests(context),
-        *_snapshot(lives, context),
-        *_unknown(lives, context),
+        *_snapshot(incarnations, context),
+        *_without_log(incarnations, context),
     ]
     return sorted(found, key=lambda one: one.severity != "fault")
 
 
-def _not_applied(life: Life, context: Context) -> Iterator[Finding]:
-    """A broker was told of an epoch (or is in its ISR, when no controller logs TRACE) and never got there."""
-    traced = any(part.told is not None for step in life.steps for part in step.brokers.values())
-    for step in life.steps:
-        owed = {broker: part.told for broker, part in step.brokers.items() if part.told is not None}
+def _not_applied(incarnation: Incarnation, context: Context) -> Iterator[Finding]:
+    """Find brokers that were sent a leader epoch and did not apply it.
+
+    Without TRACE entries of a controller, the brokers of the ISR count as those it was sent to.
+    """
+    traced = any(one.sent is not None for step in incarnation.steps for one in step.brokers.values())
+    for step in incarnation.steps:
+        expected = {broker: one.sent for broker, one in step.brokers.items() if one.sent is not None}
         if not traced and step.isr is not None:
-            owed = dict.fromkeys(step.isr, step.time)
-        for broker, told in sorted(owed.items()):
-            coverage = context.covered(broker)
-            if coverage is None or coverage.last < told:
-                # ``_unknown`` says so.
+            expected = dict.fromkeys(step.isr, step.time)
+        for broker, sent in sorted(expected.items()):
+            coverage = context.coverage_of(broker)
+            if coverage is None or coverage.last < sent:
+                # ``_without_log`` reports it.
                 continue
-            part = step.part(broker)
-            if part.applied is not None or part.refused is not None or part.stop_received is not None:
+            progress = step.progress(broker)
+            ends = (progress.applied, progress.refused, progress.stop_received)
+            if any(time is not None for time in ends):
                 continue
-            if _reached_later(broker, step, life) or _stopped_since(broker, told, life):
+            if _applied_later(broker, step, incarnation) or _stopped_since(broker, sent, incarnation):
                 continue
-            says = f"broker {broker} was told of leader epoch {step.leader_epoch} and "
-            kind = "not_applied"
-            if part.received is not None:
-                says += "received it, and did not apply it"
-            elif coverage.traces:
-                kind = "not_received"
-                says += "never received it"
-            else:
-                says += "did not apply it (whether it received it only TRACE would say)"
-            yield Finding("fault", kind, says, told, broker, step.leader_epoch)
+            kind, end = "not_applied", "received it, and did not apply it"
+            if progress.received is None and coverage.traces:
+                kind, end = "not_received", "never received it"
+            elif progress.received is None:
+                end = "did not apply it (only a log at level TRACE shows whether it was received)"
+            says = f"broker {broker} was sent leader epoch {step.leader_epoch} and {end}"
+            yield Finding("fault", kind, says, sent, broker, step.leader_epoch)
 
 
-def _reached_later(broker: int, step: EpochStep, life: Life) -> bool:
-    """It applied a newer epoch: the older one is of no account any more."""
+def _applied_later(broker: int, step: EpochStep, incarnation: Incarnation) -> bool:
+    """Return whether the broker applied a newer epoch; then a missing older one is harmless."""
     return any(
         other.leader_epoch > step.leader_epoch
-        and (part := other.brokers.get(broker)) is not None
-        and part.applied is not None
-        for other in life.steps
+        and (progress := other.brokers.get(broker)) is not None
+        and progress.applied is not None
+        for other in incarnation.steps
     )
 
 
-def _stopped_since(broker: int, told: int, life: Life) -> bool:
+def _stopped_since(broker: int, time: int, incarnation: Incarnation) -> bool:
     return any(
-        entry.event == "receive_stop_replica" and entry.broker == broker and entry.time >= told
-        for entry in life.entries
+        entry.event == "receive_stop_replica" and entry.broker == broker and entry.time >= time
+        for entry in incarnation.entries
     )
 
 
-def _older_applied(life: Life) -> Iterator[Finding]:
-    """A broker's epochs only grow, its metadata's too; a replica that was deleted begins anew."""
+def _older_applied(incarnation: Incarnation) -> Iterator[Finding]:
+    """Find brokers that went back to an older leader epoch; a deleted replica may start again."""
     applied: dict[int, int] = {}
     cached: dict[int, int] = {}
-    for entry in life.entries:
+    for entry in incarnation.entries:
         broker, epoch = entry.broker, entry.leader_epoch
         if broker is None:
             continue
@@ -104,80 +105,77 @@ def _older_applied(life: Life) -> Iterator[Finding]:
             applied.pop(broker, None)
         elif epoch is not None and entry.event in ("became_leader", "became_follower"):
             if epoch < applied.get(broker, -1):
-                says = f"broker {broker} applied leader epoch {epoch} after it had been in {applied[broker]}"
+                says = f"broker {broker} applied leader epoch {epoch} after leader epoch {applied[broker]}"
                 yield Finding("fault", "older_epoch_applied", says, entry.time, broker, epoch)
             applied[broker] = epoch
         elif epoch is not None and entry.event == "metadata_cached" and entry.leader != LEADER_DURING_DELETE:
             if epoch < cached.get(broker, -1):
-                says = f"broker {broker} took metadata of leader epoch {epoch} over that of {cached[broker]}"
+                says = (
+                    f"broker {broker} replaced metadata of leader epoch {cached[broker]} by that of {epoch}"
+                )
                 yield Finding("fault", "older_metadata", says, entry.time, broker, epoch)
             cached[broker] = epoch
 
 
-def _stale_metadata(life: Life, context: Context) -> Iterator[Finding]:
-    """Others have the newest epoch in their metadata, this broker lives on and has not."""
-    last = life.newest
-    if last is None or life.ended is not None:
+def _stale_metadata(incarnation: Incarnation, context: Context) -> Iterator[Finding]:
+    """Find brokers that log on and, unlike others, never cached metadata of the newest leader epoch."""
+    last = incarnation.newest
+    if last is None or incarnation.deleted is not None:
         return
-    others = [part.metadata for part in last.brokers.values() if part.metadata is not None]
+    others = [progress.metadata for progress in last.brokers.values() if progress.metadata is not None]
     if not others:
         return
-    # Of the others nobody knows whether they log such lines.
-    logging = {entry.broker for entry in life.entries if entry.event == "metadata_cached"}
+    # A broker without any such entry may not log them at all.
+    logging = {entry.broker for entry in incarnation.entries if entry.event == "metadata_cached"}
     for coverage in context.coverage:
-        part = last.brokers.get(coverage.broker)
-        if coverage.broker not in logging or (part is not None and part.metadata is not None):
+        broker, progress = coverage.broker, last.brokers.get(coverage.broker)
+        if broker not in logging or (progress is not None and progress.metadata is not None):
             continue
         if coverage.last > max(others):
-            says = (
-                f"broker {coverage.broker} has not heard of leader epoch {last.leader_epoch} in any "
-                "UpdateMetadata, others have"
-            )
-            yield Finding("fault", "metadata_stale", says, max(others), coverage.broker, last.leader_epoch)
+            epoch = last.leader_epoch
+            says = f"broker {broker} received no UpdateMetadata with leader epoch {epoch}, others did"
+            yield Finding("fault", "metadata_stale", says, max(others), broker, epoch)
 
 
-def _without_leader(life: Life) -> Iterator[Finding]:
-    for at, step in enumerate(life.steps):
+def _without_leader(incarnation: Incarnation) -> Iterator[Finding]:
+    for at, step in enumerate(incarnation.steps):
         if step.leader != _NO_LEADER:
             continue
-        led = [other.time for other in life.steps[at + 1 :] if other.leader != _NO_LEADER]
-        if not led and life.ended is not None:
-            # It goes with the partition.
+        led = [other.time for other in incarnation.steps[at + 1 :] if other.leader != _NO_LEADER]
+        if not led and incarnation.deleted is not None:
+            # A partition that is being deleted loses its leader.
             continue
         how_long = f"for {(led[0] - step.time) / 1e6:.3f} s" if led else "to the end of the logs"
         says = f"no leader in leader epoch {step.leader_epoch}, {how_long}"
         yield Finding("fault", "no_leader", says, step.time, None, step.leader_epoch)
 
 
-def _failures(life: Life) -> Iterator[Finding]:
-    for entry in life.entries:
+def _failures(incarnation: Incarnation) -> Iterator[Finding]:
+    for entry in incarnation.entries:
         if entry.event in _FAILED:
-            who = f"{entry.role or 'broker'} {entry.broker}"
-            what = entry.event.replace("_", " ")
             why = f": {entry.error}" if entry.error else ""
-            yield Finding(
-                "fault", "failed", f"{who}: {what}{why}", entry.time, entry.broker, entry.leader_epoch
-            )
+            says = f"{entry.role or 'broker'} {entry.broker}: {entry.event.replace('_', ' ')}{why}"
+            yield Finding("fault", "failed", says, entry.time, entry.broker, entry.leader_epoch)
         elif entry.event == "stale_leader_epoch":
-            yield Finding(
-                "fault",
-                "stale_leader_epoch",
+            says = (
                 f"broker {entry.broker} ignored {entry.api} of leader epoch {entry.leader_epoch}: "
-                f"it is in {entry.known_epoch}",
-                entry.time,
-                entry.broker,
-                entry.leader_epoch,
+                f"it is in {entry.known_epoch}"
             )
+            yield Finding("fault", entry.event, says, entry.time, entry.broker, entry.leader_epoch)
 
 
-def _error_answers(life: Life) -> Iterator[Finding]:
-    """STALE_CONTROLLER_EPOCH is also what a broker answers when it is in that leader epoch already."""
+def _error_answers(incarnation: Incarnation) -> Iterator[Finding]:
+    """Find responses with errors.
+
+    STALE_CONTROLLER_EPOCH is harmless when the broker was in that leader epoch already: Kafka answers that
+    with the same error.
+    """
     known = {
         (entry.broker, entry.correlation_id, entry.controller_epoch)
-        for entry in life.entries
+        for entry in incarnation.entries
         if entry.event == "already_known"
     }
-    for entry in life.entries:
+    for entry in incarnation.entries:
         if entry.event not in ("response", "error_response"):
             continue
         broker = entry.to[0] if entry.to else None
@@ -188,52 +186,35 @@ def _error_answers(life: Life) -> Iterator[Finding]:
                 and (broker, entry.correlation_id, entry.controller_epoch) in known
             )
             why = " (it was in that leader epoch already)" if harmless else ""
-            yield Finding(
-                "note" if harmless else "fault",
-                "error_answer",
-                f"broker {broker} answered {entry.api} with {ErrorCode.name_of(code)}{why}",
-                entry.time,
-                broker,
-            )
+            says = f"broker {broker} answered {entry.api} with {ErrorCode.name_of(code)}{why}"
+            yield Finding("note" if harmless else "fault", "error_answer", says, entry.time, broker)
 
 
-def _deletion(life: Life, context: Context) -> Iterator[Finding]:
+def _deletion(incarnation: Incarnation, context: Context) -> Iterator[Finding]:
+    """Find replicas that were not deleted."""
     received = {
-        (entry.broker, entry.correlation_id)
-        for entry in life.entries
+        entry.broker
+        for entry in incarnation.entries
         if entry.event == "receive_stop_replica" and entry.delete
     }
-    heard = {broker for broker, _ in received}
-    for entry in life.entries:
+    for entry in incarnation.entries:
         if entry.event == "send_stop_replica" and entry.delete:
             for broker in entry.to or ():
-                coverage = context.covered(broker)
-                if (
-                    broker not in heard
-                    and coverage is not None
-                    and coverage.traces
-                    and coverage.last > entry.time
-                ):
-                    yield Finding(
-                        "fault",
-                        "delete_not_received",
-                        f"broker {broker} was told to delete its replica and never received it",
-                        entry.time,
-                        broker,
-                    )
+                coverage = context.coverage_of(broker)
+                if broker in received or coverage is None or not coverage.traces:
+                    continue
+                if coverage.last > entry.time:
+                    says = f"broker {broker} was sent the deletion of its replica and never received it"
+                    yield Finding("fault", "delete_not_received", says, entry.time, broker)
         elif entry.event == "replica_state" and entry.to_state == "ReplicaDeletionIneligible":
-            yield Finding(
-                "fault",
-                "deletion_ineligible",
-                f"the replica on broker {entry.replica} cannot be deleted now",
-                entry.time,
-                entry.replica,
-            )
+            says = f"the replica on broker {entry.replica} cannot be deleted now"
+            yield Finding("fault", "deletion_ineligible", says, entry.time, entry.replica)
 
 
 def _controllers(context: Context) -> Iterator[Finding]:
-    reigns = sorted(context.reigns, key=lambda reign: (reign.controller_epoch, reign.first))
-    for before, after in pairwise(reigns):
+    """Find changes of the controller, and requests that brokers refused because of them."""
+    terms = sorted(context.terms, key=lambda term: (term.controller_epoch, term.first))
+    for before, after in pairwise(terms):
         if after.controller_epoch > before.controller_epoch:
             says = (
                 f"controller {after.controller_id} epoch {after.controller_epoch} after controller "
@@ -249,29 +230,31 @@ def _controllers(context: Context) -> Iterator[Finding]:
     for refusal in context.refusals:
         says = (
             f"broker {refusal.broker} refused {refusal.count} {refusal.api} of controller "
-            f"{refusal.controller_id} epoch {refusal.controller_epoch}, since it knew epoch "
-            f"{refusal.known_epoch}; of which partitions is not said"
+            f"{refusal.controller_id} epoch {refusal.controller_epoch}, because it was in controller epoch "
+            f"{refusal.known_epoch}; the log does not name their partitions"
         )
         yield Finding("note", "requests_refused", says, refusal.first, refusal.broker)
 
 
-def _old_controllers(life: Life, context: Context) -> Iterator[Finding]:
+def _old_controllers(incarnation: Incarnation, context: Context) -> Iterator[Finding]:
+    """Find controllers that sent requests although a newer one had begun."""
     begun: dict[int, int] = {}
-    for reign in context.reigns:
-        begun[reign.controller_epoch] = min(reign.first, begun.get(reign.controller_epoch, reign.first))
-    for entry in life.entries:
+    for term in context.terms:
+        begun[term.controller_epoch] = min(term.first, begun.get(term.controller_epoch, term.first))
+    for entry in incarnation.entries:
         epoch = entry.controller_epoch
         if entry.role != "controller" or epoch is None or not entry.event.startswith("send_"):
             continue
         if any(other > epoch and first < entry.time for other, first in begun.items()):
             says = (
-                f"controller {entry.controller_id} of epoch {epoch} still told broker "
-                f"{', '.join(map(str, entry.to or ()))} when a newer one had begun"
+                f"controller {entry.controller_id} of epoch {epoch} still sent to broker "
+                f"{', '.join(map(str, entry.to or ()))} when a newer controller had begun"
             )
-            yield Finding("fault", "old_controller_spoke", says, entry.time, entry.controller_id)
+            yield Finding("fault", "old_controller_sent", says, entry.time, entry.controller_id)
 
 
 def _requests(context: Context) -> Iterator[Finding]:
+    """Find requests of the journal that failed or took several attempts."""
     for one in context.requests:
         took = "" if one.milliseconds is None else f" after {one.milliseconds:.1f} ms"
         if one.outcome != "acknowledged":
@@ -283,53 +266,49 @@ def _requests(context: Context) -> Iterator[Finding]:
             yield Finding("note", "request_repeated", says, one.time, one.broker)
 
 
-def _snapshot(lives: Sequence[Life], context: Context) -> Iterator[Finding]:
+def _snapshot(incarnations: Sequence[Incarnation], context: Context) -> Iterator[Finding]:
+    """Find differences between the last leader epoch and the snapshot."""
     row = context.snapshot
-    last = lives[-1].newest if lives else None
+    last = incarnations[-1].newest if incarnations else None
     if row is None or last is None:
         return
-    deleted = lives[-1].ended is not None
+    deleted = incarnations[-1].deleted is not None
+    if row.exists and deleted:
+        yield Finding("fault", "snapshot_differs", "the snapshot has it, the logs deleted it", last.time)
+    elif not row.exists and not deleted:
+        yield Finding("fault", "snapshot_differs", "the snapshot has no such partition", last.time)
     if not row.exists or deleted:
-        if row.exists == deleted:
-            says = (
-                "the snapshot has it, the logs deleted it"
-                if deleted
-                else "the snapshot has no such partition"
-            )
-            yield Finding("fault", "snapshot_differs", says, last.time)
         return
     for name in ("leader_epoch", "leader", "replicas"):
-        said, has = getattr(last, name), getattr(row, name)
-        if said is not None and (sorted(said) != sorted(has) if isinstance(said, list) else said != has):
-            told = ",".join(map(str, said)) if isinstance(said, list) else said
-            held = ",".join(map(str, has)) if isinstance(has, tuple) else has
-            yield Finding(
-                "fault",
-                "snapshot_differs",
-                f"{name.replace('_', ' ')}: {told} in the logs, {held} in the snapshot",
-                last.time,
-                None,
-                last.leader_epoch,
-            )
-
-
-def _unknown(lives: Sequence[Life], context: Context) -> Iterator[Finding]:
-    """Told, and whether it was heard nobody can say."""
-    if context.truncated:
-        yield Finding("note", "truncated", "there are more entries than are told; give a shorter time")
-    silent: dict[int, list[int]] = {}
-    for step in (step for life in lives for step in life.steps):
-        for broker, part in step.brokers.items():
-            coverage = context.covered(broker)
-            if part.told is not None and (coverage is None or coverage.last < part.told):
-                silent.setdefault(broker, []).append(step.leader_epoch)
-    for broker, epochs in sorted(silent.items()):
-        listed = ", ".join(map(str, epochs))
-        missing = "there is no log of" if context.covered(broker) is None else "too early ends the log of"
-        yield Finding(
-            "note",
-            "no_log",
-            f"{missing} broker {broker}; whether it applied leader epoch {listed} is not known",
-            None,
-            broker,
+        logged, stored = getattr(last, name), getattr(row, name)
+        if logged is None or (
+            sorted(logged) == sorted(stored) if isinstance(logged, list) else logged == stored
+        ):
+            continue
+        logged, stored = (
+            ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+            for value in (logged, stored)
         )
+        says = f"{name.replace('_', ' ')}: {logged} in the logs, {stored} in the snapshot"
+        yield Finding("fault", "snapshot_differs", says, last.time, None, last.leader_epoch)
+
+
+def _without_log(incarnations: Sequence[Incarnation], context: Context) -> Iterator[Finding]:
+    """Note the brokers that were sent leader epochs and have no log of that time."""
+    if context.truncated:
+        yield Finding("note", "truncated", "only the first entries were read; give a shorter time")
+    unlogged: dict[int, list[int]] = {}
+    for step in (step for one in incarnations for step in one.steps):
+        for broker, progress in step.brokers.items():
+            coverage = context.coverage_of(broker)
+            if progress.sent is not None and (coverage is None or coverage.last < progress.sent):
+                unlogged.setdefault(broker, []).append(step.leader_epoch)
+    for broker, epochs in sorted(unlogged.items()):
+        listed = ", ".join(map(str, epochs))
+        missing = (
+            f"there is no log of broker {broker}"
+            if context.coverage_of(broker) is None
+            else f"the log of broker {broker} ends too early"
+        )
+        says = f"{missing}; whether it applied leader epoch {listed} is not known"
+        yield Finding("note", "no_log", says, None, broker)

@@ -1,4 +1,4 @@
-"""``explain``: what Spark fetches for a story, from merged logs, a journal and a snapshot."""
+"""Fetches the history of a partition with Spark from merged logs, a journal and a snapshot."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users c
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.errors import ConfigError
+from ctrlchan.pipeline.jobs.explain.epochs import incarnations_of
 from ctrlchan.pipeline.jobs.explain.findings import findings_of
 from ctrlchan.pipeline.jobs.explain.model import (
     Context,
-    ControllerReign,
+    ControllerTerm,
     JournalRequest,
+    LocatedEntry,
     LogCoverage,
-    PlacedEntry,
+    PartitionHistory,
     Refusals,
     SnapshotRow,
-    Story,
 )
-from ctrlchan.pipeline.jobs.explain.steps import lives_of
 from ctrlchan.pipeline.jobs.merge_logs.entries import Entry
 from ctrlchan.pipeline.jobs.merge_logs.fields import Answer
 from ctrlchan.pipeline.jobs.merge_logs.job import (
@@ -34,14 +34,14 @@ from ctrlchan.pipeline.jobs.merge_logs.job import (
 )
 from ctrlchan.pipeline.spark.tables import read_journal, read_snapshot
 
-__all__ = ["MOST_ENTRIES", "ExplainConfig", "TopicPartition", "explain", "story_of"]
+__all__ = ["MOST_ENTRIES", "ExplainConfig", "TopicPartition", "explain", "history_of"]
 
-#: What a story is told from; a partition that has more to tell needs a shorter time.
+#: Log entries of one history, which the driver holds in memory.
 MOST_ENTRIES: Final = 50_000
-#: Groups of refused requests, journal rows.
+#: Groups of refused requests; journal rows.
 _MOST_OTHERS: Final = 1_000
 
-#: What state-change logs call the APIs.
+#: The names of the APIs in state-change logs.
 _APIS: Final = {
     LEADER_AND_ISR: "LEADER_AND_ISR",
     STOP_REPLICA: "STOP_REPLICA",
@@ -58,7 +58,7 @@ class TopicPartition:
 
     @classmethod
     def of(cls, name: str) -> Self:
-        """Raises ConfigError when the name does not end in ``-`` and a number."""
+        """Parse a name; raises ConfigError when it does not end in ``-`` and a number."""
         topic, dash, partition = name.rpartition("-")
         if not (dash and topic and partition.isascii() and partition.isdigit()) or int(partition) >= 2**31:
             raise ConfigError(f"{name!r} is not TOPIC-PARTITION, as orders-0")
@@ -70,10 +70,10 @@ class TopicPartition:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainConfig:
-    """Whose story. ``logs``: which logs, and which time; what it says of topics does not count.
+    """The partition to explain and where to read about it.
 
-    ``journal``: a journal folder, for how the requests fared. ``snapshot``: a snapshot folder, which the end
-    of the story is compared with.
+    ``logs``: its filters of topics and partitions are ignored. ``journal``: a journal folder, for outcomes of
+    requests. ``snapshot``: a snapshot folder, which the last leader epoch is compared with.
     """
 
     partition: TopicPartition
@@ -82,38 +82,39 @@ class ExplainConfig:
     snapshot: str | Path | None = None
 
 
-def explain(spark: SparkSession, config: ExplainConfig) -> Story:
-    """The story of one partition. Raises PipelineError, JournalError, SnapshotError for bad input."""
+def explain(spark: SparkSession, config: ExplainConfig) -> PartitionHistory:
+    """Return the history of one partition; raises PipelineError, JournalError, SnapshotError."""
     with merge_logs(spark, config.logs) as merged:
-        return story_of(spark, merged, config)
+        return history_of(spark, merged, config)
 
 
-def story_of(spark: SparkSession, merged: MergedLogs, config: ExplainConfig) -> Story:
-    """The same from logs that are merged already (without filters of topics)."""
-    mine = of_partition(merged.unordered, config.partition.topic, config.partition.partition)
+def history_of(spark: SparkSession, merged: MergedLogs, config: ExplainConfig) -> PartitionHistory:
+    """Return the history from logs that are merged already (without filters of topics)."""
+    partition = config.partition
+    mine = of_partition(merged.unordered, partition.topic, partition.partition)
     fetched = in_order(mine).limit(MOST_ENTRIES + 1).withColumn("time", F.unix_micros("time")).collect()
     entries = [_entry(row) for row in fetched[:MOST_ENTRIES]]
     context = Context(
         coverage=_coverage(merged.unordered),
-        reigns=_reigns(merged.unordered),
+        terms=_terms(merged.unordered),
         refusals=_refusals(merged.unordered),
         requests=() if config.journal is None else _requests(spark, entries, config),
         snapshot=None if config.snapshot is None else _snapshot_row(spark, config),
         truncated=len(fetched) > MOST_ENTRIES,
     )
-    lives = lives_of(entries)
-    partition = config.partition
-    return Story(partition.topic, partition.partition, lives, context, findings_of(lives, context))
+    incarnations = incarnations_of(entries)
+    findings = findings_of(incarnations, context)
+    return PartitionHistory(partition.topic, partition.partition, incarnations, context, findings)
 
 
-def _entry(row: Row) -> PlacedEntry:
+def _entry(row: Row) -> LocatedEntry:
     values: dict[str, Any] = {name: row[name] for name in (*Entry.__slots__, "text", "file", "line")}
     values["partitions"] = [Answer(*answer) for answer in row["partitions"] or ()]
-    return PlacedEntry(**values)
+    return LocatedEntry(**values)
 
 
 def _coverage(entries: DataFrame) -> tuple[LogCoverage, ...]:
-    """One row a broker."""
+    """Return one row for each broker."""
     found = (
         entries.where("broker IS NOT NULL")
         .groupBy("broker")
@@ -121,7 +122,7 @@ def _coverage(entries: DataFrame) -> tuple[LogCoverage, ...]:
             F.unix_micros(F.min("time")),
             F.unix_micros(F.max("time")),
             F.count("*"),
-            # What a broker writes as a controller says nothing of what it logs as a broker.
+            # The logger of a broker's controller may have another level.
             F.count_if((F.col("level") == "TRACE") & (F.col("role") == "broker")),
         )
         .orderBy("broker")
@@ -129,22 +130,25 @@ def _coverage(entries: DataFrame) -> tuple[LogCoverage, ...]:
     return tuple(LogCoverage(*row) for row in found.collect())
 
 
-def _reigns(entries: DataFrame) -> tuple[ControllerReign, ...]:
-    """One row for each controller and epoch; what a broker still heard of an old one is no reign."""
-    spoken = entries.where("role = 'controller' AND controller_epoch IS NOT NULL")
-    heard = entries.where("role = 'broker' AND controller_id IS NOT NULL AND controller_epoch IS NOT NULL")
+def _terms(entries: DataFrame) -> tuple[ControllerTerm, ...]:
+    """Return one row for each controller and epoch, from its own log, else from those of brokers.
+
+    Refused requests of an old controller do not extend its term.
+    """
+    own = entries.where("role = 'controller' AND controller_epoch IS NOT NULL")
+    received = entries.where(
+        "role = 'broker' AND event != 'stale_controller' "
+        "AND controller_id IS NOT NULL AND controller_epoch IS NOT NULL"
+    )
 
     def spans(of: DataFrame) -> DataFrame:
         return of.groupBy("controller_id", "controller_epoch").agg(
             F.unix_micros(F.min("time")).alias("first"), F.unix_micros(F.max("time")).alias("last")
         )
 
-    # A controller whose own log is not there is known from its brokers.
-    unspoken = spans(heard.where("event != 'stale_controller'")).join(
-        spans(spoken), ["controller_id", "controller_epoch"], "left_anti"
-    )
-    found = spans(spoken).unionByName(unspoken).orderBy("controller_epoch", "first")
-    return tuple(ControllerReign(*row) for row in found.collect())
+    others = spans(received).join(spans(own), ["controller_id", "controller_epoch"], "left_anti")
+    found = spans(own).unionByName(others).orderBy("controller_epoch", "first")
+    return tuple(ControllerTerm(*row) for row in found.collect())
 
 
 def _refusals(entries: DataFrame) -> tuple[Refusals, ...]:
@@ -159,34 +163,25 @@ def _refusals(entries: DataFrame) -> tuple[Refusals, ...]:
 
 
 def _requests(
-    spark: SparkSession, entries: list[PlacedEntry], config: ExplainConfig
+    spark: SparkSession, entries: list[LocatedEntry], config: ExplainConfig
 ) -> tuple[JournalRequest, ...]:
-    """Of the journal: rows that name the partition, and those of the requests that brokers logged.
+    """Return the journal's rows that name the partition or that brokers logged by correlation id.
 
-    A correlation id is counted on one connection, so of several rows that have it the one nearest in time
-    is meant.
+    Correlation ids repeat, as each connection counts its own: of several rows the nearest in time is taken.
     """
     assert config.journal is not None
     journal = read_journal(spark, config.journal).withColumn(
         "api", F.create_map(*(F.lit(one) for pair in _APIS.items() for one in pair))[F.col("api")]
     )
+    columns = ["broker", "api", "controller_id", "controller_epoch", "correlation_id"]
     keys = {
-        (
-            entry.broker,
-            entry.api,
-            entry.controller_id,
-            entry.controller_epoch,
-            entry.correlation_id,
-        ): entry.time
+        tuple(getattr(entry, name) for name in columns): entry.time
         for entry in entries
         if entry.role == "broker"
-        and None not in (entry.broker, entry.api, entry.correlation_id)
-        and None not in (entry.controller_id, entry.controller_epoch)
     }
     named = journal.where(F.array_contains("partitions", str(config.partition)))
-    columns = ["broker", "api", "controller_id", "controller_epoch", "correlation_id"]
     logged = spark.createDataFrame(
-        [(*key, time) for key, time in keys.items()],
+        [(*key, time) for key, time in keys.items() if None not in key],
         "broker int, api string, controller_id int, controller_epoch int, correlation_id int, logged long",
     )
     away = F.abs(F.unix_micros("end_at") - F.col("logged"))

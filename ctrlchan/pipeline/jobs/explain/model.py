@@ -1,4 +1,4 @@
-"""What a story is told from, and what it consists of. Times are microseconds since 1970, UTC."""
+"""Data classes of a partition's history. Times are microseconds since 1970, UTC."""
 
 from __future__ import annotations
 
@@ -9,28 +9,25 @@ from typing import Any, Final, Literal
 from ctrlchan.pipeline.jobs.merge_logs.entries import Entry
 
 __all__ = [
-    "BrokerPart",
+    "BrokerProgress",
     "Context",
-    "ControllerReign",
+    "ControllerTerm",
     "EpochStep",
     "Finding",
+    "Incarnation",
     "JournalRequest",
-    "Life",
+    "LocatedEntry",
     "LogCoverage",
-    "PlacedEntry",
+    "PartitionHistory",
     "Refusals",
     "SnapshotRow",
-    "Story",
     "iso",
 ]
 
-#: A printed moment: milliseconds, as logs have them.
-_MILLI: Final = 1_000
-
 
 @dataclass(slots=True)
-class PlacedEntry(Entry):
-    """An entry and where it stands."""
+class LocatedEntry(Entry):
+    """A log entry with its text, file and line number."""
 
     text: str = ""
     file: str = ""
@@ -39,7 +36,7 @@ class PlacedEntry(Entry):
 
 @dataclass(frozen=True)
 class LogCoverage:
-    """What of a broker's log there is. ``traces``: how many entries are TRACE."""
+    """The time span and number of entries of a broker's log. ``traces``: entries of level TRACE."""
 
     broker: int
     first: int
@@ -49,8 +46,8 @@ class LogCoverage:
 
 
 @dataclass(frozen=True)
-class ControllerReign:
-    """When a controller spoke, or was heard, in one epoch."""
+class ControllerTerm:
+    """The first and last log entry of a controller in one controller epoch."""
 
     controller_id: int
     controller_epoch: int
@@ -60,7 +57,7 @@ class ControllerReign:
 
 @dataclass(frozen=True)
 class Refusals:
-    """Whole requests that a broker refused, as it knew a newer controller; of which partitions: unsaid."""
+    """Requests that a broker refused because of a newer controller; logs do not name their partitions."""
 
     broker: int
     api: str
@@ -74,7 +71,7 @@ class Refusals:
 
 @dataclass(frozen=True)
 class JournalRequest:
-    """A request that carried the partition, as the journal has it."""
+    """A request of the journal that contained the partition."""
 
     broker: int
     api: str
@@ -90,9 +87,9 @@ class JournalRequest:
 
 @dataclass(frozen=True)
 class SnapshotRow:
-    """The partition as a snapshot has it; None in ``Context``: no snapshot was given."""
+    """The row of the partition in a snapshot. None in ``Context``: no snapshot was given."""
 
-    #: False: the snapshot has no such partition, and the rest means nothing.
+    #: False: the snapshot has no such partition, and the other fields mean nothing.
     exists: bool
     leader: int = -1
     leader_epoch: int = -1
@@ -103,45 +100,46 @@ class SnapshotRow:
 
 @dataclass(frozen=True)
 class Context:
-    """What is known beside the partition's own entries."""
+    """Facts from the logs as a whole, the journal and the snapshot."""
 
     coverage: tuple[LogCoverage, ...] = ()
-    reigns: tuple[ControllerReign, ...] = ()
+    terms: tuple[ControllerTerm, ...] = ()
     refusals: tuple[Refusals, ...] = ()
     requests: tuple[JournalRequest, ...] = ()
     snapshot: SnapshotRow | None = None
-    #: There were more entries than are told.
+    #: Only the first entries were read.
     truncated: bool = False
 
-    def covered(self, broker: int) -> LogCoverage | None:
+    def coverage_of(self, broker: int) -> LogCoverage | None:
+        """Return the log coverage of ``broker``, None if there is no log."""
         return next((one for one in self.coverage if one.broker == broker), None)
 
 
 @dataclass
-class BrokerPart:
-    """What one broker had to do with one leader epoch, and when; None: never, as far as the logs say."""
+class BrokerProgress:
+    """When one broker was sent, received and applied one leader epoch; None: not in the logs."""
 
-    told: int | None = None
+    sent: int | None = None
     received: int | None = None
     applied: int | None = None
-    #: leader, follower, or known (it was in that epoch already).
+    #: leader, follower, or known (the broker was in that epoch already).
     applied_as: str | None = None
     refused: int | None = None
     reason: str | None = None
     metadata: int | None = None
-    stop_told: int | None = None
+    stop_sent: int | None = None
     stop_received: int | None = None
 
 
 @dataclass
 class EpochStep:
-    """One leader epoch."""
+    """One leader epoch of one incarnation of the partition."""
 
-    #: ``Life.number``.
-    life: int
+    #: ``Incarnation.number``.
+    incarnation: int
     leader_epoch: int
     time: int
-    #: The event that told of it first.
+    #: The first event that names the epoch.
     event: str
     leader: int | None = None
     isr: list[int] | None = None
@@ -149,32 +147,34 @@ class EpochStep:
     partition_epoch: int | None = None
     controller_id: int | None = None
     controller_epoch: int | None = None
-    brokers: dict[int, BrokerPart] = field(default_factory=dict)
+    brokers: dict[int, BrokerProgress] = field(default_factory=dict)
 
-    def part(self, broker: int) -> BrokerPart:
-        return self.brokers.setdefault(broker, BrokerPart())
+    def progress(self, broker: int) -> BrokerProgress:
+        """Return the progress of ``broker``, an empty one if nothing is known yet."""
+        return self.brokers.setdefault(broker, BrokerProgress())
 
 
 @dataclass
-class Life:
-    """From the making of the partition to its deletion; made again it begins anew, its epochs too."""
+class Incarnation:
+    """The time from the creation of a partition to its deletion; created again, its epochs start again."""
 
     #: From 0.
     number: int
-    entries: list[PlacedEntry] = field(default_factory=list)
+    entries: list[LocatedEntry] = field(default_factory=list)
     steps: list[EpochStep] = field(default_factory=list)
-    #: When its deletion was first heard of. The controller still takes its replicas offline then, one by one,
-    #: in leader epochs of their own.
-    ended: int | None = None
+    #: The first sign of the deletion. Afterwards the controller still takes the replicas offline one by one,
+    #: each in a new leader epoch.
+    deleted: int | None = None
 
     @property
     def newest(self) -> EpochStep | None:
+        """The highest leader epoch."""
         return max(self.steps, key=lambda step: step.leader_epoch, default=None)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a reader should know. ``fault``: it is not as it should be; ``note``: it is good to know."""
+    """A fault (something went wrong) or a note (background information)."""
 
     severity: Literal["fault", "note"]
     kind: str
@@ -185,29 +185,32 @@ class Finding:
 
 
 @dataclass
-class Story:
-    """Everything that is told of a partition."""
+class PartitionHistory:
+    """All that logs, journal and snapshot contain about one partition."""
 
     topic: str
     partition: int
-    lives: list[Life]
+    incarnations: list[Incarnation]
     context: Context
     findings: list[Finding]
 
     @property
-    def entries(self) -> list[PlacedEntry]:
-        return [entry for life in self.lives for entry in life.entries]
+    def entries(self) -> list[LocatedEntry]:
+        """The log entries of all incarnations, by time."""
+        return [entry for one in self.incarnations for entry in one.entries]
 
     @property
     def steps(self) -> list[EpochStep]:
-        return [step for life in self.lives for step in life.steps]
+        """The leader epochs of all incarnations, by time."""
+        return [step for one in self.incarnations for step in one.steps]
 
     @property
     def faults(self) -> list[Finding]:
+        """The findings that are faults."""
         return [finding for finding in self.findings if finding.severity == "fault"]
 
     def as_json(self) -> dict[str, Any]:
-        """Names as here, times as ISO 8601 in UTC."""
+        """Return the history as JSON-compatible values; times are ISO 8601 in UTC."""
         context = asdict(self.context)
         return {
             "topic": self.topic,
@@ -215,7 +218,7 @@ class Story:
             "truncated": context.pop("truncated"),
             "findings": [_timed(asdict(one)) for one in self.findings],
             "epochs": [_timed(asdict(one)) for one in self.steps],
-            "controllers": [_timed(one) for one in context.pop("reigns")],
+            "controllers": [_timed(one) for one in context.pop("terms")],
             "brokers": [_timed(one) for one in context.pop("coverage")],
             "refusals": [_timed(one) for one in context.pop("refusals")],
             "requests": [_timed(one) for one in context.pop("requests")],
@@ -227,22 +230,15 @@ class Story:
         }
 
 
-#: Fields that are moments.
+#: Fields that are times.
 _TIMES: Final = {
-    "time",
-    "first",
-    "last",
-    "told",
-    "received",
-    "applied",
-    "refused",
-    "metadata",
-    "stop_told",
-    "stop_received",
+    *("time", "first", "last", "sent", "received", "applied", "refused", "metadata"),
+    *("stop_sent", "stop_received"),
 }
 
 
 def _timed(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return ``fields`` with all times as text, also those in nested dicts."""
     return {
         name: (
             iso(value)
@@ -256,6 +252,7 @@ def _timed(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def iso(time: int) -> str:
-    """``2026-01-31T23:59:59.999Z``."""
-    moment = datetime.fromtimestamp(time // (1000 * _MILLI), UTC).replace(microsecond=time % (1000 * _MILLI))
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Return a time as ``2026-01-31T23:59:59.999Z``; logs have milliseconds."""
+    seconds, microseconds = divmod(time, 1_000_000)
+    stamp = datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+    return stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
