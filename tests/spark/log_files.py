@@ -1,4 +1,4 @@
-"""Folders of state-change logs for tests, and what merging them gives, in plain Python."""
+"""Writes folders of state-change logs for tests and computes the merged entries in plain Python."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ START = datetime(2026, 1, 31, 10, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Written:
-    """An entry as it was written."""
+    """An entry of a log file."""
 
     time: datetime
     broker: int
-    #: Of the files of this broker, from the oldest.
-    turn: int
+    #: Number of the file among the broker's rotated files, from the oldest.
+    rotation: int
     file: str
     line: int
     text: str
@@ -31,7 +31,7 @@ class Written:
 
 @dataclass
 class LogFolder:
-    """Writes log files and remembers what is in them."""
+    """Writes log files and keeps a list of their entries and rejected lines."""
 
     folder: Path
     entries: list[Written] = field(default_factory=list)
@@ -39,9 +39,9 @@ class LogFolder:
     lines: int = 0
 
     def write(
-        self, name: str, broker: int, turn: int, pieces: Sequence[tuple[datetime, str, str, int] | str]
+        self, name: str, broker: int, rotation: int, pieces: Sequence[tuple[datetime, str, str, int] | str]
     ) -> Path:
-        """``pieces``: (time, what is said, topic, partition), or lines that are no entry's."""
+        """Write a file. ``pieces``: (time, message, topic, partition), or lines that belong to no entry."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         texts: list[str] = []
@@ -51,11 +51,13 @@ class LogFolder:
                 self.rejects.append((str(path), line, piece))
                 texts.append(piece)
                 continue
-            time, says, topic, partition = piece
+            time, message, topic, partition = piece
             stamp = time.strftime("%Y-%m-%d %H:%M:%S,") + f"{time.microsecond // 1000:03d}"
-            text = f"[{stamp}] {says}"
+            text = f"[{stamp}] {message}"
             texts.append(text)
-            self.entries.append(Written(time, broker, turn, str(path), line, text, topic or None, partition))
+            self.entries.append(
+                Written(time, broker, rotation, str(path), line, text, topic or None, partition)
+            )
         content = "".join(f"{text}\n" for text in texts).encode()
         self.lines += content.count(b"\n")
         path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
@@ -63,32 +65,33 @@ class LogFolder:
 
     @property
     def in_order(self) -> list[Written]:
-        return sorted(self.entries, key=lambda one: (one.time, one.broker, one.turn, one.line))
+        """The entries in the order that merging gives."""
+        return sorted(self.entries, key=lambda one: (one.time, one.broker, one.rotation, one.line))
 
 
 def random_logs(folder: Path, *, seed: int, brokers: int = 3, entries: int = 200) -> LogFolder:
-    """Rotated and compressed logs of some brokers, with stack traces, equal times and bad lines."""
+    """Write rotated and compressed logs with stack traces, equal times and bad lines."""
     chance = random.Random(seed)
     logs = LogFolder(folder)
     names = ["state-change.log.2026-01-31-09.gz", "state-change.log.2026-01-31-10", "state-change.log"]
     for broker in range(1, brokers + 1):
         time = START
-        for turn, name in enumerate(names):
+        for rotation, name in enumerate(names):
             pieces: list[tuple[datetime, str, str, int] | str] = []
             if chance.random() < 0.5:
-                pieces.append("the end of an entry of a file that is gone")
+                pieces.append("the end of an entry of a deleted file")
             for _ in range(entries):
                 time += timedelta(milliseconds=chance.choice([0, 0, 1, 7]))
                 topic, partition = chance.choice(["a", "a-1", "a.b"]), chance.randrange(3)
-                says = (
+                message = (
                     f"TRACE [Broker id={broker}] Deleted partition {topic}-{partition} from metadata cache "
                     f"in response to UpdateMetadata request sent by controller 1 epoch 2 with correlation id "
                     f"{len(logs.entries)} (state.change.logger)"
                 )
                 if chance.random() < 0.05:
-                    says += "\njava.io.IOException: x\n\tat a.b(C.scala:1)\n"
-                pieces.append((time, says, topic, partition))
+                    message += "\njava.io.IOException: x\n\tat a.b(C.scala:1)\n"
+                pieces.append((time, message, topic, partition))
                 if chance.random() < 0.03:
                     pieces.append("[2026-01-31 10:00:00,000] NOISE nothing")
-            logs.write(f"broker-{broker}/{name}", broker, turn, pieces)
+            logs.write(f"broker-{broker}/{name}", broker, rotation, pieces)
     return logs

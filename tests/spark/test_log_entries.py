@@ -1,4 +1,4 @@
-"""Entries of state-change logs: Kafka's sentences, ours, and whatever else a file may hold."""
+"""Tests of parsing log entries: Kafka's messages, ours, unknown ones and garbage."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from ctrlchan import ClusterState
 from ctrlchan.batch.log_lines import log_leader_and_isr, log_stop_replica, log_update_metadata
 from ctrlchan.batch.stop_replica import stop_replicas
-from ctrlchan.pipeline.jobs.merge_logs import sentences
+from ctrlchan.pipeline.jobs.merge_logs import messages
 from ctrlchan.pipeline.jobs.merge_logs.entries import OTHER, BadLineError, Entry, begins_entry, parse
-from ctrlchan.pipeline.jobs.merge_logs.fields import Answer
+from ctrlchan.pipeline.jobs.merge_logs.values import Answer
 from ctrlchan.state_change_log import LAYOUT, TRACE, StateChangeLogger
 
 _UTC = ZoneInfo("UTC")
@@ -32,11 +32,11 @@ _ANSWER = (
 )
 
 
-def _told(text: str) -> dict[str, object]:
-    """What the entry says beside its head."""
+def _values(text: str) -> dict[str, object]:
+    """Return the fields that the message of an entry sets."""
     entry = parse(text, _UTC)
-    told = {name: getattr(entry, name) for name in Entry.__slots__}
-    return {name: value for name, value in told.items() if value not in (None, []) and name not in _HEAD}
+    values = {name: getattr(entry, name) for name in Entry.__slots__}
+    return {name: value for name, value in values.items() if value not in (None, []) and name not in _HEAD}
 
 
 _HEAD = {"time", "level"}
@@ -45,7 +45,7 @@ _STATE = (
     "{epoch}=4, replicas=[1, 22, 3], addingReplicas=[3], removingReplicas=[], isNew=true, leaderRecoveryState=0"
 )
 _PARTITION = {"topic": "a-b.c-1", "partition": 7}
-_STATE_SAYS = _PARTITION | {
+_STATE_VALUES = _PARTITION | {
     "leader": 1,
     "leader_epoch": 3,
     "partition_epoch": 4,
@@ -55,7 +55,7 @@ _STATE_SAYS = _PARTITION | {
 
 
 @pytest.mark.parametrize(
-    ("message", "says"),
+    ("message", "values"),
     [
         (
             "[Controller id=3 epoch=9] Sending become-follower LeaderAndIsr request LeaderAndIsrPartitionState("
@@ -69,7 +69,7 @@ _STATE_SAYS = _PARTITION | {
                 "controller_id": 3,
                 "controller_epoch": 9,
                 "to": [22],
-                **_STATE_SAYS,
+                **_STATE_VALUES,
             },
         ),
         (
@@ -84,7 +84,7 @@ _STATE_SAYS = _PARTITION | {
                 "controller_id": 3,
                 "controller_epoch": 9,
                 "correlation_id": 5,
-                **_STATE_SAYS,
+                **_STATE_VALUES,
             },
         ),
         # Kafka 2.3: the state does not name its partition, lists have no brackets.
@@ -226,7 +226,7 @@ _STATE_SAYS = _PARTITION | {
                 "partition": 7,
             },
         ),
-        # Of a version that is not written yet.
+        # Of a later version.
         (
             "[Broker id=1] Reticulating partition a-b-7 with correlation id 4",
             {
@@ -238,7 +238,7 @@ _STATE_SAYS = _PARTITION | {
                 "partition": 7,
             },
         ),
-        # Numbers that are none of Kafka's.
+        # A number beyond int32.
         (
             "[Broker id=1] Handling StopReplica request correlationId 99999999999 from controller 4 for 2 partitions",
             {
@@ -252,8 +252,8 @@ _STATE_SAYS = _PARTITION | {
         ),
     ],
 )
-def test_what_sentences_tell(message: str, says: dict[str, object]) -> None:
-    assert _told(f"{_AT} TRACE {message} (state.change.logger)") == says
+def test_messages_are_parsed(message: str, values: dict[str, object]) -> None:
+    assert _values(f"{_AT} TRACE {message} (state.change.logger)") == values
 
 
 _IDS = st.integers(-1, 2**31 - 1)
@@ -263,13 +263,11 @@ _WORDS = st.from_regex(r"[A-Za-z]{1,9}", fullmatch=True)
 _TOPIC_IDS = st.from_regex(r"[A-Za-z0-9_-]{22}", fullmatch=True)
 
 
-@pytest.mark.parametrize(
-    ("event", "sentence"), [(event, sentence) for event, _, sentence in sentences._TABLE]
-)
+@pytest.mark.parametrize(("event", "text"), [(event, text) for event, _, text in messages._MESSAGES])
 @settings(max_examples=15)
 @given(data=st.data())
-def test_every_sentence_is_understood(event: str, sentence: str, data: st.DataObject) -> None:
-    """Filled with anything that Kafka could print, it is an entry of its event, and says what was filled in."""
+def test_every_message_of_the_table_is_parsed(event: str, text: str, data: st.DataObject) -> None:
+    """Fill the placeholders with random values: the entry has the event and these values."""
     filled: dict[str, object] = {}
 
     def fill(placeholder: re.Match[str]) -> str:
@@ -312,11 +310,11 @@ def test_every_sentence_is_understood(event: str, sentence: str, data: st.DataOb
         filled[columns.get(name, name)] = value
         return str(value[0] if isinstance(value, list) else value)
 
-    message = re.sub(r"\{(\w+)\}", fill, sentence)
+    message = re.sub(r"\{(\w+)\}", fill, text)
     found = parse(f"{_AT} INFO [Broker id=8] {message} (state.change.logger)", _UTC)
     assert found.event == event
-    told = {name: getattr(found, name) for name in filled if name in Entry.__slots__}
-    assert told == {name: value for name, value in filled.items() if name in Entry.__slots__}
+    values = {name: getattr(found, name) for name in filled if name in Entry.__slots__}
+    assert values == {name: value for name, value in filled.items() if name in Entry.__slots__}
 
 
 @given(st.text())
@@ -331,8 +329,8 @@ def test_anything_is_an_entry_or_a_bad_line(text: str) -> None:
             assert entry.level in ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 
 
-def test_lines_of_one_entry() -> None:
-    """A message of several lines, and the stack trace that log4j appends behind the logger's name."""
+def test_an_entry_of_several_lines() -> None:
+    """Parse a message of several lines, and a stack trace, which log4j appends after the logger's name."""
     entry = parse(
         f"{_AT} ERROR [Controller id=1 epoch=2] Controller 1 epoch 2 failed to change state for partition t-0 "
         "from NewPartition to OnlinePartition (state.change.logger)\n"
@@ -354,21 +352,21 @@ def test_lines_of_one_entry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "zone", "moment"),
+    ("head", "zone", "time"),
     [
         ("[2026-01-31 23:59:59,123] INFO ", "UTC", datetime(2026, 1, 31, 23, 59, 59, 123_000, UTC)),
         ("2026-01-31 23:59:59,123 WARNING ", "UTC", datetime(2026, 1, 31, 23, 59, 59, 123_000, UTC)),
         ("[2026-01-31T23:59:59.123] INFO ", "UTC", datetime(2026, 1, 31, 23, 59, 59, 123_000, UTC)),
         ("[2026-07-01 12:00:00,000] INFO ", "Europe/Berlin", datetime(2026, 7, 1, 10, tzinfo=UTC)),
         ("[2026-07-01 12:00:00,000] INFO ", "Asia/Kolkata", datetime(2026, 7, 1, 6, 30, tzinfo=UTC)),
-        # The clock goes back at three: the first of the two hours is meant.
+        # The clock goes back at three: the first of the two hours counts.
         ("[2026-10-25 02:30:00,000] INFO ", "Europe/Berlin", datetime(2026, 10, 25, 0, 30, tzinfo=UTC)),
     ],
 )
-def test_times(head: str, zone: str, moment: datetime) -> None:
+def test_times_are_parsed(head: str, zone: str, time: datetime) -> None:
     assert begins_entry(head)
     entry = parse(head + "x", ZoneInfo(zone))
-    assert entry.time == round(moment.timestamp() * 1_000_000)
+    assert entry.time == round(time.timestamp() * 1_000_000)
     assert entry.level in ("INFO", "WARN")
 
 
@@ -382,7 +380,7 @@ def test_times(head: str, zone: str, moment: datetime) -> None:
         ("[2026-01-31 10:00:00,0", "no level follows"),
     ],
 )
-def test_heads_that_are_none(line: str, reason: str) -> None:
+def test_invalid_heads_are_refused(line: str, reason: str) -> None:
     def read() -> None:
         begins_entry(line)
         parse(line, _UTC)
@@ -393,7 +391,7 @@ def test_heads_that_are_none(line: str, reason: str) -> None:
 
 @pytest.fixture
 def ours() -> Iterator[io.StringIO]:
-    """What ctrlchan's logger writes in the layout of Kafka."""
+    """Captures the lines that ctrlchan's own logger writes in Kafka's layout."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter(LAYOUT))
@@ -406,7 +404,7 @@ def ours() -> Iterator[io.StringIO]:
     logger.removeHandler(handler)
 
 
-def test_our_own_lines(ours: io.StringIO) -> None:
+def test_lines_of_our_own_logger(ours: io.StringIO) -> None:
     state = ClusterState.empty(controller_id=4, controller_epoch=7)
     state.add_topic("or-ders", {0: [1, 2], 1: [2, 1]})
     state.update(state.rows_of_topic("or-ders"), leader=[1, 2], leader_epoch=3, isr=[[1, 2], [2]])

@@ -1,4 +1,4 @@
-"""Every line of a log ends in one place, and in the same, however the file is cut into pieces."""
+"""Tests of grouping lines into entries: the result does not depend on how a file is cut into pieces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ctrlchan.errors import ConfigError
 from ctrlchan.pipeline.jobs.merge_logs import grouping
 from ctrlchan.pipeline.jobs.merge_logs.grouping import group_lines
-from ctrlchan.pipeline.jobs.merge_logs.places import Places
+from ctrlchan.pipeline.jobs.merge_logs.origins import FileOrigins
 
 _HEAD = b"[2026-01-31 10:00:00,001] INFO [Broker id=1] Reticulating partition t-0"
 _KINDS = {
@@ -45,11 +45,11 @@ def _batches(file: str, numbered: Sequence[tuple[int, bytes]], size: int) -> Ite
 
 
 def _rows(batches: Iterator[pa.RecordBatch], *, final: bool) -> list[dict[str, Any]]:
-    return [row for batch in group_lines(batches, Places(), final=final) for row in batch.to_pylist()]
+    return [row for batch in group_lines(batches, FileOrigins(), final=final) for row in batch.to_pylist()]
 
 
 def _expected(lines: Lines) -> list[tuple[int, int, str, str | None]]:
-    """(line, lines, text, reason), by going through the whole file line by line."""
+    """Return (line, lines, text, reason) of each row, computed line by line from the whole file."""
     rows: list[tuple[int, int, str, str | None]] = []
     entry: tuple[int, list[str]] | None = None
     begun = good = False
@@ -78,14 +78,14 @@ def _expected(lines: Lines) -> list[tuple[int, int, str, str | None]]:
 def _shape(row: dict[str, Any]) -> tuple[int, int, str, str | None]:
     reason = row["reason"]
     if reason is not None:
-        reason = "early" if reason == "no entry begins before it" else "bad"
+        reason = "early" if reason == "no entry begins before this line" else "bad"
     return row["line"], row["lines"], row["text"], reason
 
 
 @given(
     st.lists(st.sampled_from(sorted(_KINDS)), max_size=30), st.lists(st.integers(0, 30)), st.integers(1, 7)
 )
-def test_pieces_make_no_difference(kinds: list[str], cuts: list[int], size: int) -> None:
+def test_pieces_of_a_file_give_the_same_rows(kinds: list[str], cuts: list[int], size: int) -> None:
     lines = [_KINDS[kind] for kind in kinds]
     numbered = list(enumerate(lines, 1))
     ends = sorted({cut for cut in cuts if cut < len(lines)} | {0, len(lines)})
@@ -106,7 +106,7 @@ def test_pieces_make_no_difference(kinds: list[str], cuts: list[int], size: int)
     assert sorted(found, key=lambda row: row["line"]) == sorted(whole, key=lambda row: row["line"])
 
 
-def test_an_entry_is_not_endless(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_an_entry_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouping, "MOST_LINES", 3)
     monkeypatch.setattr(grouping, "MOST_BYTES", 40)
     more, long = b"x", b"y" * 41
@@ -118,10 +118,10 @@ def test_an_entry_is_not_endless(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {row["reason"].split(" has")[0] for row in rows if row["reason"]} == {"its entry"}
 
 
-def test_large_batches_are_given_back_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batches_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouping, "_BATCH_BYTES", 300)
     numbered = [(line, _HEAD) for line in range(1, 31)]
-    batches = list(group_lines(_batches("f", numbered, 30), Places(), final=True))
+    batches = list(group_lines(_batches("f", numbered, 30), FileOrigins(), final=True))
     assert sum(batch.num_rows for batch in batches) == 30
     assert max(batch.num_rows for batch in batches) <= 300 // len(_HEAD) + 1
 
@@ -139,19 +139,19 @@ def test_large_batches_are_given_back_in_parts(monkeypatch: pytest.MonkeyPatch) 
         ("/east/a/state-change.log", 101),
     ],
 )
-def test_whose_a_file_is(file: str, broker: int | None) -> None:
-    assert Places(brokers=(("/east/*", 101), ("/east/*", 102))).of(file).broker == broker
+def test_the_broker_of_a_file(file: str, broker: int | None) -> None:
+    assert FileOrigins(brokers=(("/east/*", 101), ("/east/*", 102))).of(file).broker == broker
 
 
-def test_zones_of_files() -> None:
-    places = Places("UTC", zones=(("east/*.log", "Asia/Tokyo"),))
-    assert places.of("/logs/east/a.log").zone.key == "Asia/Tokyo"
-    assert places.of("/logs/west/a.log").zone.key == "UTC"
+def test_the_time_zone_of_a_file() -> None:
+    origins = FileOrigins("UTC", zones=(("east/*.log", "Asia/Tokyo"),))
+    assert origins.of("/logs/east/a.log").zone.key == "Asia/Tokyo"
+    assert origins.of("/logs/west/a.log").zone.key == "UTC"
     with pytest.raises(ConfigError, match="Mars/Olympus"):
-        Places("UTC", zones=(("east", "Mars/Olympus"),))
+        FileOrigins("UTC", zones=(("east", "Mars/Olympus"),))
 
 
-def test_rotated_files_are_older() -> None:
+def test_rotated_files_sort_by_age() -> None:
     names = [
         "state-change.log.2026-01-30-23",
         "state-change.log.2026-01-31-01.gz",
@@ -160,6 +160,6 @@ def test_rotated_files_are_older() -> None:
         "state-change.log.1",
         "state-change.log",
     ]
-    turns = [Places().of(f"/b/{name}").turn for name in names]
-    assert turns == sorted(turns)
-    assert len(set(turns)) == len(names)
+    rotations = [FileOrigins().of(f"/b/{name}").rotation for name in names]
+    assert rotations == sorted(rotations)
+    assert len(set(rotations)) == len(names)

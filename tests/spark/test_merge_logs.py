@@ -1,4 +1,4 @@
-"""merge-logs: the order, the filters, the rejects; as a function, as a command, and on a cluster."""
+"""Tests of merge-logs: order, filters and rejects; as a function, as a command, and on a cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def piece(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None]
 
 
 @pytest.mark.usefixtures("piece")
-def test_the_order_is_that_of_plain_python(
+def test_entries_are_ordered_as_in_plain_python(
     spark: SparkSession, logs: LogFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "STREAMED_BYTES", 20_000)
@@ -77,16 +77,16 @@ def _of(topics: set[str], partitions: set[int]) -> Callable[[Written], bool]:
         ),
     ],
 )
-def test_filters(
+def test_entries_are_filtered(
     spark: SparkSession, logs: LogFolder, filters: dict[str, Any], kept: Callable[[Written], bool]
 ) -> None:
     with merge_logs(spark, MergeLogsConfig(logs=logs.folder, **filters)) as merged:
         assert list(merged.texts()) == [one.text for one in logs.in_order if kept(one)]
-        # Filters are about entries: what is no entry stays known.
+        # Filters apply to entries, not to rejects.
         assert merged.rejects.count() == len(logs.rejects)
 
 
-def test_answers_by_topic_id_belong_to_the_topic(spark: SparkSession, tmp_path: Path) -> None:
+def test_responses_with_topic_ids_belong_to_the_topic(spark: SparkSession, tmp_path: Path) -> None:
     topic_id = "rF41Lbl0Tk-lREojfrGsiA"
     answer = (
         "Received response LeaderAndIsrResponseData(errorCode=0, partitionErrors=[], topics=["
@@ -107,10 +107,10 @@ def test_answers_by_topic_id_belong_to_the_topic(spark: SparkSession, tmp_path: 
         assert merged.entries.count() == 0
 
 
-def test_zones_and_brokers_of_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_time_zones_and_brokers_of_files(spark: SparkSession, tmp_path: Path) -> None:
     for name in ("east/state-change.log", "broker-7/state-change.log", "west/state-change.log"):
         (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text("2026-07-01 12:00:00,000 INFO nobody says who\n")
+        (tmp_path / name).write_text("2026-07-01 12:00:00,000 INFO an entry without a broker\n")
     config = MergeLogsConfig(
         logs=tmp_path, time_zone="Europe/Berlin", time_zones={"east/*": "Asia/Tokyo"}, brokers={"west/*": 9}
     )
@@ -128,12 +128,12 @@ def test_zones_and_brokers_of_files(spark: SparkSession, tmp_path: Path) -> None
         {"start": START, "end": datetime(2026, 1, 31, 9)},
     ],
 )
-def test_wrong_settings(wrong: dict[str, Any]) -> None:
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         MergeLogsConfig(logs="x", **wrong)
 
 
-def test_no_logs(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_logs_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"state-change\.log"):
         merge_logs(spark, MergeLogsConfig(logs=tmp_path))
 
@@ -150,8 +150,8 @@ def test_the_command(logs: LogFolder, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     kept = [one for one in logs.in_order if _of({"a-1"}, {0, 1})(one)]
     assert merged.read_text() == "".join(f"{one.text}\n" for one in kept)
-    told = [json.loads(line) for line in rejects.read_text().splitlines()]
-    assert [(one["file"], one["line"], one["text"]) for one in told] == sorted(logs.rejects)
+    rejected = [json.loads(line) for line in rejects.read_text().splitlines()]
+    assert [(one["file"], one["line"], one["text"]) for one in rejected] == sorted(logs.rejects)
     assert json.loads(ran.stdout)["lines"] == logs.lines
 
     again = _run("merge-logs", logs.folder, "-o", merged)

@@ -1,5 +1,7 @@
-"""State-change logs that real Kafka brokers wrote, merged and explained: a partition made, moved and deleted,
-under two controllers."""
+"""Tests of merge-logs and explain with logs of real Kafka brokers.
+
+A partition is created, moved and deleted under two controllers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 
 
 def _admin(rig: KafkaRig) -> AdminClient:
-    """A new one each time: an old one still asks the controller that was."""
+    """Return a new client; an old one still asks the previous controller."""
     return AdminClient({"bootstrap.servers": rig.bootstrap, "log_level": 2})
 
 
@@ -36,13 +38,13 @@ def _logged(rig: KafkaRig, broker: int, words: str) -> bool:
 
 
 def _deletes(rig: KafkaRig, broker: int) -> bool:
-    """As a broker: what it has said as the controller, of itself too, may not have arrived."""
+    """Return whether the broker logged, as a broker, that it deletes its replica."""
     lines = rig.log_lines(broker, "state-change.log")
     return any(f"[Broker id={broker}]" in line and "deletePartition=true" in line for line in lines)
 
 
 def _replicas(rig: KafkaRig) -> object:
-    """Of partition 0, those that come and go included; None: there is no such topic."""
+    """Return the replicas of partition 0, also those being added or removed; None: no such topic."""
     try:
         data, _ = rig.zookeeper.get(f"/brokers/topics/{_TOPIC}")
     except NoNodeError:
@@ -52,16 +54,16 @@ def _replicas(rig: KafkaRig) -> object:
 
 @pytest.fixture(scope="module")
 def real_logs(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a rig that has gone through the partition's life; it has ended, its logs stay."""
+    """Create, move and delete the partition in a real cluster; return the folder of its logs."""
     folder = tmp_path_factory.mktemp("kafka-logs")
     with KafkaRig(folder) as rig:
         wait_until(lambda: rig.jvm_controller() is not None, what="a controller is elected")
         assignment = [[1, 2], [2, 3], [3, 1]]
         topic = NewTopic(_TOPIC, len(assignment), replica_assignment=assignment)
-        # It is kept until the answer is there: what its handle waits for ends with it.
+        # The client has to live until the answer arrives.
         admin = _admin(rig)
         admin.create_topics([topic])[_TOPIC].result(timeout=60)
-        _everywhere(rig, f"for partition {_TOPIC}-0 in response to UpdateMetadata")
+        _logged_everywhere(rig, f"for partition {_TOPIC}-0 in response to UpdateMetadata")
 
         plan = {"version": 1, "partitions": [{"topic": _TOPIC, "partition": 0, "replicas": [3, 2]}]}
         (folder / "plan.json").write_text(json.dumps(plan))
@@ -75,11 +77,11 @@ def real_logs(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) 
         epoch = _controller_epoch(rig)
         rig.zookeeper.delete("/controller")
         wait_until(lambda: _controller_epoch(rig) > epoch, what=f"a controller after {before} is elected")
-        # By then it has told everybody all there is.
-        _everywhere(rig, f"epoch {epoch + 1} with correlation id")
+        # The new controller has sent its first full state.
+        _logged_everywhere(rig, f"epoch {epoch + 1} with correlation id")
 
         wait_until(lambda: _deleted(rig), timeout=60, what="the topic is deleted")
-        _everywhere(rig, f"Deleted partition {_TOPIC}-0 from metadata cache")
+        _logged_everywhere(rig, f"Deleted partition {_TOPIC}-0 from metadata cache")
     return folder
 
 
@@ -87,7 +89,7 @@ def _controller_epoch(rig: KafkaRig) -> int:
     return int(rig.zookeeper.get("/controller_epoch")[0])
 
 
-def _everywhere(rig: KafkaRig, words: str) -> None:
+def _logged_everywhere(rig: KafkaRig, words: str) -> None:
     wait_until(
         lambda: all(_logged(rig, broker, words) for broker in rig.broker_ids),
         timeout=60,
@@ -98,7 +100,7 @@ def _everywhere(rig: KafkaRig, words: str) -> None:
 def _deleted(rig: KafkaRig) -> bool:
     if _replicas(rig) is None:
         return True
-    # While the new controller settles, requests may still be refused.
+    # Until the new controller is ready, requests may be refused.
     admin = _admin(rig)
     admin.delete_topics([_TOPIC])[_TOPIC].exception(timeout=30)
     return False
@@ -112,51 +114,51 @@ def test_every_line_is_an_entry(spark: SparkSession, real_logs: Path) -> None:
         unknown = merged.entries.where(f"event = '{OTHER}' OR broker IS NULL OR role IS NULL")
         assert unknown.collect() == []
         texts = list(merged.texts())
-    # The head's time sorts as text does.
+    # Times of entries sort like their text.
     assert [text[:25] for text in texts] == sorted(text[:25] for text in texts)
 
 
-def test_the_story_is_right(spark: SparkSession, real_logs: Path) -> None:
+def test_the_hihistory_of_a_partition(spark: SparkSession, real_logs: Path) -> None:
     config = ExplainConfig(partition=TopicPartition.of(f"{_TOPIC}-0"), logs=MergeLogsConfig(logs=real_logs))
-    story = explain(spark, config)
-    assert story.faults == []
-    assert len({reign.controller_epoch for reign in story.context.reigns}) == 2
-    assert [one.kind for one in story.findings].count("controller_change") == 1
+    history = explain(spark, config)
+    assert history.faults == []
+    assert len({term.controller_epoch for term in history.context.terms}) == 2
+    assert [one.kind for one in history.findings].count("controller_change") == 1
 
-    (life,) = story.lives
-    assert life.ended is not None
-    # The last epochs are those in which the replicas of a topic that is deleted go offline.
-    led = [step for step in story.steps if step.leader != -1]
-    assert len(led) < len(story.steps)
+    (incarnation,) = history.incarnations
+    assert incarnation.deleted is not None
+    # In the last epochs the replicas of the deleted topic go offline.
+    led = [step for step in history.steps if step.leader != -1]
+    assert len(led) < len(history.steps)
     first, last = led[0], led[-1]
     assert (first.leader_epoch, first.leader, first.replicas) == (0, 1, [1, 2])
     assert (last.leader, last.replicas) == (3, [3, 2])
-    assert [step.leader_epoch for step in story.steps] == list(range(len(story.steps)))
+    assert [step.leader_epoch for step in history.steps] == list(range(len(history.steps)))
     for broker, applied_as in ((1, "leader"), (2, "follower")):
-        part = first.brokers[broker]
-        assert part.told is not None
-        assert part.received is not None
-        assert part.applied is not None
-        assert part.applied_as == applied_as
-    # Broker 3 came in with the move, broker 1 left with it.
+        progress = first.brokers[broker]
+        assert progress.sent is not None
+        assert progress.received is not None
+        assert progress.applied is not None
+        assert progress.applied_as == applied_as
+    # The move added broker 3 and removed broker 1.
     assert first.brokers[3].applied is None
     assert first.brokers[3].metadata is not None
-    assert any(step.brokers[1].stop_received for step in story.steps if 1 in step.brokers)
+    assert any(step.brokers[1].stop_received for step in history.steps if 1 in step.brokers)
     assert "leader" in {step.brokers[3].applied_as for step in led if 3 in step.brokers}
 
-    deleted = [entry for entry in story.entries if entry.event == "metadata_deleted"]
+    deleted = [entry for entry in history.entries if entry.event == "metadata_deleted"]
     assert {entry.broker for entry in deleted} == {1, 2, 3}
-    stopped = [entry for entry in story.entries if entry.event == "receive_stop_replica" and entry.delete]
+    stopped = [entry for entry in history.entries if entry.event == "receive_stop_replica" and entry.delete]
     assert {entry.broker for entry in stopped} == {1, 2, 3}
-    states = [entry.to_state for entry in story.entries if entry.event == "partition_state"]
+    states = [entry.to_state for entry in history.entries if entry.event == "partition_state"]
     assert states[:2] == ["NewPartition", "OnlinePartition"]
     assert states[-1] == "NonExistentPartition"
 
 
-def test_another_partition_has_another_story(spark: SparkSession, real_logs: Path) -> None:
+def test_another_partition_has_another_history(spark: SparkSession, real_logs: Path) -> None:
     logs = MergeLogsConfig(logs=real_logs)
-    story = explain(spark, ExplainConfig(partition=TopicPartition(_TOPIC, 1), logs=logs))
-    assert {tuple(step.replicas) for step in story.steps if step.replicas} == {(2, 3)}
+    history = explain(spark, ExplainConfig(partition=TopicPartition(_TOPIC, 1), logs=logs))
+    assert {tuple(step.replicas) for step in history.steps if step.replicas} == {(2, 3)}
     assert (
         explain(spark, ExplainConfig(partition=TopicPartition("moved-about.v1", 2), logs=logs)).entries == []
     )

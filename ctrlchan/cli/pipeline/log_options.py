@@ -1,4 +1,4 @@
-"""Options that the jobs over state-change logs share."""
+"""Options of merge-logs and explain, which both read state-change logs."""
 
 from __future__ import annotations
 
@@ -15,27 +15,30 @@ if TYPE_CHECKING:
 __all__ = ["Brokers", "End", "LogOptions", "Logs", "Names", "Start", "TimeZone", "TimeZones", "log_config"]
 
 Logs = Annotated[
-    list[str], typer.Argument(help="Files, folders or patterns; plain or compressed, rotated ones too.")
+    list[str], typer.Argument(help="Log files, folders or patterns; plain or compressed, also rotated files.")
 ]
 Names = Annotated[
     list[str] | None,
-    typer.Option("--name", help="Which files of a folder.", show_default="state-change.log*"),
+    typer.Option("--name", help="Pattern of file names in a folder.", show_default="state-change.log*"),
 ]
-Start = Annotated[str | None, typer.Option(metavar="TIME", help="From then on, as 2026-01-31 23:59:59,999.")]
-End = Annotated[str | None, typer.Option(metavar="TIME", help="Up to then, included.")]
-TimeZone = Annotated[
-    str, typer.Option(metavar="ZONE", help="Where the logs were written; their lines do not say.")
+Start = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Only entries from this time on, as 2026-01-31 23:59:59,999."),
 ]
+End = Annotated[str | None, typer.Option(metavar="TIME", help="Only entries up to this time, included.")]
+TimeZone = Annotated[str, typer.Option(metavar="ZONE", help="Time zone of the log lines.")]
 TimeZones = Annotated[
     list[str] | None,
-    typer.Option("--zone", metavar="PATTERN=ZONE", help="Another zone for these paths.", show_default=False),
+    typer.Option(
+        "--zone", metavar="PATTERN=ZONE", help="Another time zone for these paths.", show_default=False
+    ),
 ]
 Brokers = Annotated[
     list[str] | None,
     typer.Option(
         "--broker",
         metavar="PATTERN=ID",
-        help="Whose the files of these paths are, for entries that do not say.",
+        help="Broker id of the files of these paths, for entries without one.",
         show_default="the number at the end of the folder's name",
     ),
 ]
@@ -43,7 +46,7 @@ Brokers = Annotated[
 
 @dataclass(frozen=True)
 class LogOptions:
-    """The shared options as they were given."""
+    """The values of the shared options."""
 
     logs: Sequence[str]
     names: Sequence[str] | None
@@ -55,13 +58,13 @@ class LogOptions:
 
 
 def log_config(options: LogOptions, **filters: Any) -> MergeLogsConfig:
-    """``filters``: further settings. Raises ConfigError, BadParameter for what cannot be read."""
+    """Return the settings of the job. ``filters``: further settings. Raises ConfigError, BadParameter."""
     from ctrlchan.pipeline.jobs.merge_logs.job import STATE_CHANGE_LOGS, MergeLogsConfig
 
     brokers = {}
     for pattern, broker in _pairs(options.brokers, "--broker"):
         if not (broker.isascii() and broker.isdigit() and int(broker) < 2**31):
-            raise typer.BadParameter(f"{broker!r} is no broker id", param_hint="--broker")
+            raise typer.BadParameter(f"{broker!r} is not a broker id", param_hint="--broker")
         brokers[pattern] = int(broker)
     return MergeLogsConfig(
         logs=options.logs,
@@ -92,5 +95,5 @@ def _time(given: str | None, option: str) -> datetime | None:
         return datetime.fromisoformat(given.strip())
     except ValueError:
         raise typer.BadParameter(
-            f"{given!r} is no time, as 2026-01-31 23:59:59,999", param_hint=option
+            f"{given!r} is not a time, as 2026-01-31 23:59:59,999", param_hint=option
         ) from None

@@ -1,4 +1,4 @@
-"""``ctrlchan pipeline merge-logs``: state-change logs of many brokers as one stream."""
+"""``ctrlchan pipeline merge-logs``: merge state-change logs of many brokers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["merge_logs"]
 
-#: Rejected lines that are shown when nobody asked where they are to go.
+#: Rejected lines that are shown without --rejects.
 _SHOWN: Final = 5
 
 
@@ -44,13 +44,15 @@ class _Format(StrEnum):
 def merge_logs(
     logs: Logs,
     topic: Annotated[
-        list[str] | None, typer.Option(help="Only of this topic (may be repeated).", show_default=False)
+        list[str] | None,
+        typer.Option(help="Only entries of this topic (may be repeated).", show_default=False),
     ] = None,
     topic_regex: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Only of topics that this matches as a whole.")
+        str | None,
+        typer.Option(metavar="REGEX", help="Only entries of topics whose whole name this matches."),
     ] = None,
     partitions: Annotated[
-        str | None, typer.Option(metavar="0,1,...", help="Only of these partitions of the topics.")
+        str | None, typer.Option(metavar="0,1,...", help="Only entries of these partitions of the topics.")
     ] = None,
     start: Start = None,
     end: End = None,
@@ -65,13 +67,11 @@ def merge_logs(
         ),
     ] = None,
     output_format: Annotated[
-        _Format, typer.Option("--format", help="Entries as they were written, or as columns.")
+        _Format, typer.Option("--format", help="Entries as text, or as columns.")
     ] = _Format.TEXT,
     rejects: Annotated[
         Path | None,
-        typer.Option(
-            help="Write lines that are no part of an entry to this file (JSON lines, with reasons)."
-        ),
+        typer.Option(help="Write lines that belong to no entry to this file (JSON lines, with reasons)."),
     ] = None,
     overwrite: Overwrite = False,
     master: Master = None,
@@ -81,8 +81,8 @@ def merge_logs(
     """Merge the state-change logs of many brokers into one stream, ordered by time.
 
     Reads Kafka's state-change.log and ctrlchan's, with entries of several lines. Entries of the same
-    millisecond are ordered by broker, those of a broker as they were written. With --json the summary alone
-    is printed.
+    millisecond are ordered by broker, those of one broker as in its log. With --json only the summary is
+    printed.
 
     Examples:
 
@@ -95,7 +95,7 @@ def merge_logs(
         raise typer.BadParameter("Parquet needs a folder", param_hint="--output")
     for path in (output, rejects):
         if path is not None and path.exists() and not overwrite:
-            raise typer.BadParameter(f"{path} is there already (--overwrite replaces it)")
+            raise typer.BadParameter(f"{path} exists already (--overwrite replaces it)")
     options = LogOptions(logs, names, start, end, time_zone, zones, brokers)
     config = log_config(
         options,
@@ -132,7 +132,9 @@ def _numbers(given: str | None) -> tuple[int, ...]:
     try:
         return tuple(int(one) for one in given.split(","))
     except ValueError:
-        raise typer.BadParameter(f"{given!r} is no list of partitions", param_hint="--partitions") from None
+        raise typer.BadParameter(
+            f"{given!r} is not a list of partitions", param_hint="--partitions"
+        ) from None
 
 
 def _write_lines(file: TextIO, texts: Iterator[str]) -> None:
@@ -143,7 +145,7 @@ def _write_lines(file: TextIO, texts: Iterator[str]) -> None:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[TextIO]:
-    """It appears when it is whole."""
+    """Open a file that appears under its name when it is complete."""
     hidden = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with hidden.open("w", encoding="utf-8") as file:
@@ -164,8 +166,6 @@ def _write_parquet(merged: MergedLogs, folder: Path, *, overwrite: bool) -> None
 
 
 def _warn(merged: MergedLogs, count: int) -> None:
-    print(
-        f"warning: {count:,} lines are no part of an entry (--rejects FILE keeps them all):", file=sys.stderr
-    )
+    print(f"warning: {count:,} lines belong to no entry (--rejects FILE keeps them all):", file=sys.stderr)
     for row in merged.rejects.limit(_SHOWN).collect():
         print(f"  {row['file']}:{row['line']}: {row['reason']}: {row['text'][:200]!r}", file=sys.stderr)

@@ -24,7 +24,6 @@ from ctrlchan.pipeline.jobs.explain.model import (
     SnapshotRow,
 )
 from ctrlchan.pipeline.jobs.merge_logs.entries import Entry
-from ctrlchan.pipeline.jobs.merge_logs.fields import Answer
 from ctrlchan.pipeline.jobs.merge_logs.job import (
     MergedLogs,
     MergeLogsConfig,
@@ -32,6 +31,7 @@ from ctrlchan.pipeline.jobs.merge_logs.job import (
     merge_logs,
     of_partition,
 )
+from ctrlchan.pipeline.jobs.merge_logs.values import Answer
 from ctrlchan.pipeline.spark.tables import read_journal, read_snapshot
 
 __all__ = ["MOST_ENTRIES", "ExplainConfig", "TopicPartition", "explain", "history_of"]

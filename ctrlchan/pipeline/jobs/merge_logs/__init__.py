@@ -1,6 +1,6 @@
-"""State-change logs of brokers and controllers as data.
+"""Merges state-change logs of brokers and controllers into one stream of entries.
 
-In: Kafka's state-change.log files and ours. Out: entries in the order of time, rejected lines with a reason.
-``sentences`` and ``fields`` know Kafka's words, ``entries`` one entry, ``grouping`` lines, ``merge`` Spark;
-none of them knows a cluster.
+In: Kafka's state-change.log files and ours. Out: entries ordered by time, and rejected lines with a reason.
+``messages`` and ``values`` parse Kafka's text, ``entries`` parses one entry, ``grouping`` turns lines into
+entries, ``job`` runs all of it in Spark.
 """

@@ -1,13 +1,13 @@
-"""Lines -> entries: the state machine that runs over the pieces of files, in Arrow batches, on executors.
+"""Groups lines into entries, in Arrow batches, on executors.
 
-A piece may begin in the middle of an entry, so the ends of a run of lines that follow one another are not
-judged: they come out as *edges*, raw, and go through the machine again when they lie beside their
-neighbours (``final``). Every line ends in exactly one place: an entry, a reject, or an edge.
+Spark splits files into pieces, and a piece may begin in the middle of an entry. So the first and last lines
+of a piece are returned unparsed, as *edges*, and grouped again together with those of the neighbouring
+pieces (``final``). Every line becomes part of exactly one entry, reject or edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
@@ -16,20 +16,20 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ctrlchan.pipeline.jobs.merge_logs.entries import BadLineError, Entry, begins_entry, parse
-from ctrlchan.pipeline.jobs.merge_logs.places import Place, Places
+from ctrlchan.pipeline.jobs.merge_logs.origins import FileOrigin, FileOrigins
 
 __all__ = ["ENTRY_COLUMNS", "GROUPED", "MOST_BYTES", "MOST_LINES", "group_lines"]
 
-#: Lines of one entry. A file that is no log at all must not become one.
+#: Lines of one entry; a file that is no log at all must not become one entry.
 MOST_LINES: Final = 10_000
-#: Bytes of one entry beyond its first line, which may be of any length.
+#: Bytes of one entry after its first line, which may be of any length.
 MOST_BYTES: Final = 16 << 20
-#: Rows, and bytes of their texts, of a batch that is given back.
+#: Rows of a returned batch, and bytes of their texts.
 _BATCH: Final = 8_192
 _BATCH_BYTES: Final = 16 << 20
 _TOO_LONG: Final = f"its entry has more than {MOST_LINES} lines or {MOST_BYTES} bytes"
-_NOT_BEGUN: Final = "no entry begins before it"
-_CONTINUES_BAD: Final = "it continues a line that was rejected"
+_NOT_BEGUN: Final = "no entry begins before this line"
+_CONTINUES_BAD: Final = "this line continues a rejected line"
 
 _ANSWER: Final = pa.struct(
     [
@@ -47,12 +47,12 @@ _TYPES: Final[dict[str, pa.DataType]] = {
 }
 _TEXTS: Final = {"level", "event", "role", "api", "topic", "topic_id", "from_state", "to_state", "error"}
 
-#: The columns that an entry's words fill; all null in a reject.
+#: The columns of an entry; all null in a reject.
 ENTRY_COLUMNS: Final[list[pa.Field[Any]]] = [
     pa.field(name, _TYPES.get(name) or (pa.string() if name in _TEXTS else pa.int32()))
     for name in Entry.__slots__
 ]
-#: What comes out: an entry (``reason`` and ``raw`` null), a rejected line (with ``reason``), or an edge
+#: A row is an entry (``reason`` and ``raw`` null), a rejected line (with ``reason``) or an edge
 #: (``raw``: its lines).
 GROUPED: Final = pa.schema(
     [
@@ -61,7 +61,7 @@ GROUPED: Final = pa.schema(
         pa.field("file", pa.string(), nullable=False),
         pa.field("line", pa.int64(), nullable=False),
         pa.field("lines", pa.int64(), nullable=False),
-        pa.field("turn", pa.string(), nullable=False),
+        pa.field("rotation", pa.string(), nullable=False),
         pa.field("reason", pa.string()),
         pa.field("raw", pa.list_(pa.binary())),
     ]
@@ -74,12 +74,12 @@ _NO_VALUES: Final = (None,) * len(Entry.__slots__)
 
 @dataclass(slots=True)
 class _Run:
-    """Lines that follow one another and belong together, as far as is known."""
+    """Consecutive lines of one entry, or of the end of one."""
 
     file: str
     first: int
     lines: list[bytes] = field(default_factory=list)
-    #: Of its own lines and those that were too many.
+    #: ``lines`` and those that were rejected because the entry is too long.
     count: int = 0
     bytes: int = 0
 
@@ -89,10 +89,10 @@ class _Run:
 
 
 class _Rows:
-    """Rows that wait to become a batch, each a tuple in the order of GROUPED."""
+    """Collects the rows of the next batch, each a tuple in the order of GROUPED."""
 
-    def __init__(self, places: Places) -> None:
-        self._place_of = cache(places.of)
+    def __init__(self, origins: FileOrigins) -> None:
+        self.origin_of: Callable[[str], FileOrigin] = cache(origins.of)
         self._rows: list[tuple[Any, ...]] = []
         self._bytes = 0
 
@@ -103,28 +103,26 @@ class _Rows:
     def full(self) -> bool:
         return len(self._rows) >= _BATCH or self._bytes >= _BATCH_BYTES
 
-    def place(self, file: str) -> Place:
-        return self._place_of(file)
-
     def entry(self, entry: Entry, text: str, file: str, line: int, lines: int) -> None:
-        place = self._place_of(file)
+        origin = self.origin_of(file)
         if entry.broker is None:
-            entry.broker = place.broker
+            entry.broker = origin.broker
         self._bytes += len(text)
-        self._rows.append((*_VALUES(entry), text, file, line, lines, place.turn, None, None))
+        self._rows.append((*_VALUES(entry), text, file, line, lines, origin.rotation, None, None))
 
     def reject(self, raw: bytes, file: str, line: int, reason: str) -> None:
         text = raw.decode(errors="backslashreplace")
         self._bytes += len(text)
-        self._rows.append((*_NO_VALUES, text, file, line, 1, self._place_of(file).turn, reason, None))
+        self._rows.append((*_NO_VALUES, text, file, line, 1, self.origin_of(file).rotation, reason, None))
 
     def edge(self, run: _Run) -> None:
         self._bytes += run.bytes
-        turn = self._place_of(run.file).turn
-        row = (*_NO_VALUES, None, run.file, run.first, len(run.lines), turn, None, run.lines)
+        rotation = self.origin_of(run.file).rotation
+        row = (*_NO_VALUES, None, run.file, run.first, len(run.lines), rotation, None, run.lines)
         self._rows.append(row)
 
     def take(self) -> pa.RecordBatch:
+        """Return the rows as a batch and forget them."""
         columns = zip(*self._rows, strict=True)
         arrays = [pa.array(column, to.type) for column, to in zip(columns, GROUPED, strict=True)]
         self._rows.clear()
@@ -133,13 +131,14 @@ class _Rows:
 
 
 def group_lines(
-    batches: Iterable[pa.RecordBatch], places: Places, *, final: bool
+    batches: Iterable[pa.RecordBatch], origins: FileOrigins, *, final: bool
 ) -> Iterator[pa.RecordBatch]:
-    """``batches``: file string, line int64, text binary; lines of a piece together and in order.
+    """Yield batches of GROUPED.
 
-    Gives batches of GROUPED. ``final``: there are no further pieces, so there are no edges.
+    ``batches``: file string, line int64, text binary; the lines of a piece are together and in order.
+    ``final``: there are no other pieces, so there are no edges.
     """
-    rows = _Rows(places)
+    rows = _Rows(origins)
     run: _Run | None = None
     begun = False
     for batch in batches:
@@ -152,7 +151,7 @@ def group_lines(
                 run = None
             if run is None or begins:
                 if run is not None:
-                    # What is begun in this run is whole; what is not may have begun in the piece before.
+                    # A run without a head may have begun in the previous piece.
                     _close(rows, run, begun=begun, edge=not final and not begun)
                 run, begun = _Run(file, line), begins
             run.count += 1
@@ -170,7 +169,7 @@ def group_lines(
 
 
 def _begins(raw: bytes) -> bool:
-    """Also of a line that ought to begin an entry and cannot: what follows it is not the former entry's."""
+    """Return whether a line is the head of an entry, or a broken one, which ends the entry before it too."""
     try:
         return begins_entry(raw[:64].decode(errors="replace"))
     except BadLineError:
@@ -178,6 +177,7 @@ def _begins(raw: bytes) -> bool:
 
 
 def _close(rows: _Rows, run: _Run, *, begun: bool, edge: bool) -> None:
+    """Add a run to ``rows``: as an edge, or as an entry and its rejected lines."""
     if edge:
         rows.edge(run)
         return
@@ -196,7 +196,7 @@ def _close(rows: _Rows, run: _Run, *, begun: bool, edge: bool) -> None:
     if 0 not in bad:
         text = "\n".join(texts)
         try:
-            entry = parse(text, rows.place(run.file).zone)
+            entry = parse(text, rows.origin_of(run.file).zone)
         except BadLineError as problem:
             bad.append(0)
             rows.reject(run.lines[0], run.file, run.first, str(problem))

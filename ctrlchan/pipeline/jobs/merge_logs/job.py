@@ -1,6 +1,6 @@
-"""``merge_logs``: the state-change logs of many brokers as one stream, ordered by time.
+"""Merges the state-change logs of many brokers into one stream, ordered by time.
 
-What ``kafka.tools.StateChangeLogMerger`` did (gone since Kafka 4), for logs of any size.
+Replaces ``kafka.tools.StateChangeLogMerger`` (removed in Kafka 4), for logs of any size.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ctrlchan.errors import ConfigError, PipelineError
 from ctrlchan.pipeline.jobs.merge_logs.grouping import ENTRY_COLUMNS, GROUPED, group_lines
-from ctrlchan.pipeline.jobs.merge_logs.places import Places, zone_of
+from ctrlchan.pipeline.jobs.merge_logs.origins import FileOrigins, zone_of
 from ctrlchan.pipeline.spark.text_lines import lines
 
 __all__ = ["LogCounts", "MergeLogsConfig", "MergedLogs", "in_order", "merge_logs", "of_partition"]
 
-#: The files of a folder that are read when nothing else is said; rotated and compressed ones too.
+#: The files of a folder that are read by default, rotated and compressed ones too.
 STATE_CHANGE_LOGS: Final = ("state-change.log*",)
 
-#: What is fetched from one task when rows are streamed: its result has to fit into the driver.
+#: Bytes of text that one task returns when rows are streamed; the driver holds them in memory.
 STREAMED_BYTES: Final = 16 << 20
 
 _ENTRY: Final = [*(column.name for column in ENTRY_COLUMNS), "text", "file", "line", "lines"]
@@ -39,19 +39,17 @@ _REJECT: Final = ["file", "line", "text", "reason"]
 
 @dataclass(frozen=True, kw_only=True)
 class MergeLogsConfig:
-    """Which logs, and what of them.
+    """The logs to read and the filters of their entries.
 
     ``logs``: files, folders, or Hadoop's patterns; of folders the files whose names match ``names``.
-    ``time_zone``: where the brokers wrote, since log lines do not say; ``time_zones``: path pattern -> zone
-    for those that wrote elsewhere. ``brokers``: path pattern -> broker id, for entries without one; where
-    neither says, the folder's name does when it ends in a number (``broker-3``). Patterns are those of
-    ``fnmatch``, against the whole path or its end.
+    ``time_zone``: the time zone of the log lines; ``time_zones``: path pattern -> another zone. ``brokers``:
+    path pattern -> broker id, for entries without one; the default is the number at the end of the folder's
+    name (``broker-3``). Patterns are those of ``fnmatch``, against the whole path or its end.
 
-    Kept are entries that speak of ``topics`` (exact names), of topics that ``topic_pattern`` (a regular
-    expression) matches as a whole, of these ``partitions``, and from ``start`` to ``end``, both included; a
-    datetime without a zone is of ``time_zone``.
+    Filters: ``topics`` (exact names), ``topic_pattern`` (a regular expression that matches the whole name),
+    ``partitions``, ``start`` and ``end``, both included; a datetime without a zone is in ``time_zone``.
 
-    Raises ConfigError for a pattern or a zone that is none, and for partitions without a topic.
+    Raises ConfigError for an invalid pattern or zone, and for partitions without a topic.
     """
 
     logs: str | Path | Sequence[str | Path]
@@ -67,30 +65,29 @@ class MergeLogsConfig:
 
     def __post_init__(self) -> None:
         if self.partitions and not self.topics and self.topic_pattern is None:
-            raise ConfigError("partitions: of which topic? Give topics or a topic pattern with them")
+            raise ConfigError("partitions need topics or a topic pattern")
         if self.topic_pattern is not None:
             try:
                 re.compile(self.topic_pattern)
             except re.error as problem:
                 raise ConfigError(f"topic pattern {self.topic_pattern!r}: {problem}") from problem
-        if (self.start is not None and self.end is not None) and self.moment(self.end) < self.moment(
-            self.start
-        ):
+        _ = self.origins  # checks the zones
+        if self.start is not None and self.end is not None and self.utc(self.end) < self.utc(self.start):
             raise ConfigError(f"the end {self.end} is before the start {self.start}")
-        _ = self.places
 
     @property
-    def places(self) -> Places:
-        return Places(self.time_zone, tuple(self.brokers.items()), tuple(self.time_zones.items()))
+    def origins(self) -> FileOrigins:
+        """The rules for brokers and time zones of files."""
+        return FileOrigins(self.time_zone, tuple(self.brokers.items()), tuple(self.time_zones.items()))
 
-    def moment(self, time: datetime) -> datetime:
-        """The same in UTC."""
+    def utc(self, time: datetime) -> datetime:
+        """Return ``time`` in UTC."""
         return (time if time.tzinfo else time.replace(tzinfo=zone_of(self.time_zone))).astimezone(UTC)
 
 
 @dataclass(frozen=True)
 class LogCounts:
-    """``lines`` were read; they are the ``entry_lines`` of ``entries``, and ``rejected`` lines."""
+    """Counts of lines and entries; ``lines`` is the sum of ``entry_lines`` and ``rejected``."""
 
     lines: int
     entries: int
@@ -99,10 +96,10 @@ class LogCounts:
 
 
 class MergedLogs:
-    """Logs, read once and kept on the executors' disks until ``close``; a context manager.
+    """Merged logs, which are read once and kept on the executors' disks until ``close``; a context manager.
 
-    ``entries``: one row each, kept by the filters, ordered by time, broker (unknown ones last), file (rotated
-    ones oldest first) and line; the columns are those of ``logs.entries.Entry`` and text, file, line, lines.
+    ``entries``: the entries that pass the filters, ordered by time, broker (null last), file (rotated ones
+    oldest first) and line; columns: those of ``entries.Entry`` and text, file, line, lines.
     ``rejects``: file, line, text, reason of each line that belongs to no entry. Both are lazy.
     """
 
@@ -110,18 +107,18 @@ class MergedLogs:
         self._read = read
         self._numbered = numbered
         first = read.where("raw IS NULL")
-        self._all = first.unionByName(_judged_edges(read, config.places))
+        self._all = first.unionByName(_joined_edges(read, config.origins))
         wanted = _in_time(self._all.where("reason IS NULL"), config)
         if config.topics or config.topic_pattern is not None:
             wanted = _of_topics(wanted, config)
-        #: The entries, in no order; with ``turn``, by which ``in_order`` sorts rotated files.
-        self.unordered = wanted.select(*_ENTRY, "turn")
+        #: The entries in no order, with the column ``rotation``, which ``in_order`` needs.
+        self.unordered = wanted.select(*_ENTRY, "rotation")
         self.entries = in_order(self.unordered).select(*_ENTRY)
         self.rejects = self._all.where("reason IS NOT NULL").orderBy("file", "line").select(*_REJECT)
 
     @cached_property
     def counts(self) -> LogCounts:
-        """Raises PipelineError when a line was lost or counted twice."""
+        """Counts of all lines; raises PipelineError when a line was lost or counted twice."""
         of_all = self._all.agg(
             F.count_if(F.col("reason").isNull()).alias("entries"),
             F.sum(F.expr("IF(reason IS NULL, lines, 0)")).alias("entry_lines"),
@@ -137,16 +134,17 @@ class MergedLogs:
         return found
 
     def texts(self) -> Iterator[str]:
-        """The texts of the entries in order; about STREAMED_BYTES of them are in the driver at a time."""
-        columns = ("time", "broker", "turn", "file", "line", "text")
+        """Yield the texts of the entries in order; the driver holds about STREAMED_BYTES at a time."""
+        columns = ("time", "broker", "rotation", "file", "line", "text")
         for row in _streamed(self.unordered.select(*columns), _order()):
             yield row["text"]
 
     def rejected(self) -> Iterator[Row]:
-        """The rows of ``rejects``, as ``texts`` gives the texts."""
+        """Yield the rows of ``rejects``; the driver holds about STREAMED_BYTES at a time."""
         return _streamed(self.rejects, [F.col("file"), F.col("line")])
 
     def close(self) -> None:
+        """Release the entries on the executors' disks."""
         self._read.unpersist()
 
     def __enter__(self) -> Self:
@@ -159,25 +157,22 @@ class MergedLogs:
 
 
 def merge_logs(spark: SparkSession, config: MergeLogsConfig) -> MergedLogs:
-    """The logs as entries and rejects; nothing is read before they are used.
-
-    Raises PipelineError when a path is not there.
-    """
+    """Return entries and rejects of the logs, both lazy. Raises PipelineError for a missing path."""
     numbered = lines(spark, config.logs, name=tuple(config.names))
-    read = _grouped(numbered, config.places, final=False)
+    read = _grouped(numbered, config.origins, final=False)
     return MergedLogs(read.persist(StorageLevel.DISK_ONLY), numbered, config)
 
 
-def _grouped(numbered: DataFrame, places: Places, *, final: bool) -> DataFrame:
+def _grouped(numbered: DataFrame, origins: FileOrigins, *, final: bool) -> DataFrame:
     def group(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return group_lines(batches, places, final=final)
+        return group_lines(batches, origins, final=final)
 
     raw = numbered.select("file", "line", F.col("text").cast("binary").alias("text"))
     return raw.mapInArrow(group, from_arrow_schema(GROUPED))
 
 
-def _judged_edges(read: DataFrame, places: Places) -> DataFrame:
-    """The ends of the pieces, at most one entry's worth each, beside their neighbours."""
+def _joined_edges(read: DataFrame, origins: FileOrigins) -> DataFrame:
+    """Group the edges of neighbouring pieces; each is at most one entry long."""
     edges = (
         read.where("raw IS NOT NULL")
         .select("file", "line", F.posexplode("raw").alias("at", "text"))
@@ -185,20 +180,20 @@ def _judged_edges(read: DataFrame, places: Places) -> DataFrame:
         .repartition("file")
         .sortWithinPartitions("file", "line")
     )
-    return _grouped(edges, places, final=True)
+    return _grouped(edges, origins, final=True)
 
 
 def in_order(entries: DataFrame) -> DataFrame:
-    """``MergedLogs.unordered``, or some of it, as ``MergedLogs.entries`` is ordered."""
+    """Sort rows of ``MergedLogs.unordered`` like ``MergedLogs.entries``."""
     return entries.orderBy(*_order())
 
 
 def _order() -> list[Column]:
-    return [F.col("time"), F.col("broker").asc_nulls_last(), *map(F.col, ("turn", "file", "line"))]
+    return [F.col("time"), F.col("broker").asc_nulls_last(), *map(F.col, ("rotation", "file", "line"))]
 
 
 def _streamed(rows: DataFrame, order: list[Column]) -> Iterator[Row]:
-    """Rows with a ``text`` in this order, fetched in pieces that fit into the driver."""
+    """Yield rows with a column ``text`` in this order, fetched in pieces of about STREAMED_BYTES."""
     size = rows.agg(F.sum(F.octet_length("text"))).first()
     pieces = 1 + (size[0] if size and size[0] else 0) // STREAMED_BYTES
     ordered = rows.repartitionByRange(pieces, *order).sortWithinPartitions(*order)
@@ -206,42 +201,41 @@ def _streamed(rows: DataFrame, order: list[Column]) -> Iterator[Row]:
 
 
 def of_partition(entries: DataFrame, topic: str, partition: int) -> DataFrame:
-    """Those of these entries that speak of one partition."""
+    """Return the entries that name one partition."""
     return _of_topics(entries, MergeLogsConfig(logs=(), topics=(topic,), partitions=(partition,)))
 
 
 def _in_time(entries: DataFrame, config: MergeLogsConfig) -> DataFrame:
     if config.start is not None:
-        entries = entries.where(F.col("time") >= F.lit(config.moment(config.start)))
+        entries = entries.where(F.col("time") >= F.lit(config.utc(config.start)))
     if config.end is not None:
-        entries = entries.where(F.col("time") <= F.lit(config.moment(config.end)))
+        entries = entries.where(F.col("time") <= F.lit(config.utc(config.end)))
     return entries
 
 
 def _of_topics(entries: DataFrame, config: MergeLogsConfig) -> DataFrame:
-    """Answers name topics by their ids only: the ids are learned from the entries that give both."""
-    named = _named(config, F.col("topic"))
-    ids = entries.where(named & F.col("topic_id").isNotNull()).agg(F.collect_set("topic_id").alias("ids"))
-    by_name = named & _numbered(config, F.col("partition"))
-    listed = F.exists(
-        "partitions",
-        lambda one: (
-            (
-                _named(config, one["topic"])
-                | F.coalesce(F.array_contains("ids", one["topic_id"]), F.lit(False))
-            )
-            & _numbered(config, one["partition"])
-        ),
-    )
+    """Return the entries that name the topics and partitions of ``config``.
+
+    A response may name topics by id only; their ids are taken from entries that contain both.
+    """
+    by_topic = _is_topic(config, F.col("topic"))
+    ids = entries.where(by_topic & F.col("topic_id").isNotNull()).agg(F.collect_set("topic_id").alias("ids"))
+    by_name = by_topic & _is_partition(config, F.col("partition"))
+
+    def wanted(one: Column) -> Column:
+        by_id = F.coalesce(F.array_contains("ids", one["topic_id"]), F.lit(False))
+        return (_is_topic(config, one["topic"]) | by_id) & _is_partition(config, one["partition"])
+
+    listed = F.exists("partitions", wanted)
     return entries.crossJoin(F.broadcast(ids)).where(by_name | F.coalesce(listed, F.lit(False))).drop("ids")
 
 
-def _named(config: MergeLogsConfig, topic: Column) -> Column:
+def _is_topic(config: MergeLogsConfig, topic: Column) -> Column:
     named = topic.isin(*config.topics) if config.topics else F.lit(False)
     if config.topic_pattern is not None:
         named = named | topic.rlike(f"^(?:{config.topic_pattern})$")
     return F.coalesce(named, F.lit(False))
 
 
-def _numbered(config: MergeLogsConfig, partition: Column) -> Column:
+def _is_partition(config: MergeLogsConfig, partition: Column) -> Column:
     return partition.isin(*config.partitions) if config.partitions else F.lit(True)

@@ -1,4 +1,4 @@
-"""What a log file's path says: whose it is, in which time zone it was written, which file is older."""
+"""Derives from the path of a log file its broker, its time zone and its place among rotated files."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from zoneinfo import ZoneInfo
 
 from ctrlchan.errors import ConfigError
 
-__all__ = ["Place", "Places"]
+__all__ = ["FileOrigin", "FileOrigins", "zone_of"]
 
-#: ``broker-3``, ``kafka3``, ``3``; no date, no address.
+#: ``broker-3``, ``kafka3``, ``3``; neither a date nor an address.
 _NUMBERED: Final = re.compile(r"(?:.*[A-Za-z][-_]?)?(\d{1,9})", re.ASCII)
-#: log4j's DailyRollingFileAppender appends the hour (or day, or minute) that a file is about.
+#: log4j's DailyRollingFileAppender appends the day, hour or minute of the file's entries.
 _DATED: Final = re.compile(r"\d{4}-\d\d-\d\d(?:-\d\d){0,2}", re.ASCII)
-#: RollingFileAppender appends 1 to the newest of the old ones.
+#: log4j's RollingFileAppender appends a number: 1 for the newest of the rotated files.
 _COUNTED: Final = re.compile(r"\.(\d{1,9})(?:\.[A-Za-z]\w*)?", re.ASCII)
 _MOST: Final = 10**9
 
 
-class Place(NamedTuple):
-    """``broker``: for entries that do not say; ``turn``: sorts a broker's rotated files, oldest first."""
+class FileOrigin(NamedTuple):
+    """The origin of a file. ``broker``: for entries without one; ``rotation``: sorts rotated files by age."""
 
     broker: int | None
     zone: ZoneInfo
-    turn: str
+    rotation: str
 
 
 @dataclass(frozen=True)
-class Places:
-    """``brokers``, ``zones``: (pattern of the path, what it means), the first that matches; else ``zone``.
+class FileOrigins:
+    """Rules that give each file its origin.
 
-    Raises ConfigError for a zone that does not exist.
+    ``brokers``, ``zones``: (pattern of the path, broker id or zone), the first match counts; ``zone`` is the
+    default. Raises ConfigError for an unknown time zone.
     """
 
     zone: str = "UTC"
@@ -47,19 +48,19 @@ class Places:
         for name in (self.zone, *(name for _, name in self.zones)):
             zone_of(name)
 
-    def of(self, file: str) -> Place:
-        """``file``: a path or URI."""
+    def of(self, file: str) -> FileOrigin:
+        """Return the origin of ``file``, a path or URI."""
         path = PurePosixPath(file)
         broker = next((broker for pattern, broker in self.brokers if _matches(file, pattern)), None)
         if broker is None and (numbered := _NUMBERED.fullmatch(path.parent.name)) is not None:
             broker = int(numbered[1])
         zone = next((zone for pattern, zone in self.zones if _matches(file, pattern)), self.zone)
-        return Place(broker, zone_of(zone), _turn(path.name))
+        return FileOrigin(broker, zone_of(zone), _rotation(path.name))
 
 
 @cache
 def zone_of(name: str) -> ZoneInfo:
-    """Raises ConfigError when there is no such time zone."""
+    """Return a time zone by name; raises ConfigError if it does not exist."""
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError) as problem:
@@ -67,11 +68,12 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def _matches(file: str, pattern: str) -> bool:
-    """The whole path, or the end of it."""
+    """Return whether the pattern matches the whole path or its end."""
     return fnmatchcase(file, pattern) or fnmatchcase(file, f"*/{pattern}")
 
 
-def _turn(name: str) -> str:
+def _rotation(name: str) -> str:
+    """Return a sort key: files with a date, then numbered ones (highest first), then the current file."""
     if (dated := _DATED.search(name)) is not None:
         return f"0{dated[0]}"
     if (counted := list(_COUNTED.finditer(name))) and counted[-1].end() == len(name):

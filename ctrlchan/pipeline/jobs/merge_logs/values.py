@@ -1,7 +1,7 @@
-"""The states and answers inside Kafka's sentences: ``Name(field=value, ...)`` -> fields.
+"""Parses partition states and responses as Kafka prints them: ``Name(field=value, ...)``.
 
-What classes print has changed little: ``zkVersion`` became ``partitionEpoch``, an ISR may carry broker epochs
-(``isrWithBrokerEpoch``). Names are mapped to those of our columns; what has no column is left out.
+Field names changed little between versions: ``zkVersion`` became ``partitionEpoch``, an ISR may contain
+broker epochs (``isrWithBrokerEpoch``). Names are mapped to our columns; fields without a column are left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Answer", "PartitionState", "answers_of", "error_code_of", "int32", "
 
 
 class PartitionState(TypedDict, total=False):
-    """What a printed state says of its partition."""
+    """The fields of a printed partition state."""
 
     topic: str
     partition: int
@@ -31,7 +31,7 @@ class PartitionState(TypedDict, total=False):
 
 
 class Answer(NamedTuple):
-    """One partition in a response; by name or by id, as the version has it."""
+    """One partition of a response, with the topic's name or id, depending on the version."""
 
     topic: str | None
     topic_id: str | None
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
     error_code: int
 
 
-#: Printed name -> column. Those with capitals are LeaderIsrAndControllerEpoch's.
+#: Printed name -> column. Capitalised names are LeaderIsrAndControllerEpoch's.
 _NAMES: Final = {
     "topicName": "topic",
     "partitionIndex": "partition",
@@ -64,14 +64,14 @@ _NAMES: Final = {
 }
 _LISTS: Final = {"isr", "replicas", "adding_replicas", "removing_replicas", "offline_replicas"}
 _FLAGS: Final = {"is_new", "delete"}
-#: A value ends where the next name begins. A list's numbers are no names.
+#: A value ends where the next name begins; a number in a list is no name.
 _FIELD: Final = re.compile(r"(\w+)[=:](.*?)(?=, ?[A-Za-z]\w*[=:]|\)?$)", re.DOTALL | re.ASCII)
 _BROKER_STATES: Final = re.compile(r"(?:List\(|\[)(BrokerState\(.*?\))?(?:\)|\])(?=,|\)?$)", re.ASCII)
 _BROKER_ID: Final = re.compile(r"brokerId=(-?\d+)", re.ASCII)
 _NUMBER: Final = re.compile(r"-?\d+", re.ASCII)
 
 _ERROR_CODE: Final = re.compile(r"errorCode=(-?\d+)", re.ASCII)
-#: A topic's id, or a partition's error: in the order in which they are printed.
+#: A topic's id, or a partition's error.
 _ANSWER: Final = re.compile(
     r"topicId=(?P<topic_id>[\w-]+)"
     r"|(?:topicName='(?P<topic>[^']*)', )?partitionIndex=(?P<partition>\d+), errorCode=(?P<error_code>-?\d+)",
@@ -80,8 +80,8 @@ _ANSWER: Final = re.compile(
 
 
 def state_of(text: str) -> PartitionState:
-    """``text``: ``Name(field=value, ...)`` or ``(Leader:1,ISR:1,2,...)``; an ill-formed value is left out."""
-    # Their own fields would be taken for the state's.
+    """Parse ``Name(field=value, ...)`` or ``(Leader:1,ISR:1,2,...)``; ill-formed values are left out."""
+    # The fields of a BrokerState are not those of the partition state.
     text = _BROKER_STATES.sub(lambda states: f"[{', '.join(_BROKER_ID.findall(states[0]))}]", text)
     found: PartitionState = {}
     for name, value in _FIELD.findall(text[text.find("(") + 1 :]):
@@ -100,7 +100,7 @@ def state_of(text: str) -> PartitionState:
 
 
 def answers_of(text: str) -> list[Answer]:
-    """The partitions that a printed response names, with their error codes."""
+    """Return the partitions of a printed response with their error codes."""
     topic_id: str | None = None
     answers: list[Answer] = []
     for match in _ANSWER.finditer(text):
@@ -115,19 +115,19 @@ def answers_of(text: str) -> list[Answer]:
 
 
 def error_code_of(text: str) -> int | None:
-    """The error of the whole response."""
+    """Return the error code of the whole response."""
     match = _ERROR_CODE.search(text)
     return None if match is None else int32(match[1])
 
 
 def numbers(text: str) -> list[int]:
-    """``[1, 2]``, ``1,2``, ``HashSet(1, 2)``: the broker ids in it."""
+    """Return the broker ids in ``[1, 2]``, ``1,2`` or ``HashSet(1, 2)``."""
     found = (int32(number) for number in _NUMBER.findall(text))
     return [number for number in found if number is not None]
 
 
 def int32(text: str) -> int | None:
-    """None: it is no number, or none that Kafka could have meant."""
+    """Return ``text`` as a number; None if it is none or does not fit into int32."""
     if _NUMBER.fullmatch(text) is None or len(text) > 11:
         return None
     number = int(text)
