@@ -9,6 +9,8 @@
     │   └── UnsupportedVersionError  the version cannot carry it, or does not exist
     ├── SnapshotError              a file of a snapshot: says file, row and reason
     ├── JournalError               a file of a journal: says file and reason
+    ├── MalformedError             a ZooKeeper node or a line of text that cannot be parsed: says all reasons
+    ├── ZooKeeperError             ZooKeeper does not answer, or refuses: says path and reason
     ├── InvalidStateError          rows that a cluster state refuses: the caller is to blame
     ├── IllegalStateError          a call at the wrong time (Kafka's IllegalStateException)
     ├── ConfigError                a setting that cannot work
@@ -43,11 +45,13 @@ __all__ = [
     "IllegalStateError",
     "InvalidStateError",
     "JournalError",
+    "MalformedError",
     "PipelineError",
     "ProtocolError",
     "SnapshotError",
     "UnknownBrokerError",
     "UnsupportedVersionError",
+    "ZooKeeperError",
 ]
 
 
@@ -57,6 +61,21 @@ class SnapshotError(CtrlchanError):
 
 class JournalError(CtrlchanError):
     """A journal that cannot be read or written; the message names file and reason."""
+
+
+class MalformedError(CtrlchanError, ValueError):
+    """A ZooKeeper node or a line of text that cannot be parsed. ``reasons``: all of them, in order."""
+
+    def __init__(self, *reasons: str) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = reasons
+
+    def __reduce__(self) -> tuple[type[MalformedError], tuple[str, ...]]:
+        return type(self), self.reasons
+
+
+class ZooKeeperError(CtrlchanError):
+    """ZooKeeper does not answer, or refuses a request; the message names the path or the servers."""
 
 
 class InvalidStateError(CtrlchanError, ValueError):

@@ -195,8 +195,8 @@ def dump(
     \b
       ctrlchan snapshot dump --zookeeper zk1:2181/kafka | gzip > zk.tsv.gz
     """
-    from ctrlchan.state.importing.zookeeper import connected
     from ctrlchan.state.importing.zookeeper_dump import dump_zookeeper
+    from ctrlchan.zookeeper.client import connected
 
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     with _progress("connecting") as step, connected(zookeeper, timeout) as client:
@@ -257,12 +257,16 @@ def _summary(state: ClusterState) -> dict[str, Any]:
 
 
 def _from_zookeeper(hosts: str, timeout: float) -> ClusterState:
-    from ctrlchan.state.importing.zookeeper import connected, import_zookeeper
+    from ctrlchan.state import ClusterState
 
     # Kazoo's own words about each attempt would stand between ours; logging that is set up still has them.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
-    with _progress("connecting") as step, connected(hosts, timeout) as client:
-        return import_zookeeper(client, lambda what, done, total: step(f"reading {what}", done, total))
+    with _progress("connecting") as step:
+        return ClusterState.from_zookeeper(
+            hosts,
+            timeout=timeout,
+            progress=lambda what, done, total: step(f"reading {what}", done, total),
+        )
 
 
 def _from_describe(

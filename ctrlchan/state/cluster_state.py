@@ -132,6 +132,25 @@ class ClusterState:
         write_snapshot(self, Path(path), overwrite=overwrite)
 
     @classmethod
+    def from_zookeeper(
+        cls, connect: str, *, timeout: float = 10.0, progress: Callable[[str, int, int], None] | None = None
+    ) -> ClusterState:
+        """Return the state of the cluster in a ZooKeeper. Partitions may change while they are read.
+
+        ``connect`` is Kafka's ``zookeeper.connect``: ``HOST:PORT[,HOST:PORT...][/chroot]``. ``timeout``:
+        seconds to connect. ``progress`` is called with (what is being read, nodes read, of how many).
+        A broker's epoch is its node's czxid, a partition's epoch the version of its state node. Partitions
+        without a state node are of unknown leadership (``leader_epoch`` -1).
+
+        Raises ConfigError for a ``connect`` of another form; SnapshotError when ZooKeeper does not answer,
+        when there is no cluster, and for a node that cannot be parsed, naming its path.
+        Source: ``kafka.zk.KafkaZkClient`` and ``kafka.zk.ZkData`` (Kafka 3.9).
+        """
+        from ctrlchan.state.importing.zookeeper import read_zookeeper
+
+        return read_zookeeper(connect, progress, timeout)
+
+    @classmethod
     def from_arrow(
         cls,
         partitions: pa.Table | pa.RecordBatch,

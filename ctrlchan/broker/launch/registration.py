@@ -6,18 +6,17 @@ When the session is lost the broker registers again and has a new epoch, as a re
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
 
-from kazoo.client import KazooClient, KazooState
+from kazoo.client import KazooState
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
 
-from ctrlchan.errors import ConfigError
+from ctrlchan.errors import ConfigError, MalformedError, ZooKeeperError
 from ctrlchan.state import Broker
+from ctrlchan.zookeeper import nodes, paths
+from ctrlchan.zookeeper.client import close, connect, new_client
 
 __all__ = ["Registrations", "registration_json"]
 
@@ -30,22 +29,12 @@ _RETRY_PAUSE = 1.0  # seconds
 
 
 def registration_json(broker: Broker) -> bytes:
-    """Version 5 of the znode, as ``BrokerIdZNode`` writes it: a controller chokes on one without jmx_port."""
-    first = broker.endpoints[0]
-    registration: dict[str, Any] = {
-        "version": 5,
-        "host": first.host,
-        "port": first.port,
-        "jmx_port": -1,
-        "endpoints": [str(endpoint) for endpoint in broker.endpoints],
-        "listener_security_protocol_map": {
-            endpoint.listener: endpoint.security_protocol.name for endpoint in broker.endpoints
-        },
-        "features": {},
-    }
-    if broker.rack is not None:
-        registration["rack"] = broker.rack
-    return json.dumps(registration, separators=(",", ":")).encode()
+    """Return the data of the broker's node."""
+    listeners = [
+        nodes.Listener(one.listener, one.security_protocol.name, one.host, one.port)
+        for one in broker.endpoints
+    ]
+    return nodes.encode_registration(listeners, broker.rack)
 
 
 class Registrations:
@@ -59,7 +48,7 @@ class Registrations:
         self._zookeeper = zookeeper
         self._brokers = brokers
         self._registered = registered
-        self._client = KazooClient(hosts=zookeeper, timeout=_SESSION_TIMEOUT)
+        self._client = new_client(zookeeper, _SESSION_TIMEOUT)
         self._lost = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="broker-registrations", daemon=True)
@@ -67,15 +56,14 @@ class Registrations:
     def start(self) -> str | None:
         """Registers all brokers; returns the cluster's id, None when the cluster has none yet."""
         try:
-            self._client.start(_CONNECT_TIMEOUT)
-        except KazooTimeoutError:
-            self._client.close()
+            connect(self._client, self._zookeeper, _CONNECT_TIMEOUT)
+        except ZooKeeperError:
             raise ConfigError(f"no ZooKeeper answers at {self._zookeeper}") from None
         try:
             self._register_all()
             cluster_id = self._cluster_id()
         except BaseException:
-            self._close()
+            close(self._client)
             raise
         self._client.add_listener(self._heard)
         self._thread.start()
@@ -86,17 +74,12 @@ class Registrations:
         self._stopped.set()
         self._lost.set()
         self._thread.join()
-        self._close()
-
-    def _close(self) -> None:
-        self._client.stop()
-        self._client.close()
+        close(self._client)
 
     def _cluster_id(self) -> str | None:
         try:
-            data, _ = self._client.get("/cluster/id")
-            return str(json.loads(data)["id"])
-        except (NoNodeError, ValueError, KeyError):
+            return nodes.parse_cluster_id(self._client.get(paths.CLUSTER_ID)[0])
+        except (NoNodeError, MalformedError):
             return None
 
     def _register_all(self) -> None:
@@ -105,9 +88,9 @@ class Registrations:
 
     def _register(self, broker: Broker) -> int:
         """The czxid of the broker's new entry. One left by a former session is waited for to go."""
-        path = f"/brokers/ids/{broker.id}"
+        path = paths.broker(broker.id)
         data = registration_json(broker)
-        self._client.ensure_path("/brokers/ids")
+        self._client.ensure_path(paths.BROKER_IDS)
         while True:
             gone = threading.Event()
             try:

@@ -1,43 +1,35 @@
-"""The text that ``kafka-topics --describe`` prints -> a state.
+"""The text of ``kafka-topics --describe`` -> a state.
 
-Read is what the tool printed from 0.8 to 4.x: ``Name: value`` fields (``Name:value`` on the topic's line
-before 2.4) between tabs, or between blanks once the text has been through a terminal. A topic's line has
-Topic, TopicId (since 2.8), PartitionCount, ReplicationFactor, Configs, MarkedForDeletion; a partition's line
-Topic, Partition, Leader (a number or ``none``), Replicas, Isr, Adding Replicas and Removing Replicas (while
-it is reassigned), Elr and LastKnownElr (since 3.7, of no meaning in ZooKeeper mode), MarkedForDeletion. Lines
-of neither kind are refused, and so is a topic with fewer partitions than its line counts: the text was cut.
+Lines that ``describe_lines`` cannot parse are refused, and so is a topic with fewer partitions than its line
+counts: the text was cut.
 
-The text tells no epochs and no endpoints: epochs are 0, and brokers are those that the caller names or,
-without endpoints, those that lead or are in an ISR.
+The text has no epochs and no endpoints: epochs are 0, and the live brokers are those that the caller names
+or, without endpoints, those that lead or are in an ISR.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ctrlchan.errors import InvalidStateError, SnapshotError
+from ctrlchan.errors import InvalidStateError, MalformedError, SnapshotError
 from ctrlchan.state.brokers import Broker
 from ctrlchan.state.cluster_state import ClusterState
+from ctrlchan.state.importing.describe_lines import PartitionLine, TopicLine, parse_line
 from ctrlchan.state.importing.row_builder import RowBuilder
 from ctrlchan.state.new_rows import NO_LEADER
-from ctrlchan.topic_names import id_from_text, why_invalid
+from ctrlchan.text import quoted
+from ctrlchan.topic_names import why_invalid
 
-__all__ = ["BETWEEN_FIELDS", "Progress", "import_describe"]
+__all__ = ["Progress", "import_describe"]
 
-#: Told how many lines, or znodes, are done.
+#: Called with how many lines are read.
 Progress = Callable[[int], None]
 
-#: Lines, or znodes, between two calls of ``Progress``.
+#: Lines between two calls of ``Progress``.
 _PROGRESS_STEP: Final = 10_000
 #: Bad lines that an error names.
 _LISTED: Final = 5
-#: Where one field ends and the next begins.
-BETWEEN_FIELDS: Final = re.compile(
-    r"(?<!Adding)(?<!Removing)\s+(?=(?:TopicId|PartitionCount|ReplicationFactor|Configs|MarkedForDeletion|Partition|Leader|Replicas|Isr"
-    r"|Adding Replicas|Removing Replicas|Elr|LastKnownElr):)"
-)
 
 
 def import_describe(
@@ -50,7 +42,7 @@ def import_describe(
     controller_epoch: int = 0,
     progress: Progress = lambda done: None,
 ) -> ClusterState:
-    """The state that the lines describe; without ``brokers`` those seen leading or in sync are live.
+    """Return the state that the lines describe; without ``brokers``, those that lead or are in sync are live.
 
     Raises SnapshotError that names ``source``, the first bad lines by number (from 1) with their reasons, and
     how many there are.
@@ -61,7 +53,7 @@ def import_describe(
     for number, line in enumerate(lines, 1):
         try:
             reader.read(line, number)
-        except InvalidStateError as error:
+        except (MalformedError, InvalidStateError) as error:
             bad_lines += 1
             if len(bad) < _LISTED:
                 bad.append(f"line {number}: {error}")
@@ -87,7 +79,7 @@ def import_describe(
 
 
 class _Reader:
-    """What has been read so far."""
+    """The fields of all lines so far."""
 
     def __init__(self, controller_epoch: int) -> None:
         self.rows = RowBuilder()
@@ -100,33 +92,27 @@ class _Reader:
         self._counts: dict[str, tuple[int, int]] = {}
         self._controller_epoch = controller_epoch
 
-    def read(self, line: str, number: int) -> None:
-        """Raises InvalidStateError with the reason when the line cannot be read."""
-        if not line.strip():
+    def read(self, text: str, number: int) -> None:
+        """Add line ``number``. Raises MalformedError or InvalidStateError with the reason against it."""
+        line = parse_line(text)
+        if line is None:
             return
-        line = line.strip()
-        fields = _fields(line)
-        topic = fields.get("Topic")
-        if topic is None:
-            raise InvalidStateError(f"not a line of kafka-topics --describe: {_shortened(line)}")
-        wrong = why_invalid(topic)
+        wrong = why_invalid(line.topic)
         if wrong is not None:
-            raise InvalidStateError(f"{wrong} ({_shortened(topic)})")
-        if fields.get("MarkedForDeletion") == "true":
-            self.deleting.add(topic)
-        if "PartitionCount" in fields:
-            self._counts[topic] = (_int("PartitionCount", fields["PartitionCount"]), number)
-            if "TopicId" in fields:
-                self.topic_ids[topic] = id_from_text(fields["TopicId"])
-        elif "Partition" in fields:
-            self._read_partition(topic, fields, number)
+            raise InvalidStateError(f"{wrong} ({quoted(line.topic)})")
+        if line.reasons:
+            raise MalformedError(*line.reasons)
+        if line.marked_for_deletion:
+            self.deleting.add(line.topic)
+        if isinstance(line, TopicLine):
+            self._counts[line.topic] = (line.partition_count, number)
+            if line.topic_id is not None:
+                self.topic_ids[line.topic] = line.topic_id
         else:
-            raise InvalidStateError(
-                "neither a topic's line (no PartitionCount) nor a partition's (no Partition)"
-            )
+            self._add(line, number)
 
     def check_counts(self, source: str) -> None:
-        """Raises SnapshotError for the first topic that has other partitions than its line counts."""
+        """Raise SnapshotError for the first topic whose line counts other partitions than were read."""
         for topic, (count, number) in self._counts.items():
             found = len(self.lines_of.get(topic, ()))
             if found != count:
@@ -135,56 +121,25 @@ class _Reader:
                     f"but there are {found} of its partitions"
                 )
 
-    def _read_partition(self, topic: str, fields: dict[str, str], number: int) -> None:
-        partition = _int("Partition", fields["Partition"])
-        numbers = self.lines_of.setdefault(topic, {})
-        if partition in numbers:
-            raise InvalidStateError(f"partition {topic}-{partition} is on line {numbers[partition]} already")
-        leader = _required(fields, "Leader")
-        replicas = _ints("Replicas", _required(fields, "Replicas"))
-        if not replicas:
+    def _add(self, line: PartitionLine, number: int) -> None:
+        numbers = self.lines_of.setdefault(line.topic, {})
+        if line.partition in numbers:
+            raise InvalidStateError(
+                f"partition {line.topic}-{line.partition} is on line {numbers[line.partition]} already"
+            )
+        if not line.replicas:
             raise InvalidStateError("Replicas is empty")
-        isr = _ints("Isr", _required(fields, "Isr"))
-        leader_id = NO_LEADER if leader in ("none", "-1") else _int("Leader", leader)
         self.rows.add(
-            topic,
-            partition,
-            replicas,
-            leader=leader_id,
-            isr=isr,
+            line.topic,
+            line.partition,
+            line.replicas,
+            leader=line.leader,
+            isr=line.isr,
             leader_epoch=0,
             partition_epoch=0,
             controller_epoch=self._controller_epoch,
-            adding=_ints("Adding Replicas", fields.get("Adding Replicas", "")),
-            removing=_ints("Removing Replicas", fields.get("Removing Replicas", "")),
+            adding=line.adding,
+            removing=line.removing,
         )
-        numbers[partition] = number
-        self.in_sync.update(isr if leader_id == NO_LEADER else (leader_id, *isr))
-
-
-def _fields(line: str) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for field in BETWEEN_FIELDS.split(line):
-        name, _, value = field.partition(":")
-        fields[name.strip()] = value.strip()
-    return fields
-
-
-def _required(fields: dict[str, str], name: str) -> str:
-    if name not in fields:
-        raise InvalidStateError(f"no field {name}")
-    return fields[name]
-
-
-def _int(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidStateError(f"{name} is {text!r}, not a number")
-    return int(text)
-
-
-def _ints(name: str, text: str) -> list[int]:
-    return [_int(name, one.strip()) for one in text.split(",")] if text else []
-
-
-def _shortened(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:60]}…")
+        numbers[line.partition] = number
+        self.in_sync.update(line.isr if line.leader == NO_LEADER else (line.leader, *line.isr))

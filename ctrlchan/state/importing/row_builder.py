@@ -1,4 +1,4 @@
-"""Partitions as an importer finds them, one after another -> a state."""
+"""Single partitions, in any order -> a state."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ __all__ = ["RowBuilder"]
 
 Int32 = npt.NDArray[np.int32]
 
+_MAX_INT32 = 2**31 - 1
+
 
 class RowBuilder:
-    """Takes rows in any order and keeps them as numbers. Topic names are the importer's to check."""
+    """Collects rows in any order as numbers, without a Python object for each. Does not check topic names."""
 
     def __init__(self) -> None:
         self._topics: dict[str, int] = {}
@@ -51,9 +53,9 @@ class RowBuilder:
         adding: Sequence[int] = (),
         removing: Sequence[int] = (),
     ) -> None:
-        """One partition, not there yet; of unknown leadership without the fields behind ``replicas``.
+        """Add a partition, once. Without the keyword arguments its leadership is not known.
 
-        Raises InvalidStateError, naming the field, for what is no number or out of its column's range.
+        Raises InvalidStateError, naming the column, for a value outside the column's range.
         """
         fixed = {
             "partition": partition,
@@ -64,12 +66,14 @@ class RowBuilder:
             "recovery_state": recovery_state,
         }
         for name, value in fixed.items():
-            if not isinstance(value, int) or not LOWEST[name] <= value <= HIGHEST.get(name, _MAX_INT32):
-                raise InvalidStateError(f"{name.replace('_', ' ')} {value!r} is not allowed")
+            lowest, highest = LOWEST[name], HIGHEST.get(name, _MAX_INT32)
+            if not lowest <= value <= highest:
+                raise InvalidStateError(f"{name} {value} is not in {lowest} .. {highest}")
         lists = {"isr": isr, "replicas": replicas, "adding": adding, "removing": removing}
         for name, brokers in lists.items():
-            if not isinstance(brokers, (list, tuple)) or not all(map(_is_broker_id, brokers)):
-                raise InvalidStateError(f"{name} {brokers!r} is no list of broker ids")
+            for broker in brokers:
+                if not 0 <= broker <= _MAX_INT32:
+                    raise InvalidStateError(f"{name} has {broker}, which is no broker id")
         self._fixed["topic_row"].append(self._topics.setdefault(topic, len(self._topics)))
         for name, value in fixed.items():
             self._fixed[name].append(value)
@@ -85,8 +89,10 @@ class RowBuilder:
         controller_id: int = -1,
         controller_epoch: int = 0,
     ) -> ClusterState:
-        """Topics in the order of their names, partitions ascending; replicas that are on no live broker are
-        offline. Topics without partitions are left out."""
+        """Return the state: topics in the order of their names, partitions ascending.
+
+        Replicas on brokers that are not live are offline. Topics without partitions are left out.
+        """
         names = sorted(self._topics, key=str.encode)
         rank = np.empty(len(names), np.int32)
         rank[[self._topics[name] for name in names]] = np.arange(len(names), dtype=np.int32)
@@ -124,13 +130,6 @@ class _Lists:
         return ListColumn(starts.astype(np.int32), lengths, _numbers(self._values))
 
 
-_MAX_INT32 = 2**31 - 1
-
-
-def _is_broker_id(value: object) -> bool:
-    return isinstance(value, int) and 0 <= value <= _MAX_INT32
-
-
 def _numbers(values: array[int]) -> Int32:
-    """A copy: an array that numbers look into cannot grow any more."""
+    """Return a copy: an ``array`` that NumPy looks into cannot grow any more."""
     return np.array(values, dtype=np.int32)

@@ -1,18 +1,19 @@
-"""What ZooKeeper holds of a cluster's metadata -> lines of text, a znode each.
+"""The ZooKeeper nodes of a cluster's metadata -> lines of text, one for each node.
 
-``PATH<TAB>DATA<TAB>VERSION<TAB>CZXID``: the znodes that ``import_zookeeper`` reads, paths below the chroot.
+``PATH<TAB>DATA<TAB>VERSION<TAB>CZXID``: the nodes that ``import_zookeeper`` reads, paths below the chroot.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 from kazoo.client import KazooClient
 
-from ctrlchan.errors import SnapshotError
-from ctrlchan.state.importing.zookeeper import Progress, ZnodeReader
+from ctrlchan.errors import MalformedError, SnapshotError, ZooKeeperError
+from ctrlchan.state.importing.zookeeper import cluster_children
+from ctrlchan.zookeeper import paths
+from ctrlchan.zookeeper.client import NodeReader, Progress, Znode
+from ctrlchan.zookeeper.nodes import parse_topic
 
 __all__ = ["dump_zookeeper"]
 
@@ -20,53 +21,48 @@ __all__ = ["dump_zookeeper"]
 def dump_zookeeper(
     client: KazooClient, progress: Progress = lambda what, done, total: None, timeout: float = 30.0
 ) -> Iterator[str]:
-    """Lines without their ends. Each znode is as it was at some moment of the reading; those that went away
-    meanwhile are not there. Data is UTF-8; tabs and line ends in it, which JSON takes for blanks, are blanks.
+    """Yield lines without their ends. Each node is as it was at some time during the reading; a node that is
+    deleted meanwhile is left out. Data is UTF-8; tabs and line ends in it (blanks, for JSON) become blanks.
 
-    Raises SnapshotError when there is no cluster, or when one answer takes longer than ``timeout`` seconds.
+    Raises SnapshotError when there is no cluster, and when one answer takes longer than ``timeout`` seconds.
     """
-    reader = ZnodeReader(client, progress, timeout)
-    brokers, topics = reader.children("/brokers/ids"), reader.children("/brokers/topics")
-    if brokers is None or topics is None:
-        raise SnapshotError(
-            "zookeeper: no Kafka cluster here: no /brokers/ids or no /brokers/topics (forgot the chroot?)"
-        )
-    facts = ["/cluster/id", "/controller", "/controller_epoch"]
-    deleted = sorted(reader.children("/admin/delete_topics") or ())
-    yield from _lines(reader, facts, "cluster")
-    yield from _lines(reader, [f"/brokers/ids/{one}" for one in sorted(brokers)], "brokers")
-    yield from _lines(reader, [f"/admin/delete_topics/{one}" for one in deleted], "topics being deleted")
-    states: list[str] = []
-    paths = [f"/brokers/topics/{one}" for one in sorted(topics)]
-    for path, znode in zip(paths, reader.read(paths, "topics"), strict=True):
+    reader = NodeReader(client, progress, timeout)
+    try:
+        brokers, topics = cluster_children(reader)
+        deleted = sorted(reader.children(paths.DELETED_TOPICS) or ())
+        cluster = [paths.CLUSTER_ID, paths.CONTROLLER, paths.CONTROLLER_EPOCH]
+        yield from _lines(reader, cluster, "cluster")
+        yield from _lines(reader, [paths.broker(one) for one in sorted(brokers)], "brokers")
+        yield from _lines(reader, [paths.deleted_topic(one) for one in deleted], "topics being deleted")
+        states: list[str] = []
+        names = sorted(topics)
+        found = reader.read([paths.topic(name) for name in names], "topics")
+        for name, znode in zip(names, found, strict=True):
+            if znode is not None:
+                yield _line(paths.topic(name), znode)
+                states += [paths.partition_state(name, number) for number in _partitions(znode[0])]
+        yield from _lines(reader, states, "partitions")
+    except ZooKeeperError as error:
+        raise SnapshotError(str(error)) from error
+
+
+def _lines(reader: NodeReader, node_paths: list[str], what: str) -> Iterator[str]:
+    for path, znode in zip(node_paths, reader.read(node_paths, what), strict=True):
         if znode is not None:
             yield _line(path, znode)
-            states += [f"{path}/partitions/{number}/state" for number in _partitions(znode[0])]
-    yield from _lines(reader, states, "partitions")
 
 
-def _lines(reader: ZnodeReader, paths: list[str], what: str) -> Iterator[str]:
-    for path, znode in zip(paths, reader.read(paths, what), strict=True):
-        if znode is not None:
-            yield _line(path, znode)
-
-
-def _line(path: str, znode: tuple[bytes, Any]) -> str:
+def _line(path: str, znode: Znode) -> str:
     data, stat = znode
     text = (data or b"").decode(errors="surrogateescape")
-    return "\t".join(
-        (path, " ".join(text.split()) if _breaks(text) else text, str(stat.version), str(stat.czxid))
-    )
-
-
-def _breaks(text: str) -> bool:
-    return any(character in text for character in "\t\r\n")
+    if any(character in text for character in "\t\r\n"):
+        text = " ".join(text.split())
+    return "\t".join((path, text, str(stat.version), str(stat.czxid)))
 
 
 def _partitions(data: bytes) -> list[str]:
-    """Of a topic that cannot be read none: its line says so to whoever reads the dump."""
+    """The partitions of a topic as its node writes them; none of a malformed node, whose line shows that."""
     try:
-        partitions = json.loads(data)["partitions"]
-    except (ValueError, KeyError, TypeError):
+        return [one.key for one in parse_topic(data).assignments]
+    except MalformedError:
         return []
-    return list(partitions) if isinstance(partitions, dict) else []

@@ -25,7 +25,7 @@ from ctrlchan.pipeline.jobs.ingest.items import (
     record,
 )
 from ctrlchan.pipeline.jobs.ingest.texts import text_lines
-from ctrlchan.state.importing.describe_text import BETWEEN_FIELDS
+from ctrlchan.state.importing.describe_lines import BETWEEN_FIELDS
 from ctrlchan.state.new_rows import NO_LEADER
 
 __all__ = ["describe_items"]

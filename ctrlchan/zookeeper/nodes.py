@@ -1,0 +1,342 @@
+"""The JSON forms of Kafka's ZooKeeper nodes: data -> fields (``parse_…``), fields -> data (``encode_…``).
+
+Each ``parse_…`` takes the data of one node, bytes or text, and checks that every field is there and of its
+type; integers are those that int64 holds. Whether a value makes sense (a port, a broker id, a topic's name)
+is for the caller to check. MalformedError gives every reason against a node and names no path: the caller
+knows the path. Each ``encode_…`` returns what Kafka 3.9 writes. Source: ``kafka.zk.ZkData`` (Kafka 3.9).
+
+A broker's epoch is its node's czxid and a partition's epoch is the version of its state node: both stand in
+the stat of a node, not in its data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
+
+from ctrlchan.errors import InvalidStateError, MalformedError
+from ctrlchan.text import parse_number, quoted
+from ctrlchan.topic_names import id_from_text, id_to_text
+
+__all__ = [
+    "Assignment",
+    "Listener",
+    "PartitionState",
+    "Registration",
+    "Topic",
+    "encode_controller",
+    "encode_partition_state",
+    "encode_registration",
+    "encode_topic",
+    "json_text",
+    "parse_cluster_id",
+    "parse_controller",
+    "parse_controller_epoch",
+    "parse_partition_state",
+    "parse_registration",
+    "parse_topic",
+]
+
+_INT64: Final = range(-(2**63), 2**63)
+_BY_PARTITION: Final = ("partitions", "adding_replicas", "removing_replicas")
+#: LISTENER://host:9092, LISTENER://[::1]:9092
+_ENDPOINT: Final = re.compile(r"([^:/]+)://(?:\[([^\]]+)\]|([^:\[\]]+)):([0-9]{1,9})")
+
+
+class Listener(NamedTuple):
+    """One endpoint of a broker. ``security_protocol`` is in capitals; Kafka need not have it."""
+
+    name: str
+    security_protocol: str
+    host: str
+    port: int
+
+
+class Registration(NamedTuple):
+    """The node of a live broker."""
+
+    listeners: list[Listener]
+    rack: str | None = None
+
+
+class Assignment(NamedTuple):
+    """One partition in the node of its topic.
+
+    ``key`` and ``value`` are the entry of "partitions" as it stands there. ``reasons`` against the entry:
+    where there are any, ``partition`` is -1 when it is the key that is malformed, and lists may be missing.
+    """
+
+    key: str
+    value: Any
+    partition: int
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+    reasons: tuple[str, ...] = ()
+
+
+class Topic(NamedTuple):
+    """The node of a topic. ``topic_id``: 16 bytes, None before Kafka 2.8."""
+
+    topic_id: bytes | None
+    assignments: list[Assignment]
+
+
+class PartitionState(NamedTuple):
+    """The state node of a partition. ``recovery_state``: 0 recovered, 1 recovering."""
+
+    leader: int
+    leader_epoch: int
+    controller_epoch: int
+    isr: list[int]
+    recovery_state: int = 0
+
+
+# -- parsing
+
+
+def parse_cluster_id(data: bytes | str) -> str:
+    """Return the cluster id."""
+    fields, reasons = _object(data), list[str]()
+    cluster_id = _text(fields, "id", reasons)
+    if cluster_id is None:
+        raise MalformedError(*(reasons or ("no field id",)))
+    return cluster_id
+
+
+def parse_controller(data: bytes | str) -> int:
+    """Return the broker id of the controller."""
+    reasons: list[str] = []
+    broker_id = _int(_object(data), "brokerid", reasons)
+    if reasons:
+        raise MalformedError(*reasons)
+    return broker_id
+
+
+def parse_controller_epoch(data: bytes | str) -> int:
+    """Return the controller epoch: the only node without JSON."""
+    return parse_number("controller epoch", data if isinstance(data, str) else data.decode(errors="replace"))
+
+
+def parse_registration(data: bytes | str) -> Registration:
+    """Return the listeners of a broker, from registrations of version 1 (host and port) to 5 (endpoints)."""
+    fields, reasons = _object(data), list[str]()
+    rack = _text(fields, "rack", reasons)
+    if "endpoints" not in fields:
+        host, port = _text(fields, "host", reasons), _int(fields, "port", reasons)
+        if host is None and not any("host" in reason for reason in reasons):
+            reasons.append("no field host")
+        if reasons:
+            raise MalformedError(*reasons)
+        return Registration([Listener("PLAINTEXT", "PLAINTEXT", host or "", port)], rack)
+    endpoints = fields["endpoints"]
+    protocols = _or_empty(fields.get("listener_security_protocol_map"))
+    if not isinstance(endpoints, list):
+        reasons.append("endpoints is no list of texts")
+    elif not isinstance(protocols, dict):
+        reasons.append("listener_security_protocol_map is no JSON object")
+    else:
+        wrong = next((one for one in endpoints if not _is_endpoint(one)), _NONE)
+        if wrong is not _NONE:
+            shown = quoted(wrong) if isinstance(wrong, str) else json_text(wrong)
+            reasons.append(f"{shown} is no endpoint (LISTENER://HOST:PORT)")
+    if reasons:
+        raise MalformedError(*reasons)
+    return Registration([_listener(text, protocols) for text in endpoints], rack)
+
+
+def parse_topic(data: bytes | str) -> Topic:
+    """Return the id and the partitions of a topic, malformed partitions with their reasons."""
+    fields, reasons = _object(data), list[str]()
+    topic_id, id_text = None, _text(fields, "topic_id", reasons)
+    if id_text is not None:
+        try:
+            topic_id = id_from_text(id_text)
+        except InvalidStateError:
+            reasons.append(f"{quoted(id_text)} is not a topic id (22 base64url characters)")
+    lists = {name: _or_empty(fields.get(name)) for name in _BY_PARTITION}
+    reasons += [f"{name} is no JSON object" for name, found in lists.items() if not isinstance(found, dict)]
+    if reasons:
+        raise MalformedError(*reasons)
+    partitions, adding, removing = lists.values()
+    return Topic(topic_id, [_assignment(key, value, adding, removing) for key, value in partitions.items()])
+
+
+def parse_partition_state(data: bytes | str) -> PartitionState:
+    """Return leader, ISR and epochs of a partition."""
+    fields, reasons = _object(data), list[str]()
+    state = PartitionState(
+        _int(fields, "leader", reasons),
+        _int(fields, "leader_epoch", reasons),
+        _int(fields, "controller_epoch", reasons),
+        fields.get("isr", _NONE),
+        _int(fields, "leader_recovery_state", reasons, absent=0),
+    )
+    if not _is_ints(state.isr):
+        reasons.append("no field isr" if state.isr is _NONE else _no_broker_list("isr", state.isr))
+    if reasons:
+        raise MalformedError(*reasons)
+    return state
+
+
+# -- encoding
+
+
+def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
+    """Return version 2 of the controller's node, of a controller in ZooKeeper mode."""
+    return _encode(
+        {"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1}
+    )
+
+
+def encode_registration(listeners: Sequence[Listener], rack: str | None = None) -> bytes:
+    """Return version 5 of a broker's node. A controller fails on one without jmx_port."""
+    first = listeners[0]
+    registration: dict[str, Any] = {
+        "version": 5,
+        "host": first.host,
+        "port": first.port,
+        "jmx_port": -1,
+        "endpoints": [f"{one.name}://{_host_port(one)}" for one in listeners],
+        "listener_security_protocol_map": {one.name: one.security_protocol for one in listeners},
+        "features": {},
+    }
+    if rack is not None:
+        registration["rack"] = rack
+    return _encode(registration)
+
+
+def encode_topic(
+    topic_id: bytes,
+    assignment: Mapping[int, Sequence[int]],
+    adding: Mapping[int, Sequence[int]] | None = None,
+    removing: Mapping[int, Sequence[int]] | None = None,
+) -> bytes:
+    """Return version 3 of a topic's node. The mappings: partition -> broker ids."""
+    lists = {
+        name: {str(partition): list(brokers) for partition, brokers in (found or {}).items()}
+        for name, found in zip(_BY_PARTITION, (assignment, adding, removing), strict=True)
+    }
+    return _encode({"version": 3, **lists, "topic_id": id_to_text(topic_id)})
+
+
+def encode_partition_state(state: PartitionState) -> bytes:
+    """Return version 1 of a partition's state node; Kafka writes a recovery state only when it is not 0."""
+    fields = {
+        "version": 1,
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "controller_epoch": state.controller_epoch,
+        "isr": list(state.isr),
+    }
+    if state.recovery_state:
+        fields["leader_recovery_state"] = state.recovery_state
+    return _encode(fields)
+
+
+# -- values
+
+
+def json_text(value: object) -> str:
+    """Return the value as JSON without blanks."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _encode(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name twice in one object")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
+_NONE: Final[Any] = object()
+
+
+def _object(data: bytes | str) -> dict[str, Any]:
+    try:
+        value = _DECODER.decode(data if isinstance(data, str) else data.decode())
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise MalformedError("the data is not a JSON object")
+    return value
+
+
+def _int(fields: dict[str, Any], name: str, reasons: list[str], absent: int | None = None) -> int:
+    """The field, or -1 with a reason."""
+    value = fields.get(name, absent)
+    if type(value) is int and value in _INT64:
+        return value
+    reasons.append(
+        f"{name} is {quoted(json_text(value))}, not a whole number that int32 holds"
+        if name in fields
+        else f"no field {name}"
+    )
+    return -1
+
+
+def _text(fields: dict[str, Any], name: str, reasons: list[str]) -> str | None:
+    """The field, or None where it is missing or null, or with a reason."""
+    value = fields.get(name)
+    if value is None or (isinstance(value, str) and _is_utf8(value)):
+        return value
+    reasons.append(f"{name} is {quoted(json_text(value))}, not a text")
+    return None
+
+
+def _or_empty(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def _is_utf8(text: str) -> bool:
+    """JSON can escape half of a surrogate pair, which is no character."""
+    return text.isascii() or not any("\ud800" <= one <= "\udfff" for one in text)
+
+
+def _is_ints(value: object) -> bool:
+    return isinstance(value, list) and all(type(one) is int and one in _INT64 for one in value)
+
+
+def _no_broker_list(name: str, value: object) -> str:
+    return f"{name} is {quoted(json_text(value))}, not a list of broker ids"
+
+
+def _assignment(key: str, value: Any, adding: dict[str, Any], removing: dict[str, Any]) -> Assignment:
+    reasons: list[str] = []
+    try:
+        partition = parse_number("partition", key)
+    except MalformedError as error:
+        partition, reasons = -1, list(error.reasons)
+    more, less = adding.get(key, []), removing.get(key, [])
+    for name, brokers in (("replicas", value), ("adding_replicas", more), ("removing_replicas", less)):
+        if not _is_ints(brokers):
+            reasons.append(_no_broker_list(name, brokers))
+    return Assignment(key, value, partition, value, more, less, tuple(reasons))
+
+
+def _is_endpoint(value: object) -> bool:
+    return isinstance(value, str) and _is_utf8(value) and _ENDPOINT.fullmatch(value) is not None
+
+
+def _listener(text: str, protocols: dict[str, Any]) -> Listener:
+    match = _ENDPOINT.fullmatch(text)
+    assert match is not None
+    name, bracketed, plain, port = match.groups()
+    # Before version 4 listeners are named after their protocols.
+    return Listener(name, str(protocols.get(name, name)).upper(), bracketed or plain, int(port))
+
+
+def _host_port(listener: Listener) -> str:
+    host = f"[{listener.host}]" if ":" in listener.host else listener.host
+    return f"{host}:{listener.port}"
