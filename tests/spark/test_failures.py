@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ctrlchan.errors import PipelineError, SnapshotError
-from ctrlchan.pipeline.spark.failures import reason_of, told
+from ctrlchan.pipeline.spark.failures import as_pipeline_errors, reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ def raising(problem: Exception, spark: SparkSession) -> None:
 
 
 def test_ours_in_a_worker_says_what_it_said(spark: SparkSession) -> None:
-    with pytest.raises(PipelineError) as caught, told():
+    with pytest.raises(PipelineError) as caught, as_pipeline_errors():
         raising(SnapshotError("f: row 3: leader is -7 (a: b)"), spark)
     assert str(caught.value) == "f: row 3: leader is -7 (a: b)"
     (note,) = caught.value.__notes__
@@ -35,19 +35,22 @@ def test_ours_in_a_worker_says_what_it_said(spark: SparkSession) -> None:
 
 
 def test_another_in_a_worker_is_named(spark: SparkSession) -> None:
-    with pytest.raises(PipelineError) as caught, told():
+    with pytest.raises(PipelineError) as caught, as_pipeline_errors():
         raising(ZeroDivisionError("division by nothing"), spark)
     assert str(caught.value) == "ZeroDivisionError: division by nothing"
 
 
 def test_what_spark_refuses(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match=r"^\[PATH_NOT_FOUND\] Path does not exist: \S+/none"), told():
+    with (
+        pytest.raises(PipelineError, match=r"^\[PATH_NOT_FOUND\] Path does not exist: \S+/none"),
+        as_pipeline_errors(),
+    ):
         spark.read.parquet(str(tmp_path / "none"))
 
 
 def test_what_fails_in_java(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(PipelineError) as caught, told():
+    with pytest.raises(PipelineError) as caught, as_pipeline_errors():
         spark.range(1).write.parquet(str(tmp_path / "file" / "below"))
     assert str(tmp_path / "file") in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -55,7 +58,7 @@ def test_what_fails_in_java(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_what_is_raised_here_passes() -> None:
     problem = SnapshotError("x")
-    with pytest.raises(SnapshotError) as caught, told():
+    with pytest.raises(SnapshotError) as caught, as_pipeline_errors():
         raise problem
     assert caught.value is problem
 
@@ -65,7 +68,7 @@ SCRIPT = """
 import sys
 from ctrlchan.cli import main
 from ctrlchan.cli.pipeline import app
-from ctrlchan.cli.pipeline.common import spark_of
+from ctrlchan.cli.pipeline.common import RunOptions, spark_of
 
 @app.command()
 def failing(folder: str) -> None:
@@ -74,7 +77,8 @@ def failing(folder: str) -> None:
         raise SnapshotError("f: row 3: leader is -7")
         yield from batches
 
-    with spark_of("failing", "local[1]", ["spark.driver.memory=600m"], as_json=True) as spark:
+    run = RunOptions(master="local[1]", conf={"spark.driver.memory": "600m"}, as_json=True)
+    with spark_of("failing", run) as spark:
         spark.range(2).mapInArrow(work, "id long").write.parquet(folder)
 
 main(["pipeline", "failing", sys.argv[1]])

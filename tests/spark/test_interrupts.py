@@ -25,7 +25,7 @@ SCRIPT = """
 import pathlib, sys, time
 from ctrlchan.cli import main
 from ctrlchan.cli.pipeline import app
-from ctrlchan.cli.pipeline.common import spark_of
+from ctrlchan.cli.pipeline.common import RunOptions, spark_of
 
 @app.command()
 def forever(folder: pathlib.Path, what: str) -> None:
@@ -36,7 +36,7 @@ def forever(folder: pathlib.Path, what: str) -> None:
             (folder / "alive").touch()
         yield from batches
 
-    with spark_of("forever", "local[2]", ["spark.driver.memory=600m"]) as spark:
+    with spark_of("forever", RunOptions(master="local[2]", conf={"spark.driver.memory": "600m"})) as spark:
         if what == "call":
             (folder / "runs").touch()
             spark.sparkContext._jvm.java.lang.Thread.sleep(3_600_000)
@@ -139,7 +139,7 @@ def test_what_is_killed_takes_spark_with_it(tmp_path: Path) -> None:
 NOTEBOOK = """
 import os, pathlib, signal, sys, threading, time
 from ctrlchan.pipeline import session, stop
-from ctrlchan.pipeline.spark.failures import told
+from ctrlchan.pipeline.spark.failures import as_pipeline_errors
 
 folder = pathlib.Path(sys.argv[1])
 spark = session(master="local[2]", conf={"spark.driver.memory": "600m"})
@@ -159,7 +159,7 @@ for turn in range(3):
     (folder / "runs").unlink(missing_ok=True)
     threading.Thread(target=press, daemon=True).start()
     try:
-        with told():
+        with as_pipeline_errors():
             spark.range(2, numPartitions=2).mapInArrow(work, "id long").count()
     except KeyboardInterrupt:
         running = list(spark.sparkContext.statusTracker().getActiveJobsIds())

@@ -207,7 +207,7 @@ class TestSession:
     def test_how_the_users_installation_logs_is_left_alone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from ctrlchan.pipeline.spark.session import _has_own_logging as has_own_logging
+        from ctrlchan.pipeline.sessions import _has_own_logging as has_own_logging
 
         for name in ("SPARK_CONF_DIR", "SPARK_HOME"):
             monkeypatch.delenv(name, raising=False)

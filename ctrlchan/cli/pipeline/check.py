@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ctrlchan.cli.pipeline.common import Conf, Json, Master, say, spark_of
+from ctrlchan.cli.pipeline.common import RunOptions, say, spark_of
+from ctrlchan.cli.pipeline.options import with_options
 
 __all__ = ["check"]
 
 _ROWS = 1_000
 
 
-def check(master: Master = None, conf: Conf = None, as_json: Json = False) -> None:
+@with_options
+def check(run: RunOptions) -> None:
     """Start Spark, run a small job in Python on its executors, and say with what.
 
     Examples:
@@ -20,7 +22,7 @@ def check(master: Master = None, conf: Conf = None, as_json: Json = False) -> No
       ctrlchan pipeline check
       ctrlchan pipeline check --master spark://host:7077
     """
-    with spark_of("check", master, conf, as_json=as_json) as spark:
+    with spark_of("check", run) as spark:
         import pyarrow as pa
 
         from ctrlchan.errors import PipelineError
@@ -48,4 +50,4 @@ def check(master: Master = None, conf: Conf = None, as_json: Json = False) -> No
             "master": spark.sparkContext.master,
             "cores": spark.sparkContext.defaultParallelism,
         }
-    say(summary, as_json=as_json)
+    say(summary, as_json=run.as_json)

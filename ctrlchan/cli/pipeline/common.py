@@ -1,47 +1,65 @@
-"""What all jobs share: where Spark runs, its settings, progress, and the summary at the end."""
+"""What all jobs share: the options of Spark, the session, progress, and the summary at the end."""
 
 from __future__ import annotations
 
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ctrlchan.pipeline.settings import Setting
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Conf", "Json", "Master", "Overwrite", "say", "spark_of"]
+__all__ = ["Overwrite", "RunOptions", "say", "spark_of"]
 
-Master = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Where Spark runs: local[*], spark://host:7077, yarn, ...",
-        show_default="Spark's own setting, else local[*]",
-    ),
-]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A setting of Spark (may be repeated).", show_default=False),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and no progress.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that is there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")]
+
+
+def _spark_setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"{text!r} is not NAME=VALUE")
+    return name.strip(), value
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of every job: where Spark runs, its settings, the form of the output."""
+
+    master: Annotated[
+        str | None,
+        Setting(
+            "Where Spark runs: local[*], spark://host:7077, yarn, ...",
+            value="URL",
+            default="Spark's own setting, else local[*]",
+        ),
+    ] = None
+    conf: Annotated[
+        Mapping[str, str],
+        Setting("A setting of Spark (may be repeated).", value="NAME=VALUE", parse=_spark_setting),
+    ] = field(default_factory=dict)
+    as_json: Annotated[bool, Setting("Print the summary as JSON, and no progress.", names=("--json",))] = (
+        False
+    )
 
 
 @contextmanager
-def spark_of(
-    title: str, master: str | None, conf: Sequence[str] | None, *, as_json: bool = False
-) -> Iterator[SparkSession]:
-    """A session for one command, with its progress on standard error, ended on the way out.
+def spark_of(title: str, run: RunOptions, *, shows_progress: bool = True) -> Iterator[SparkSession]:
+    """Start a Spark session for one command, and stop it at the end.
 
-    Raises PipelineError when PySpark or a Java for it is missing, or Spark does not start; and, with the
-    reason alone, for what Spark raises.
+    Progress is shown on standard error, except with ``--json``.
+
+    Raises PipelineError if PySpark or Java is missing or Spark does not start. An error of Spark becomes a
+    PipelineError with its reason in one line.
     """
-    settings = _settings(conf or ())
+    shown = shows_progress and not run.as_json
     try:
         import pyspark  # noqa: F401
     except ImportError:
@@ -51,24 +69,21 @@ def spark_of(
     logging.getLogger().addFilter(_is_not_of_py4j)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     from ctrlchan.cli.progress import step
-    from ctrlchan.pipeline.spark.failures import told
+    from ctrlchan.pipeline.sessions import session, stop
+    from ctrlchan.pipeline.spark.failures import as_pipeline_errors
     from ctrlchan.pipeline.spark.progress import progress
-    from ctrlchan.pipeline.spark.session import session, stop
 
-    if as_json:
-        spark = session(f"ctrlchan {title}", master=master, conf=settings)
-    else:
-        with step("starting Spark"):
-            spark = session(f"ctrlchan {title}", master=master, conf=settings)
+    with step("starting Spark") if shown else nullcontext():
+        spark = session(f"ctrlchan {title}", master=run.master, conf=run.conf)
     try:
-        with told(), progress(spark, title, shown=not as_json):
+        with as_pipeline_errors(), progress(spark, title, shown=shown):
             yield spark
     finally:
         stop(spark)
 
 
 def say(summary: Mapping[str, Any], *, as_json: bool) -> None:
-    """One JSON object, or one line for each entry, on standard output."""
+    """Print the summary on standard output: one JSON object, or one line for each entry."""
     if as_json:
         json.dump(summary, sys.stdout)
         print()
@@ -80,15 +95,5 @@ def say(summary: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """It logs the traceback of a call that Ctrl-C ends, some of it through no logger of its own."""
+    """Filter py4j's records: it logs a traceback when Ctrl-C ends a call, also through the root logger."""
     return record.module != "java_gateway"
-
-
-def _settings(conf: Sequence[str]) -> dict[str, str]:
-    settings = {}
-    for entry in conf:
-        name, equals, value = entry.partition("=")
-        if not equals or not name.strip():
-            raise typer.BadParameter(f"{entry!r} is not NAME=VALUE", param_hint="--conf")
-        settings[name.strip()] = value
-    return settings

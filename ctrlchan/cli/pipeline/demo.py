@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ctrlchan.cli.pipeline.common import Conf, Json, Master, Overwrite, spark_of
+from ctrlchan.cli.pipeline.common import Overwrite, RunOptions, spark_of
+from ctrlchan.cli.pipeline.options import with_options
 from ctrlchan.cli.pipeline.report import show
 from ctrlchan.cli.progress import step
 
@@ -31,7 +32,9 @@ _TIMEOUT: Final = 60.0
 _FLUSH: Final = 0.2
 
 
+@with_options
 def demo(
+    *,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")] = Path(
         "pipeline-demo"
     ),
@@ -39,9 +42,7 @@ def demo(
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic.")] = 50,
     brokers: Annotated[int, typer.Option(min=4, help="Embedded brokers to start.")] = 6,
     overwrite: Overwrite = False,
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Json = False,
+    run: RunOptions,
 ) -> None:
     """Make a cluster with a slow broker and a stale one, and let the report find both.
 
@@ -67,7 +68,7 @@ def demo(
         raise ConfigError(f"{output}: already there (--overwrite replaces it)")
     slow, stale = brokers - 2, brokers - 1
     shape = GeneratorConfig(topics=topics, partitions_per_topic=partitions, brokers=brokers, replication=3)
-    with spark_of("demo", master, conf, as_json=as_json) as spark, ExitStack() as stack:
+    with spark_of("demo", run) as spark, ExitStack() as stack:
         with step(f"starting {brokers} embedded brokers"):
             embedded = [
                 stack.enter_context(EmbeddedBroker(number, response_delay=_DELAY if number == slow else 0.0))
@@ -91,7 +92,7 @@ def demo(
         with step("reading the journal"):
             made = job(spark, ReportConfig(journal=folder / "journal", snapshot=folder / "snapshot"))
             summary = write_report(spark, made, folder / "report")
-    show(summary, folder / "report", as_json=as_json)
+    show(summary, folder / "report", as_json=run.as_json)
     if list(summary["stale"]) != [str(stale)] or summary["slow"] != [slow]:
         typer.echo(
             f"error: broker {stale} should be the stale one and broker {slow} the slow one; "

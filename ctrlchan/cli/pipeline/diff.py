@@ -1,4 +1,4 @@
-"""``ctrlchan pipeline diff``: what brokers that know one snapshot have to be told of another."""
+"""``ctrlchan pipeline diff``: the control requests that lead from one snapshot to another."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Annotated
 
 import typer
 
-from ctrlchan.cli.pipeline.common import Conf, Json, Master, Overwrite, say, spark_of
+from ctrlchan.cli.pipeline.common import Overwrite, RunOptions, say, spark_of
+from ctrlchan.cli.pipeline.options import with_options
+from ctrlchan.pipeline.jobs.diff.config import DiffConfig
 
 __all__ = ["diff"]
 
 
+@with_options
 def diff(
-    old: Annotated[Path, typer.Argument(help="The snapshot that the brokers know.", show_default=False)],
-    new: Annotated[Path, typer.Argument(help="The snapshot that they are to know.", show_default=False)],
-    out: Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)],
-    master: Master = None,
-    conf: Conf = None,
+    *,
+    config: DiffConfig,
+    out: Annotated[Path, typer.Argument(help="The folder to write.")],
     overwrite: Overwrite = False,
-    as_json: Json = False,
+    run: RunOptions,
 ) -> None:
     """Find the least control requests between two snapshots of a cluster.
 
-    Written are rows of LeaderAndIsr, UpdateMetadata and StopReplica, each
-    broker told only what it does not know: nothing when the snapshots are
-    equal, everything when a broker is new or has restarted. `ctrlchan
-    pipeline frames` makes requests of them.
+    Writes rows of LeaderAndIsr, UpdateMetadata and StopReplica. A broker gets
+    only what has changed: nothing if the snapshots are equal, everything if
+    it is new or has restarted. `ctrlchan pipeline frames` encodes the rows.
 
     "untold" counts partitions whose leader or replicas differ while the
-    leader epoch did not rise: brokers refuse to be told.
+    leader epoch did not rise: brokers reject such a change, so it is not sent.
 
     Examples:
 
@@ -37,10 +37,10 @@ def diff(
       ctrlchan pipeline diff yesterday today changes
       ctrlchan pipeline diff old new changes --json | jq .leader_and_isr_rows
     """
-    with spark_of("diff", master, conf, as_json=as_json) as spark:
+    with spark_of("diff", run) as spark:
         from ctrlchan import pipeline
 
-        found = pipeline.diff(spark, pipeline.DiffConfig(old=str(old), new=str(new)))
+        found = pipeline.diff(spark, config)
         pipeline.write_diff(found, out, overwrite=overwrite)
         assert found.untold is not None
         summary = {
@@ -48,4 +48,4 @@ def diff(
             **pipeline.read_diff(spark, out).counts(),
             "untold": found.untold.count(),
         }
-    say(summary, as_json=as_json)
+    say(summary, as_json=run.as_json)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ctrlchan.cli.pipeline.common import Conf, Master, spark_of
+from ctrlchan.cli.pipeline.common import RunOptions, spark_of
 from ctrlchan.cli.pipeline.log_options import (
     Brokers,
     End,
@@ -21,11 +22,20 @@ from ctrlchan.cli.pipeline.log_options import (
     TimeZones,
     log_config,
 )
+from ctrlchan.cli.pipeline.options import with_options
+from ctrlchan.pipeline.settings import Setting
 
 __all__ = ["explain"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _RunOptions(RunOptions):
+    as_json: Annotated[bool, Setting("Print the history as JSON, and no progress.", names=("--json",))] = False
+
+
+@with_options
 def explain(
+    *,
     partition: Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", help="As orders-0.")],
     logs: Logs,
     journal: Annotated[
@@ -41,11 +51,7 @@ def explain(
     zones: TimeZones = None,
     brokers: Brokers = None,
     names: Names = None,
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the history as JSON, and no progress.")
-    ] = False,
+    run: _RunOptions,
 ) -> None:
     """Print the history of one partition from the state-change logs of controllers and brokers.
 
@@ -61,7 +67,7 @@ def explain(
       ctrlchan pipeline explain orders-0 logs/ --json | jq '.findings[] | select(.severity == "fault")'
     """
     config = log_config(LogOptions(logs, names, start, end, time_zone, zones, brokers))
-    with spark_of("explain", master, conf, as_json=as_json) as spark:
+    with spark_of("explain", run) as spark:
         from ctrlchan.pipeline.jobs.explain.job import ExplainConfig, TopicPartition
         from ctrlchan.pipeline.jobs.explain.job import explain as explain_partition
         from ctrlchan.pipeline.jobs.explain.text import history_lines
@@ -69,7 +75,7 @@ def explain(
         name = TopicPartition.of(partition)
         settings = ExplainConfig(partition=name, logs=config, journal=journal, snapshot=snapshot)
         history = explain_partition(spark, settings)
-    if as_json:
+    if run.as_json:
         json.dump(history.as_json(), sys.stdout)
         print()
     else:

@@ -7,62 +7,27 @@ from typing import Annotated
 
 import typer
 
-from ctrlchan.cli.pipeline.common import Conf, Json, Master, Overwrite, say, spark_of
+from ctrlchan.cli.pipeline.common import Overwrite, RunOptions, say, spark_of
+from ctrlchan.cli.pipeline.options import with_options
+from ctrlchan.pipeline.jobs.frames.config import FramesConfig
 
 __all__ = ["frames"]
 
-_DEFAULT_BYTES = 4 * 2**20
 
-
+@with_options
 def frames(
+    *,
     source: Annotated[Path, typer.Argument(help="A snapshot folder, or one that `pipeline diff` made.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make for the frames.")],
-    api: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What of a snapshot is told (may be repeated): LeaderAndIsr, to the replicas; "
-            "UpdateMetadata, to all.",
-            show_default="both",
-        ),
-    ] = None,
-    controller_id: Annotated[
-        int | None, typer.Option(help="Speak as this controller.", show_default="the snapshot's")
-    ] = None,
-    controller_epoch: Annotated[
-        int | None, typer.Option(help="Speak in this epoch.", show_default="the snapshot's")
-    ] = None,
-    client_id: Annotated[
-        str | None, typer.Option(help="Client id of the requests.", show_default="the controller's id")
-    ] = None,
-    inter_broker_protocol: Annotated[
-        str, typer.Option("--inter-broker-protocol", "--ibp", help="Fixes the request versions.")
-    ] = "3.9",
-    broker_protocol: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="BROKER=IBP",
-            help="The inter-broker protocol of one broker (may be repeated).",
-            show_default=False,
-        ),
-    ] = None,
-    listener: Annotated[
-        str | None,
-        typer.Option(help="The brokers' inter-broker listener.", show_default="that named PLAINTEXT"),
-    ] = None,
-    max_request_bytes: Annotated[
-        int, typer.Option(min=1, help="No frame is larger; a larger request goes in parts.")
-    ] = _DEFAULT_BYTES,
-    tasks: Annotated[
-        int | None, typer.Option(min=1, help="Tasks that make frames.", show_default="4 a core")
-    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to make for the frames.")
+    ],
+    config: FramesConfig,
     overwrite: Overwrite = False,
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Json = False,
+    run: RunOptions,
 ) -> None:
-    """Encode the requests that tell every broker a snapshot, or the difference of two.
+    """Encode the requests that bring every broker up to a snapshot, or from one snapshot to another.
 
-    The frames are what `ctrlchan push` would send, in the order in which a broker has to get them;
+    The frames are those that `ctrlchan push` would send, in the order in which a broker must get them.
     `ctrlchan pipeline dispatch` sends them.
 
     Examples:
@@ -72,29 +37,16 @@ def frames(
       ctrlchan pipeline frames big/ -o frames/ --api UpdateMetadata --broker-protocol 7=2.8
       ctrlchan pipeline diff yesterday/ today/ changes/ && ctrlchan pipeline frames changes/ -o frames/
     """
-    protocols = _protocols(broker_protocol or ())
-    with spark_of("frames", master, conf, as_json=as_json) as spark:
+    with spark_of("frames", run) as spark:
         from pyspark.sql.functions import col, count, countDistinct, lit, sum
 
-        from ctrlchan.pipeline.jobs.diff.tables import DIFF_FILE, read_diff
-        from ctrlchan.pipeline.jobs.frames.job import FramesConfig
-        from ctrlchan.pipeline.jobs.frames.job import frames as make
-        from ctrlchan.pipeline.spark.tables import read_frames, read_snapshot, write_frames
+        from ctrlchan import pipeline
+        from ctrlchan.pipeline.jobs.diff.tables import DIFF_FILE
 
-        config = FramesConfig(
-            apis=tuple(api or ("LeaderAndIsr", "UpdateMetadata")),
-            controller_id=controller_id,
-            controller_epoch=controller_epoch,
-            client_id=client_id,
-            inter_broker_protocol=inter_broker_protocol,
-            broker_protocols=protocols,
-            listener=listener,
-            max_request_bytes=max_request_bytes,
-            tasks=tasks,
-        )
-        read = read_diff if (source / DIFF_FILE).is_file() else read_snapshot
-        write_frames(make(spark, read(spark, source), config), output, overwrite=overwrite)
-        written = read_frames(spark, output)
+        read = pipeline.read_diff if (source / DIFF_FILE).is_file() else pipeline.read_snapshot
+        made = pipeline.frames(spark, read(spark, source), config)
+        pipeline.write_frames(made, output, overwrite=overwrite)
+        written = pipeline.read_frames(spark, output)
         [counted] = written.frames.agg(
             countDistinct("broker").alias("brokers"),
             count(lit(1)).alias("frames"),
@@ -104,15 +56,5 @@ def frames(
     say(
         {"output": str(output), "dataset": written.about["dataset"]}
         | {name: value or 0 for name, value in counted.asDict().items()},
-        as_json=as_json,
+        as_json=run.as_json,
     )
-
-
-def _protocols(given: list[str] | tuple[str, ...]) -> dict[int, str]:
-    protocols = {}
-    for one in given:
-        broker, _, ibp = one.partition("=")
-        if not (broker.isdecimal() and ibp):
-            raise typer.BadParameter(f"{one!r} is not BROKER=IBP", param_hint="--broker-protocol")
-        protocols[int(broker)] = ibp
-    return protocols

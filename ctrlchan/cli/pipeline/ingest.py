@@ -1,14 +1,17 @@
-"""``ctrlchan pipeline ingest``: descriptions of a cluster, whatever their form, into one sound snapshot."""
+"""``ctrlchan pipeline ingest``: descriptions of a cluster in several forms -> one valid snapshot."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from ctrlchan.cli.pipeline.common import Conf, Json, Master, Overwrite, say, spark_of
+from ctrlchan.cli.pipeline.common import Overwrite, RunOptions, say, spark_of
+from ctrlchan.cli.pipeline.options import with_options
+from ctrlchan.pipeline.jobs.ingest.config import IngestConfig
 
 __all__ = ["ingest"]
 
@@ -16,70 +19,50 @@ __all__ = ["ingest"]
 _SHOWN: Final = 5
 
 
+@with_options
 def ingest(
-    out: Annotated[Path, typer.Argument(help="The snapshot folder to write.", show_default=False)],
-    describe: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILES", help="Text of kafka-topics --describe.", show_default=False),
-    ] = None,
-    zookeeper: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILES", help="Dumps of `ctrlchan snapshot dump`.", show_default=False),
-    ] = None,
-    rows: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILES", help="JSON lines, by the snapshot's columns.", show_default=False),
-    ] = None,
-    reassignment: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILES", help="JSON of kafka-reassign-partitions.", show_default=False),
-    ] = None,
-    snapshot: Annotated[
-        list[str] | None, typer.Option(metavar="FOLDER", help="Snapshots.", show_default=False)
-    ] = None,
+    *,
+    out: Annotated[Path, typer.Argument(help="The snapshot folder to write.")],
+    config: IngestConfig,
     rejects: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Where what is refused goes.", show_default="beside OUT, with .rejects"
+            metavar="FOLDER",
+            help="Folder for the rejects.",
+            show_default="beside the snapshot, with .rejects",
         ),
     ] = None,
     max_rejects: Annotated[
         int | None,
-        typer.Option(min=0, help="Write no snapshot when more is refused.", show_default="no limit"),
+        typer.Option(
+            min=0,
+            metavar="NUMBER",
+            help="Write no snapshot if there are more rejects.",
+            show_default="no limit",
+        ),
     ] = None,
     incomplete_topics: Annotated[
-        bool, typer.Option("--incomplete-topics", help="Take topics that lack partitions, too.")
+        bool, typer.Option("--incomplete-topics", help="Accept topics with missing partitions.")
     ] = False,
     brokers: Annotated[
         str | None,
         typer.Option(
             metavar="ID=[PROTOCOL://]HOST:PORT,...",
             help="The live brokers.",
-            show_default="as the inputs tell, else those that lead or are in sync",
+            show_default="those of the inputs, else those that lead or are in sync",
         ),
     ] = None,
-    cluster_id: Annotated[
-        str | None, typer.Option(help="The cluster's id.", show_default="as the inputs tell")
-    ] = None,
-    controller_id: Annotated[
-        int | None, typer.Option(help="The controller's id.", show_default="as the inputs tell")
-    ] = None,
-    controller_epoch: Annotated[
-        int | None, typer.Option(min=0, help="The controller's epoch.", show_default="as the inputs tell")
-    ] = None,
-    master: Master = None,
-    conf: Conf = None,
     overwrite: Overwrite = False,
-    as_json: Json = False,
+    run: RunOptions,
 ) -> None:
-    """Make a snapshot of all that describes a cluster, and account for every row.
+    """Make one snapshot of many descriptions of a cluster, and account for every row.
 
-    FILES are files, folders or patterns (quote them), plain or .gz; options
-    may be repeated and go together: one input may tell the assignment,
-    another the leaders. What is bad is refused with file, row and reason,
-    and with it everything that would not be whole without it: the other
-    half of a partition, the rest of a topic. Described twice alike: the
-    first is taken; differently: none.
+    FILES are files, folders or patterns (quote them), plain or .gz. Inputs
+    complete each other: one may have the assignment, another the leaders.
+    A bad row is rejected with file, row and reason. Rows that are incomplete
+    without it are rejected too: the other half of a partition, the rest of a
+    topic. Of two equal descriptions the first is taken, of two different
+    ones neither.
 
     Examples:
 
@@ -93,22 +76,11 @@ def ingest(
     from ctrlchan.cli.snapshot import parse_brokers
 
     live = None if brokers is None else parse_brokers(brokers)
+    config = replace(config, brokers=live, whole_topics=not incomplete_topics)
     folder = out.with_name(f"{out.name}.rejects") if rejects is None else rejects
-    with spark_of("ingest", master, conf, as_json=as_json) as spark:
+    with spark_of("ingest", run) as spark:
         from ctrlchan import pipeline
 
-        config = pipeline.IngestConfig(
-            snapshots=snapshot or (),
-            describe=describe or (),
-            rows=rows or (),
-            reassignments=reassignment or (),
-            zookeeper=zookeeper or (),
-            brokers=live,
-            cluster_id=cluster_id,
-            controller_id=controller_id,
-            controller_epoch=controller_epoch,
-            whole_topics=not incomplete_topics,
-        )
         with pipeline.ingest(spark, config) as found:
             counts = pipeline.write_ingested(found, out, folder, overwrite=overwrite, max_rejects=max_rejects)
             first = found.rejects.limit(_SHOWN).collect() if counts["refused"] else []
@@ -116,4 +88,4 @@ def ingest(
         print(f"{row['file']} {row['row']}: {row['reason']}", file=sys.stderr)
     if counts["refused"] > len(first):
         print(f"and {counts['refused'] - len(first):,} more; see {folder}", file=sys.stderr)
-    say({"snapshot": str(out), "rejects": str(folder), **counts}, as_json=as_json)
+    say({"snapshot": str(out), "rejects": str(folder), **counts}, as_json=run.as_json)

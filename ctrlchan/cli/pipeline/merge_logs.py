@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
-from ctrlchan.cli.pipeline.common import Conf, Json, Master, Overwrite, say, spark_of
+from ctrlchan.cli.pipeline.common import Overwrite, RunOptions, say, spark_of
 from ctrlchan.cli.pipeline.log_options import (
     Brokers,
     End,
@@ -26,6 +26,7 @@ from ctrlchan.cli.pipeline.log_options import (
     TimeZones,
     log_config,
 )
+from ctrlchan.cli.pipeline.options import with_options
 
 if TYPE_CHECKING:
     from ctrlchan.pipeline.jobs.merge_logs.job import MergedLogs
@@ -41,7 +42,9 @@ class _Format(StrEnum):
     PARQUET = "parquet"
 
 
+@with_options
 def merge_logs(
+    *,
     logs: Logs,
     topic: Annotated[
         list[str] | None,
@@ -74,9 +77,7 @@ def merge_logs(
         typer.Option(help="Write lines that belong to no entry to this file (JSON lines, with reasons)."),
     ] = None,
     overwrite: Overwrite = False,
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Json = False,
+    run: RunOptions,
 ) -> None:
     """Merge the state-change logs of many brokers into one stream, ordered by time.
 
@@ -103,8 +104,8 @@ def merge_logs(
         topic_pattern=topic_regex,
         partitions=_numbers(partitions),
     )
-    shown = output is None and not as_json
-    with spark_of("merge-logs", master, conf, as_json=as_json) as spark:
+    shown = output is None and not run.as_json
+    with spark_of("merge-logs", run) as spark:
         from ctrlchan.pipeline.jobs.merge_logs.job import merge_logs as merge
 
         with merge(spark, config) as merged:
@@ -119,11 +120,11 @@ def merge_logs(
             if rejects is not None:
                 with _new_file(rejects) as file:
                     _write_lines(file, (json.dumps(row.asDict()) for row in merged.rejected()))
-            elif summary["rejected"] and not as_json:
+            elif summary["rejected"] and not run.as_json:
                 _warn(merged, summary["rejected"])
     if not shown:
         summary |= {"output": None if output is None else str(output)}
-        say({name: value for name, value in summary.items() if value is not None}, as_json=as_json)
+        say({name: value for name, value in summary.items() if value is not None}, as_json=run.as_json)
 
 
 def _numbers(given: str | None) -> tuple[int, ...]:

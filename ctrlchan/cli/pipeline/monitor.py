@@ -7,13 +7,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ctrlchan.cli.pipeline.common import Conf, Master, spark_of
+from ctrlchan.cli.pipeline.common import RunOptions, spark_of
+from ctrlchan.cli.pipeline.options import with_options
+from ctrlchan.pipeline.settings import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +35,16 @@ ALERT_STATUS: Final = 3
 _WIDTH: Final = 160
 
 
+@dataclass(frozen=True, kw_only=True)
+class _RunOptions(RunOptions):
+    as_json: Annotated[
+        bool, Setting("Print each look as one line of JSON on standard output.", names=("--json",))
+    ] = False
+
+
+@with_options
 def monitor(
+    *,
     journal: Annotated[
         Path, typer.Argument(file_okay=False, help="A journal folder, also one being written.")
     ],
@@ -82,11 +93,7 @@ def monitor(
     fail_on_alert: Annotated[
         bool, typer.Option("--fail-on-alert", help="End at the first alert, with exit status 3.")
     ] = False,
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print each look as one line of JSON on standard output.")
-    ] = False,
+    run: _RunOptions,
 ) -> None:
     """Watch a journal: rolling figures of each broker and API, and alerts.
 
@@ -102,7 +109,7 @@ def monitor(
       ctrlchan pipeline monitor outcomes --snapshot live --rules alerts.toml --fail-on-alert
     """
     # Progress would run through the table.
-    with spark_of("monitor", master, conf, as_json=True) as spark:
+    with spark_of("monitor", run, shows_progress=False) as spark:
         chosen = _rules(rules, stuck=stuck, error_rate=error_rate, fenced=fenced, diverged=diverged)
         from ctrlchan.pipeline.jobs.monitor.job import MonitorConfig
         from ctrlchan.pipeline.jobs.monitor.job import monitor as watch
@@ -110,7 +117,7 @@ def monitor(
         config = MonitorConfig(
             journal=journal, checkpoint=checkpoint, window=window, interval=interval, snapshot=snapshot
         )
-        with watch(spark, config) as monitored, _shown(once=once, as_json=as_json) as show:
+        with watch(spark, config) as monitored, _shown(once=once, as_json=run.as_json) as show:
             deadline = None if duration is None else time.monotonic() + duration
             monitored.catch_up()
             if not once:

@@ -8,14 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from ctrlchan.cli.pipeline.common import Conf, Json, Master, Overwrite, spark_of
+from ctrlchan.cli.pipeline.common import Overwrite, RunOptions, spark_of
+from ctrlchan.cli.pipeline.options import with_options
 
 __all__ = ["report", "show"]
 
 _FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"]
 
 
+@with_options
 def report(
+    *,
     journal: Annotated[
         Path,
         typer.Argument(
@@ -36,9 +39,7 @@ def report(
         datetime | None, typer.Option(formats=_FORMATS, help="... and before this (UTC).")
     ] = None,
     overwrite: Overwrite = False,
-    master: Master = None,
-    conf: Conf = None,
-    as_json: Json = False,
+    run: RunOptions,
 ) -> None:
     """Say which broker is stale or slow, and why: a page for people, Parquet tables for programs.
 
@@ -51,13 +52,13 @@ def report(
       ctrlchan pipeline report outcomes --snapshot live -o report
       ctrlchan pipeline report outcomes --since 2026-11-21 -o today --json | jq .verdict
     """
-    with spark_of("report", master, conf, as_json=as_json) as spark:
+    with spark_of("report", run) as spark:
         from ctrlchan.pipeline import ReportConfig, write_report
         from ctrlchan.pipeline import report as job
 
         config = ReportConfig(journal=journal, snapshot=snapshot, since=_utc(since), until=_utc(until))
         summary = write_report(spark, job(spark, config), output, overwrite=overwrite)
-    show(summary, output, as_json=as_json)
+    show(summary, output, as_json=run.as_json)
 
 
 def show(summary: dict[str, Any], output: Path, *, as_json: bool) -> None:

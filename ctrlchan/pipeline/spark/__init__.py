@@ -1,1 +1,4 @@
-"""What all jobs share: the Spark session, its Java, tables, the data source, progress, failures."""
+"""What jobs share on Spark: Java, errors, Ctrl-C, progress, datasets on disk, lines of texts, packed rows.
+
+In: paths and a Spark session. Out: DataFrames with checked columns. This room knows no job.
+"""

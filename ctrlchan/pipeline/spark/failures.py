@@ -1,4 +1,4 @@
-"""What went wrong in Spark, in a line: the reason, without the stacks of Python and Java around it."""
+"""Errors of Spark in one line: the reason without the stack traces of Python and Java."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from ctrlchan.errors import PipelineError
-from ctrlchan.pipeline.spark.interrupts import taken
+from ctrlchan.pipeline.spark.interrupts import was_interrupted
 
-__all__ = ["reason_of", "told"]
+__all__ = ["as_pipeline_errors", "reason_of"]
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _OURS: Final = re.compile(r"^ctrlchan\.errors\.\w+: ")
@@ -24,17 +24,17 @@ _STACK: Final = re.compile(r"\n\s*\n|\n\s*(?:at |\.\.\. \d+ more)|\n\nJVM stackt
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Raise PipelineError with the reason where Spark raises, while there is a JVM to ask for it.
+def as_pipeline_errors() -> Iterator[None]:
+    """Raise PipelineError with the reason in place of an error of Spark, whose whole text becomes a note.
 
-    All that Spark said is a note of the error. What is raised by ctrlchan itself, on the driver, passes.
-    After Ctrl-C, which has cancelled the job, it is a KeyboardInterrupt whatever has become of that.
+    Errors of ctrlchan raised on the driver pass unchanged. After Ctrl-C, which cancels the job, any error
+    becomes KeyboardInterrupt. The JVM must still run: it is asked for the text of an error.
     """
-    taken()
+    was_interrupted()
     try:
         yield
     except Exception as problem:
-        if taken():
+        if was_interrupted():
             raise KeyboardInterrupt from None
         if isinstance(problem, Py4JNetworkError):
             raise PipelineError(
@@ -45,23 +45,23 @@ def told() -> Iterator[None]:
         said = str(problem)
         error = PipelineError(reason_of(said))
         error.add_note(said)
-        # Its text can be asked for as long as the JVM lives: a chain would be printed without it.
+        # No chain: the JVM gives the text of the first error only while it runs.
         raise error from None
     finally:
-        interrupted = taken()
+        interrupted = was_interrupted()
     if interrupted:
         raise KeyboardInterrupt
 
 
 def reason_of(said: str) -> str:
-    """The innermost reason in what an exception of Spark says.
+    """Return the innermost reason in the text of an exception of Spark.
 
-    Of an error in a Python worker the last line of its traceback (without the class where it is ours), of one
-    in Java the message of the last cause.
+    For an error in a Python worker: the last line of its traceback, without the class name if the class is
+    ours. For an error in Java: the message of the last cause.
     """
     if _TRACEBACK in said:
         lines = said.rpartition(_TRACEBACK)[2].strip("\n").split("\n")
-        # The frames are indented, what was raised is not.
+        # The frames of a traceback are indented, its last line is not.
         at = next((number for number, line in enumerate(lines) if line and not line[0].isspace()), None)
         if at is not None:
             return _OURS.sub("", _before_stack("\n".join(lines[at:])))

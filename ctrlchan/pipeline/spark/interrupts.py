@@ -19,14 +19,14 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
-__all__ = ["cancel_when_interrupted", "restore", "taken"]
+__all__ = ["cancel_when_interrupted", "restore", "was_interrupted"]
 
 #: Ctrl-C has cancelled jobs, and nobody has made a KeyboardInterrupt of that.
 _pressed: Final = threading.Event()
 
 #: Seconds that a call may go on after its jobs were cancelled: it does when it waits for something else.
 _PATIENCE: Final = 5.0
-#: Seconds that it may take until ``taken`` is asked, after the call has ended.
+#: Seconds that it may take until ``was_interrupted`` is asked, after the call has ended.
 _GRACE: Final = 0.5
 _LOOK_EVERY: Final = 0.02
 #: What handled SIGINT before this process had a context.
@@ -80,7 +80,7 @@ def cancel_when_interrupted(context: SparkContext, before: Any) -> None:
     _before = before
 
 
-def taken() -> bool:
+def was_interrupted() -> bool:
     """Whether Ctrl-C has cancelled jobs since the last time: the caller raises KeyboardInterrupt for it."""
     was = _pressed.is_set()
     _pressed.clear()

@@ -31,6 +31,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.errors import PipelineError
+from ctrlchan.pipeline.jobs.diff.config import DiffConfig
 from ctrlchan.pipeline.spark.tables import Snapshot, read_snapshot
 from ctrlchan.state.storage.schemas import BROKERS, DIFF_ROWS, PARTITIONS
 from ctrlchan.topic_names import ZERO_ID
@@ -38,7 +39,7 @@ from ctrlchan.topic_names import ZERO_ID
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Diff", "DiffConfig", "Step", "Told", "diff", "diff_snapshots"]
+__all__ = ["Diff", "Step", "Told", "diff", "diff_snapshots"]
 
 _NO_LEADERSHIP: Final = -1
 _LEADER_DURING_DELETE: Final = -2
@@ -85,14 +86,6 @@ _ASSIGNED: Final = ("leader", "replicas", "adding_replicas", "removing_replicas"
 _LISTS: Final = ("isr", "replicas", "adding_replicas", "removing_replicas", "offline_replicas")
 _KEY: Final = ("topic", "partition")
 _VALUES: Final = tuple(name for name in PARTITIONS.names if name not in _KEY)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiffConfig:
-    """``old``: the snapshot that the brokers know. ``new``: the one they are to know."""
-
-    old: str
-    new: str
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,17 +23,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql.functions import broadcast, col
 
-from ctrlchan.errors import ConfigError
 from ctrlchan.pipeline.jobs.dispatch.checkpoint import Checkpoint, checkpoints
 from ctrlchan.pipeline.jobs.dispatch.claims import Run
+from ctrlchan.pipeline.jobs.dispatch.config import DispatchConfig
 from ctrlchan.pipeline.jobs.dispatch.sender import BrokerResult, Sending, send_frames
-from ctrlchan.pipeline.spark.columns import pack
+from ctrlchan.pipeline.spark.packed_rows import pack
 from ctrlchan.pipeline.spark.tables import Frames, read_journal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["DispatchConfig", "Dispatched", "by_broker", "dispatch"]
+__all__ = ["Dispatched", "by_broker", "dispatch"]
 
 _KINDS: Final[dict[str, pa.DataType]] = {
     "broker": pa.int32(),
@@ -51,37 +50,6 @@ _RESULT_DDL: Final = (
     "broker int, frames long, done_before long, applied long, partition_errors long, "
     "outcome string, error_code int, error string"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class DispatchConfig:
-    """Raises ConfigError for a value that cannot work.
-
-    - ``journal``: folder of the outcomes, which is the checkpoint too; shared by driver and executors.
-    - ``properties``: a broker's ``server.properties`` (``push --config``); read, with the stores it names, by
-      each executor at this path. ``listener``: connect to this one of the brokers' listeners.
-    - ``settings``: of ``ChannelConfig``, over those of the file.
-    - ``tasks``: how many tasks share the brokers; None: as many as there are cores for.
-    - ``timeout``: seconds that a broker may take for one frame before it is given up.
-    - ``claim_timeout``: seconds to wait for the owner of a broker that neither works nor ends.
-    - ``flush_interval``: seconds between files of the journal: what a killed task sends again at most.
-    """
-
-    journal: str | Path
-    properties: str | Path | None = None
-    listener: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    tasks: int | None = None
-    timeout: float = 60.0
-    claim_timeout: float = 120.0
-    flush_interval: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.tasks is not None and self.tasks < 1:
-            raise ConfigError(f"tasks: {self.tasks} is below 1")
-        for name in ("timeout", "claim_timeout", "flush_interval"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name}: {getattr(self, name)!r} is not above 0 seconds")
 
 
 class Dispatched(NamedTuple):

@@ -30,7 +30,7 @@ from ctrlchan.errors import ErrorCode, PipelineError
 from ctrlchan.journal import Journal
 from ctrlchan.pipeline.jobs.dispatch.checkpoint import APPLIED, Checkpoint, checkpoints
 from ctrlchan.pipeline.jobs.dispatch.claims import Claims, Run
-from ctrlchan.pipeline.spark.columns import unpack
+from ctrlchan.pipeline.spark.packed_rows import unpack
 from ctrlchan.state.brokers import Broker, brokers_list
 from ctrlchan.state.storage.arrow_brokers import brokers_from_arrow
 from ctrlchan.state.storage.problems import Source

@@ -35,7 +35,8 @@ from ctrlchan.channel.coalescing.bodies import decode_shared_body
 from ctrlchan.channel.coalescing.split import split
 from ctrlchan.channel.queues.frames import new_frame
 from ctrlchan.errors import EncodeError
-from ctrlchan.pipeline.spark.columns import WireRows, unpack, wire_rows
+from ctrlchan.pipeline.jobs.frames.columns import WireRows, wire_rows
+from ctrlchan.pipeline.spark.packed_rows import unpack
 from ctrlchan.protocol import API_NAMES, request_versions
 from ctrlchan.state.storage.arrow_brokers import brokers_from_arrow
 from ctrlchan.state.storage.problems import Source

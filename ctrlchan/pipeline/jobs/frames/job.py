@@ -10,17 +10,17 @@ sees batches and parcels, never a row.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 from pyspark.sql.functions import broadcast, col, lit
 
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
-from ctrlchan.channel import ChannelConfig
-from ctrlchan.errors import ConfigError, PipelineError
+from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.jobs.diff.job import Told
+from ctrlchan.pipeline.jobs.frames.columns import LEADER_AND_ISR_COLUMNS, UPDATE_METADATA_COLUMNS
+from ctrlchan.pipeline.jobs.frames.config import FramesConfig
 from ctrlchan.pipeline.jobs.frames.encoder import FrameEncoder
 from ctrlchan.pipeline.jobs.frames.tasks import (
     SHARED,
@@ -31,7 +31,7 @@ from ctrlchan.pipeline.jobs.frames.tasks import (
     pack_shared,
     packing_by_replica,
 )
-from ctrlchan.pipeline.spark.columns import LEADER_AND_ISR_COLUMNS, UPDATE_METADATA_COLUMNS, pack
+from ctrlchan.pipeline.spark.packed_rows import pack
 from ctrlchan.pipeline.spark.tables import Frames, Snapshot
 from ctrlchan.protocol import API_NAMES, request_versions
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-__all__ = ["FramesConfig", "frames"]
+__all__ = ["frames"]
 
 #: A parcel on its way to the task that makes its broker's frames: rows of one broker (``source`` and
 #: ``batch``: where they were read, so that they come in their old order), or an encoded part for all
@@ -55,55 +55,6 @@ _FRAME: Final = (
 _RECOVERY_STATE_SINCE: Final = 6
 #: Tasks that make frames, for each core: small enough that one that is lost is soon made again.
 _TASKS_PER_CORE: Final = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class FramesConfig:
-    """Raises ConfigError for a value that cannot work.
-
-    - ``apis``: what of a snapshot is told, by Kafka's names: LeaderAndIsr to the replicas, UpdateMetadata to
-      all. Of a difference everything is told.
-    - ``controller_id``, ``controller_epoch``: speak as this controller; None: the snapshot's.
-    - ``inter_broker_protocol``: the IBP that fixes the request versions; ``broker_protocols``: of single
-      brokers, by id.
-    - ``listener``: of the endpoints that a LeaderAndIsr names (``inter.broker.listener.name``); None: the one
-      named as ``security_protocol``.
-    - ``max_request_bytes``: no request is larger; one that would be goes in parts. The default is far below
-      what brokers take (100 MiB): a frame is a cell of a table, which Spark holds several times in memory.
-    - ``tasks``: how many tasks make frames, each of some brokers; None: four for each core.
-    """
-
-    apis: Sequence[str] = ("LeaderAndIsr", "UpdateMetadata")
-    controller_id: int | None = None
-    controller_epoch: int | None = None
-    client_id: str | None = None
-    inter_broker_protocol: str = "3.9"
-    broker_protocols: Mapping[int, str] = field(default_factory=dict)
-    listener: str | None = None
-    security_protocol: str = "PLAINTEXT"
-    max_request_bytes: int = 4 * 2**20
-    tasks: int | None = None
-
-    def __post_init__(self) -> None:
-        known = (API_NAMES[LEADER_AND_ISR], API_NAMES[UPDATE_METADATA])
-        unknown = [api for api in self.apis if api not in known]
-        if unknown or not self.apis:
-            raise ConfigError(f"apis: {', '.join(unknown) or 'none'}; there are {' and '.join(known)}")
-        if self.tasks is not None and self.tasks < 1:
-            raise ConfigError(f"tasks: {self.tasks} is below 1")
-        for ibp in self.broker_protocols.values():
-            request_versions(ibp)
-        self.channel(0)
-
-    def channel(self, controller_id: int) -> ChannelConfig:
-        """What of a channel's settings shows in the bytes of its frames."""
-        return ChannelConfig(
-            controller_id=controller_id if self.controller_id is None else self.controller_id,
-            client_id=self.client_id,
-            inter_broker_protocol=self.inter_broker_protocol,
-            inter_broker_listener=self.listener or self.security_protocol,
-            max_request_bytes=self.max_request_bytes,
-        )
 
 
 def frames(spark: SparkSession, source: Snapshot | Difference, config: FramesConfig | None = None) -> Frames:

@@ -16,15 +16,15 @@ from pyspark import TaskContext
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.pipeline.jobs.diff.job import Step, Told
-from ctrlchan.pipeline.jobs.frames.encoder import FrameEncoder, Part, SharedPart
-from ctrlchan.pipeline.spark.columns import (
+from ctrlchan.pipeline.jobs.frames.columns import (
     LEADER_AND_ISR_COLUMNS,
     STOP_REPLICA_COLUMNS,
     Int32,
     by_receiver,
     by_replica,
-    pack,
 )
+from ctrlchan.pipeline.jobs.frames.encoder import FrameEncoder, Part, SharedPart
+from ctrlchan.pipeline.spark.packed_rows import pack
 from ctrlchan.state.storage.arrow_columns import array_over
 
 __all__ = [

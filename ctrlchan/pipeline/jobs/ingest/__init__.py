@@ -4,10 +4,3 @@ In: snapshot folders, ``kafka-topics --describe`` text, JSON, dumps of ZooKeeper
 Out: a snapshot's columns and rejects. Each kind of input has a file here that makes items of it; from there
 on an item is an item. This room knows nothing of requests.
 """
-
-from __future__ import annotations
-
-from ctrlchan.pipeline.jobs.ingest.job import IngestConfig, Ingested, ingest
-from ctrlchan.pipeline.jobs.ingest.writing import write_ingested
-
-__all__ = ["IngestConfig", "Ingested", "ingest", "write_ingested"]

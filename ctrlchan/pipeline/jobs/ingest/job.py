@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from ctrlchan.errors import PipelineError
+from ctrlchan.pipeline.jobs.ingest.config import IngestConfig
 from ctrlchan.pipeline.jobs.ingest.describe import describe_items
 from ctrlchan.pipeline.jobs.ingest.items import About, checked
 from ctrlchan.pipeline.jobs.ingest.json_rows import json_items, reassignment_items
@@ -22,37 +23,13 @@ from ctrlchan.pipeline.jobs.ingest.snapshots import snapshot_items
 from ctrlchan.pipeline.jobs.ingest.zookeeper import zookeeper_items
 from ctrlchan.pipeline.spark.tables import Snapshot, read_snapshot
 from ctrlchan.pipeline.spark.text_lines import frozen
-from ctrlchan.state import Broker
 from ctrlchan.state.brokers import brokers_from
 from ctrlchan.state.new_rows import NO_LEADER
 from ctrlchan.state.storage.schemas import BROKERS, PARTITIONS
 
-__all__ = ["IngestConfig", "Ingested", "ingest"]
+__all__ = ["Ingested", "ingest"]
 
 _REJECTS: Final = ("kind", "file", "row", "topic", "partition", "reason", "text")
-
-
-@dataclass(frozen=True, kw_only=True)
-class IngestConfig:
-    """What to read: folders of snapshots; and for the texts files, folders or Hadoop's patterns, each file
-    plain or compressed as its name says. ``rows``: JSON lines.
-
-    ``brokers``: the live brokers, instead of those that the inputs tell of; where nothing tells, those that
-    lead or are in sync are live. ``cluster_id``, ``controller_id``, ``controller_epoch``: likewise, instead
-    of what the inputs tell. ``whole_topics``: refuse all of a topic that lacks partitions (a broker that is
-    told of some only has clients put records where they do not belong).
-    """
-
-    snapshots: Sequence[str] = ()
-    describe: Sequence[str] = ()
-    rows: Sequence[str] = ()
-    reassignments: Sequence[str] = ()
-    zookeeper: Sequence[str] = ()
-    brokers: Sequence[Broker] | None = None
-    cluster_id: str | None = None
-    controller_id: int | None = None
-    controller_epoch: int | None = None
-    whole_topics: bool = True
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
-"""Arrow rows of partitions on an executor -> the codec's columns, and the parcels that rows travel in.
+"""Arrow rows of partitions on an executor: split by receiver, and as the codec's columns.
 
-A *parcel* is some rows of one receiver as one Arrow IPC stream in one binary cell: what a shuffle moves is a
-few large cells, not one row after another, and whoever unpacks it has columns again without a copy.
 Columns are those of ``ctrlchan.state.storage.schemas.PARTITIONS`` by name; a request needs only some of them.
 """
 
@@ -35,8 +33,6 @@ __all__ = [
     "WireRows",
     "by_receiver",
     "by_replica",
-    "pack",
-    "unpack",
     "wire_rows",
 ]
 
@@ -109,20 +105,7 @@ class WireRows(NamedTuple):
     flags: dict[str, UInt8]
 
 
-# -- parcels
-
-
-def pack(rows: pa.RecordBatch | pa.Table) -> bytes:
-    """A parcel of these rows; only they go into it, also where they are a slice."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write(rows)
-    return sink.getvalue().to_pybytes()
-
-
-def unpack(parcels: Sequence[pa.Buffer | bytes]) -> pa.Table:
-    """All their rows, one parcel after another, each column in one chunk. At least one parcel."""
-    return pa.concat_tables([pa.ipc.open_stream(parcel).read_all() for parcel in parcels]).combine_chunks()
+# -- rows by receiver
 
 
 def by_replica(
@@ -294,5 +277,5 @@ def _ids(array: Array, rows: Int64, source: str) -> UInt8:
 
 
 def _aligned(values: Int32) -> Int32:
-    """Values in a parcel may lie at any address; the codec reads whole int32."""
+    """Values in packed rows may lie at any address; the codec reads whole int32."""
     return np.require(values, requirements="A")

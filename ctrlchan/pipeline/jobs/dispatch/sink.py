@@ -26,7 +26,8 @@ from pyspark.sql.types import StructType
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.jobs.dispatch.claims import Run
-from ctrlchan.pipeline.jobs.dispatch.job import DispatchConfig, sending_of
+from ctrlchan.pipeline.jobs.dispatch.config import DispatchConfig
+from ctrlchan.pipeline.jobs.dispatch.job import sending_of
 from ctrlchan.pipeline.jobs.dispatch.sender import BrokerResult, send_frames
 from ctrlchan.pipeline.spark.tables import parts_of, require_frames
 from ctrlchan.state.storage.schemas import FRAMES, check

@@ -25,8 +25,8 @@ from pyspark.sql.types import StructType
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.journal.reader import journal_files
+from ctrlchan.pipeline.jobs.dispatch.sink import FramesWriter
 from ctrlchan.pipeline.spark.footers import columns_of_files, columns_of_journal
-from ctrlchan.pipeline.spark.sink import FramesWriter
 from ctrlchan.pipeline.spark.tables import (
     FRAMES_FILE,
     FRAMES_FOLDER,
@@ -68,7 +68,7 @@ class CtrlchanSource(DataSource):
         return _FilesReader(self._files()[0], schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Frames to brokers; see ``ctrlchan.pipeline.spark.sink``."""
+        """Frames to brokers; see ``ctrlchan.pipeline.jobs.dispatch.sink``."""
         return FramesWriter(self.options, schema, overwrite)
 
     def _files(self) -> tuple[list[Path], pa.Schema]:

@@ -21,10 +21,10 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from ctrlchan.errors import PipelineError
-from ctrlchan.pipeline.spark.failures import told
+from ctrlchan.pipeline.source import CtrlchanSource
+from ctrlchan.pipeline.spark.failures import as_pipeline_errors
 from ctrlchan.pipeline.spark.interrupts import cancel_when_interrupted, restore
 from ctrlchan.pipeline.spark.java import find_java
-from ctrlchan.pipeline.spark.source import CtrlchanSource
 
 __all__ = ["running", "session", "stop"]
 
@@ -113,7 +113,7 @@ def running(
     Spark raises."""
     spark = session(name, master=master, conf=conf)
     try:
-        with told():
+        with as_pipeline_errors():
             yield spark
     finally:
         stop(spark)
@@ -126,7 +126,7 @@ def _is_local(master: str) -> bool:
 @contextmanager
 def _environment(given: SparkConf) -> Iterator[None]:
     """What the JVM and the context read from the environment while they start."""
-    with as_file(files("ctrlchan.pipeline") / "log4j2.properties") as logging:
+    with as_file(files("ctrlchan.pipeline.spark") / "log4j2.properties") as logging:
         wanted = {}
         if not _is_started():
             wanted["JAVA_HOME"] = str(find_java().home)

@@ -1,0 +1,19 @@
+"""Settings of ``diff``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from ctrlchan.pipeline.settings import Setting
+
+__all__ = ["DiffConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffConfig:
+    """Settings of ``diff``: two snapshots of one cluster."""
+
+    old: Annotated[str | Path, Setting("The snapshot that the brokers have.", argument=True)]
+    new: Annotated[str | Path, Setting("The snapshot that they are to have.", argument=True)]
