@@ -30,7 +30,9 @@ __all__ = ["explain"]
 
 @dataclass(frozen=True, kw_only=True)
 class _RunOptions(RunOptions):
-    as_json: Annotated[bool, Setting("Print the history as JSON, and no progress.", names=("--json",))] = False
+    as_json: Annotated[bool, Setting("Print the history as JSON, and no progress.", names=("--json",))] = (
+        False
+    )
 
 
 @with_options
