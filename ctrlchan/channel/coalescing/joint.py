@@ -50,6 +50,10 @@ class Merged(Sent):
         super().__init__(run[0].broker_id, request, next(called, None), run[0].enqueued_ns)
         self.joint = True
 
+    def represents(self) -> Sequence[Sent]:
+        """The entries that leave the queue with this one."""
+        return self.members
+
     def settle(self) -> None:
         """It has its end: what happened to it has happened to each of its members."""
         for member in self.members:
@@ -96,6 +100,10 @@ class Part(Sent):
         super().__init__(sent.broker_id, request, None, sent.enqueued_ns)
         self.joint = True
         self.whole = whole
+
+    def represents(self) -> Sequence[Sent]:
+        """The entry that leaves the queue with the first of its parts."""
+        return (self.whole.sent,)
 
 
 class Whole:

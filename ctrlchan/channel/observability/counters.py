@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -159,17 +159,20 @@ def _longer(array: NDArray[Any], more: int, axis: int) -> NDArray[Any]:
     return np.pad(array, widths)
 
 
-def quantile(buckets: NDArray[np.int64], share: float) -> float:
-    """Seconds below which this share of a histogram lies, if it is spread evenly within a bucket; NaN when it
-    is empty."""
+def quantile(buckets: NDArray[np.int64], share: float, edges: Sequence[float] = EDGES) -> float:
+    """Return the seconds below which ``share`` (0 to 1) of a histogram lies, NaN when it is empty.
+
+    ``buckets``: counts, one for each of ``edges`` (their upper ends, seconds) and one for the rest. Values
+    are taken as evenly spread within a bucket; those of the last bucket count as the last edge.
+    """
     total = int(buckets.sum())
     if total == 0:
         return float("nan")
     cumulative = np.cumsum(buckets)
     bucket = int(np.searchsorted(cumulative, share * total))
-    if bucket >= len(EDGES):
-        return EDGES[-1]
+    if bucket >= len(edges):
+        return edges[-1]
     below = int(cumulative[bucket - 1]) if bucket else 0
-    low = EDGES[bucket - 1] if bucket else 0.0
+    low = edges[bucket - 1] if bucket else 0.0
     inside = int(buckets[bucket])
-    return low + (EDGES[bucket] - low) * ((share * total - below) / inside if inside else 0.0)
+    return low + (edges[bucket] - low) * ((share * total - below) / inside if inside else 0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -25,11 +25,13 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from ctrlchan.channel.observability.counters import EDGES, TIMES, Key, OutcomeCounters, quantile
-from ctrlchan.journal.rows import Chunk, Source
+from ctrlchan.journal.rows import Chunk
 from ctrlchan.protocol import API_NAMES
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from ctrlchan.channel.observability.recorder import QueueTimesSnapshot, Recorder
 
 __all__ = ["ChannelMetrics", "MetricsServer"]
 
@@ -37,7 +39,8 @@ _KAFKA: Final = "kafka_controller_controllerchannelmanager_"
 _OURS: Final = "ctrlchan_channel_"
 #: Those of Kafka's timers.
 _QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
-_QUEUE: Final = TIMES.index("queue")
+#: Seconds, of ``QueueTimes.histogram``.
+_QUEUE_TIME_EDGES: Final = tuple(2**power / 1e9 for power in range(63))
 
 _TIME_TEXTS: Final = {
     "encode": "Time to encode the requests of the broker; one encoding serves all brokers",
@@ -70,13 +73,13 @@ class ChannelMetrics(Collector):
         # Guards the outcome_counters. While it is held no other lock of the channel is taken.
         self._lock = threading.Lock()
         self._outcome_counters = OutcomeCounters()
-        self._source: Source | None = None
+        self._recorder: Recorder | None = None
         self._describe: weakref.WeakMethod[_Describe] | None = None
 
     # -- for the channel
 
-    def attach(self, source: Source, describe: weakref.WeakMethod[_Describe]) -> None:
-        self._source = source
+    def attach(self, recorder: Recorder, describe: weakref.WeakMethod[_Describe]) -> None:
+        self._recorder = recorder
         self._describe = describe
 
     def take(self, chunk: Chunk) -> None:
@@ -85,8 +88,8 @@ class ChannelMetrics(Collector):
 
     def counters(self) -> dict[int, dict[str, dict[str, Any]]]:
         """Broker id -> API name -> requests that have ended, their bytes, attempts, and kinds of outcomes."""
-        if self._source is not None:
-            self._source.flush()
+        if self._recorder is not None:
+            self._recorder.flush()
         counters: dict[int, dict[str, dict[str, Any]]] = {}
         with self._lock:
             outcome_counters = self._outcome_counters
@@ -105,12 +108,13 @@ class ChannelMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         describe = None if self._describe is None else self._describe()
-        if self._source is None or describe is None:
+        if self._recorder is None or describe is None:
             return
         described = describe()
         # What ended before the description is counted; the other way round a removed broker could come back.
-        self._source.flush()
+        self._recorder.flush()
         brokers = described["brokers"]
+        queue_times = self._recorder.queue_times()
         yield from _described(described, brokers)
         with self._lock:
             self._outcome_counters.keep(brokers)
@@ -118,7 +122,7 @@ class ChannelMetrics(Collector):
         # Outside the lock: text for a thousand brokers takes a second, and the dispatcher counts meanwhile.
         yield from _counters(outcome_counters)
         yield from _histograms(outcome_counters)
-        yield _kafka_timer(outcome_counters)
+        yield _kafka_timer({one: queue_times[one] for one in brokers if one in queue_times})
 
     def serve(self, port: int = 0, host: str = "127.0.0.1") -> MetricsServer:
         """These metrics alone at ``http://host:port/metrics``; port 0: a free one. Raises OSError."""
@@ -149,12 +153,19 @@ class MetricsServer:
 
 
 def _described(described: dict[str, Any], brokers: dict[int, dict[str, Any]]) -> Iterator[Metric]:
+    queued = {broker_id: _kafka_queue_size(broker) for broker_id, broker in brokers.items()}
     yield GaugeMetricFamily(
-        f"{_KAFKA}totalqueuesize", "Unfinished requests of all brokers", described["total_queue_size"]
+        f"{_KAFKA}totalqueuesize",
+        "Requests in the queues of all brokers; one in flight is in no queue",
+        sum(queued.values()),
     )
-    sizes = GaugeMetricFamily(f"{_KAFKA}queuesize", "Unfinished requests of the broker", labels=["broker_id"])
-    for broker_id, broker in brokers.items():
-        sizes.add_metric([str(broker_id)], broker["queue_size"])
+    sizes = GaugeMetricFamily(
+        f"{_KAFKA}queuesize",
+        "Requests in the queue of the broker; the one in flight is not in it",
+        labels=["broker_id"],
+    )
+    for broker_id, size in queued.items():
+        sizes.add_metric([str(broker_id)], size)
     yield sizes
     yield GaugeMetricFamily(f"{_OURS}senders", "Sender processes", described["senders"])
     yield GaugeMetricFamily(
@@ -202,6 +213,12 @@ def _described(described: dict[str, Any], brokers: dict[int, dict[str, Any]]) ->
     )
 
 
+def _kafka_queue_size(broker: dict[str, Any]) -> int:
+    """Unfinished requests but the one in flight, which Kafka's sender thread has taken from its queue."""
+    size: int = broker["queue_size"]
+    return size - 1 if broker["in_flight"] else size
+
+
 def _counters(outcome_counters: OutcomeCounters) -> Iterable[Metric]:
     labels = ["broker_id", "api"]
     requests = CounterMetricFamily(f"{_OURS}requests", "Requests by their end", labels=[*labels, "outcome"])
@@ -244,20 +261,19 @@ def _histograms(outcome_counters: OutcomeCounters) -> Iterator[Metric]:
         yield family
 
 
-def _kafka_timer(outcome_counters: OutcomeCounters) -> Metric:
-    """RequestRateAndQueueTimeMs: here of requests that were answered, quantiles since the beginning."""
+def _kafka_timer(times: Mapping[int, QueueTimesSnapshot]) -> Metric:
+    """RequestRateAndQueueTimeMs: as in Kafka, a request counts when it leaves the queue. Quantiles are of all
+    requests since the generation of the broker began; Kafka's favour the last five minutes."""
     name = f"{_KAFKA}requestrateandqueuetimems"
-    timer = SummaryMetricFamily(name, "Milliseconds in the queue", labels=["broker_id"])
-    rows_of: dict[int, list[int]] = {}
-    for key, row in outcome_counters.rows.items():
-        rows_of.setdefault(key.broker_id, []).append(row)
-    for broker_id, rows in rows_of.items():
-        buckets = outcome_counters.buckets[_QUEUE][rows].sum(axis=0)
+    timer = SummaryMetricFamily(
+        name, "Requests that have left the queue, and the milliseconds they waited in it", labels=["broker_id"]
+    )
+    for broker_id, waited in times.items():
+        buckets = np.array(waited.histogram, dtype=np.int64)
         for share in _QUANTILES:
             labels = {"broker_id": str(broker_id), "quantile": str(share)}
-            timer.add_sample(name, labels, quantile(buckets, share) * 1e3)
-        total = float(outcome_counters.sums[_QUEUE][rows].sum()) * 1e3
-        timer.add_metric([str(broker_id)], int(buckets.sum()), total)
+            timer.add_sample(name, labels, quantile(buckets, share, _QUEUE_TIME_EDGES) * 1e3)
+        timer.add_metric([str(broker_id)], waited.count, waited.total_ns / 1e6)
     return timer
 
 

@@ -10,7 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ctrlchan.channel.observability._gather import Gatherer
 from ctrlchan.channel.observability.broker_status import Generation, views_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ctrlchan.channel.outcome import Sent
     from ctrlchan.channel.queues.channel_state import ChannelState
 
-__all__ = ["Recorder"]
+__all__ = ["QueueTimesSnapshot", "Recorder"]
 
 _LOG: Final = logging.getLogger("ctrlchan.channel")
 
@@ -30,6 +30,14 @@ _COMPLAIN_EVERY: Final = 60.0
 _CHUNK: Final = 4096
 #: Generations whose broker epoch is remembered. Rows are gathered within a turn of the dispatcher.
 _GENERATIONS: Final = 16_384
+
+
+class QueueTimesSnapshot(NamedTuple):
+    """``QueueTimes`` of one broker at one time."""
+
+    count: int
+    total_ns: int
+    histogram: list[int]
 
 
 class Recorder:
@@ -100,6 +108,18 @@ class Recorder:
         # The channel state's lock comes before ours.
         brokers = views_of(generations, None if closed else self._channel_state(), waited)
         return ChannelView(self.channel, self._controller_id, closed, outcomes, brokers)
+
+    def queue_times(self) -> dict[int, QueueTimesSnapshot]:
+        """Broker id -> how long the requests of its present generation waited in the queue."""
+        channel_state = self._channel_state()
+        if channel_state is None:
+            return {}
+        with channel_state.lock:
+            return {
+                broker_id: QueueTimesSnapshot(times.count, times.total_ns, times.histogram())
+                for broker_id, queue in channel_state.by_id.items()
+                for times in (queue.queue_times,)
+            }
 
     def _hand_on(self) -> None:
         rows, texts = self._rows.take()

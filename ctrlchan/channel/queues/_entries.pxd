@@ -57,6 +57,8 @@ cdef class Sent:
     cdef public int32_t version
     cdef public int32_t sender_deaths
     cdef public bint joint
+    # It was in flight at least once.
+    cdef readonly bint left_queue
 
     cdef fill(
         self, int64_t broker_id, request, callback, int64_t enqueued_ns, int32_t version, int64_t size
@@ -66,7 +68,16 @@ cdef class Sent:
     cpdef end(self, Outcome outcome)
 
 
+cdef class QueueTimes:
+    cdef int64_t counts[64]
+    cdef readonly int64_t count
+    cdef readonly int64_t total_ns
+
+    cdef void add(self, int64_t waited_ns) noexcept
+
+
 cdef class RequestQueue:
+    cdef readonly QueueTimes queue_times
     cdef readonly uint32_t slot
     cdef public object sender
     cdef readonly object merger
@@ -84,6 +95,8 @@ cdef class RequestQueue:
 
     cdef bint has_room(self)
     cpdef int append(self, Sent sent) except -1
-    cpdef int hand(self, int most) except -1
+    cpdef int hand(self, int most, int64_t now=*) except -1
+    cpdef int first_leaves(self, int64_t now) except -1
+    cdef int leave(self, Sent sent, int64_t now) except -1
     cpdef int top_up(self) except -1
     cpdef Sent finish_first(self)

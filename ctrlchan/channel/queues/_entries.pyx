@@ -30,6 +30,9 @@ from ctrlchan.channel.wire import records
 #: Held while an outcome is published and while somebody begins to listen for one, so that nobody misses it.
 LISTENING = threading.Lock()
 
+cdef extern from *:
+    int __builtin_clzll(unsigned long long)
+
 assert sizeof(Command) == records.COMMAND.size
 assert sizeof(Report) == records.REPORT.size
 
@@ -314,6 +317,24 @@ def publish(list ended not None):
     return tell
 
 
+cdef class QueueTimes:
+    """How long requests waited in the queue of one broker, counted when they leave it.
+
+    ``count`` requests have left, after ``total_ns`` nanoseconds altogether. Kafka's
+    ``RequestRateAndQueueTimeMs``, which ``RequestSendThread`` updates when it takes an item.
+    """
+
+    cdef void add(self, int64_t waited_ns) noexcept:
+        self.count += 1
+        self.total_ns += waited_ns
+        self.counts[0 if waited_ns == 0 else 64 - __builtin_clzll(<unsigned long long>waited_ns)] += 1
+
+    def histogram(self):
+        """64 counts: the first of requests that did not wait, number i of those that waited for at least
+        2**(i-1) and less than 2**i nanoseconds."""
+        return list(self.counts)
+
+
 cdef class RequestQueue:
     """The unfinished requests of one broker, in order: ``waiting``, which its sender was not told of, and
     ``handed``, the first of which is in flight. Both are deques of ``Sent``.
@@ -329,6 +350,7 @@ cdef class RequestQueue:
         self.merger = merger
         self.waiting = deque()
         self.handed = deque()
+        self.queue_times = QueueTimes()
 
     def __len__(self):
         return len(self.waiting) + len(self.handed)
@@ -348,15 +370,16 @@ cdef class RequestQueue:
         self.waiting_bytes += sent.bytes
         if len(self.handed) < WINDOW_LEAST and not self.gate and not self.held:
             # Nothing to be merged with, and nothing to be found out: most requests, where nothing piles up.
-            if len(self.waiting) > 1 or self.versions is not None or self.hand(1) == 0:
+            if len(self.waiting) > 1 or self.versions is not None or self.hand(1, sent.enqueued_ns) == 0:
                 self.hand_over()
         if self.merger is not None and self.waiting:
             self.count_loose(sent)
         return 0
 
-    cpdef int hand(self, int most) except -1:
+    cpdef int hand(self, int most, int64_t now=0) except -1:
         """Tell the sender of up to so many of the first waiting requests as they are; of none behind one that
-        does not lie in shared memory, or whose callback must have returned before. How many they were."""
+        does not lie in shared memory, or whose callback must have returned before. How many they were.
+        ``now``: monotonic nanoseconds; 0: the clock is read here."""
         cdef Command commands[WINDOW]
         cdef Command* command
         cdef Sent sent
@@ -364,6 +387,7 @@ cdef class RequestQueue:
         cdef int count = 0
         cdef object waiting = self.waiting
         cdef object handed = self.handed
+        cdef bint idle = not handed
         most = min(most, WINDOW)
         while count < most and waiting and not self.gate and not self.held and self.has_room():
             sent = <Sent?>waiting.popleft()
@@ -389,7 +413,27 @@ cdef class RequestQueue:
             self.gate = sent.callback is not None
         if count:
             self.sender.write(PyBytes_FromStringAndSize(<char*>commands, count * sizeof(Command)))
+            if idle:
+                self.first_leaves(now if now else monotonic_ns())
         return count
+
+    cpdef int first_leaves(self, int64_t now) except -1:
+        """The first request handed over, if any, is in flight from ``now`` on, monotonic nanoseconds."""
+        if self.handed:
+            self.leave(<Sent>self.handed[0], now)
+        return 0
+
+    cdef int leave(self, Sent sent, int64_t now) except -1:
+        """Count a request that leaves the queue; once, also when another sender process sends it again."""
+        if sent.left_queue:
+            return 0
+        sent.left_queue = True
+        if sent.joint:
+            for one in sent.represents():
+                self.leave(<Sent?>one, now)
+        else:
+            self.queue_times.add(max(0, now - sent.enqueued_ns))
+        return 0
 
     cpdef int top_up(self) except -1:
         """There is one less in the sender's hands."""
@@ -478,6 +522,7 @@ def take_expected(
         outcome.last_byte_ns = report.last_byte_ns
         outcome.response_ns = report.response_ns
         queue.finish_first()
+        queue.first_leaves(report.response_ns)
         if queue.needs_resync and sent.request.full:
             queue.needs_resync = False
         frame.pins -= 1

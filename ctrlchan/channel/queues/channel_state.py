@@ -36,6 +36,7 @@ from ctrlchan.channel.wire.records import (
     FAILED,
     IDLE,
     PIECE,
+    R_RESPONSE,
     READY,
     REMOVED,
     REPORT,
@@ -437,7 +438,7 @@ class ChannelState:
 
     def _take_joint(self, queue: BrokerQueue, report: Report) -> None:
         """An entry that stands for others has the expected response."""
-        sent = self._finish_first(queue)
+        sent = self._finish_first(queue, report[R_RESPONSE])
         frame = sent.frame
         assert frame is not None
         assert frame.success is not None
@@ -462,7 +463,7 @@ class ChannelState:
             queue.again(report[4])
             return
         self._mark(queue, sent.request, verdict)
-        self._finish_first(queue)
+        self._finish_first(queue, monotonic_ns())
         if sent.callback is not None:
             self._end(sent, verdict, report, monotonic_ns(), queue, True)
         else:
@@ -470,8 +471,10 @@ class ChannelState:
             queue.go(report[4])
             self._top_up(queue)
 
-    def _finish_first(self, queue: BrokerQueue) -> Sent:
+    def _finish_first(self, queue: BrokerQueue, now: int) -> Sent:
+        """The first request has its end; the next one is in flight from ``now`` on."""
         sent = queue.finish_first()
+        queue.first_leaves(now)
         frame = sent.frame
         assert frame is not None
         frame.pins -= 1
@@ -516,7 +519,7 @@ class ChannelState:
             sender.has_responded = True
             self._take_response(queue, report)
         elif kind == STALE:
-            sent = self._finish_first(queue)
+            sent = self._finish_first(queue, monotonic_ns())
             self._end(sent, FENCED, None, monotonic_ns(), queue if sent.callback is not None else None)
             self._top_up(queue)
         elif kind == VERSIONS:

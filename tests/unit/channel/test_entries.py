@@ -72,8 +72,8 @@ def books() -> Any:
     made.memory.close()
 
 
-def expected(sequence: int, slot: int = 5, attempts: int = 1) -> bytes:
-    return REPORT.pack(EXPECTED, 0, 2, slot, sequence, attempts, 40 + sequence, 1, 2, 3, 0, 0, b"ok")
+def expected(sequence: int, slot: int = 5, attempts: int = 1, response_ns: int = 3) -> bytes:
+    return REPORT.pack(EXPECTED, 0, 2, slot, sequence, attempts, 40 + sequence, 1, 2, response_ns, 0, 0, b"ok")
 
 
 def test_a_sender_is_told_of_a_window_and_topped_up_when_half_is_left(books: Books) -> None:
@@ -197,3 +197,37 @@ def test_what_finds_no_room_waits(books: Books) -> None:
     assert list(books.queue.waiting) == [sent]
     assert books.queue.told() == []
     assert (books.queue.waiting_bytes, books.queue.handed_bytes) == (100, 0)
+
+
+def test_a_request_counts_as_having_left_the_queue_when_it_is_in_flight(books: Books) -> None:
+    sent = books.send(3)
+    times = books.queue.queue_times
+    # The first found the queue empty; it did not wait.
+    assert (times.count, times.total_ns, times.histogram()[0]) == (1, 0, 1)
+    assert [one.left_queue for one in sent] == [True, False, False]
+    response_ns = sent[1].enqueued_ns + 1000
+    books.take(expected(1, response_ns=response_ns))
+    # The second was handed over long before, and is in flight since the response to the first.
+    assert (times.count, times.total_ns, times.histogram()[10]) == (2, 1000, 1)
+    assert [one.left_queue for one in sent] == [True, True, False]
+
+
+def test_each_of_several_merged_requests_leaves_the_queue_once(books: Books) -> None:
+    sent = books.send(3)
+    queue = books.queue
+    taken = [queue.handed.popleft(), queue.handed.popleft()]
+    # A sender process has ended: what it had is merged with what waited, and sent again.
+    merged = Merged(books.request(1), [*taken, queue.waiting.popleft()])
+    queue.append(merged)
+    assert queue.handed[-1] is merged
+    assert [one.left_queue for one in sent] == [True, True, True]
+    assert queue.queue_times.count == 3
+    assert sum(queue.queue_times.histogram()) == 3
+
+
+def test_a_request_that_is_dropped_does_not_leave_the_queue(books: Books) -> None:
+    books.send(3)
+    queue = books.queue
+    while queue.handed:
+        queue.finish_first()
+    assert queue.queue_times.count == 1

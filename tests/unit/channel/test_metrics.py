@@ -121,7 +121,8 @@ def test_histograms_hold_the_times_of_the_outcomes() -> None:
     kafka = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
     assert of(samples, f"{kafka}_count", broker_id="1") == 500
     queue = np.array([seconds_of(outcome, "queue") for outcome in outcomes]) * 1e3
-    assert of(samples, f"{kafka}_sum", broker_id="1") == pytest.approx(queue.sum())
+    # A request leaves the queue when the response before it has come, then its first byte is written.
+    assert 0 < of(samples, f"{kafka}_sum", broker_id="1") <= queue.sum()
     median = of(samples, kafka, broker_id="1", quantile="0.5")
     # In the same bucket.
     assert np.searchsorted(EDGES, median / 1e3) == pytest.approx(
@@ -142,9 +143,13 @@ def test_a_stuck_request_is_seen_while_it_is_stuck() -> None:
         samples = scrape(metrics)
         age = of(samples, "ctrlchan_channel_oldest_request_age_seconds", broker_id="1")
         assert 0 < age <= (monotonic_ns() - begun) / 1e9
-        assert of(samples, "kafka_controller_controllerchannelmanager_queuesize", broker_id="1") == 3
+        # Kafka's: the request in flight has left the queue and is in its timer.
+        assert of(samples, "kafka_controller_controllerchannelmanager_queuesize", broker_id="1") == 2
         assert of(samples, "kafka_controller_controllerchannelmanager_queuesize", broker_id="2") == 0
-        assert of(samples, "kafka_controller_controllerchannelmanager_totalqueuesize") == 3
+        assert of(samples, "kafka_controller_controllerchannelmanager_totalqueuesize") == 2
+        timer = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
+        assert of(samples, f"{timer}_count", broker_id="1") == 1
+        assert of(samples, f"{timer}_count", broker_id="2") == 0
         assert of(samples, "ctrlchan_channel_senders") == 1
         assert of(samples, "ctrlchan_channel_shared_memory_bytes") > 0
         assert of(samples, "ctrlchan_channel_state", state="running") == 1
