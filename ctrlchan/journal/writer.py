@@ -8,6 +8,7 @@ back. How the channels stand (``channels.py``) is written behind the rows that h
 from __future__ import annotations
 
 import atexit
+import errno
 import logging
 import os
 import platform
@@ -35,8 +36,12 @@ __all__ = ["Journal"]
 
 _LOG: Final = logging.getLogger("ctrlchan.journal")
 
-#: A disk that is full stays so for a while: one line for so many seconds.
-_COMPLAIN_EVERY: Final = 60.0
+#: Seconds from one line about errors to the next: a full disk stays full for a while.
+_LOG_EVERY: Final = 60.0
+#: Errors after which a smaller file may be written.
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: The columns of a smaller file take less room than its footer.
+_LEAST_ROWS_OF_FILE: Final = 64
 #: A hidden file that is older than this, in seconds, was left by a process that is no more.
 _ORPHAN: Final = 3600.0
 _NAME: Final = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-(\d{6,})(?:-[0-9a-f]{12})?\.parquet")
@@ -90,8 +95,8 @@ class Journal:
             )
         self.path = Path(path)
         self._flush_interval = flush_interval
-        self._rows_of_file = max_file_bytes // ROW.itemsize
-        self._most_rows = max_pending_bytes // ROW.itemsize
+        self._most_rows_of_file = max_file_bytes // ROW.itemsize
+        self._most_pending_rows = max_pending_bytes // ROW.itemsize
         self._host = platform.node()
         # Several journals may write into the folder, at the same moment: names must differ.
         self._mark = uuid.uuid4().hex[:12]
@@ -117,8 +122,12 @@ class Journal:
         self._served = 0
         # The writer's thread alone. Channel -> what its file says, but for what waits.
         self._told: dict[str, tuple[object, ...]] = {}
+        self._rows_of_file = self._most_rows_of_file
+        # Of the log: no line before this time; rows that the last line called lost; whether an error was
+        # logged and its end was not.
         self._silent_until = 0.0
-        self._lost_told = 0
+        self._lost_logged = 0
+        self._in_trouble = False
         self._thread = threading.Thread(target=self._run, name="ctrlchan-journal", daemon=True)
         self._thread.start()
         atexit.register(self.close, _AT_EXIT_TIMEOUT)
@@ -148,11 +157,11 @@ class Journal:
                 return
             self._pending.append(chunk)
             self._pending_rows += len(chunk.rows)
-            while self._pending_rows > self._most_rows:
+            while self._pending_rows > self._most_pending_rows:
                 lost = len(self._pending.popleft().rows)
                 self._pending_rows -= lost
                 self._lost_rows += lost
-            full = self._pending_rows >= self._rows_of_file
+            full = self._pending_rows >= self._most_rows_of_file
         if full:
             self._wake.set()
 
@@ -210,7 +219,11 @@ class Journal:
             self._wake.wait(max(0.0, due - monotonic()))
             self._wake.clear()
             with self._lock:
-                closing, asked, full = self._closing, self._asked, self._pending_rows >= self._rows_of_file
+                closing, asked, full = (
+                    self._closing,
+                    self._asked,
+                    self._pending_rows >= self._most_rows_of_file,
+                )
                 sources = list(self._sources)
             if closing:
                 return
@@ -225,21 +238,30 @@ class Journal:
                 self._answered.notify_all()
 
     def _write_pending(self) -> None:
-        """Whole files of what waits; what fails waits on."""
+        """Write the pending rows into files. Rows of a file that cannot be written stay pending.
+
+        Where the disk has no room for a file, smaller ones are tried: a backlog may need more room than
+        there will ever be at once.
+        """
         while True:
             chunks = self._next_file()
             if not chunks:
                 break
+            count = sum(len(chunk.rows) for chunk in chunks)
             try:
                 self._write(table_of(chunks, self._host, wall_offset()))
-            except (OSError, pa.ArrowException) as problem:
+            except Exception as problem:  # noqa: BLE001 - without its thread a journal would lose everything
                 self._put_back(chunks, problem)
-                break
+                if getattr(problem, "errno", None) not in _NO_ROOM or count <= _LEAST_ROWS_OF_FILE:
+                    break
+                self._rows_of_file = max(_LEAST_ROWS_OF_FILE, count // 2)
+                continue
+            self._rows_of_file = min(self._most_rows_of_file, self._rows_of_file * 2)
             with self._lock:
-                self._written_rows += sum(len(chunk.rows) for chunk in chunks)
+                self._written_rows += count
                 self._files += 1
                 self._last_error = ""
-        self._complain()
+        self._log_trouble()
 
     def _write_views(self, sources: list[Source]) -> None:
         """Only behind all rows: a channel that has closed must not seem to have lost its last ones."""
@@ -256,10 +278,10 @@ class Journal:
             try:
                 if view.brokers:
                     write_channel(self.path, self._mark, view, self._host, now, wall_offset())
-            except (OSError, pa.ArrowException) as problem:
+            except Exception as problem:  # noqa: BLE001 - as above
                 with self._lock:
-                    self._last_error = str(problem)
-                self._complain()
+                    self._last_error = str(problem) or repr(problem)
+                self._log_trouble()
                 continue
             self._told[view.channel] = told
             with self._lock:
@@ -285,23 +307,30 @@ class Journal:
 
     def _put_back(self, chunks: list[Chunk], problem: Exception) -> None:
         with self._lock:
-            self._last_error = str(problem)
+            self._last_error = str(problem) or repr(problem)
             self._pending.extendleft(reversed(chunks))
             self._pending_rows += sum(len(chunk.rows) for chunk in chunks)
 
-    def _complain(self) -> None:
+    def _log_trouble(self) -> None:
+        """Log errors and lost rows, at most once a minute, and the end of the trouble."""
         with self._lock:
-            error, waiting, lost = self._last_error, self._pending_rows, self._lost_rows
-        if (error or lost > self._lost_told) and monotonic() >= self._silent_until:
-            self._silent_until = monotonic() + _COMPLAIN_EVERY
-            self._lost_told = lost
+            error, pending, lost = self._last_error, self._pending_rows, self._lost_rows
+        if error or lost > self._lost_logged:
+            if monotonic() < self._silent_until:
+                return
+            self._silent_until = monotonic() + _LOG_EVERY
+            self._lost_logged = lost
+            self._in_trouble = bool(error)
             _LOG.error(
                 "The journal %s cannot keep up: %s. %d rows wait, %d are lost so far.",
                 self.path,
                 error or "the disk is slower than the channel",
-                waiting,
+                pending,
                 lost,
             )
+        elif self._in_trouble:
+            self._in_trouble = False
+            _LOG.warning("The journal %s is written again; %d rows are lost so far.", self.path, lost)
 
     # -- files
 

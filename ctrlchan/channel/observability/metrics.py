@@ -266,7 +266,9 @@ def _kafka_timer(times: Mapping[int, QueueTimesSnapshot]) -> Metric:
     requests since the generation of the broker began; Kafka's favour the last five minutes."""
     name = f"{_KAFKA}requestrateandqueuetimems"
     timer = SummaryMetricFamily(
-        name, "Requests that have left the queue, and the milliseconds they waited in it", labels=["broker_id"]
+        name,
+        "Requests that have left the queue, and the milliseconds they waited in it",
+        labels=["broker_id"],
     )
     for broker_id, waited in times.items():
         buckets = np.array(waited.histogram, dtype=np.int64)

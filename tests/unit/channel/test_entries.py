@@ -73,7 +73,9 @@ def books() -> Any:
 
 
 def expected(sequence: int, slot: int = 5, attempts: int = 1, response_ns: int = 3) -> bytes:
-    return REPORT.pack(EXPECTED, 0, 2, slot, sequence, attempts, 40 + sequence, 1, 2, response_ns, 0, 0, b"ok")
+    return REPORT.pack(
+        EXPECTED, 0, 2, slot, sequence, attempts, 40 + sequence, 1, 2, response_ns, 0, 0, b"ok"
+    )
 
 
 def test_a_sender_is_told_of_a_window_and_topped_up_when_half_is_left(books: Books) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -10,8 +11,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -266,6 +269,67 @@ def test_rows_that_wait_are_bounded_and_the_lost_are_counted(
         journal.close()
         assert journal.describe()["lost_rows"] == 32
     assert "is closed, and 8 rows with it" in caplog.records[-1].getMessage()
+
+
+class Disk:
+    """Refuses files of more than ``room`` rows, as a disk that is nearly full does."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.room = 0
+        self._write_table = pq.write_table
+        patch.setattr(pq, "write_table", self.write_table)
+
+    def write_table(self, table: pa.Table, file: BinaryIO, **settings: Any) -> None:
+        if len(table) > self.room:
+            file.write(b"half of it")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._write_table(table, file, **settings)
+
+
+def test_after_a_full_disk_a_backlog_is_written_into_the_room_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = Disk(monkeypatch)
+    with caplog.at_level(logging.WARNING), Journal(tmp_path, flush_interval=NEVER) as journal:
+        for number in range(10):
+            journal.take(plain_chunk(100, 100 * number))
+            assert not journal.flush()
+        assert journal.describe()["pending_rows"] == 1000
+        assert list(tmp_path.iterdir()) == []
+        # Room for some rows at a time, never for all that wait.
+        disk.room = 150
+        assert journal.flush()
+        assert sequences(tmp_path) == list(range(1000))
+        assert max(pq.read_metadata(file).num_rows for file in journal_files(tmp_path)) <= 150
+        described = journal.describe()
+        assert (described["pending_rows"], described["lost_rows"], described["last_error"]) == (0, 0, "")
+        # With room for all of it again, files are as large as before.
+        disk.room = 10_000
+        for number in range(4):
+            journal.take(plain_chunk(1000, 1000 + 1000 * number))
+            assert journal.flush()
+        assert sequences(tmp_path) == list(range(5000))
+        assert pq.read_metadata(journal_files(tmp_path)[-1]).num_rows == 1000
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        f"The journal {tmp_path} cannot keep up",
+        f"The journal {tmp_path} is written again; 0 rows are lost so far.",
+    ]
+
+
+def test_rows_beyond_the_limit_are_lost_while_the_disk_is_full_and_the_rest_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    limit = 1000 * ROW.itemsize
+    with Journal(tmp_path, flush_interval=NEVER, max_file_bytes=limit, max_pending_bytes=limit) as journal:
+        for number in range(15):
+            journal.take(plain_chunk(100, 100 * number))
+            journal.flush()
+        assert journal.describe()["lost_rows"] == 500
+        disk.room = 300
+        assert journal.flush()
+        assert sequences(tmp_path) == list(range(500, 1500))
+        assert journal.describe()["lost_rows"] == 500
 
 
 @pytest.mark.parametrize(
