@@ -275,7 +275,7 @@ def _kafka_timer(times: Mapping[int, QueueTimesSnapshot]) -> Metric:
         for share in _QUANTILES:
             labels = {"broker_id": str(broker_id), "quantile": str(share)}
             timer.add_sample(name, labels, quantile(buckets, share, _QUEUE_TIME_EDGES) * 1e3)
-        timer.add_metric([str(broker_id)], waited.count, waited.total_ns / 1e6)
+        timer.add_metric([str(broker_id)], waited.requests, waited.total_ns / 1e6)
     return timer
 
 

@@ -35,7 +35,7 @@ _GENERATIONS: Final = 16_384
 class QueueTimesSnapshot(NamedTuple):
     """``QueueTimes`` of one broker at one time."""
 
-    count: int
+    requests: int
     total_ns: int
     histogram: list[int]
 
