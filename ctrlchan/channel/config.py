@@ -41,8 +41,9 @@ class ChannelConfig:
       waiting for a request. False: nobody is asked, as in Kafka.
     - ``connection_setup_timeout``: for resolving and connecting; doubles with each attempt that runs into
       it, up to ``connection_setup_timeout_max`` (``socket.connection.setup.timeout[.max].ms``).
-    - ``socket_timeout``: from a request's first byte to its whole response
-      (``controller.socket.timeout.ms``).
+    - ``socket_timeout``: for getting a connection ready: name look-up, TCP, TLS, SASL and ApiVersions
+      together (``controller.socket.timeout.ms``).
+    - ``request_timeout``: from a request's first byte to its whole response (``request.timeout.ms``).
     - ``retry_backoff``: pause after every failure (100 ms in Kafka's RequestSendThread).
     - ``senders``: ``"auto"`` (as many processes as is fastest for the cores at hand share the brokers), a
       number of processes that share them, or ``"per-broker"`` (a process for each).
@@ -72,6 +73,7 @@ class ChannelConfig:
     connection_setup_timeout: float = 10.0
     connection_setup_timeout_max: float = 30.0
     socket_timeout: float = 30.0
+    request_timeout: float = 30.0
     retry_backoff: float = 0.1
     senders: str | int = AUTO
     sender_timeout: float = 10.0
@@ -84,7 +86,7 @@ class ChannelConfig:
     def __post_init__(self) -> None:
         request_versions(self.inter_broker_protocol)
         self._check_security()
-        for name in ("connection_setup_timeout", "socket_timeout"):
+        for name in ("connection_setup_timeout", "socket_timeout", "request_timeout"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}: {getattr(self, name)!r} is not above 0 seconds")
         if not self.sender_timeout >= _LEAST_SENDER_TIMEOUT:

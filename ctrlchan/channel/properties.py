@@ -112,6 +112,7 @@ _PLAIN: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "broker.id": ("controller_id", int),
     "inter.broker.protocol.version": ("inter_broker_protocol", _ibp),
     "controller.socket.timeout.ms": ("socket_timeout", _milliseconds),
+    "request.timeout.ms": ("request_timeout", _milliseconds),
     "socket.connection.setup.timeout.ms": ("connection_setup_timeout", _milliseconds),
     "socket.connection.setup.timeout.max.ms": ("connection_setup_timeout_max", _milliseconds),
     "socket.request.max.bytes": ("max_request_bytes", _positive),

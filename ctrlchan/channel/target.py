@@ -1,10 +1,11 @@
-"""Where a broker is reached: one endpoint of those it has, for one generation of it."""
+"""Which endpoint of a broker the channel connects to."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
 
 from ctrlchan._codec import Brokers
 from ctrlchan.channel.config import ChannelConfig
@@ -15,7 +16,10 @@ __all__ = ["BrokerLike", "EndpointLike", "Target", "targets_of"]
 
 
 class EndpointLike(Protocol):
-    """``ctrlchan.Endpoint``, or anything like it. ``security_protocol``: an enum member of that name."""
+    """What the channel reads of an endpoint (``ctrlchan.Endpoint``).
+
+    ``security_protocol`` is the code of Kafka's SecurityProtocol, or an enum member that equals it.
+    """
 
     @property
     def listener(self) -> str: ...
@@ -28,7 +32,7 @@ class EndpointLike(Protocol):
 
 
 class BrokerLike(Protocol):
-    """``ctrlchan.Broker``, or anything like it."""
+    """What the channel reads of a broker (``ctrlchan.Broker``); a ``rack`` is shown where there is one."""
 
     @property
     def id(self) -> int: ...
@@ -38,23 +42,32 @@ class BrokerLike(Protocol):
     def endpoints(self) -> Sequence[EndpointLike]: ...
 
 
-_MAX_PORT = 65_535
+_MAX_PORT: Final = 65_535
+_MAX_EPOCH: Final = 2**63 - 1
 
 
-class Target(NamedTuple):
-    """A broker's generation: a broker that comes back with another of these is another one."""
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One generation of a broker: the endpoint that the channel connects to, and the broker's epoch.
+
+    A broker that is registered again with another epoch or endpoint is a new generation. The rack is only
+    shown: `str` gives the name that Kafka's ``Node`` has in logs.
+    """
 
     broker_id: int
     #: -1: unknown.
     epoch: int
     host: str
     port: int
+    rack: str | None = field(default=None, compare=False)
 
     def to_json(self) -> bytes:
-        return json.dumps(self._asdict()).encode()
+        """Return what a sender process is given of it."""
+        return json.dumps({"host": self.host, "port": self.port, "epoch": self.epoch}).encode()
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port} (id: {self.broker_id} rack: null)"
+        rack = "null" if self.rack is None else self.rack
+        return f"{self.host}:{self.port} (id: {self.broker_id} rack: {rack})"
 
 
 class _Endpoint(NamedTuple):
@@ -65,43 +78,73 @@ class _Endpoint(NamedTuple):
 
 
 def targets_of(brokers: Brokers | Iterable[BrokerLike], config: ChannelConfig) -> list[Target]:
-    """One target for each broker. Raises ChannelError for a broker without a fitting endpoint."""
+    """Return one target for each broker.
+
+    Raises ChannelError, naming broker and field, for a broker without a fitting endpoint, or with a host,
+    port or epoch that no connection can be made with.
+    """
     if isinstance(brokers, Brokers):
         return [
-            _choose(int(brokers.ids[row]), int(brokers.epochs[row]), list(_endpoints(brokers, row)), config)
+            _choose(
+                int(brokers.ids[row]),
+                int(brokers.epochs[row]),
+                list(_endpoints(brokers, row)),
+                None if (rack := brokers.racks[row]) is None else _text(rack),
+                config,
+            )
             for row in range(len(brokers))
         ]
-    return [_choose(broker.id, broker.epoch, broker.endpoints, config) for broker in brokers]
+    return [
+        _choose(broker.id, broker.epoch, broker.endpoints, getattr(broker, "rack", None), config)
+        for broker in brokers
+    ]
 
 
 def _endpoints(brokers: Brokers, row: int) -> Iterator[_Endpoint]:
     first = int(brokers.endpoint_starts[row])
     for at in range(first, first + int(brokers.endpoint_lengths[row])):
-        listener, host = brokers.listeners[at] or b"", brokers.hosts[at] or b""
-        yield _Endpoint(
-            listener.decode(), int(brokers.security_protocols[at]), host.decode(), int(brokers.ports[at])
-        )
+        listener, host = _text(brokers.listeners[at] or b""), _text(brokers.hosts[at] or b"")
+        yield _Endpoint(listener, int(brokers.security_protocols[at]), host, int(brokers.ports[at]))
 
 
-def _choose(broker_id: int, epoch: int, endpoints: Sequence[EndpointLike], config: ChannelConfig) -> Target:
+def _text(data: bytes) -> str:
+    """Return UTF-8 as text; bytes that are not UTF-8 become surrogates, which no host may have."""
+    return data.decode(errors="surrogateescape")
+
+
+def _choose(
+    broker_id: int, epoch: int, endpoints: Sequence[EndpointLike], rack: str | None, config: ChannelConfig
+) -> Target:
     for endpoint in _fitting(endpoints, config):
+        _check_host(broker_id, endpoint.host)
         if not 0 < endpoint.port <= _MAX_PORT:
             raise ChannelError(f"broker {broker_id} has no port {endpoint.port}")
-        return Target(broker_id, epoch, endpoint.host, endpoint.port)
+        if not -_MAX_EPOCH - 1 <= epoch <= _MAX_EPOCH:
+            raise ChannelError(f"broker {broker_id}: epoch: {epoch} is not an int64")
+        return Target(broker_id, epoch, endpoint.host, endpoint.port, rack)
     known = ", ".join(endpoint.listener for endpoint in endpoints) or "none"
     wanted = config.listener_name or config.broker_listener
     raise ChannelError(f"broker {broker_id} has no endpoint for listener {wanted} (it has: {known})")
 
 
+def _check_host(broker_id: int, host: str) -> None:
+    """Raise ChannelError for text that cannot be the name or the address of a host."""
+    if not host:
+        raise ChannelError(f"broker {broker_id}: host: it is empty")
+    # Surrogates, control characters and spaces are not printable, or separate words.
+    if not host.isprintable() or " " in host:
+        raise ChannelError(f"broker {broker_id}: host: {host!r} has a character that no host name has")
+
+
 def _fitting(endpoints: Sequence[EndpointLike], config: ChannelConfig) -> Iterator[EndpointLike]:
-    """The endpoints that may be used, best first."""
+    """Yield the endpoints that may be used, best first."""
     protocol = SECURITY_PROTOCOLS[config.security_protocol]
     wanted = config.listener_name or config.broker_listener
     for endpoint in endpoints:
         if endpoint.listener == wanted and endpoint.security_protocol == protocol:
             yield endpoint
     if config.listener_name is None and config.inter_broker_listener is None:
-        # Only the protocol was named; a listener may have any name.
+        # Only the protocol was named, so a listener of any name will do.
         for endpoint in endpoints:
             if endpoint.security_protocol == protocol:
                 yield endpoint

@@ -81,6 +81,8 @@ class _Opening:
         self._scram: Any = None
         self._mechanism = ""
         self._said = 0
+        # After SaslHandshake v0.
+        self._tokens_only = False
 
     def run(self) -> None:
         while not self._answer():
@@ -90,6 +92,12 @@ class _Opening:
         """Answer one question; True when there are no more of them."""
         peer = self._peer
         data = _exactly(self._sock, struct.unpack(">i", _exactly(self._sock, 4))[0])
+        if self._tokens_only:
+            code, token, over = self._check(data)
+            if code:
+                raise EOFError
+            self._sock.sendall(framed(token))
+            return over
         api, version, correlation, name = struct.unpack_from(">hhih", data)
         flexible = version >= {API_VERSIONS: 3, SASL_AUTHENTICATE: 2}.get(api, 99)
         body = data[10 + max(name, 0) + flexible :]
@@ -101,6 +109,7 @@ class _Opening:
             over = answer[:2] == b"\0\0" and not peer.protocol.startswith("SASL")
         elif api == SASL_HANDSHAKE:
             self._mechanism = body[2:].decode()
+            self._tokens_only = version == 0
             code = 0 if self._mechanism in peer.mechanisms else 33
             answer = struct.pack(">hi", code, len(peer.mechanisms))
             answer += b"".join(struct.pack(">h", len(m)) + m.encode() for m in peer.mechanisms)

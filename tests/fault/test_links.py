@@ -165,8 +165,8 @@ def test_a_host_name_is_resolved_with_each_connection() -> None:
             assert last_error.startswith("the host name could not be resolved")
 
 
-def test_a_broker_that_never_answers_is_given_up_after_the_socket_timeout() -> None:
-    with peers(2) as brokers, channel_to(brokers, socket_timeout=0.2) as channel:
+def test_a_broker_that_never_answers_is_given_up_after_the_request_timeout() -> None:
+    with peers(2) as brokers, channel_to(brokers, request_timeout=0.2) as channel:
         brokers[0].script.extend([silence, cut_after(0)])
         begun = monotonic()
         sent = channel.send_requests([1], update(1))
@@ -177,8 +177,8 @@ def test_a_broker_that_never_answers_is_given_up_after_the_socket_timeout() -> N
         assert outcome.kind is OutcomeKind.ACKNOWLEDGED
 
 
-def test_a_stalled_half_response_runs_into_the_socket_timeout_too() -> None:
-    with peers(1) as [peer], channel_to([peer], socket_timeout=0.2) as channel:
+def test_a_stalled_half_response_runs_into_the_request_timeout_too() -> None:
+    with peers(1) as [peer], channel_to([peer], request_timeout=0.2) as channel:
         peer.script.append(raw(lambda exchange: exchange.response()[:7]))
         [outcome] = channel.wait([channel.send_request(1, update(1))], 10)
         assert outcome.attempts == 2

@@ -98,7 +98,7 @@ def test_stalled_in_the_middle_of_the_handshake(protocol: str, authority: Author
         harm = Harm(stall_at=next(places) if number < 6 else None)
         return (harm, FINE) if number % 2 else (FINE, harm)
 
-    with through(protocol, authority, plan, socket_timeout=0.3) as (peer, _, channel):
+    with through(protocol, authority, plan, socket_timeout=0.3, request_timeout=0.3) as (peer, _, channel):
         [outcome] = channel.wait([channel.send_request(1, update(0))], 60)
         assert outcome.kind is OutcomeKind.ACKNOWLEDGED
         assert outcome.attempts >= 5

@@ -97,6 +97,7 @@ class World:
                 senders=2,
                 retry_backoff=0.02,
                 socket_timeout=1.5,
+                request_timeout=1.5,
                 sender_timeout=2.0,
                 max_backlog_bytes=_BACKLOG,
             )

@@ -379,6 +379,7 @@ def _link_settings(config: ChannelConfig) -> LinkSettings:
         connection_setup_timeout=int(config.connection_setup_timeout * _NANOSECONDS),
         connection_setup_timeout_max=int(config.connection_setup_timeout_max * _NANOSECONDS),
         socket_timeout=int(config.socket_timeout * _NANOSECONDS),
+        request_timeout=int(config.request_timeout * _NANOSECONDS),
         retry_backoff=int(config.retry_backoff * _NANOSECONDS),
         max_response_bytes=config.max_response_bytes,
     )

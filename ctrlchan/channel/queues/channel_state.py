@@ -548,7 +548,11 @@ class ChannelState:
         queue.attempts = report[5]
         queue.last_error = Failure(report[1])
         queue.last_errno = report[10]
-        queue.last_detail = detail
+        queue.last_detail, _, traceback = detail.partition("\n")
+        if traceback:
+            self.note(
+                logging.ERROR, "Serving broker %s failed in the sender process:\n%s", queue.target, traceback
+            )
         # At the 1st, 2nd, 4th, 8th ... attempt: a broker that is away for a day is not worth a million lines.
         worth = queue.attempts & (queue.attempts - 1) == 0
         unsaid = self._failing.admit(queue.target.broker_id, monotonic_ns(), important=worth)

@@ -62,7 +62,7 @@ class Exchange:
     @property
     def last_byte_ns(self) -> int: ...
     def __init__(
-        self, slot: int, broker_epoch: int, memory: memoryview, fence: memoryview, socket_timeout: int
+        self, slot: int, broker_epoch: int, memory: memoryview, fence: memoryview, request_timeout: int
     ) -> None: ...
     def is_stale(self) -> bool:
         """Whether the first item's controller epoch is fenced: it must not be (re)sent."""

@@ -236,16 +236,16 @@ cdef class Exchange:
     cdef readonly int64_t first_byte_ns
     cdef readonly int64_t last_byte_ns
     cdef public object received
-    cdef int64_t _socket_timeout
+    cdef int64_t _request_timeout
     cdef const unsigned char[::1] _memory
     cdef const int64_t[::1] _fence
 
-    def __init__(self, slot, broker_epoch, memory, fence, socket_timeout):
+    def __init__(self, slot, broker_epoch, memory, fence, request_timeout):
         self.slot = slot
         self.broker_epoch = broker_epoch
         self.memory = self._memory = memory
         self._fence = fence
-        self._socket_timeout = socket_timeout
+        self._request_timeout = request_timeout
         self.items = CommandQueue()
         self._state = IDLE
         self.deadline = self.expires = NEVER
@@ -285,7 +285,7 @@ cdef class Exchange:
             ctrlchan_put32(head + item.epoch_at + 4, <uint32_t>(self.broker_epoch & 0xFFFFFFFF))
         self._state = SENDING
         self.first_byte_ns = now
-        self.deadline = now + self._socket_timeout
+        self.deadline = now + self._request_timeout
         return 0
 
     cpdef written(self, int64_t now):
@@ -416,8 +416,14 @@ def begin_requests(list lanes not None):
     cdef list others = []
     cdef int64_t deadline = NEVER
     cdef Exchange lane
+    cdef int how
     for lane in lanes:
-        if lane._begin_here(ctrlchan_monotonic_ns()):
+        try:
+            how = lane._begin_here(ctrlchan_monotonic_ns())
+        except Exception as problem:
+            lane.internal_error(problem)
+            how = 1
+        if how:
             deadline = min(deadline, lane.deadline)
         else:
             others.append(lane)
@@ -438,7 +444,11 @@ def take_responses(list events not None, dict by_fd not None, Outbox outbox not 
             others.append(event)
             continue
         lane = <Exchange>found
-        how = lane._receive_here(outbox)
+        try:
+            how = lane._receive_here(outbox)
+        except Exception as problem:
+            lane.internal_error(problem)
+            continue
         if how == 0:
             others.append(event)
         elif how == 2 and lane.items.count:

@@ -3,10 +3,14 @@
 ::
 
     ApiVersions v3 ──(35)──► ApiVersions v0 ──► SaslHandshake v1 ──► SaslAuthenticate v0-2 (once or twice)
+                                              └─► SaslHandshake v0 ──► SASL tokens without a header
 
 ApiVersions is asked when the channel negotiates, and before SASL, whose versions it fixes, as Kafka's own
 SaslClientAuthenticator does. One question is out at a time; correlation ids count from 0 and the requests'
-go on from there. KIP-43 and KIP-152 (SASL), KIP-84 (SCRAM), KIP-511 (ApiVersions v3).
+go on from there. Brokers before Kafka 1.0 have SaslHandshake v0 only: the tokens of SASL follow it without a
+header, each behind its int32 size, and a broker that refuses one closes the connection.
+
+KIP-43 and KIP-152 (SASL), KIP-84 (SCRAM), KIP-511 (ApiVersions v3).
 """
 
 from __future__ import annotations
@@ -45,8 +49,14 @@ _MAX_ANSWER: Final = 1024 * 1024
 #: Kafka makes no SCRAM user with fewer, and none with more than 16,384: a peer that asks for more wants to
 #: keep this process busy, one that asks for fewer wants to guess the password.
 _SCRAM_ITERATIONS: Final = (4_096, 131_072)
+#: A SASL session that lasts longer than 100 years does not end; more would not fit into nanoseconds.
+_MAX_LIFETIME_MS: Final = 100 * 365 * 24 * 3600 * 1000
 #: What a broker says goes into logs: so much of it.
 _MAX_WORDS: Final = 300
+
+_CORRELATION_SIZE: Final = 4
+#: In place of a version of SaslAuthenticate: tokens are sent as they are.
+_NO_HEADER: Final = -1
 
 _INT8: Final = Struct(">b")
 _INT16: Final = Struct(">h")
@@ -74,6 +84,8 @@ class Handshake:
         #: Nanoseconds from now until the broker ends what was authenticated; 0: it does not.
         self.session_lifetime = 0
         self.done = not negotiate and sasl is None
+        # After SaslHandshake v0: tokens have no correlation id.
+        self._has_header = True
         self._received = bytearray()
         self._talk = self._converse()
 
@@ -87,19 +99,21 @@ class Handshake:
         if len(received) < 4:
             return b""
         size = _INT32.unpack_from(received)[0]
-        if not 4 <= size <= _MAX_ANSWER:
+        header_size = _CORRELATION_SIZE if self._has_header else 0
+        if not header_size <= size <= _MAX_ANSWER:
             raise Broken(Failure.HANDSHAKE, f"{self.stage}: {_foreign(bytes(received[:4]))}")
-        if len(received) < 8:
+        if len(received) < 4 + header_size:
             return b""
-        if _INT32.unpack_from(received, 4)[0] != self.correlation:
+        if header_size and _INT32.unpack_from(received, 4)[0] != self.correlation:
             raise Broken(Failure.CORRELATION, self.stage)
         if len(received) < 4 + size:
             return b""
         if len(received) > 4 + size:
             raise Broken(Failure.SURPLUS, self.stage)
-        body = bytes(received[8:])
+        body = bytes(received[4 + header_size :])
         received.clear()
-        self.correlation += 1
+        if header_size:
+            self.correlation += 1
         try:
             return self._talk.send(body)
         except StopIteration:
@@ -115,8 +129,8 @@ class Handshake:
         yield from self._ask_versions(versions)
         self.ranges = {api: versions[api] for api in CONTROL_APIS if api in versions}
         if self._sasl is not None:
-            yield from self._choose_mechanism(self._sasl, versions)
-            version = _highest(_SASL_AUTHENTICATE, 0, 2, versions)
+            handshake_version = yield from self._choose_mechanism(self._sasl, versions)
+            version = _NO_HEADER if handshake_version == 0 else _highest(_SASL_AUTHENTICATE, 0, 2, versions)
             if self._sasl.mechanism == "PLAIN":
                 yield from self._prove_plainly(self._sasl, version)
             else:
@@ -138,9 +152,10 @@ class Handshake:
             if flexible:
                 reader.skip_tags()
 
-    def _choose_mechanism(self, sasl: SaslSettings, versions: Ranges) -> _Talk:
+    def _choose_mechanism(self, sasl: SaslSettings, versions: Ranges) -> Generator[bytes, bytes, int]:
+        """Have the broker accept our mechanism; the version of SaslHandshake, which decides what follows."""
         self.stage = "SaslHandshake"
-        version = _highest(_SASL_HANDSHAKE, 1, 1, versions)
+        version = _highest(_SASL_HANDSHAKE, 0, 1, versions)
         mechanism = sasl.mechanism.encode()
         answer = yield self._frame(_SASL_HANDSHAKE, version, _INT16.pack(len(mechanism)) + mechanism)
         reader = _Reader(answer)
@@ -151,10 +166,11 @@ class Handshake:
             raise Broken(Failure.MECHANISM, f"{sasl.mechanism}; it has: {has}")
         if code:
             raise Broken(Failure.HANDSHAKE, f"SaslHandshake is answered with error code {code}")
+        return version
 
     def _prove_plainly(self, sasl: SaslSettings, version: int) -> _Talk:
         """RFC 4616."""
-        self.stage = "SaslAuthenticate with PLAIN"
+        self.stage = _stage_of(version, "PLAIN")
         token = f"\0{sasl.username}\0{sasl.password}".encode()
         self._token((yield self._authenticate(version, token)), version)
 
@@ -162,7 +178,7 @@ class Handshake:
         """RFC 5802: both sides prove that they know the password."""
         from scramp import ScramClient, ScramException
 
-        self.stage = f"SaslAuthenticate with {sasl.mechanism}"
+        self.stage = _stage_of(version, sasl.mechanism)
         try:
             client: _Scram = ScramClient([sasl.mechanism], sasl.username, sasl.password)
             answer = yield self._authenticate(version, client.get_client_first().encode())
@@ -182,12 +198,17 @@ class Handshake:
         return _INT32.pack(len(data)) + data
 
     def _authenticate(self, version: int, token: bytes) -> bytes:
+        if version == _NO_HEADER:
+            self._has_header = False
+            return _INT32.pack(len(token)) + token
         if version >= _FLEXIBLE_FROM[_SASL_AUTHENTICATE]:
             return self._frame(_SASL_AUTHENTICATE, version, _compact(token) + b"\0")
         return self._frame(_SASL_AUTHENTICATE, version, _INT32.pack(len(token)) + token)
 
     def _token(self, answer: bytes, version: int) -> bytes:
-        """What the broker says in the mechanism's own words."""
+        """Return the broker's SASL token in an answer."""
+        if version == _NO_HEADER:
+            return answer
         reader = _Reader(answer)
         flexible = version >= _FLEXIBLE_FROM[_SASL_AUTHENTICATE]
         if flexible:
@@ -201,7 +222,8 @@ class Handshake:
                 words = f"error code {code}" + (f": {words}" if words else "")
             raise Broken(kind, words)
         token = reader.take(reader.count() if flexible else reader.int32())
-        self.session_lifetime = max(0, reader.int64()) * 1_000_000 if version >= 1 else 0
+        if version >= 1:
+            self.session_lifetime = min(max(0, reader.int64()), _MAX_LIFETIME_MS) * 1_000_000
         return token
 
     def _words(self, text: str) -> str:
@@ -273,6 +295,12 @@ class _Reader:
         for _ in range(self.varint()):
             self.varint()
             self.take(self.varint())
+
+
+def _stage_of(version: int, mechanism: str) -> str:
+    if version == _NO_HEADER:
+        return f"authentication with {mechanism} (a broker before Kafka 1.0 gives no reason for a refusal)"
+    return f"SaslAuthenticate with {mechanism}"
 
 
 def _compact(data: bytes) -> bytes:

@@ -53,6 +53,7 @@ class LinkSettings:
     connection_setup_timeout: int
     connection_setup_timeout_max: int
     socket_timeout: int
+    request_timeout: int
     retry_backoff: int
     max_response_bytes: int
 
@@ -73,16 +74,27 @@ class Link(Exchange):
     not be sent any more. All times are monotonic nanoseconds given by the caller.
     """
 
-    __slots__ = ("_response_size", "agreements", "eager", "ranges", "settings", "setup_timeout", "up")
+    __slots__ = (
+        "_response_size",
+        "agreements",
+        "eager",
+        "ranges",
+        "ready_by",
+        "settings",
+        "setup_timeout",
+        "up",
+    )
 
     def __init__(
         self, slot: int, broker_epoch: int, memory: memoryview, fence: memoryview, settings: LinkSettings
     ) -> None:
-        super().__init__(slot, broker_epoch, memory, fence, settings.socket_timeout)
+        super().__init__(slot, broker_epoch, memory, fence, settings.request_timeout)
         self.settings = settings
         #: Whether a connection stands. It may be lost while a response is HELD, which changes nothing then.
         self.up = False
         self.setup_timeout = settings.connection_setup_timeout
+        #: When the connection that is being made must be ready.
+        self.ready_by = NEVER
         #: Whether a connection is wanted without a request.
         self.eager = False
         #: The broker's versions as last told, how often they were, and whether requests are made for them.
@@ -96,12 +108,13 @@ class Link(Exchange):
 
     def connecting(self, now: int) -> None:
         self.state = _CONNECTING
-        self.deadline = now + self.setup_timeout
+        self.ready_by = now + self.settings.socket_timeout
+        self.deadline = min(now + self.setup_timeout, self.ready_by)
 
-    def shaking_hands(self, now: int) -> None:
+    def shaking_hands(self) -> None:
         """TCP stands."""
         self.state = _HANDSHAKE
-        self.deadline = now + self.settings.socket_timeout
+        self.deadline = self.ready_by
         self.setup_timeout = self.settings.connection_setup_timeout
 
     def connected(self, correlation: int = 0, expires: int = NEVER) -> None:
@@ -214,10 +227,10 @@ class Link(Exchange):
 
     def expired(self) -> Failure | None:
         """The deadline has passed. None: the back-off is over and a connection is wanted."""
-        self.deadline = NEVER
+        deadline, self.deadline = self.deadline, NEVER
         if self.state is _WAITING:
             self.state = _IDLE
             return None
-        if self.state is _HANDSHAKE:
+        if self.state is _HANDSHAKE or (self.state is _CONNECTING and deadline == self.ready_by):
             return Failure.HANDSHAKE_TIMEOUT
         return Failure.CONNECT_TIMEOUT if self.state is _CONNECTING else Failure.REQUEST_TIMEOUT

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic_ns
-from typing import Final
+from typing import Final, ParamSpec
 
 from ctrlchan.channel.senders._exchange import Outbox, begin_requests, queue_requests, take_responses
 from ctrlchan.channel.senders.access import Access, Opening
@@ -62,7 +63,7 @@ _EVENTS: Final = 32
 _PIECES_AT_ONCE: Final = 4
 
 #: What is said of a failure, at most.
-_DETAIL_BYTES: Final = 1024
+_DETAIL_BYTES: Final = 8 * 1024
 
 #: So much of the time that a broker gives a SASL session it is used, as by Kafka's clients (KIP-368).
 _SESSION_USED: Final = 0.85
@@ -88,6 +89,7 @@ class Lane(Link):
         "_sender",
         "_shared_body",
         "_ticket",
+        "_traced",
     )
 
     def __init__(self, sender: Sender, slot: int, host: str, port: int, broker_epoch: int) -> None:
@@ -105,6 +107,8 @@ class Lane(Link):
         self._rest: memoryview | bytearray = _NO_REST
         self._shared_body: memoryview | None = None
         self._blocked = False
+        # Whether a traceback was reported: the parent gets one, and of later errors their first line.
+        self._traced = False
 
     def _soon(self) -> None:
         """Have ``proceed`` called when all reports are in the pipe.
@@ -178,7 +182,7 @@ class Lane(Link):
                 if access is None:
                     self._ready(connection)
                     return
-                self.shaking_hands(monotonic_ns())
+                self.shaking_hands()
                 self._sender.watch_deadline(self.deadline)
                 opening = self._opening = access.opening(connection)
             interest = opening.advance()
@@ -251,6 +255,16 @@ class Lane(Link):
         if waiting:
             self._sender.watch_deadline(self.deadline)
 
+    def internal_error(self, problem: Exception) -> None:
+        """Serving this broker raised `problem`: its connection fails, and other brokers notice nothing."""
+        detail = f"{type(problem).__name__}: {problem}".partition("\n")[0]
+        if not self._traced:
+            from traceback import format_exception
+
+            self._traced = True
+            detail = detail[: _DETAIL_BYTES // 4] + "\n" + "".join(format_exception(problem))
+        self._fail(Failure.INTERNAL, detail=detail)
+
     def _cut(self) -> None:
         """The request was fenced while it was being written: the broker never gets the rest of it."""
         self._disconnect()
@@ -263,7 +277,7 @@ class Lane(Link):
         if failure is None:
             self._soon()
             return
-        if failure is Failure.CONNECT_TIMEOUT:
+        if self.state is _CONNECTING:
             self._rounds += 1
         self._fail(failure)
 
@@ -404,6 +418,22 @@ def left(
     return shared_body[count - len(rest) :], None
 
 
+_Arguments = ParamSpec("_Arguments")
+
+
+def _serve(
+    lane: Lane,
+    call: Callable[_Arguments, None],
+    *arguments: _Arguments.args,
+    **options: _Arguments.kwargs,
+) -> None:
+    """Make this call for one broker: an error in it is a failure of that broker's connection alone."""
+    try:
+        call(*arguments, **options)
+    except Exception as problem:  # noqa: BLE001 - whatever it is, the other brokers are served
+        lane.internal_error(problem)
+
+
 class Sender:
     """The loop. What it does with nearly every request is done by ``_exchange``, and here what that leaves.
 
@@ -461,7 +491,7 @@ class Sender:
         for fd, mask in take_responses(events, self._by_fd, self.outbox, self.after_reports):
             lane = self._by_fd.get(fd)
             if lane is not None:
-                lane.on_event(mask)
+                _serve(lane, lane.on_event, mask)
             elif fd == self._commands:
                 if not self._read_commands():
                     return False
@@ -496,7 +526,7 @@ class Sender:
         self.next_deadline = NEVER
         for lane in list(self._lanes.values()):
             if lane.deadline <= now:
-                lane.expire()
+                _serve(lane, lane.expire)
             if lane.deadline < self.next_deadline:
                 self.next_deadline = lane.deadline
 
@@ -522,7 +552,8 @@ class Sender:
 
     def _collect_names(self) -> None:
         for ticket, addresses in self.resolver.collect():
-            self._tickets.pop(ticket).resolved(ticket, addresses)
+            lane = self._tickets.pop(ticket)
+            _serve(lane, lane.resolved, ticket, addresses)
 
     # -- reports
 
@@ -577,7 +608,7 @@ class Sender:
         others, deadline = begin_requests(lanes)
         self.watch_deadline(deadline)
         for lane in others:
-            lane.proceed()
+            _serve(lane, lane.proceed)
 
     # -- commands
 
@@ -610,9 +641,9 @@ class Sender:
         """Any command but SEND."""
         kind, slot = command[0], command[3]
         if kind == GO:
-            self._lanes[slot].go_on(command[4])
+            _serve(self._lanes[slot], self._lanes[slot].go_on, command[4])
         elif kind == AGAIN:
-            self._lanes[slot].try_again(command[4])
+            _serve(self._lanes[slot], self._lanes[slot].try_again, command[4])
         elif kind == ADD:
             target = json.loads(following)
             lane = Lane(self, slot, target["host"], target["port"], target["epoch"])
@@ -628,6 +659,6 @@ class Sender:
         elif kind == CREDENTIALS:
             self.access = Access(Credentials.from_json(following))
         elif kind == RESUME:
-            self._lanes[slot].resumed(command[4])
+            _serve(self._lanes[slot], self._lanes[slot].resumed, command[4])
         elif kind == PING:
             self._say_ready()

@@ -34,8 +34,8 @@ Report (sender -> parent), 96 bytes::
     VERSIONS   the broker has other versions than its requests were made for, or was asked for the first time:
                ``following`` bytes of JSON, {api key: [lowest, highest]}, as agreement ``sequence``. Nothing
                is sent before RESUME
-    FAILED     an attempt failed (``failure``, ``errno``, ``attempts``); it goes on after the back-off.
-               ``following`` bytes of UTF-8 say more
+    FAILED     an attempt failed (``failure``, ``errno``, ``attempts``); the sender tries again after the
+               back-off. ``following`` bytes of UTF-8 are details; lines after the first are a traceback
     IDLE       a connection that nothing was waiting for is gone
     REMOVED    nothing of this slot touches shared memory any more
     READY      the process is up, and hears; ``sequence`` is its pid
@@ -132,6 +132,7 @@ class Failure(IntEnum):
     AUTHENTICATION = 16
     HANDSHAKE = 17
     HANDSHAKE_TIMEOUT = 18
+    INTERNAL = 19
 
     @property
     def text(self) -> str:
@@ -145,7 +146,7 @@ _TEXT: Final = {
     Failure.CONNECT_TIMEOUT: "connecting took longer than the connection setup timeout",
     Failure.CLOSED: "the broker closed the connection",
     Failure.IO: "the connection failed",
-    Failure.REQUEST_TIMEOUT: "no whole response within the socket timeout",
+    Failure.REQUEST_TIMEOUT: "no whole response within the request timeout",
     Failure.CORRELATION: "the response has another correlation id",
     Failure.RESPONSE_SIZE: "the response's size is below its header's or above max_response_bytes",
     Failure.SURPLUS: "the broker sent bytes nobody asked for",
@@ -157,5 +158,6 @@ _TEXT: Final = {
     Failure.MECHANISM: "the broker does not have our SASL mechanism",
     Failure.AUTHENTICATION: "authentication failed",
     Failure.HANDSHAKE: "the handshake failed",
-    Failure.HANDSHAKE_TIMEOUT: "the handshake was not over within the socket timeout",
+    Failure.HANDSHAKE_TIMEOUT: "the connection was not ready within the socket timeout",
+    Failure.INTERNAL: "an error in the sender process",
 }

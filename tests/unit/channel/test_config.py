@@ -19,6 +19,8 @@ from ctrlchan.errors import ConfigError
         ("connection_setup_timeout", float("nan")),
         ("connection_setup_timeout_max", 1),
         ("socket_timeout", -1),
+        ("request_timeout", 0),
+        ("request_timeout", float("nan")),
         ("sender_timeout", 0.4),
         ("sender_timeout", float("nan")),
         ("max_backlog_bytes", 0),
@@ -51,6 +53,7 @@ def test_kafkas_defaults() -> None:
     assert config.connection_setup_timeout == 10
     assert config.connection_setup_timeout_max == 30
     assert config.socket_timeout == 30
+    assert config.request_timeout == 30
     assert config.retry_backoff == 0.1
     assert config.max_request_bytes == 100 * 1024 * 1024
     assert config.broker_listener == "PLAINTEXT"

@@ -81,7 +81,7 @@ def test_a_broker_that_knows_version_0_only() -> None:
         (answer(0, struct.pack(">hB", 0, 200)), Failure.HANDSHAKE),
         (answer(0, b"\0\0" + b"\xff" * 9), Failure.HANDSHAKE),
         (
-            API_VERSIONS.replace(struct.pack(">hhh", 17, 0, 1), struct.pack(">hhh", 17, 0, 0)),
+            API_VERSIONS.replace(struct.pack(">hhh", 17, 0, 1), struct.pack(">hhh", 17, 2, 3)),
             Failure.HANDSHAKE,
         ),
     ],

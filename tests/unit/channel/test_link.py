@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,8 @@ from ctrlchan.channel.wire.states import NEVER, LinkState
 SETTINGS = LinkSettings(
     connection_setup_timeout=10,
     connection_setup_timeout_max=35,
-    socket_timeout=30,
+    socket_timeout=50,
+    request_timeout=30,
     retry_backoff=5,
     max_response_bytes=100,
 )
@@ -283,3 +285,25 @@ def test_missing_tells_how_much_of_a_response_is_to_come() -> None:
     assert bench.link.missing() == 0
     bench.link.receive(response(0, b"x" * 50)[:20])
     assert bench.link.missing() == 38
+
+
+def test_socket_timeout_bounds_connecting_and_the_handshake_together() -> None:
+    bench = Bench()
+    bench.link.items.append(bench.item())
+    bench.link.connecting(100)
+    assert bench.link.deadline == 110
+    bench.link.shaking_hands()
+    assert bench.link.deadline == 150
+    assert bench.link.expired() is Failure.HANDSHAKE_TIMEOUT
+
+
+def test_connecting_ends_at_the_socket_timeout_where_that_is_shorter() -> None:
+    bench = Bench()
+    bench.link.settings = replace(SETTINGS, socket_timeout=4)
+    bench.link.items.append(bench.item())
+    bench.link.connecting(100)
+    assert bench.link.deadline == 104
+    assert bench.link.expired() is Failure.HANDSHAKE_TIMEOUT
+    # Only the setup timeout doubles.
+    bench.link.failed(Failure.HANDSHAKE_TIMEOUT, 104)
+    assert bench.link.setup_timeout == SETTINGS.connection_setup_timeout

@@ -57,6 +57,7 @@ def test_plain_settings() -> None:
             "broker.id": "12",
             "inter.broker.protocol.version": "2.8-IV1",
             "controller.socket.timeout.ms": "15000",
+            "request.timeout.ms": "20000",
             "socket.connection.setup.timeout.ms": "2500",
             "socket.connection.setup.timeout.max.ms": "5000",
             "socket.request.max.bytes": "1000000",
@@ -71,6 +72,7 @@ def test_plain_settings() -> None:
         1_000_000,
     )
     assert (config.socket_timeout, config.connection_setup_timeout) == (15.0, 2.5)
+    assert config.request_timeout == 20.0
     assert (config.connection_setup_timeout_max, config.retry_backoff) == (5.0, 0.5)
 
 

@@ -483,3 +483,46 @@ def test_files_that_cannot_be_used_are_named_at_once(tmp_path: Path) -> None:
     tls = TlsSettings(ca_file=str(tmp_path / "ca.pem"))
     with pytest.raises(ConfigError, match=r"ca\.pem"):
         ControllerChannelManager(ChannelConfig(security_protocol="SSL", tls=tls))
+
+
+@pytest.mark.parametrize("lifetime_ms", [2**53, 2**63 - 1])
+def test_a_session_without_end_disturbs_nobody(secure: Callable[..., SecurePeer], lifetime_ms: int) -> None:
+    brokers = [
+        secure(broker_id=1, epoch=1001, protocol="SASL_PLAINTEXT", lifetime_ms=lifetime_ms),
+        secure(broker_id=2, epoch=1002, protocol="SASL_PLAINTEXT"),
+    ]
+    with channel_to(brokers, security_protocol="SASL_PLAINTEXT", sasl=sasl("PLAIN")) as channel:
+        for number in range(3):
+            outcomes = channel.wait(channel.send_requests([1, 2], update(number)), 10)
+            assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
+            assert {outcome.sender_deaths for outcome in outcomes} == {0}
+    assert [peer.connections for peer in brokers] == [1, 1]
+
+
+# -- brokers before Kafka 1.0
+
+
+OLD_VERSIONS = {4: (0, 0), 5: (0, 0), 6: (0, 3), 17: (0, 0), 18: (0, 1)}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_broker_with_sasl_handshake_0_is_sent_tokens_without_headers(
+    secure: Callable[..., SecurePeer], mechanism: str
+) -> None:
+    peer = secure(protocol="SASL_PLAINTEXT", versions=dict(OLD_VERSIONS))
+    with channel_to([peer], security_protocol="SASL_PLAINTEXT", sasl=sasl(mechanism)) as channel:
+        for number in range(3):
+            [outcome] = channel.wait([channel.send_request(1, update(number))], 10)
+            assert (outcome.kind, outcome.attempts) == (OutcomeKind.ACKNOWLEDGED, 1)
+    assert peer.questions == [(18, 3), (18, 0), (17, 0)]
+    # Two questions of ApiVersions and one of SaslHandshake came before; tokens have no correlation id.
+    assert [exchange.correlation_id for exchange in peer.received] == [3, 4, 5]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_for_a_broker_with_sasl_handshake_0(
+    secure: Callable[..., SecurePeer], caplog: pytest.LogCaptureFixture, mechanism: str
+) -> None:
+    peer = secure(protocol="SASL_PLAINTEXT", versions=dict(OLD_VERSIONS))
+    error = refused(peer, caplog, "wr0ng", sasl=sasl(mechanism, "wr0ng"))
+    assert error.startswith(f"{Failure.CLOSED.text}: during authentication with {mechanism} (a broker before")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ctrlchan import Broker, ChannelConfig, Endpoint, SecurityProtocol
+from ctrlchan._codec import Brokers, StringColumn
 from ctrlchan.channel.target import Target, targets_of
 from ctrlchan.errors import ChannelError
 from ctrlchan.state.brokers import brokers_from
@@ -68,3 +69,51 @@ def test_a_broker_without_such_an_endpoint_is_named(settings: dict[str, Any], me
 def test_a_broker_without_endpoints_is_named() -> None:
     with pytest.raises(ChannelError, match=r"broker 3 .* \(it has: none\)"):
         targets_of([Broker(3)], ChannelConfig())
+
+
+@pytest.mark.parametrize(
+    "host", ["", "a\0b", "\ud800", "a b", "a\n", "\x1b[31m", "\x7f", "host\u2028", "\udcff.example"]
+)
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_host_that_is_none_is_refused_with_the_brokers_id(host: str, columns: bool) -> None:
+    broker = Broker(7, 99, (endpoint("PLAINTEXT", 1, host=host),))
+    if columns and not host.isascii():
+        host = "utf-8"
+    given = brokers_from([broker]) if columns and host != "utf-8" else [broker]
+    with pytest.raises(ChannelError, match="broker 7: host: "):
+        targets_of(given, ChannelConfig())
+
+
+def test_a_host_in_columns_that_is_not_utf8_is_refused() -> None:
+    whole = brokers_from([Broker(7, 99, (endpoint("PLAINTEXT", 1, host="host"),))])
+    brokers = Brokers(
+        whole.ids,
+        whole.epochs,
+        whole.racks,
+        whole.endpoint_starts,
+        whole.endpoint_lengths,
+        whole.ports,
+        StringColumn.from_strings([b"\xff\xfe"]),
+        whole.listeners,
+        whole.security_protocols,
+    )
+    with pytest.raises(ChannelError, match="broker 7: host: "):
+        targets_of(brokers, ChannelConfig())
+
+
+@pytest.mark.parametrize("epoch", [2**63, -(2**63) - 1])
+def test_an_epoch_that_is_no_int64_is_refused(epoch: int) -> None:
+    with pytest.raises(ChannelError, match="broker 7: epoch: "):
+        targets_of([Broker(7, epoch, (endpoint("PLAINTEXT", 1),))], ChannelConfig())
+
+
+@pytest.mark.parametrize(("rack", "shown"), [(None, "null"), ("r1", "r1")])
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_target_is_shown_as_kafkas_node(rack: str | None, shown: str, columns: bool) -> None:
+    broker = Broker(7, 99, (endpoint("PLAINTEXT", 1),), rack=rack)
+    [target] = targets_of(brokers_from([broker]) if columns else [broker], ChannelConfig())
+    assert str(target) == f"host:1 (id: 7 rack: {shown})"
+
+
+def test_the_rack_makes_no_new_generation() -> None:
+    assert Target(7, 99, "host", 1, "a") == Target(7, 99, "host", 1)
