@@ -24,6 +24,8 @@ from ctrlchan._codec import (
     update_metadata_body,
 )
 from ctrlchan.batch.endpoints import live_leaders
+from ctrlchan.broker.apis.request_handler import RequestHandler
+from ctrlchan.broker.apis.table import served_apis
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.channel import ControlRequest, OutcomeKind, Sent
 from ctrlchan.channel.outcome import OutcomeCallback
@@ -101,10 +103,7 @@ class Cores(PromisingChannel):
         at = len(frame)
         frame += bytes(shared_body.size)
         shared_body.write_into(frame, at)
-        answer = core.handle(memoryview(bytes(frame)))
-        if callable(answer):
-            answer()
-        assert not any(counters.errors for counters in core.counters.values())
+        _handle(core, bytes(frame))
 
     def apply(self, rows: Iterable[Any], told: Mapping[int, str], new: ClusterState) -> None:
         """``rows`` of ``Diff.per_broker``; requests as the frames of a diff are made."""
@@ -127,11 +126,16 @@ class Cores(PromisingChannel):
     def handle(self, frames: Iterable[Any]) -> None:
         """Rows of ready frames, each broker's in their order."""
         for row in frames:
-            core = self.cores[row["broker"]]
-            answer = core.handle(memoryview(bytes(row["frame"]))[_SIZE_FIELD:])
-            if callable(answer):
-                answer()
-            assert not any(counters.errors for counters in core.counters.values())
+            _handle(self.cores[row["broker"]], bytes(row["frame"])[_SIZE_FIELD:])
+
+
+def _handle(core: BrokerCore, frame: bytes) -> None:
+    """Let a broker handle one request; the response has no error."""
+    handler = RequestHandler(core, served_apis())
+    answer = handler.handle(memoryview(frame))
+    if callable(answer):
+        answer()
+    assert not any(counters.errors for counters in handler.counters.values())
 
 
 def replicas_of(core: BrokerCore) -> dict[tuple[str, int], tuple[Any, ...]]:

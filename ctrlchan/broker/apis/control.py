@@ -21,13 +21,13 @@ from ctrlchan._codec import (
     UpdateMetadataRequest,
     decode_request,
 )
+from ctrlchan.broker.apis.api import Reply, Request
+from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.jvm_order import UInt32, string_hashes
-from ctrlchan.broker.network.request import Reply, Request
 from ctrlchan.errors import ErrorCode, ProtocolError
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32, Int64
-    from ctrlchan.broker.core import BrokerCore
 
 __all__ = [
     "UNKNOWN_BROKER_EPOCH",
@@ -87,7 +87,7 @@ def answer(
         error_code=response.error_code,
         partition_errors=int(np.count_nonzero(response.partition_error)),
         rows=int(message.topic_starts[-1]),
-        about=(
+        sender=(
             f"controller {message.controller_id} epoch {message.controller_epoch}"
             f" broker epoch {message.broker_epoch}"
         ),

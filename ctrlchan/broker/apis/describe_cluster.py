@@ -5,49 +5,42 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import (
+    NOT_ASKED,
     NOT_THROTTLED,
     KioError,
-    only_known_fields,
+    build,
     read_body,
+    response_schema,
     write_body,
 )
-from ctrlchan.broker.network.request import Api, Reply, Request
+from ctrlchan.broker.core import BrokerCore
 
-if TYPE_CHECKING:
-    from ctrlchan.broker.core import BrokerCore
-
-__all__ = ["API", "CLUSTER_OPERATIONS", "NOT_ASKED"]
+__all__ = ["API", "CLUSTER_OPERATIONS"]
 
 #: ``AclEntry.supportedOperations(CLUSTER)`` as a bit field: CREATE 5, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9,
 #: DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12. Without an authorizer everything is allowed.
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-#: The schema's default: the client did not ask for authorized operations.
-NOT_ASKED = -(2**31)
 
 _BROKERS, _CONTROLLERS = 1, 2  # endpoint types, KIP-919
 
 
 def _handle(core: BrokerCore, request: Request) -> Reply:
-    message = read_body(_schema(request.version, "request").DescribeClusterRequest, request)
-    schema = _schema(request.version, "response")
+    message = read_body("describe_cluster", request)
+    schema = response_schema("describe_cluster", request.version)
     endpoint_type = getattr(message, "endpoint_type", _BROKERS)
     if endpoint_type == _BROKERS:
-        return _reply(schema, _cluster(core, schema, message))
+        return _reply(schema, **_cluster(core, schema, message))
     if endpoint_type == _CONTROLLERS:
         error = KioError.mismatched_endpoint_type
         text = "The request was sent to an endpoint of type BROKER, but we wanted one of type CONTROLLER"
     else:
         error = KioError.unsupported_endpoint_type
         text = f"Unsupported endpoint type {endpoint_type}"
-    return _reply(
-        schema,
-        {"error_code": error, "error_message": text, "cluster_id": "", "controller_id": -1, "brokers": ()},
-    )
+    return _reply(schema, error_code=error, error_message=text, cluster_id="", controller_id=-1, brokers=())
 
 
 API = Api(key=60, name="DescribeCluster", lowest=0, highest=1, flexible_from=0, handle=_handle)
@@ -59,7 +52,7 @@ def _cluster(core: BrokerCore, schema: Any, message: Any) -> dict[str, Any]:
     return {
         "error_code": KioError.none,
         "cluster_id": core.cluster_id,
-        # A controller that no broker's entry leads to would only confuse a client.
+        # A controller that is not among the brokers of the answer would only confuse a client.
         "controller_id": controller if any(node.id == controller for node in nodes) else -1,
         "brokers": tuple(
             schema.DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
@@ -71,12 +64,6 @@ def _cluster(core: BrokerCore, schema: Any, message: Any) -> dict[str, Any]:
     }
 
 
-def _reply(schema: Any, fields: dict[str, Any]) -> Reply:
-    response = schema.DescribeClusterResponse
-    body = response(**only_known_fields(response, fields | {"throttle_time": NOT_THROTTLED}))
+def _reply(schema: Any, **fields: Any) -> Reply:
+    body = build(schema.DescribeClusterResponse, **fields, throttle_time=NOT_THROTTLED)
     return Reply(write_body(body), error_code=fields["error_code"].value)
-
-
-@cache
-def _schema(version: int, direction: str) -> Any:
-    return import_module(f"kio.schema.describe_cluster.v{version}.{direction}")

@@ -13,6 +13,8 @@ import numpy as np
 
 from ctrlchan._codec import LEADER_AND_ISR, ControlResponse, LeaderAndIsrRequest, ListColumn
 from ctrlchan.broker.apis import control
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.hosted_replicas import Bool
 from ctrlchan.broker.metadata.jvm_order import (
     UInt32,
@@ -20,13 +22,11 @@ from ctrlchan.broker.metadata.jvm_order import (
     scala_map_order,
     topic_partition_hashes,
 )
-from ctrlchan.broker.network.request import Api, Reply, Request
 from ctrlchan.errors import ErrorCode
 from ctrlchan.state.lists import contains, empty_lists, take
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32, Int64
-    from ctrlchan.broker.core import BrokerCore
 
 __all__ = ["API"]
 

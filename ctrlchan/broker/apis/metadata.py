@@ -9,8 +9,7 @@ it started: its Metadata and DescribeCluster can be compared with these only as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache, partial
-from importlib import import_module
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -18,22 +17,25 @@ from uuid import UUID
 import numpy as np
 
 from ctrlchan._codec import ListColumn
+from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import (
+    NOT_ASKED,
     NOT_THROTTLED,
     KioError,
+    build,
     only_known_fields,
     read_body,
+    response_schema,
     write_body,
 )
-from ctrlchan.broker.apis.describe_cluster import CLUSTER_OPERATIONS, NOT_ASKED
+from ctrlchan.broker.apis.describe_cluster import CLUSTER_OPERATIONS
+from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache, MetadataView
-from ctrlchan.broker.network.request import Api, Reply, Request
 from ctrlchan.state.lists import packed_values, select
 from ctrlchan.topic_names import ZERO_ID, why_invalid
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32
-    from ctrlchan.broker.core import BrokerCore
 
 __all__ = ["API"]
 
@@ -51,16 +53,17 @@ _Topic = tuple[KioError, str | None, bytes, int | None]
 
 
 def _handle(core: BrokerCore, request: Request) -> Callable[[], Reply]:
-    message = read_body(_schema(request.version, "request").MetadataRequest, request)
-    schema = _schema(request.version, "response")
+    message = read_body("metadata", request)
+    schema = response_schema("metadata", request.version)
     fields = {
         "throttle_time": NOT_THROTTLED,
         "brokers": tuple(
-            schema.MetadataResponseBroker(
-                **only_known_fields(
-                    schema.MetadataResponseBroker,
-                    {"node_id": node.id, "host": node.host, "port": node.port, "rack": node.rack},
-                )
+            build(
+                schema.MetadataResponseBroker,
+                node_id=node.id,
+                host=node.host,
+                port=node.port,
+                rack=node.rack,
             )
             for node in core.metadata.nodes(core.endpoint.listener)
         ),
@@ -130,28 +133,22 @@ def _asked_topics(metadata: MetadataCache, asked: Iterable[Any]) -> tuple[list[_
 def _reply(
     version: int, fields: dict[str, Any], topics: list[_Topic], operations: int, view: MetadataView
 ) -> Reply:
-    schema = _schema(version, "response")
+    schema = response_schema("metadata", version)
     partitions = _partitions(schema, version, view)
     # Kafka fills in operations where it looked a topic up, and it did not find these.
     fields["topics"] = tuple(
-        schema.MetadataResponseTopic(
-            **only_known_fields(
-                schema.MetadataResponseTopic,
-                {
-                    "error_code": error,
-                    "name": name,
-                    "topic_id": None if topic_id == ZERO_ID else UUID(bytes=topic_id),
-                    "is_internal": name in _INTERNAL_TOPICS,
-                    "partitions": () if at is None else partitions[view.starts[at] : view.starts[at + 1]],
-                    "topic_authorized_operations": (
-                        NOT_ASKED if error is KioError.unknown_topic_id else operations
-                    ),
-                },
-            )
+        build(
+            schema.MetadataResponseTopic,
+            error_code=error,
+            name=name,
+            topic_id=None if topic_id == ZERO_ID else UUID(bytes=topic_id),
+            is_internal=name in _INTERNAL_TOPICS,
+            partitions=() if at is None else partitions[view.starts[at] : view.starts[at + 1]],
+            topic_authorized_operations=NOT_ASKED if error is KioError.unknown_topic_id else operations,
         )
         for error, name, topic_id, at in topics
     )
-    body = schema.MetadataResponse(**only_known_fields(schema.MetadataResponse, fields))
+    body = build(schema.MetadataResponse, **fields)
     return Reply(write_body(body), rows=len(partitions))
 
 
@@ -206,8 +203,3 @@ def _asks(message: Any, flag: str) -> bool:
 def _id_bytes(topic: Any) -> bytes:
     topic_id = getattr(topic, "topic_id", None)
     return ZERO_ID if topic_id is None else bytes(topic_id.bytes)
-
-
-@cache
-def _schema(version: int, direction: str) -> Any:
-    return import_module(f"kio.schema.metadata.v{version}.{direction}")

@@ -12,14 +12,14 @@ import numpy as np
 
 from ctrlchan._codec import STOP_REPLICA, ControlResponse, StopReplicaRequest
 from ctrlchan.broker.apis import control
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.hosted_replicas import NO_EPOCH
 from ctrlchan.broker.metadata.jvm_order import java_map_order, scala_map_order, topic_partition_hashes
-from ctrlchan.broker.network.request import Api, Reply, Request
 from ctrlchan.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32, Int64
-    from ctrlchan.broker.core import BrokerCore
 
 __all__ = ["API"]
 

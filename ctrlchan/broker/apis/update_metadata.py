@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ctrlchan._codec import (
@@ -18,12 +16,10 @@ from ctrlchan._codec import (
     UpdateMetadataRequest,
 )
 from ctrlchan.broker.apis import control
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.metadata_cache import RepeatedListenerError
-from ctrlchan.broker.network.request import Api, Reply, Request
 from ctrlchan.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from ctrlchan.broker.core import BrokerCore
 
 __all__ = ["API"]
 

@@ -65,7 +65,7 @@ async def _answer(
 ) -> None:
     while line := await lines.readline():
         if json.loads(line) == "describe":
-            _tell(out, {"ok": [service.core.describe() for service in services]})
+            _tell(out, {"ok": [service.describe() for service in services]})
     stop.set()
 
 

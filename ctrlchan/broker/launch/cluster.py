@@ -90,7 +90,7 @@ class EmbeddedCluster:
         return ",".join(f"{endpoint.host}:{endpoint.port}" for b in self.brokers for endpoint in b.endpoints)
 
     def describe(self) -> list[dict[str, Any]]:
-        """What each broker holds, by id: see ``BrokerCore.describe``."""
+        """Return what ``EmbeddedBroker.describe`` returns of each broker, in the order of ids."""
         described = [broker for child in self._children for broker in child.describe()]
         return sorted(described, key=lambda broker: int(broker["id"]))
 

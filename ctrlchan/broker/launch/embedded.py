@@ -101,8 +101,8 @@ class EmbeddedBroker:
         return result.result()
 
     def describe(self) -> dict[str, Any]:
-        """What the broker holds and has counted, as of now: see ``BrokerCore.describe``."""
-        return self.inspect(BrokerCore.describe)
+        """Return what the broker holds and its counters, in values that JSON can carry."""
+        return self.inspect(lambda _: self._service.describe())
 
     def set_epoch(self, epoch: int) -> None:
         """The broker's registration has a new epoch, as after a restart."""

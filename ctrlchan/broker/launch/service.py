@@ -6,7 +6,10 @@ import dataclasses
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
+from ctrlchan.broker.apis.request_handler import RequestHandler
+from ctrlchan.broker.apis.table import served_apis
 from ctrlchan.broker.core import DEFAULT_CLUSTER_ID, BrokerCore
 from ctrlchan.broker.network.server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES, Server
 from ctrlchan.errors import ConfigError
@@ -51,6 +54,14 @@ class BrokerConfig:
         if not 0 <= self.response_delay < math.inf:
             raise ConfigError(f"response_delay {self.response_delay} is not a number of seconds from 0")
 
+    def kafka_configs(self) -> dict[str, str]:
+        """Return the limits of the server under Kafka's names."""
+        idle_ms = -1 if self.idle_timeout is None else round(self.idle_timeout * 1000)
+        return {
+            "connections.max.idle.ms": str(idle_ms),
+            "socket.request.max.bytes": str(self.max_request_bytes),
+        }
+
 
 def answer_threads() -> ThreadPoolExecutor:
     """Where the brokers of one process make long answers: one at a time, they are made in Python."""
@@ -63,10 +74,16 @@ class BrokerService:
     def __init__(self, config: BrokerConfig, executor: ThreadPoolExecutor) -> None:
         endpoint = Endpoint(config.listener, SecurityProtocol.PLAINTEXT, config.host, config.port)
         self.core = BrokerCore(
-            config.id, endpoint, epoch=config.epoch, rack=config.rack, cluster_id=config.cluster_id
+            config.id,
+            endpoint,
+            epoch=config.epoch,
+            rack=config.rack,
+            cluster_id=config.cluster_id,
+            configs=config.kafka_configs(),
         )
+        self._handler = RequestHandler(self.core, served_apis())
         self._server = Server(
-            self.core.handle,
+            self._handler.handle,
             config.host,
             config.port,
             executor=executor,
@@ -84,3 +101,7 @@ class BrokerService:
     async def stop(self) -> None:
         """Closes the listener and every connection."""
         await self._server.stop()
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the broker holds and its counters, in values that JSON can carry."""
+        return self._handler.describe()

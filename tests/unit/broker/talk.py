@@ -22,6 +22,8 @@ from ctrlchan._codec import (
     request_header_version,
     response_header_version,
 )
+from ctrlchan.broker.apis.request_handler import RequestHandler
+from ctrlchan.broker.apis.table import served_apis
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.messages.trees import Tree, message_of
 from ctrlchan.state import Endpoint, SecurityProtocol
@@ -136,6 +138,7 @@ class Talk:
     def __init__(self, core: BrokerCore | None = None) -> None:
         endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 9092)
         self.core = core or BrokerCore(OURS, endpoint, epoch=EPOCH, cluster_id="the-cluster")
+        self.handler = RequestHandler(self.core, served_apis())
 
     def leader_and_isr(self, *parts: Part, version: int = 7, **head: Any) -> tuple[int, Errors]:
         return self._control(LEADER_AND_ISR, version, parts, head)
@@ -148,7 +151,7 @@ class Talk:
 
     def ask(self, frame: bytes) -> bytes:
         """The response frame, without its size."""
-        answer = self.core.handle(memoryview(frame))
+        answer = self.handler.handle(memoryview(frame))
         response = b"".join(answer() if callable(answer) else answer)
         assert int.from_bytes(response[:4], "big") == len(response) - 4
         return response[4:]

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from ctrlchan._codec import (
     UPDATE_METADATA,
@@ -24,6 +25,7 @@ from ctrlchan._codec import (
 )
 from ctrlchan.broker import EmbeddedCluster
 from ctrlchan.state import brokers_from
+from tests.kafka.waiting import wait_until
 from tests.kafka.wire import exchange
 
 TOPICS, EACH = 1_000, 100
@@ -140,3 +142,77 @@ def test_kafka_python_asks_each_broker_for_one_topic(
             assert [p["leader_id"] for p in one["partitions"]] == [expected(7, p)[0] for p in range(EACH)]
         finally:
             client.close()
+
+
+def test_librdkafkas_producer_reports_that_records_are_not_stored(cluster: EmbeddedCluster) -> None:
+    delivered: list[Any] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
+    producer.produce(topic(7), b"x", partition=0, on_delivery=lambda error, _: delivered.append(error))
+    producer.flush(30)
+    assert [error.name() for error in delivered] == ["UNSUPPORTED_VERSION"]
+
+
+def test_librdkafkas_group_consumer_reports_that_there_are_no_groups(cluster: EmbeddedCluster) -> None:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "log_level": 2})
+    try:
+        consumer.subscribe([topic(7)])
+        error: Any = wait_until(lambda: consumer.poll(1.0), what="the consumer reports an error").error()
+        assert error.name() == "UNSUPPORTED_VERSION"
+        assert "FindCoordinator is not supported" in error.str()
+    finally:
+        consumer.close()
+
+
+def test_librdkafka_describes_the_configs_of_a_topic(cluster: EmbeddedCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic(7))
+    configs = admin.describe_configs([resource])[resource].result(timeout=60)
+    assert configs["cleanup.policy"].value == "delete"
+    assert configs["cleanup.policy"].is_default
+
+
+@pytest.mark.parametrize("acks", [1, "all"])
+def test_kafka_pythons_producer_reports_that_records_are_not_stored(
+    cluster: EmbeddedCluster, kafka_python: ModuleType, acks: Any
+) -> None:
+    producer = kafka_python.KafkaProducer(
+        bootstrap_servers=addresses(cluster)[0][1], acks=acks, enable_idempotence=False
+    )
+    try:
+        with pytest.raises(kafka_python.errors.UnsupportedVersionError):
+            producer.send(topic(7), b"x").get(timeout=30)
+    finally:
+        producer.close(timeout=5)
+
+
+def test_kafka_pythons_group_consumer_reports_that_there_are_no_groups(
+    cluster: EmbeddedCluster, kafka_python: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = kafka_python.KafkaConsumer(
+        topic(7), bootstrap_servers=addresses(cluster)[0][1], group_id="g", consumer_timeout_ms=30_000
+    )
+    try:
+        with (
+            caplog.at_level(logging.ERROR, "kafka"),
+            pytest.raises(kafka_python.errors.UnsupportedVersionError),
+        ):
+            next(consumer)
+        assert "Group Coordinator lookup for group g failed" in caplog.text
+    finally:
+        consumer.close()
+
+
+def test_kafka_pythons_consumer_reports_that_fetch_is_not_supported(
+    cluster: EmbeddedCluster, kafka_python: ModuleType
+) -> None:
+    consumer = kafka_python.KafkaConsumer(
+        bootstrap_servers=addresses(cluster)[0][1], consumer_timeout_ms=30_000
+    )
+    try:
+        partition = kafka_python.TopicPartition(topic(7), 0)
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
+        with pytest.raises(kafka_python.errors.UnsupportedVersionError):
+            next(consumer)
+    finally:
+        consumer.close()

@@ -151,7 +151,7 @@ def test_before_the_first_update_nothing_is_known() -> None:
 
 
 def test_an_answer_that_is_made_later_tells_the_state_of_its_request(talk: Talk) -> None:
-    answer = talk.core.handle(memoryview(client_frame(METADATA, 12, topics=["alpha"])))
+    answer = talk.handler.handle(memoryview(client_frame(METADATA, 12, topics=["alpha"])))
     assert callable(answer)
     for leader_epoch in range(100, 140):
         talk.update_metadata(Part("alpha", 0, leader=1, leader_epoch=leader_epoch, isr=(1,), replicas=(1,)))
@@ -196,11 +196,15 @@ def test_api_versions(talk: Talk, version: int) -> None:
     body = talk.client(API_VERSIONS, version, **(SOFTWARE if version >= 3 else {}))
     assert int(body.error_code) == 0
     assert [(api.api_key, api.min_version, api.max_version) for api in body.api_keys] == [
+        (0, 0, 11),
+        (1, 0, 17),
         (3, 0, 12),
         (4, 0, 7),
         (5, 0, 4),
         (6, 0, 8),
+        (10, 0, 6),
         (18, 0, 4),
+        (32, 0, 4),
         (60, 0, 1),
     ]
 
@@ -223,7 +227,7 @@ def test_api_versions_in_an_unknown_version_is_answered_in_v0(talk: Talk, versio
 
 @pytest.mark.parametrize(
     ("api_key", "version"),
-    [(3, 13), (3, -1), (4, 8), (5, 5), (6, 9), (6, -1), (60, 2), (0, 0), (7, 0), (-1, 0)],
+    [(3, 13), (3, -1), (4, 8), (5, 5), (6, 9), (6, -1), (60, 2), (0, 12), (2, 0), (7, 0), (-1, 0)],
 )
 def test_what_is_not_served_closes_the_connection(talk: Talk, api_key: int, version: int) -> None:
     head = api_key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
@@ -242,7 +246,7 @@ def test_counters_and_description(talk: Talk) -> None:
     talk.leader_and_isr(Part("alpha", 4, replicas=(1, 2)), Part("alpha", 0, leader=2, replicas=(2,)))
     talk.leader_and_isr(Part(), controller_epoch=0)
     talk.metadata("alpha")
-    described = talk.core.describe()
+    described = talk.handler.describe()
     assert described["metadata"] == {"topics": 2, "partitions": 6, "live_brokers": [1, 2, 3]}
     assert described["replicas"] == {"partitions": 2, "led": 1, "followed": 0, "offline": 0}
     assert described["controller_id"] == 2

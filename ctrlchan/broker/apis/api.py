@@ -1,19 +1,18 @@
-"""What passes between the server's frames and the handlers: one request in, one reply out."""
+"""The types that every API file shares: a request, its reply, and the entry of an API in the table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.core import BrokerCore
 
 __all__ = ["Api", "Handler", "Reply", "Request"]
 
 
 class Request(NamedTuple):
-    """A request whose header has been read. The body is ``frame[offset:]``."""
+    """A request whose header has been decoded. The body is ``frame[offset:]``."""
 
     version: int
     correlation_id: int
@@ -23,29 +22,27 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A response body, and what the log and the counters say about it."""
+    """A response body, and the figures of it for the log and the counters."""
 
     body: bytes
     error_code: int = 0  # of the whole response
     partition_errors: int = 0  # partitions with an error of their own
     rows: int = 0  # partitions in the request
-    about: str = ""  # "controller 1 epoch 7 broker epoch 42"
+    sender: str = ""  # of a control request: "controller 1 epoch 7 broker epoch 42"
 
 
-class Handler(Protocol):
-    def __call__(self, core: BrokerCore, request: Request) -> Reply | Callable[[], Reply]:
-        """The reply, or a function that makes it, may take long and must not look at ``core``.
-
-        Raises ProtocolError for a body that cannot be read.
-        """
+#: Returns the reply, or a function that makes the reply, may take long and must not use the core.
+#: Raises ProtocolError for a body that cannot be decoded: the connection is closed, as by Kafka.
+Handler: TypeAlias = Callable[[BrokerCore, Request], Reply | Callable[[], Reply]]
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API key that a broker serves, in one file of its own.
+    """One API key that a broker serves, in the versions from `lowest` to `highest`.
 
     ``flexible_from``: first version with compact fields and tag buffers; its request header is v2, and
-    its response header v1 except for ApiVersions (a client reads that before it knows the version).
+    its response header v1 except for ApiVersions (a client decodes that before it has the version).
+    ``answers_any_version``: a version out of range is handled too, instead of closing the connection.
     """
 
     key: int
@@ -55,6 +52,7 @@ class Api:
     flexible_from: int
     handle: Handler
     flexible_response_header: bool = True
+    answers_any_version: bool = False
 
     def request_header_version(self, version: int) -> int:
         return 2 if version >= self.flexible_from else 1

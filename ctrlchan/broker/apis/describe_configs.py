@@ -1,0 +1,147 @@
+"""DescribeConfigs (32): the configs of topics and of this broker.
+
+``kafka.server.ConfigHelper.handleDescribeConfigsRequest`` of Kafka 3.9 in ZooKeeper mode, without the
+documentation of each config. Topics have Kafka's defaults. A broker has no logger levels to show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import (
+    NOT_THROTTLED,
+    KioError,
+    build,
+    read_body,
+    response_schema,
+    write_body,
+)
+from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.metadata.configs import DescribedConfig, broker_configs, topic_configs
+from ctrlchan.topic_names import why_invalid
+
+__all__ = ["API"]
+
+# ConfigResource.Type
+_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS = 2, 4, 8, 16
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
+
+
+class _RefusedError(Exception):
+    """A resource cannot be described."""
+
+    def __init__(self, error: KioError, reason: str) -> None:
+        super().__init__(reason)
+        self.error = error
+
+
+def _handle(core: BrokerCore, request: Request) -> Reply:
+    message = read_body("describe_configs", request)
+    schema = response_schema("describe_configs", request.version)
+    with_synonyms = getattr(message, "include_synonyms", False)
+    unknown = [
+        resource.resource_type
+        for resource in message.resources
+        if resource.resource_type not in (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS)
+    ]
+    results = []
+    for resource in message.resources:
+        configs: Iterable[DescribedConfig] = ()
+        # Without an error Kafka sends an empty message, not null.
+        error, text = KioError.none, ""
+        try:
+            if unknown:
+                # Kafka cannot authorize such a request, and refuses every resource of it.
+                raise _RefusedError(KioError.invalid_request, f"resource type {unknown[0]} is not supported")
+            configs = _configs(core, resource.resource_type, resource.resource_name)
+        except _RefusedError as refused:
+            error, text = refused.error, str(refused)
+        results.append(
+            build(
+                schema.DescribeConfigsResult,
+                error_code=error,
+                error_message=text,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=tuple(
+                    _entry(schema, config, with_synonyms)
+                    for config in configs
+                    if not resource.configuration_keys or config.name in resource.configuration_keys
+                ),
+            )
+        )
+    body = build(schema.DescribeConfigsResponse, throttle_time=NOT_THROTTLED, results=tuple(results))
+    return Reply(write_body(body))
+
+
+API = Api(key=32, name="DescribeConfigs", lowest=0, highest=4, flexible_from=4, handle=_handle)
+
+
+def _configs(core: BrokerCore, kind: int, name: str) -> Iterable[DescribedConfig]:
+    """Return the configs of one resource. Raises _RefusedError."""
+    if kind == _TOPIC:
+        reason = why_invalid(name)
+        if reason is not None:
+            raise _RefusedError(KioError.invalid_topic_exception, f"Topic name is invalid: {reason}")
+        if core.metadata.topic_row(name) is None:
+            raise _RefusedError(KioError.unknown_topic_or_partition, "")
+        return topic_configs()
+    if kind == _BROKER:
+        # Without a name: the dynamic defaults of all brokers, of which there are none.
+        return broker_configs(_static_configs(core)) if name and _is_this_broker(core, name) else ()
+    if kind == _BROKER_LOGGER:
+        if not name:
+            raise _RefusedError(KioError.invalid_request, "Broker id must not be empty")
+        _is_this_broker(core, name)
+        return ()
+    raise _RefusedError(KioError.invalid_request, "Client metrics are only supported in KRaft mode")
+
+
+def _is_this_broker(core: BrokerCore, name: str) -> bool:
+    """Return True. Raises _RefusedError when `name` is not this broker's id."""
+    if _INTEGER.fullmatch(name) is None:
+        raise _RefusedError(KioError.invalid_request, f"Broker id must be an integer, but it is: {name}")
+    if int(name) != core.id:
+        raise _RefusedError(
+            KioError.invalid_request, f"Unexpected broker id, expected {core.id}, but received {name}"
+        )
+    return True
+
+
+def _static_configs(core: BrokerCore) -> dict[str, str]:
+    endpoint = core.endpoint
+    configs = {
+        "advertised.listeners": str(endpoint),
+        # A topic exists when a controller makes it.
+        "auto.create.topics.enable": "false",
+        "broker.id": str(core.id),
+        "listener.security.protocol.map": f"{endpoint.listener}:{endpoint.security_protocol.name}",
+        "listeners": str(endpoint),
+        **core.configs,
+    }
+    if core.rack is not None:
+        configs["broker.rack"] = core.rack
+    return configs
+
+
+def _entry(schema: Any, config: DescribedConfig, with_synonyms: bool) -> Any:
+    fields: dict[str, Any] = {
+        "name": config.name,
+        "value": config.value,
+        "read_only": config.read_only,
+        "is_default": False,  # v0; Kafka sets it for no config
+        "config_source": config.source,
+        "is_sensitive": False,
+        "config_type": config.type,
+        "documentation": None,
+        "synonyms": (),
+    }
+    if with_synonyms:
+        fields["synonyms"] = tuple(
+            schema.DescribeConfigsSynonym(name=name, value=value, source=source)
+            for name, value, source in config.synonyms
+        )
+    return build(schema.DescribeConfigsResourceResult, **fields)

@@ -1,0 +1,125 @@
+"""From a frame to the API that answers it, and from the reply to the bytes of a response."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from time import perf_counter
+from typing import Any
+
+from ctrlchan._codec import decode_request_header, encode_response_header
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import api_name
+from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.network.server import Answer, Buffers
+from ctrlchan.errors import DecodeError, ErrorCode, UnsupportedVersionError
+
+__all__ = ["ApiCounters", "RequestHandler"]
+
+logger = logging.getLogger("ctrlchan.broker")
+
+_KEY_AND_VERSION = struct.Struct(">hh")
+_SIZE = struct.Struct(">i")
+
+
+@dataclass(slots=True)
+class ApiCounters:
+    """Requests of one API. ``errors``: of whole responses, by name. ``seconds``: spent in handling."""
+
+    requests: int = 0
+    rows: int = 0
+    partition_errors: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    seconds: float = 0.0
+    errors: Counter[str] = field(default_factory=Counter)
+
+    def count(self, reply: Reply, bytes_in: int, bytes_out: int, seconds: float) -> None:
+        self.requests += 1
+        self.rows += reply.rows
+        self.partition_errors += reply.partition_errors
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
+        self.seconds += seconds
+        if reply.error_code:
+            self.errors[ErrorCode.name_of(reply.error_code)] += 1
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self) | {"seconds": round(self.seconds, 6), "errors": dict(self.errors)}
+
+
+class RequestHandler:
+    """Answers the frames of one broker with the APIs of ``apis``, a table by API key.
+
+    Belongs to the thread that owns ``core``.
+    """
+
+    def __init__(self, core: BrokerCore, apis: Mapping[int, Api]) -> None:
+        self.core = core
+        self.counters: dict[str, ApiCounters] = {}
+        self._apis = apis
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the broker holds and, under "apis", the counters of each API that was requested."""
+        counters = {name: counters.describe() for name, counters in self.counters.items()}
+        return self.core.describe() | {"apis": counters}
+
+    def handle(self, frame: memoryview) -> Answer:
+        """Answer one frame. Raises ProtocolError when Kafka would close the connection instead."""
+        began = perf_counter()
+        api, request = self._parse(frame)
+        reply = api.handle(self.core, request)
+        if callable(reply):
+            return self._later(api, request, reply, began)
+        return self._finish(api, request, reply, began)
+
+    def _parse(self, frame: memoryview) -> tuple[Api, Request]:
+        if len(frame) < _KEY_AND_VERSION.size:
+            raise DecodeError(f"a frame of {len(frame)} bytes has no request header", api="RequestHeader")
+        key, version = _KEY_AND_VERSION.unpack_from(frame)
+        api = self._apis.get(key)
+        if api is None:
+            raise UnsupportedVersionError(
+                f"{api_name(key)} (API key {key}) is not served by an embedded broker",
+                api="RequestHeader",
+                version=version,
+            )
+        if not api.lowest <= version <= api.highest and not api.answers_any_version:
+            raise UnsupportedVersionError(
+                f"version {version} is not served ({api.lowest} to {api.highest})",
+                api=api.name,
+                version=version,
+            )
+        header = decode_request_header(frame, api.request_header_version(version))
+        return api, Request(version, header.correlation_id, header.client_id, frame.toreadonly(), header.size)
+
+    def _later(
+        self, api: Api, request: Request, make: Callable[[], Reply], began: float
+    ) -> Callable[[], Buffers]:
+        return lambda: self._finish(api, request, make(), began)
+
+    def _finish(self, api: Api, request: Request, reply: Reply, began: float) -> Buffers:
+        header = encode_response_header(api.response_header_version(request.version), request.correlation_id)
+        size = len(header) + len(reply.body)
+        seconds = perf_counter() - began
+        self.counters.setdefault(api.name, ApiCounters()).count(
+            reply, len(request.frame) + _SIZE.size, size + _SIZE.size, seconds
+        )
+        if reply.sender and logger.isEnabledFor(logging.INFO):
+            logger.info(
+                "broker %d: %s v%d correlation %d %s: %d partitions, %d bytes, %s%s, %.1f ms",
+                self.core.id,
+                api.name,
+                request.version,
+                request.correlation_id,
+                reply.sender,
+                reply.rows,
+                len(request.frame),
+                ErrorCode.name_of(reply.error_code),
+                f", {reply.partition_errors} partition errors" if reply.partition_errors else "",
+                seconds * 1000,
+            )
+        return (_SIZE.pack(size) + header, reply.body)

@@ -1,0 +1,124 @@
+"""DescribeConfigs: topics have Kafka's defaults, the broker its settings; the rest is refused by name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode
+
+from ctrlchan.broker import EmbeddedBroker
+from tests.unit.broker.talk import OURS, Part, Talk
+
+DESCRIBE_CONFIGS = 32
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 4, 5
+
+
+@pytest.fixture
+def talk() -> Talk:
+    talk = Talk()
+    talk.update_metadata(Part("alpha"))
+    return talk
+
+
+def describe(
+    talk: Talk,
+    *resources: tuple[int, str],
+    version: int = 4,
+    keys: Sequence[str] | None = None,
+    synonyms: bool = True,
+) -> Sequence[Any]:
+    schema: Any = sys.modules[load_request_schema(DESCRIBE_CONFIGS, version).__module__]
+    fields: dict[str, Any] = {
+        "resources": tuple(
+            schema.DescribeConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configuration_keys=None if keys is None else tuple(keys),
+            )
+            for kind, name in resources
+        )
+    }
+    if version >= 1:
+        fields["include_synonyms"] = synonyms
+    return talk.client(DESCRIBE_CONFIGS, version, **fields).results  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_topic_has_kafkas_defaults(talk: Talk, version: int) -> None:
+    (result,) = describe(talk, (TOPIC, "alpha"), version=version)
+    assert (result.error_code, result.resource_type, result.resource_name) == (ErrorCode.none, TOPIC, "alpha")
+    values = {config.name: config.value for config in result.configs}
+    assert len(values) == 36
+    assert (values["cleanup.policy"], values["retention.ms"]) == ("delete", "604800000")
+    if version >= 1:
+        assert {config.config_source for config in result.configs} == {DEFAULT_CONFIG}
+        by_name = {config.name: config for config in result.configs}
+        (synonym,) = by_name["cleanup.policy"].synonyms
+        assert (synonym.name, synonym.value, synonym.source) == ("log.cleanup.policy", "delete", 5)
+        assert by_name["retention.ms"].synonyms == ()
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_broker_has_its_own_settings(talk: Talk, version: int) -> None:
+    (result,) = describe(talk, (BROKER, str(OURS)), version=version)
+    configs = {config.name: config for config in result.configs}
+    assert configs["broker.id"].value == str(OURS)
+    assert configs["advertised.listeners"].value == "PLAINTEXT://127.0.0.1:9092"
+    assert configs["auto.create.topics.enable"].value == "false"
+    assert configs["broker.rack"].value is None
+    assert configs["broker.id"].read_only
+    if version >= 1:
+        assert configs["broker.id"].config_source == STATIC_BROKER_CONFIG
+        assert configs["num.partitions"].config_source == DEFAULT_CONFIG
+
+
+def test_the_limits_of_the_server_are_shown() -> None:
+    with EmbeddedBroker(1, max_request_bytes=1 << 20, idle_timeout=None, rack="r") as broker:
+        configs = broker.inspect(lambda core: (core.configs, core.rack))
+    assert configs == ({"connections.max.idle.ms": "-1", "socket.request.max.bytes": "1048576"}, "r")
+
+
+def test_only_the_wanted_configs_are_described(talk: Talk) -> None:
+    (result,) = describe(talk, (TOPIC, "alpha"), keys=["cleanup.policy", "no.such.config"])
+    assert [config.name for config in result.configs] == ["cleanup.policy"]
+    (result,) = describe(talk, (TOPIC, "alpha"), keys=[])
+    assert len(result.configs) == 36, "no keys are all keys"
+
+
+def test_synonyms_come_when_they_are_wanted(talk: Talk) -> None:
+    (result,) = describe(talk, (TOPIC, "alpha"), synonyms=False)
+    assert {config.synonyms for config in result.configs} == {()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (TOPIC, "unknown", ErrorCode.unknown_topic_or_partition),
+        (TOPIC, "not a topic", ErrorCode.invalid_topic_exception),
+        (TOPIC, "", ErrorCode.invalid_topic_exception),
+        (BROKER, "", ErrorCode.none),
+        (BROKER, "2", ErrorCode.invalid_request),
+        (BROKER, "one", ErrorCode.invalid_request),
+        (BROKER, "99999999999", ErrorCode.invalid_request),
+        (BROKER_LOGGER, "1", ErrorCode.none),
+        (BROKER_LOGGER, "", ErrorCode.invalid_request),
+        (BROKER_LOGGER, "2", ErrorCode.invalid_request),
+        (CLIENT_METRICS, "m", ErrorCode.invalid_request),
+    ],
+)
+def test_resources_without_configs(talk: Talk, kind: int, name: str, error: ErrorCode) -> None:
+    refused, alpha = describe(talk, (kind, name), (TOPIC, "alpha"))
+    assert (refused.error_code, refused.configs) == (error, ())
+    assert alpha.error_code is ErrorCode.none
+
+
+@pytest.mark.parametrize("kind", [0, 3, GROUP, -1])
+def test_an_unknown_resource_type_fails_the_whole_request(talk: Talk, kind: int) -> None:
+    results = describe(talk, (kind, "x"), (TOPIC, "alpha"))
+    assert [one.error_code for one in results] == [ErrorCode.invalid_request] * 2
+    assert all(str(kind) in one.error_message for one in results)
