@@ -1,12 +1,13 @@
 """The socket server: frames in, responses out. The only file of this room that opens sockets.
 
-A frame is a 4-byte size and so many bytes. The requests of one connection are handled one by one, in
-order: the next one is looked at when the response to the former has left for the kernel, as Kafka's
-SocketServer mutes a channel. So a peer that does not read holds up only itself, with one response.
+A frame is a 4-byte size and so many bytes. The requests of one connection are handled one by one, in order:
+the next one is handled when the kernel has taken the response to the one before, as Kafka's SocketServer
+mutes a channel. A peer that does not read therefore blocks only itself, with one response.
 
-Receiving: what comes first goes to a small buffer, where frames that fit are found. A larger frame gets
-memory of its own, exactly its size, which the kernel then writes into: no byte is moved twice, and the
-columns of a request may go on referring to it.
+Receiving: all connections of a server share one receive buffer, because its event loop handles the bytes of
+one read before the next read. A connection owns memory only for an incomplete frame (exactly its size; the
+kernel writes the rest into it) and for requests that it has sent ahead; an idle connection owns none. Each
+frame has memory of its own, which the columns of a request may refer to.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
@@ -21,6 +23,7 @@ from typing import Any, cast
 import numpy as np
 
 from ctrlchan.errors import ProtocolError
+from ctrlchan.rate_limit import LogRateLimit
 
 __all__ = ["DEFAULT_IDLE_TIMEOUT", "DEFAULT_MAX_REQUEST_BYTES", "Answer", "Buffers", "FrameHandler", "Server"]
 
@@ -30,12 +33,14 @@ DEFAULT_MAX_REQUEST_BYTES = 100 * 1024 * 1024  # Kafka's socket.request.max.byte
 DEFAULT_IDLE_TIMEOUT = 600.0  # seconds; Kafka's connections.max.idle.ms
 
 _SIZE_BYTES = 4
-_SMALL_BUFFER = 64 * 1024  # holds many small requests: one system call reads them all
+_RECEIVE_BUFFER = 64 * 1024  # bytes; holds many small requests: one system call reads them all
 _ACCEPT_PAUSE = 0.1  # seconds, after accept has failed
 _BACKLOG = 1024  # a controller may connect to every broker of a process at once
 
+_NOTHING = memoryview(b"")
+
 Buffers = Sequence[bytes | bytearray | memoryview]
-#: The response's buffers, or a function that makes them and may take long: it is run on a thread.
+#: The response's buffers, or a function that makes them and may take long: it runs on a thread.
 Answer = Buffers | Callable[[], Buffers]
 #: Gets a frame without its size. A ProtocolError closes the connection, as Kafka does.
 FrameHandler = Callable[[memoryview], Answer]
@@ -46,7 +51,8 @@ class Server:
 
     ``max_request_bytes``: a larger (or negative) size closes the connection. ``idle_timeout``: seconds
     without a byte in either direction after which a connection is closed; None: never. ``response_delay``:
-    seconds between the handling of a request and its answer, for brokers that are to be slow.
+    seconds between the handling of a request and its answer, for brokers that are to be slow. Lines about
+    bad clients are rate-limited, together for all clients.
     """
 
     def __init__(
@@ -68,12 +74,14 @@ class Server:
         self.idle_timeout = idle_timeout
         self.response_delay = response_delay
         self.connections: set[_Connection] = set()
+        self.receive_buffer = memoryview(bytearray(_RECEIVE_BUFFER))
+        self._log_limit = LogRateLimit()
         self._listener: socket.socket | None = None
         self._connecting: set[asyncio.Task[Any]] = set()
         self._sweep: asyncio.TimerHandle | None = None
 
     async def start(self) -> int:
-        """Bind and listen; returns the port (the chosen one when ``port`` was 0). Raises OSError."""
+        """Bind and listen; return the port (the chosen one when ``port`` was 0). Raises OSError."""
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(
             self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -98,7 +106,7 @@ class Server:
         return self.port
 
     async def stop(self) -> None:
-        """Stop listening and drop every connection. Answers that are being made are thrown away."""
+        """Stop listening and close every connection. Answers that are not finished are dropped."""
         if self._sweep is not None:
             self._sweep.cancel()
         if self._listener is None:
@@ -108,12 +116,22 @@ class Server:
         self._listener = None
         if self._connecting:
             await asyncio.wait(self._connecting)
-        dropped = [connection.abort() for connection in list(self.connections)]
-        if dropped:
-            await asyncio.wait(dropped)
+        closed = [connection.abort() for connection in list(self.connections)]
+        if closed:
+            await asyncio.wait(closed)
 
-    # Not loop.create_server, nor loop.sock_accept: both lose a connection that is accepted in the moment
-    # in which they are closed.
+    def log(
+        self, level: int, message: str, *arguments: object, exc_info: BaseException | None = None
+    ) -> None:
+        """Write a line about a client, unless there were too many of them lately."""
+        if not logger.isEnabledFor(level):
+            return
+        left_out = self._log_limit.admit(0, time.monotonic_ns())
+        if left_out is not None:
+            logger.log(level, f"{message}%s", *arguments, left_out, exc_info=exc_info)
+
+    # Neither loop.create_server nor loop.sock_accept: both leak a connection that is accepted while they are
+    # being closed.
     def _accept(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
         for _ in range(_BACKLOG):
             try:
@@ -121,8 +139,8 @@ class Server:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Descriptors are short; others will be freed.
-                logger.warning("cannot accept a connection on port %d: %s", self.port, error)
+                # No descriptor is free; later one will be.
+                self.log(logging.WARNING, "cannot accept a connection on port %d: %s", self.port, error)
                 loop.remove_reader(listener)
                 loop.call_later(_ACCEPT_PAUSE, self._accept_again, loop)
                 return
@@ -140,13 +158,14 @@ class Server:
         oldest = loop.time() - self.idle_timeout
         for connection in list(self.connections):
             if connection.last_active < oldest and not connection.answering:
-                logger.info("closing a connection of %s: idle for %.0f s", connection.peer, self.idle_timeout)
+                idle = self.idle_timeout
+                self.log(logging.INFO, "closing a connection of %s: idle for %.0f s", connection.peer, idle)
                 connection.abort()
         self._sweep = loop.call_later(self.idle_timeout / 2, self._close_idle, loop)
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """One peer: finds the frames, hands them on one at a time, writes the answers."""
+    """Finds the frames of one peer, hands them on one at a time, and writes the answers."""
 
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
         self.answering = False
@@ -157,20 +176,24 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._closed: asyncio.Future[None] = loop.create_future()
         self._writing_paused = False
-        # Bytes [start, end) of the small buffer are not yet looked at.
-        self._small = memoryview(bytearray(_SMALL_BUFFER))
-        self._start = 0
-        self._end = 0
-        # A frame that is too large for it: the frame's own memory and how much of it is there.
-        self._large: memoryview | None = None
+        # Bytes that are received and not yet parsed: a part of the server's receive buffer while one read is
+        # handled, between two reads a copy.
+        self._received = _NOTHING
+        # An incomplete frame, and how many of its bytes are received.
+        self._frame: memoryview | None = None
         self._filled = 0
+
+    @property
+    def memory(self) -> int:
+        """Bytes of receive memory that the connection owns."""
+        return memoryview(self._received.obj).nbytes + (0 if self._frame is None else len(self._frame))
 
     def abort(self) -> asyncio.Future[None]:
         """Close now, without sending what is buffered; the future is done when the socket is closed."""
         self._transport.abort()
         return self._closed
 
-    # -- what the event loop calls
+    # -- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -186,21 +209,21 @@ class _Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
-        self._large = None
+        self._received, self._frame = _NOTHING, None
         if not self._closed.done():
             self._closed.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._large is not None:
-            return self._large[self._filled :]
-        return self._small[self._end :]
+        return self._server.receive_buffer if self._frame is None else self._frame[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._loop.time()
-        if self._large is not None:
+        if self._frame is not None:
             self._filled += nbytes
         else:
-            self._end += nbytes
+            received = self._server.receive_buffer[:nbytes]
+            # What was there before is a part of a size: less than four bytes.
+            self._received = memoryview(bytes(self._received) + received) if self._received else received
         self._advance()
 
     def pause_writing(self) -> None:
@@ -215,7 +238,15 @@ class _Connection(asyncio.BufferedProtocol):
     # -- frames
 
     def _advance(self) -> None:
-        """Handle what is complete, until an answer must be waited for or more bytes are needed."""
+        """Handle complete frames, until an answer must be waited for or more bytes are needed."""
+        self._handle_frames()
+        if not self._received:
+            self._received = _NOTHING
+        elif self._received.obj is self._server.receive_buffer.obj:
+            # The next read of any connection overwrites the receive buffer.
+            self._received = memoryview(bytes(self._received))
+
+    def _handle_frames(self) -> None:
         while not (self.answering or self._writing_paused or self._transport.is_closing()):
             try:
                 frame = self._next_frame()
@@ -224,12 +255,11 @@ class _Connection(asyncio.BufferedProtocol):
                     return
                 answer = self._server.handle(frame)
             except ProtocolError as error:
-                logger.warning("closing the connection of %s: %s", self.peer, error)
+                self._server.log(logging.WARNING, "closing the connection of %s: %s", self.peer, error)
                 self.abort()
                 return
-            except Exception:
-                logger.exception("closing the connection of %s", self.peer)
-                self.abort()
+            except Exception as error:  # noqa: BLE001  (one request that fails must not end the others)
+                self._fail(error)
                 return
             if self._server.response_delay:
                 self.answering = True
@@ -237,6 +267,10 @@ class _Connection(asyncio.BufferedProtocol):
             else:
                 self._answer(answer)
         self._pause_reading()
+
+    def _fail(self, error: BaseException) -> None:
+        self._server.log(logging.ERROR, "closing the connection of %s: %r", self.peer, error, exc_info=error)
+        self.abort()
 
     def _answer_delayed(self, answer: Answer) -> None:
         self.answering = False
@@ -252,42 +286,29 @@ class _Connection(asyncio.BufferedProtocol):
             self._transport.writelines(answer)
 
     def _next_frame(self) -> memoryview | None:
-        """The next complete frame, or None when there must come more; then there is room for it."""
-        if self._large is not None:
-            if self._filled < len(self._large):
+        """Return the next complete frame, or None when more bytes must be received first."""
+        if self._frame is not None:
+            if self._filled < len(self._frame):
                 return None
-            frame, self._large = self._large, None
+            frame, self._frame = self._frame, None
             return frame
-        available = self._end - self._start - _SIZE_BYTES
+        available = len(self._received) - _SIZE_BYTES
         if available < 0:
-            self._make_room()
             return None
-        body = self._start + _SIZE_BYTES
-        size = int.from_bytes(self._small[self._start : body], "big", signed=True)
+        size = int.from_bytes(self._received[:_SIZE_BYTES], "big", signed=True)
         if not 0 <= size <= self._server.max_request_bytes:
             raise ProtocolError(
                 f"a frame of {size:,} bytes; the largest allowed is {self._server.max_request_bytes:,}"
             )
+        part = self._received[_SIZE_BYTES : _SIZE_BYTES + size]
+        self._received = self._received[_SIZE_BYTES + size :]
         if size <= available:
-            # A copy: the small buffer is used again while columns may still refer to the frame.
-            frame = memoryview(bytes(self._small[body : body + size]))
-            self._start = body + size
-            return frame
-        if size + _SIZE_BYTES <= len(self._small):
-            self._make_room()
-            return None
+            return memoryview(bytes(part))
         # Not zeroed: a peer that announces much and sends little costs no memory.
-        self._large = np.empty(size, dtype=np.uint8).data
-        self._large[:available] = self._small[body : self._end]
+        self._frame = np.empty(size, dtype=np.uint8).data
+        self._frame[:available] = part
         self._filled = available
-        self._start = self._end = 0
         return None
-
-    def _make_room(self) -> None:
-        """Move the beginning of a frame to the front, so that the rest of it fits behind."""
-        left = self._end - self._start
-        self._small[:left] = bytes(self._small[self._start : self._end])
-        self._start, self._end = 0, left
 
     def _answer_later(self, make: Callable[[], Buffers]) -> None:
         self.answering = True
@@ -300,8 +321,7 @@ class _Connection(asyncio.BufferedProtocol):
             return
         error = future.exception()
         if error is not None:
-            logger.error("closing the connection of %s: %r", self.peer, error)
-            self.abort()
+            self._fail(error)
             return
         self.last_active = self._loop.time()
         self._transport.writelines(future.result())

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import psutil
@@ -176,6 +177,72 @@ def test_a_cut_connection_leaves_nothing(broker: EmbeddedBroker) -> None:
     assert still_serves(broker)
 
 
+def test_idle_connections_own_no_receive_memory() -> None:
+    with EmbeddedBroker(1, epoch=EPOCH) as broker:
+
+        def memory() -> list[int]:
+            return sorted(one.memory for one in broker._service._server.connections)
+
+        def owned() -> list[int]:
+            return broker.inspect(lambda _: memory())
+
+        large = control_frame(UPDATE_METADATA, 8, [Part("alpha", i) for i in range(3_000)])
+        with ExitStack() as stack:
+            connections = [stack.enter_context(connect(broker)) for _ in range(50)]
+            for number, connection in enumerate(connections):
+                connection.sendall(sized(large if number % 2 else UPDATE))
+                receive(connection)
+            assert owned() == [0] * 50
+            # An incomplete frame has its own memory, and no more.
+            connections[0].sendall(sized(UPDATE)[:-1])
+            connections[1].sendall(sized(UPDATE)[:3])
+            wait_until(lambda: owned()[-2:] == [3, len(UPDATE)], what="the incomplete frames")
+            connections[0].sendall(sized(UPDATE)[-1:])
+            connections[1].sendall(sized(UPDATE)[3:])
+            receive(connections[0])
+            receive(connections[1])
+            assert owned() == [0] * 50
+        wait_until(lambda: owned() == [], what="the broker closes its ends")
+
+
+def test_requests_that_are_sent_ahead_own_memory_until_they_are_handled() -> None:
+    release = threading.Event()
+
+    def wait() -> Buffers:
+        release.wait(10)
+        return (b"\0\0\0\0",)
+
+    def talk(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(sized(b"wait") + b"".join(sized(bytes([n])) for n in range(200)))
+            other = socket.create_connection(("127.0.0.1", port), timeout=10)
+            with other:
+                # Another connection uses the shared receive buffer in between.
+                other.sendall(sized(b"x" * 1_000))
+                assert receive(other) == b""
+            release.set()
+            for _ in range(201):
+                assert receive(connection) == b""
+
+    seen: list[bytes] = []
+
+    def handle(frame: memoryview) -> Answer:
+        seen.append(bytes(frame))
+        return wait if bytes(frame) == b"wait" else (b"\0\0\0\0",)
+
+    serve(handle, talk)
+    assert [one for one in seen if len(one) < 1_000] == [b"wait", *(bytes([n]) for n in range(200))]
+
+
+def test_lines_about_bad_clients_are_limited(caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedBroker(1) as broker:
+        for _ in range(40):
+            with connect(broker) as connection:
+                assert is_closed_after(connection, sized(b"\xff" * 9))
+    lines = [one for one in caplog.records if "closing the connection" in one.getMessage()]
+    assert 1 <= len(lines) < 20, "five at once, then one in ten seconds"
+
+
 def test_announced_bytes_cost_nothing_before_they_come() -> None:
     with EmbeddedBroker(1) as broker:
         before = psutil.Process().memory_info().rss
@@ -205,6 +272,7 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(broker: EmbeddedBroker) 
             greedy.sendall(request * 5_000)
         # Those hold some answers and many requests; what is beyond waits there, unread.
         assert still_serves(broker)
+        wait_until(lambda: "Metadata" in broker.describe()["apis"], what="the first answer")
         assert broker.describe()["apis"]["Metadata"]["requests"] < 100
         greedy.settimeout(10)
         assert len(receive(greedy)) > 100_000
