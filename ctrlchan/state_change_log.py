@@ -1,8 +1,8 @@
-"""Kafka's ``state.change.logger``: what the controller tells the brokers, in Kafka's format.
+"""Kafka's ``state.change.logger``: the requests of the controller and their responses, in Kafka's format.
 
-``[Controller id=<id> epoch=<epoch>] `` before every line; INFO for each request, TRACE (below DEBUG) for each
-partition and each response. Source: ``kafka.controller.StateChangeLogger``.
-Ask ``informs`` or ``traces`` before gathering what a line needs: nothing is formatted when its level is off.
+Every line begins with ``[Controller id=<id> epoch=<epoch>] ``; INFO for each request, TRACE (below DEBUG) for
+each partition and each response. Source: ``kafka.controller.StateChangeLogger``.
+Check ``informs`` or ``traces`` before formatting a line: nothing is formatted when its level is off.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOGGER: Final = logging.getLogger("state.change.logger")
 
 
 class StateChangeLogger:
-    """The state-change log of one controller in one epoch."""
+    """Writes the state-change log of one controller in one epoch."""
 
     __slots__ = ("_prefix",)
 

@@ -1,9 +1,8 @@
-"""The request batch: decides which rows of the cluster's state go to which broker, and in which order.
+"""The request batch decides which rows of the state go to which broker, and in which order.
 
 In: rows of a ``ClusterState`` with flags, brokers, request versions. Out: one ``ControlRequest`` for each
-(API, version,
-selection of rows), handed to the channel, and lines of the state-change log. This room knows no queues and
-no connections.
+(API, version, selection of rows), handed to the channel, and lines of the state-change log. Nothing here
+depends on queues or connections.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which endpoint of a broker a request names: columns of brokers in, columns with fewer endpoints out."""
+"""Chooses the endpoint of a broker that a request carries: columns of brokers in, fewer endpoints out."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PLAINTEXT = 0
 
 
 def live_leaders(brokers: Brokers, leaders: Int32, listener: str) -> LiveLeaders:
-    """The brokers whose id is among ``leaders`` (any length, any order, ids of no broker are passed over),
-    with host and port of their endpoint for ``listener``.
+    """Return the brokers with these ids, with host and port of their endpoint for ``listener``.
 
-    Raises IllegalStateError for one that has no such endpoint (Kafka's BrokerEndPointNotAvailable).
+    ``leaders``: int32, any length and order; unknown ids are ignored. Raise IllegalStateError for a broker
+    without such an endpoint (Kafka's BrokerEndPointNotAvailable).
     """
     chosen = np.flatnonzero(np.isin(brokers.ids, leaders))
     endpoints = _endpoints_of(brokers, chosen, listener)
@@ -27,9 +27,9 @@ def live_leaders(brokers: Brokers, leaders: Int32, listener: str) -> LiveLeaders
 
 
 def plaintext_only(brokers: Brokers) -> Brokers:
-    """All brokers with their endpoint for the listener named PLAINTEXT, and no other.
+    """Return all brokers with their endpoint for the listener named PLAINTEXT, and no other.
 
-    UpdateMetadata v0 can say nothing else of a broker. Raises IllegalStateError for one that has none.
+    UpdateMetadata v0 can carry no other. Raise IllegalStateError for a broker without one.
     """
     endpoints = _endpoints_of(brokers, np.arange(len(brokers)), "PLAINTEXT")
     return Brokers(
@@ -41,13 +41,13 @@ def plaintext_only(brokers: Brokers) -> Brokers:
         ports=brokers.ports[endpoints],
         hosts=_strings_at(brokers.hosts, endpoints),
         listeners=_strings_at(brokers.listeners, endpoints),
-        # Kafka says so by the listener's name alone, whatever protocol that listener is mapped to.
+        # As in Kafka the listener's name decides, whatever protocol it is mapped to.
         security_protocols=np.full(len(brokers), _PLAINTEXT, dtype=np.int32),
     )
 
 
 def _endpoints_of(brokers: Brokers, rows: npt.NDArray[np.intp], listener: str) -> npt.NDArray[np.intp]:
-    """The endpoint row of each of these brokers for ``listener``."""
+    """Return the endpoint row of each of these brokers for ``listener``."""
     wanted = listener.encode()
     found = np.empty(len(rows), dtype=np.intp)
     for position, row in enumerate(rows.tolist()):

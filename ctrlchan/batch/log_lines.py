@@ -1,6 +1,6 @@
-"""The batch's lines in the state-change log, in Kafka's words, so that its tools read them.
+"""Writes the batch's lines of the state-change log, in Kafka's words, so that Kafka's tools read them.
 
-INFO for each request and broker, TRACE for each of its partitions. Call them only when the log ``informs``.
+INFO for each request and broker, TRACE for each of its partitions. Call these only when the log ``informs``.
 Source: ``kafka.controller.AbstractControllerBrokerRequestBatch``.
 """
 
@@ -26,7 +26,7 @@ def log_leader_and_isr(
     rows: Int64 | None,
     is_new: UInt8 | None,
 ) -> None:
-    """A LeaderAndIsr request of these rows (None: all) to each of these brokers."""
+    """Log a LeaderAndIsr request of these rows (None: all) to each of these brokers."""
     leader = state.partitions.leader if rows is None else state.partitions.leader[rows]
     for broker_id in broker_ids:
         if log.traces:
@@ -39,7 +39,7 @@ def log_leader_and_isr(
 
 
 def log_update_metadata(log: StateChangeLogger, broker_ids: Iterable[int], rows: int) -> None:
-    """An UpdateMetadata request of so many rows, the same for all of these brokers."""
+    """Log one UpdateMetadata request of so many rows to all of these brokers."""
     brokers = ", ".join(map(str, broker_ids))
     log.info(f"Sending UpdateMetadata request to brokers HashSet({brokers}) for {rows} partitions")
 
@@ -47,7 +47,7 @@ def log_update_metadata(log: StateChangeLogger, broker_ids: Iterable[int], rows:
 def log_stop_replica(
     log: StateChangeLogger, state: ClusterState, broker_ids: Iterable[int], stops: StopReplicas
 ) -> None:
-    """A StopReplica request of these partitions to each of these brokers."""
+    """Log a StopReplica request of these partitions to each of these brokers."""
     only = "" if stops.deletes is None else f" (delete = {_java_bool(stops.deletes)})"
     for broker_id in broker_ids:
         if log.traces:

@@ -1,12 +1,12 @@
-"""ControllerBrokerRequestBatch: which rows of the state go to which broker, in which order.
+"""ControllerBrokerRequestBatch decides which rows of the state go to which broker, and in which order.
 
 In: partitions, one at a time or in whole selections. Out: one ``ControlRequest`` for each (API, version,
-selection), shared by all the brokers it goes to. The state is read when the batch is sent: what goes out is
-what the rows hold then, and between adding and sending no row may join or leave the state.
+selection), shared by all the brokers it goes to. The state is read when the batch is sent, so the values of
+that time are sent, and between adding and sending no row may be added to the state or removed from it.
 
 Mirrors ``kafka.controller.AbstractControllerBrokerRequestBatch`` (Kafka 3.9). Different on purpose: brokers
-are grouped by version and by what they are sent, never by whether a callback is given (KAFKA-8294,
-KAFKA-9499); and a batch that fails says what it did not send to whom.
+are grouped by version and by the rows they are sent, never by whether a callback is given (KAFKA-8294,
+KAFKA-9499); and the error of a batch that fails names the requests and brokers that were not sent.
 """
 
 from __future__ import annotations
@@ -26,16 +26,22 @@ from ctrlchan._codec import (
     leader_and_isr_body,
     update_metadata_body,
 )
-from ctrlchan.batch.coverage import coverage_of_lack, coverage_of_names, coverage_of_rows
-from ctrlchan.batch.differences import Told, lack_of, told_all, told_rows
+from ctrlchan.batch.coverage import coverage_of_missing, coverage_of_partitions, coverage_of_rows
 from ctrlchan.batch.endpoints import live_leaders, plaintext_only
 from ctrlchan.batch.full_state import StateSource
+from ctrlchan.batch.known_metadata import (
+    KnownMetadata,
+    MissingMetadata,
+    known_after_all,
+    known_after_rows,
+    missing_metadata,
+)
 from ctrlchan.batch.log_lines import log_leader_and_isr, log_stop_replica, log_update_metadata
-from ctrlchan.batch.selection import History, Int32, Int64, Selection, keys_of
-from ctrlchan.batch.stop_replica import DeletionAnswers, StopReplicaHandler, stop_replicas
+from ctrlchan.batch.selection import Fingerprint, Int32, Int64, Selection, keys_of
+from ctrlchan.batch.stop_replica import DeletionResponses, StopReplicaHandler, stop_replicas
 from ctrlchan.channel import ChannelConfig, ControlRequest, Sent
 from ctrlchan.channel.outcome import OutcomeCallback
-from ctrlchan.channel.queues.acknowledged import Acknowledged
+from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata
 from ctrlchan.errors import IllegalStateError
 from ctrlchan.protocol import API_NAMES, request_versions
 from ctrlchan.state import NO_LEADERSHIP, ClusterState
@@ -57,19 +63,19 @@ Selected: TypeAlias = Rows | tuple[str, int]
 
 
 class RequestChannel(Protocol):
-    """What a batch asks of a channel; ``ControllerChannelManager`` is one."""
+    """The part of a channel that a batch uses; ``ControllerChannelManager`` is one."""
 
     @property
     def config(self) -> ChannelConfig: ...
 
-    #: What its brokers were told and have acknowledged.
-    acknowledged: Acknowledged[Any]
+    #: The metadata that its brokers know.
+    acknowledged: AcknowledgedMetadata[Any]
 
-    #: Whether it keeps a journal, which asks what requests cover.
+    #: Whether it keeps a journal, for which requests need their ``coverage``.
     @property
     def has_journal(self) -> bool: ...
     def request_versions(self, broker_ids: Sequence[int], api_key: int) -> dict[int, list[int]]:
-        """Version -> those of the brokers that are sent it, in their order; all of them are somewhere."""
+        """Return version -> those of the brokers that are sent it, in their order; each broker once."""
         ...
 
     def send_requests(
@@ -80,18 +86,26 @@ class RequestChannel(Protocol):
 class ControllerBrokerRequestBatch:
     """Collects state changes and sends them: LeaderAndIsr, then UpdateMetadata, then StopReplica.
 
-    ``rows`` of the add calls: a row number, a ``(topic, partition)`` pair, an int64 array of rows (copied), a
-    slice of rows or ``"all"``. Broker ids below 0 are left out; brokers that are neither live nor shutting
-    down when the batch is sent are sent nothing. A batch belongs to the thread that changes the state.
+    Source: ``kafka.controller.AbstractControllerBrokerRequestBatch`` (Kafka 3.9).
 
-    Where more UpdateMetadata wait for a broker than ``max_backlog_bytes``, they give way to the whole state
-    as it is when the broker can take it. It is read then on the channel's thread, while that holds
-    ``state.lock``: who holds that lock must not wait for the channel.
+    ``rows`` of the add calls: a row number, a ``(topic, partition)`` pair, a one-dimensional int64 array of
+    rows (copied), a slice of rows or ``"all"``; KeyError for an unknown topic or partition, InvalidStateError
+    for other rows that the state does not have. Broker ids below 0 are left out; brokers that are neither
+    live nor shutting down when the batch is sent are sent nothing. A batch belongs to the thread that changes
+    the state.
+
+    Where more UpdateMetadata wait for a broker than ``max_backlog_bytes``, one request with the full state,
+    read when the broker can take it, replaces them. It is read on the channel's thread while that holds
+    ``state.lock``: a thread that holds this lock must not wait for the channel.
 
     ``on_leader_and_isr_response`` and ``on_update_metadata_response`` are called with each broker's Outcome.
-    ``on_stop_replica_response(broker_id, error_code, {(topic, partition): error})`` is called for the
+    ``on_stop_replica_response(broker_id, error_code, {(topic, partition): error_code})`` is called for the
     partitions that were to be deleted, of topics whose deletion is in progress when the response arrives,
     and only when there are any. All of them run on the channel's thread.
+
+        batch.new_batch()
+        batch.add_update_metadata(broker_ids, rows="changed")
+        sent = batch.send_requests_to_brokers(controller_epoch)
     """
 
     def __init__(
@@ -111,34 +125,34 @@ class ControllerBrokerRequestBatch:
         self._on_stop_replica = on_stop_replica_response
         self._live_of: Brokers | None = None
         self._live: frozenset[int] = frozenset()
-        # Somebody asks for differences: then what single rows were told is worth remembering.
+        # Once "changed" was asked for, pushes of named rows are remembered too.
         self._sends_differences = False
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was added and not sent."""
+        """Forget rows that were added and not sent."""
         self._leader_and_isr: dict[int, Selection] = {}
         self._stop_replica: dict[int, Selection] = {}
-        # UpdateMetadata says the same to all of its brokers: one selection.
+        # UpdateMetadata is the same for all of its brokers: one selection.
         self._metadata_brokers: set[int] = set()
         self._metadata = Selection()
         self._metadata_added: frozenset[int] = frozenset()
-        # Brokers that are to be told what they lack.
+        # Brokers that are to be sent their missing metadata.
         self._changed_brokers: set[int] = set()
-        # How many rows the state had when the first were added; None: none were.
+        # Rows of the state when the first were added; None: none were added.
         self._total: int | None = None
 
     def new_batch(self) -> None:
-        """Begin a batch. Raises IllegalStateError while the last one still holds something."""
+        """Begin a batch. Raise IllegalStateError while the last one still holds rows that were not sent."""
         unsent = self._unsent()
         if unsent:
             raise IllegalStateError(f"the last batch was not sent; it still holds {unsent}")
         self.clear()
 
     def add_leader_and_isr(self, broker_ids: Iterable[int], rows: Selected, is_new: bool = False) -> None:
-        """Tell these brokers the leader and ISR of these partitions, and every broker their metadata.
+        """Send these brokers LeaderAndIsr of these partitions, and every live broker their metadata.
 
-        ``is_new`` is sticky for a (broker, partition) within the batch. Raises IllegalStateError for rows
+        ``is_new`` is sticky for a (broker, partition) within the batch. Raise IllegalStateError for rows
         without leadership information.
         """
         selected = self._select(rows)
@@ -149,7 +163,7 @@ class ControllerBrokerRequestBatch:
         self._add_metadata(self._live_ids(), selected)
 
     def add_stop_replica(self, broker_ids: Iterable[int], rows: Selected, delete: bool = False) -> None:
-        """Have these brokers stop, or stop and delete, their replicas of these partitions.
+        """Send these brokers StopReplica of these partitions: stop the replicas, or stop and delete them.
 
         ``delete`` is sticky for a (broker, partition) within the batch.
         """
@@ -179,9 +193,10 @@ class ControllerBrokerRequestBatch:
         self._add_metadata(frozenset(_not_negative(broker_ids)), self._select(rows))
 
     def send_requests_to_brokers(self, controller_epoch: int) -> list[Sent]:
-        """Hand everything to the channel, which never waits for a broker.
+        """Hand all requests to the channel, without waiting for brokers; return one Sent for each of them.
 
-        Raises IllegalStateError naming what was not sent; that stays in the batch until ``clear``.
+        Raise IllegalStateError that names the requests that were not sent; their rows stay in the batch until
+        ``clear``.
         """
         log = StateChangeLogger(self._channel.config.controller_id, controller_epoch)
         sent: list[Sent] = []
@@ -202,7 +217,7 @@ class ControllerBrokerRequestBatch:
     # -- collecting
 
     def _select(self, rows: Selected) -> int | Int64 | None:
-        """One row, an int64 array of rows, or None for every row. Raises KeyError, InvalidStateError."""
+        """Return one row, an int64 array, or None for every row. Raise KeyError, InvalidStateError."""
         if isinstance(rows, tuple) and len(rows) == 2 and isinstance(rows[0], str):
             return self._state.row(rows[0], rows[1])
         total = len(self._state.partitions)
@@ -233,7 +248,7 @@ class ControllerBrokerRequestBatch:
         self, pending: dict[int, Selection], broker_ids: Iterable[int], rows: int | Int64 | None, flag: bool
     ) -> None:
         self._note_total()
-        # Brokers that are given the same array share its keys, and so its consolidation and its request.
+        # Brokers with the same array share its keys, and with them the merged selection and the request.
         keys = keys_of(rows, flag) if isinstance(rows, np.ndarray) else None
         for broker_id in _not_negative(broker_ids):
             selection = pending.get(broker_id)
@@ -285,8 +300,8 @@ class ControllerBrokerRequestBatch:
         state, config = self._state, self._channel.config
         partitions = state.partitions
         if request_versions(config.inter_broker_protocol).leader_and_isr < RECOVERY_STATE_SINCE:
-            # Kafka's batch: a controller of an older IBP does not set the recovery state at all. A broker
-            # that negotiates below our IBP is another matter, and the codec's: the state must not be lost.
+            # As in Kafka, a controller of an older IBP does not set the recovery state at all. A broker that
+            # negotiates a version below our IBP is the codec's concern, which must not drop the value.
             partitions = _without_recovery_state(partitions)
         for version, broker_ids, selection in self._groups(LEADER_AND_ISR, self._leader_and_isr):
             rows, is_new = selection.merge(len(partitions))
@@ -298,7 +313,7 @@ class ControllerBrokerRequestBatch:
             if self._channel.has_journal:
                 request.state_version = state.changes.version
                 every = slice(None) if rows is None else rows
-                request.coverage = coverage_of_names(
+                request.coverage = coverage_of_partitions(
                     state, partitions.topic_row[every], partitions.partition[every]
                 )
             sent += self._channel.send_requests(broker_ids, request, self._on_leader_and_isr)
@@ -310,11 +325,11 @@ class ControllerBrokerRequestBatch:
         state = self._state
         rows, _ = self._metadata.merge(len(state.partitions))
         whole = rows is None
-        known = _at(state.partitions.leader_epoch, rows) != NO_LEADERSHIP
-        count = int(np.count_nonzero(known))
-        if count < len(known):
-            rows = np.flatnonzero(known) if rows is None else rows[known]
-            _LOG.info("UpdateMetadata leaves out %d partitions without a leader yet", len(known) - count)
+        has_leader = _at(state.partitions.leader_epoch, rows) != NO_LEADERSHIP
+        count = int(np.count_nonzero(has_leader))
+        if count < len(has_leader):
+            rows = np.flatnonzero(has_leader) if rows is None else rows[has_leader]
+            _LOG.info("UpdateMetadata leaves out %d partitions without a leader", len(has_leader) - count)
         if log.informs:
             log_update_metadata(log, sorted(self._metadata_brokers), count)
         for version, broker_ids in self._versions(UPDATE_METADATA, self._metadata_brokers).items():
@@ -335,18 +350,20 @@ class ControllerBrokerRequestBatch:
     def _send_known(
         self, broker_ids: list[int], request: ControlRequest, rows: Int64 | None, whole: bool
     ) -> list[Sent]:
-        """Send rows that were named, and note what the brokers know then."""
+        """Send named rows, and record the metadata that the brokers know after them."""
         state, acknowledged = self._state, self._channel.acknowledged
         request.state_version = state.changes.version
         pushes = []
-        for told, group in acknowledged.told(broker_ids).items():
+        for known, group in acknowledged.expected(broker_ids).items():
             if whole:
-                after: Told | None = told_all(state, told)
+                after: KnownMetadata | None = known_after_all(state, known)
             else:
-                after = told_rows(state, told, np.arange(len(state.partitions)) if rows is None else rows)
+                after = known_after_rows(
+                    state, known, np.arange(len(state.partitions)) if rows is None else rows
+                )
             if after is not None:
-                # On top of what is known it says nothing of removals, so it repairs no failure before it.
-                pushes.append((set(group), acknowledged.push(group, after, full=told is None)))
+                # It contains no removals, so on top of known metadata it repairs no failure before it.
+                pushes.append((set(group), acknowledged.push(group, after, full=known is None)))
         sent = self._channel.send_requests(broker_ids, request, self._on_update_metadata)
         for ids, push in pushes:
             push.watch([one for one in sent if one.broker_id in ids])
@@ -355,33 +372,42 @@ class ControllerBrokerRequestBatch:
     def _send_differences(self, controller_epoch: int, log: StateChangeLogger, sent: list[Sent]) -> None:
         if not self._changed_brokers:
             return
-        state, acknowledged = self._state, self._channel.acknowledged
-        for told, broker_ids in acknowledged.told(sorted(self._changed_brokers)).items():
-            lack, after = lack_of(state, told)
-            if lack is not None:
+        for known, broker_ids in self._channel.acknowledged.expected(sorted(self._changed_brokers)).items():
+            missing, after = missing_metadata(self._state, known)
+            if missing is not None:
                 for version, group in self._versions(UPDATE_METADATA, broker_ids).items():
-                    brokers = plaintext_only(state.brokers) if version == 0 else state.brokers
-                    shared_body = update_metadata_body(
-                        version, lack.topics, lack.partitions, brokers, lack.rows
-                    )
-                    if log.informs:
-                        log_update_metadata(log, group, shared_body.rows)
-                    request = ControlRequest(
-                        shared_body,
-                        controller_epoch,
-                        full=lack.full,
-                        rows=shared_body.rows,
-                        state_version=after.version,
-                        full_state=self._source,
-                    )
-                    if self._channel.has_journal:
-                        request.coverage = coverage_of_lack(state, told, lack)
-                    push = acknowledged.push(group, after, full=lack.full)
-                    new = self._channel.send_requests(group, request, self._on_update_metadata)
-                    push.watch(new)
-                    sent += new
+                    sent += self._send_missing(controller_epoch, log, version, group, missing, after)
                     self._changed_brokers.difference_update(group)
             self._changed_brokers.difference_update(broker_ids)
+
+    def _send_missing(
+        self,
+        controller_epoch: int,
+        log: StateChangeLogger,
+        version: int,
+        broker_ids: list[int],
+        missing: MissingMetadata,
+        after: KnownMetadata,
+    ) -> list[Sent]:
+        state, acknowledged = self._state, self._channel.acknowledged
+        brokers = plaintext_only(state.brokers) if version == 0 else state.brokers
+        shared_body = update_metadata_body(version, missing.topics, missing.partitions, brokers, missing.rows)
+        if log.informs:
+            log_update_metadata(log, broker_ids, shared_body.rows)
+        request = ControlRequest(
+            shared_body,
+            controller_epoch,
+            full=missing.full,
+            rows=shared_body.rows,
+            state_version=after.version,
+            full_state=self._source,
+        )
+        if self._channel.has_journal:
+            request.coverage = coverage_of_missing(state, missing)
+        push = acknowledged.push(broker_ids, after, full=missing.full)
+        sent = self._channel.send_requests(broker_ids, request, self._on_update_metadata)
+        push.watch(sent)
+        return sent
 
     def _send_stop_replica(self, controller_epoch: int, log: StateChangeLogger, sent: list[Sent]) -> None:
         if not self._stop_replica:
@@ -399,35 +425,35 @@ class ControllerBrokerRequestBatch:
                 )
                 if self._channel.has_journal:
                     request.state_version = state.changes.version
-                    request.coverage = coverage_of_names(state, stops.topic_row, stops.partition)
+                    request.coverage = coverage_of_partitions(state, stops.topic_row, stops.partition)
                 callback = None
                 if self._on_stop_replica is not None and stops.delete.any():
-                    callback = DeletionAnswers(state, stops, self._on_stop_replica)
+                    callback = DeletionResponses(state, stops, self._on_stop_replica)
                 sent += self._channel.send_requests(broker_ids, request, callback)
             _forget(self._stop_replica, broker_ids)
 
     def _versions(self, api_key: int, broker_ids: Iterable[int]) -> dict[int, list[int]]:
-        """Version -> ascending broker ids."""
+        """Return version -> ascending broker ids."""
         return self._channel.request_versions(sorted(broker_ids), api_key)
 
     def _groups(
         self, api_key: int, pending: Mapping[int, Selection]
     ) -> list[tuple[int, list[int], Selection]]:
-        """(version, ascending broker ids, the selection all of these have)."""
-        groups: dict[tuple[int, History], list[int]] = {}
+        """Return (version, ascending broker ids, the selection that all of them have)."""
+        groups: dict[tuple[int, Fingerprint], list[int]] = {}
         for version, broker_ids in self._versions(api_key, pending).items():
             for broker_id in broker_ids:
-                groups.setdefault((version, pending[broker_id].history), []).append(broker_id)
+                groups.setdefault((version, pending[broker_id].fingerprint), []).append(broker_id)
         return [(version, broker_ids, pending[broker_ids[0]]) for (version, _), broker_ids in groups.items()]
 
-    # -- in words
+    # -- for messages
 
     def _name(self, row: int) -> str:
         partitions = self._state.partitions
         return f"{self._state.topic_name(int(partitions.topic_row[row]))}-{partitions.partition[row]}"
 
     def _unsent(self) -> str:
-        """What the batch holds, in words; empty when it holds nothing for any broker."""
+        """Describe the requests that the batch holds; empty when it holds none."""
         if not (
             self._leader_and_isr or self._metadata_brokers or self._changed_brokers or self._stop_replica
         ):
@@ -463,7 +489,7 @@ def _forget(pending: dict[int, Selection], broker_ids: Iterable[int]) -> None:
 
 
 def _count(selections: Iterable[Selection], total: int) -> int:
-    """Partitions that any of the selections names."""
+    """Return how many partitions the selections have together, out of ``total``."""
     merged = [selection.merge(total)[0] for selection in selections]
     named = [rows for rows in merged if rows is not None]
     if len(named) < len(merged):

@@ -1,8 +1,8 @@
-"""Which rows of a state a request is about, collected call by call and merged once.
+"""Selections of rows of a state, collected call by call and merged once.
 
-A controller adds partitions one by one (an election) or a hundred thousand at once (a failover); both end
-as one ascending row array for the codec. A partition is an integer key here, ``row * 2 + flag``: sorting
-puts the flagged twin of a row last, so that merging keeps one key for each row and a flag once set stays.
+A controller adds partitions one by one (an election) or a hundred thousand at once (a failover); both become
+one ascending row array for the codec. A row with its flag is an integer key here, ``row * 2 + flag``: in
+sorted order the key with the flag is the last one of a row, so merging keeps that one and a set flag wins.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 Int32: TypeAlias = npt.NDArray[np.int32]
 UInt8: TypeAlias = npt.NDArray[np.uint8]
 
-#: Equal histories hold equal rows and flags.
-History: TypeAlias = tuple[bool, bool, tuple[int, ...], bytes]
+#: Selections with equal fingerprints hold equal rows and flags.
+Fingerprint: TypeAlias = tuple[bool, bool, tuple[int, ...], bytes]
 
 _EMPTY: Int64 = np.empty(0, dtype=np.int64)
 
 
 class Selection:
-    """Rows with a flag each. Adding is cheap; ``merge`` sorts and makes rows unique, a set flag wins."""
+    """Rows with a flag each. Adding is cheap; ``merge`` sorts them and removes duplicates."""
 
     __slots__ = ("_chunks", "_singles", "_whole", "_whole_flag")
 
@@ -35,7 +35,7 @@ class Selection:
         self._chunks: list[Int64] = []
 
     def add(self, rows: int | Int64 | None, flag: bool = False) -> None:
-        """``rows``: one row, an int64 array of rows (copied), or None for every row."""
+        """Add one row, an int64 array of rows (copied), or None for every row."""
         if rows is None:
             self._whole = True
             self._whole_flag |= flag
@@ -45,19 +45,19 @@ class Selection:
             self._chunks.append(keys_of(rows, flag))
 
     def add_keys(self, keys: Int64) -> None:
-        """Keys from ``keys_of``; kept, not copied, so that many selections can share them."""
+        """Add keys from ``keys_of``. They are kept, not copied, so that many selections can share them."""
         self._chunks.append(keys)
 
     @property
-    def history(self) -> History:
-        """What was added: equal for two selections that went through the same calls with the same arrays."""
+    def fingerprint(self) -> Fingerprint:
+        """Equal for two selections that had the same calls with the same arrays."""
         return self._whole, self._whole_flag, tuple(map(id, self._chunks)), self._singles.tobytes()
 
     def merge(self, total: int) -> tuple[Int64 | None, UInt8 | None]:
-        """(ascending unique int64 rows, or None for all ``total`` of them; uint8 flags of these rows, or
-        None when no flag is set)."""
+        """Return the ascending unique int64 rows (None: all ``total`` of them) and their uint8 flags (None:
+        no flag is set)."""
         if len(self._singles) == 1 and not self._chunks and not self._whole:
-            # One partition, which is what most batches of a quiet cluster are about.
+            # Most batches of a healthy cluster have one partition.
             [key] = self._singles
             return np.array([key >> 1], dtype=np.int64), np.ones(1, dtype=np.uint8) if key & 1 else None
         keys = self._keys()
@@ -91,7 +91,7 @@ class Selection:
 
 
 def keys_of(rows: Int64, flag: bool) -> Int64:
-    """A new array of ``row * 2 + flag``."""
+    """Return a new array of ``row * 2 + flag``."""
     keys = rows << 1
     if flag:
         keys |= 1

@@ -1,4 +1,4 @@
-"""What a StopReplica request says of its rows, and what its answer means for topics being deleted."""
+"""The columns of a StopReplica request, and the errors in its response for topics being deleted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ctrlchan.batch.selection import Int32, Int64, UInt8
 from ctrlchan.channel import Outcome
 from ctrlchan.state import ClusterState
 
-__all__ = ["DeletionAnswers", "StopReplicaHandler", "StopReplicas", "stop_replicas"]
+__all__ = ["DeletionResponses", "StopReplicaHandler", "StopReplicas", "stop_replicas"]
 
 #: The leader epoch while the topic is queued for deletion (``LeaderAndIsr.EPOCH_DURING_DELETE``).
 EPOCH_DURING_DELETE: Final = -2
-#: From here on a request says for each partition whether to delete it (KIP-570).
+#: From this version on each partition has its own delete flag (KIP-570).
 DELETE_PER_PARTITION_SINCE: Final = 3
 
 #: (broker id, error code of the response, {(topic, partition): error code})
@@ -26,9 +26,9 @@ StopReplicaHandler: TypeAlias = Callable[[int, int, Mapping[tuple[str, int], int
 
 @dataclass(frozen=True, slots=True)
 class StopReplicas:
-    """One request's partitions as equally long columns; ``delete`` uint8.
+    """The partitions of one request as columns of equal length; ``delete`` is uint8.
 
-    ``deletes``: the request's own delete flag below v3, None from v3 on.
+    ``deletes``: the delete flag of the whole request below v3, None from v3 on.
     """
 
     topic_row: Int32
@@ -48,10 +48,10 @@ class StopReplicas:
 def stop_replicas(
     state: ClusterState, version: int, rows: Int64 | None, delete: UInt8 | None
 ) -> list[StopReplicas]:
-    """What to send for these rows (None: all) and flags (None: none set), in sending order.
+    """Return the requests for these rows (None: all) and delete flags (None: none set), in sending order.
 
-    Below v3 the rows to delete and the others need a request each. The leader epoch is the current one, -2
-    when the topic is queued for deletion, -1 when it is not known.
+    Below v3 rows to delete and other rows need a request each. The leader epoch is the current one, -2 when
+    the topic is queued for deletion, -1 when it is unknown.
     """
     if rows is None:
         rows = np.arange(len(state.partitions), dtype=np.int64)
@@ -76,11 +76,11 @@ def _columns(state: ClusterState, rows: Int64, delete: UInt8, deletes: bool | No
     return StopReplicas(topic_row, state.partitions.partition[rows], leader_epoch, delete, deletes)
 
 
-class DeletionAnswers:
-    """A request's callback: hands on the errors of partitions that were to be deleted, of topics whose
-    deletion is in progress when the answer comes; nothing when there are none.
+class DeletionResponses:
+    """The callback of a request with deletions. It calls ``handler`` with the errors of partitions that were
+    to be deleted, of topics whose deletion is in progress when the response arrives, if there are any.
 
-    Keeps names, not rows: the topics may have left the state by then.
+    Keeps names, not rows: the topics may be removed from the state before the response.
     """
 
     __slots__ = ("_deleted", "_handler", "_state")

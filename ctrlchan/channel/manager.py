@@ -27,7 +27,7 @@ from ctrlchan.channel.config import ChannelConfig
 from ctrlchan.channel.observability.description import apis_of
 from ctrlchan.channel.observability.recorder import Recorder
 from ctrlchan.channel.outcome import Countdown, Outcome, OutcomeCallback, Sent
-from ctrlchan.channel.queues.acknowledged import Acknowledged, BrokerStatus
+from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata, BrokerStatus
 from ctrlchan.channel.queues.channel_state import REMOVED_BROKER, TOO_LARGE, ChannelState
 from ctrlchan.channel.queues.dispatcher import Dispatcher
 from ctrlchan.channel.queues.frames import new_frame
@@ -84,7 +84,7 @@ class ControllerChannelManager:
         self._log_prefix = f"[Channel manager on controller {config.controller_id}]: "
         self._pid = os.getpid()
         #: What the brokers were told and have acknowledged, for batches that send differences.
-        self.acknowledged: Acknowledged[Any] = Acknowledged(self._statuses)
+        self.acknowledged: AcknowledgedMetadata[Any] = AcknowledgedMetadata(self._statuses)
         # Guards the three below; the channel state's lock guards the rest.
         self._starting = threading.Lock()
         self._channel_state: ChannelState | None = None

@@ -1,12 +1,12 @@
-"""When what of a state last changed: a number for each row, none of the values.
+"""Counts the changes of a state: the version at which each row, the live brokers and the layout last changed.
 
-Whoever remembers how far the numbers had come at some moment can ask later what has changed since, which is
-one comparison of a column. Nobody pays for it before somebody asks: the column is made by the first look at
-``ClusterState.changes`` or by writing a snapshot, and what was before then counts as changed at version 0.
+A reader that remembers a version asks later which rows have changed since; that is one comparison of a
+column. The column is made by the first use of ``ClusterState.changes``, or when a snapshot is written; all
+rows from before count as changed at version 0.
 
-A snapshot keeps the numbers, and a state that is read from one goes on counting. ``id`` says whose numbers
-they are: those of two states are never compared. (Two programs that both go on from one snapshot make the
-same numbers for different changes; only one of them can be the controller.)
+A snapshot keeps the versions, and a state that is read from it counts on. ``id`` identifies the counter:
+versions of two states are never compared. (Two programs that both go on from one snapshot give the same
+versions to different changes; only one of them can be the controller.)
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Changes", "Gone"]
+__all__ = ["Changes", "RemovedPartitions"]
 
 Bool = npt.NDArray[np.bool_]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
-#: Removed partitions that are remembered, so that brokers can be told; the oldest are forgotten first.
-MOST_GONE: Final = 2**17
+#: Removed partitions that are remembered until brokers have received them; the oldest are forgotten first.
+MOST_REMOVED: Final = 2**17
 
-#: Rows that may join at the end before the column has to move.
+#: Rows that can be added at the end before the column has to move.
 _SPARE: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gone:
+class RemovedPartitions:
     """Partitions of one topic that were removed together."""
 
     topic: bytes
     partition: Int32
-    #: The version since which each has been going: brokers told of a later one know it.
+    #: The version at which the removal of each began: brokers that know a later one know of it.
     since: Int64
 
 
 class Changes:
-    """Versions are counted from 0; each change of the state makes a new one.
+    """Version counters of one state, beginning with 0; each change of the state makes a new version.
 
-    ``versions``: those of the rows, kept, when the counting goes on from ``version``, the live brokers' from
-    ``brokers``; None: all rows are of version 0.
+    ``versions``: int64, one for each row, kept and not copied, when counting goes on from ``version``, with
+    that of the live brokers from ``brokers``. None: all rows are of version 0.
     """
 
     def __init__(
@@ -59,51 +59,53 @@ class Changes:
         brokers: int = 0,
     ) -> None:
         self.id = uuid.uuid4().hex if id is None else id
-        #: The newest change; of the live brokers; of the numbers of rows (rows behind the last do not count).
+        #: The last change of anything, of the live brokers, and of row numbers (rows added at the end
+        #: change no other row's number).
         self.version = version
         self.brokers = brokers
         self.layout = 0
         self._buffer: Int64 = np.zeros(rows, np.int64) if versions is None else versions
         self._size = rows
-        self._gone: deque[Gone] = deque()
-        self._gone_count = 0
+        self._removed: deque[RemovedPartitions] = deque()
+        self._removed_count = 0
 
     @property
     def rows(self) -> Int64:
-        """int64, for each row the version that changed it last. Valid until the next change."""
+        """int64, the version at which each row changed last. Valid until the next change."""
         return self._buffer[: self._size]
 
-    def gone_after(self, version: int) -> list[Gone]:
-        """Removed partitions that somebody who knew this version has to be told of, the oldest first."""
+    def removed_after(self, version: int) -> list[RemovedPartitions]:
+        """Return the removed partitions that a reader of this version does not know of, the oldest first."""
         found = []
-        for gone in self._gone:
-            late = gone.since > version
+        for removed in self._removed:
+            late = removed.since > version
             if late.all():
-                found.append(gone)
+                found.append(removed)
             elif late.any():
-                found.append(Gone(gone.topic, gone.partition[late], gone.since[late]))
+                found.append(RemovedPartitions(removed.topic, removed.partition[late], removed.since[late]))
         return found
 
     # -- for the state
 
     def touch(self, rows: Int64 | slice) -> None:
-        """These rows have changed."""
+        """Count a change of these rows."""
         self.version += 1
         self.rows[rows] = self.version
 
     def touch_brokers(self) -> None:
+        """Count a change of the live brokers."""
         self.version += 1
         self.brokers = self.version
 
     def insert(self, at: Int64) -> None:
-        """Rows have joined: ``at`` are their numbers now, strictly ascending."""
+        """Count new rows. ``at``: their row numbers after it, strictly ascending."""
         self.version += 1
         size = self._size + len(at)
         if len(at) and at[0] == self._size:
             if size > len(self._buffer):
-                room = np.empty(size + max(size // 2, _SPARE), np.int64)
-                room[: self._size] = self.rows
-                self._buffer = room
+                buffer = np.empty(size + max(size // 2, _SPARE), np.int64)
+                buffer[: self._size] = self.rows
+                self._buffer = buffer
         else:
             self.layout = self.version
             merged = np.empty(size, np.int64)
@@ -115,15 +117,15 @@ class Changes:
         self._size = size
 
     def keep(self, kept: Bool) -> None:
-        """The other rows are gone; ``remember`` comes before."""
+        """Count the removal of all other rows; call ``note_removed`` before."""
         self.version += 1
         self.layout = self.version
         self._buffer = self.rows[kept]
         self._size = len(self._buffer)
 
-    def remember(self, topic: bytes, partition: Int32, since: Int64) -> None:
-        """These partitions are about to be removed; both arrays are kept."""
-        self._gone.append(Gone(topic, partition, since))
-        self._gone_count += len(partition)
-        while self._gone_count > MOST_GONE:
-            self._gone_count -= len(self._gone.popleft().partition)
+    def note_removed(self, topic: bytes, partition: Int32, since: Int64) -> None:
+        """Remember partitions that are about to be removed. Both arrays are kept, not copied."""
+        self._removed.append(RemovedPartitions(topic, partition, since))
+        self._removed_count += len(partition)
+        while self._removed_count > MOST_REMOVED:
+            self._removed_count -= len(self._removed.popleft().partition)

@@ -531,7 +531,7 @@ class ClusterState:
         starts = np.flatnonzero(np.diff(topic_row, prepend=np.int32(-1)))
         for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
             name = self._topics.columns.names[int(topic_row[start])] or b""
-            changes.remember(name, columns.partition[rows[start:stop]], since[start:stop])
+            changes.note_removed(name, columns.partition[rows[start:stop]], since[start:stop])
 
     def _set_liveness(self, brokers: Brokers, shutting_down: frozenset[int], recompute_offline: bool) -> None:
         epochs = dict(zip(self._brokers.ids.tolist(), self._brokers.epochs.tolist(), strict=True))

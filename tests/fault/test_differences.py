@@ -15,7 +15,7 @@ from tests.fault.channels import MODES, channel_to, config, peers
 from tests.fault.peer import answer
 from tests.fault.proxy import Proxy
 from tests.fault.requests import leader_and_isr, stop_replica, update
-from tests.unit.batch.promising import told_by
+from tests.unit.batch.manual_channel import metadata_of
 from tests.unit.batch.test_differences import change
 
 IDS = [1, 2, 3]
@@ -66,7 +66,9 @@ def test_brokers_end_up_with_the_state_whatever_the_links_do(senders: str | int,
             last = push_changed(batch)
             assert {outcome.kind for outcome in channel.wait(last, 30)} <= {OutcomeKind.ACKNOWLEDGED}
             for one in IDS:
-                assert brokers[one].inspect(lambda core: told_by(core.metadata.state)) == told_by(state), one
+                assert brokers[one].inspect(lambda core: metadata_of(core.metadata.state)) == metadata_of(
+                    state
+                ), one
                 assert not channel.needs_resync(one)
             assert push_changed(batch) == []
     finally:

@@ -38,7 +38,7 @@ from tests.fault.peer import Exchange, Peer, answer, silence, succeed
 from tests.fault.requests import leader_and_isr, stop_replica
 from tests.fault.secure_peer import SecurePeer
 from tests.fault.test_merging import bodies, known, one_row, request, until_handed
-from tests.unit.batch.promising import told_by
+from tests.unit.batch.manual_channel import metadata_of
 from tests.unit.channel.bodies import DELETED, Told, applied
 
 Deletions = Mapping[bytes, Int32]
@@ -118,7 +118,7 @@ class Pusher:
         """What the peers were told is the state, and nothing is left of it in memory."""
         for peer in self.peers:
             cache = applied(MetadataCache(), bodies(peer))
-            assert told_by(cache.state) == told_by(self.state)
+            assert metadata_of(cache.state) == metadata_of(self.state)
         eventually(lambda: self.channel.describe()["shared_memory_bytes"] == 0)
 
 
@@ -587,7 +587,7 @@ def test_an_embedded_broker_that_was_away() -> None:
         os.kill(pid, signal.SIGCONT)
         assert {outcome.kind for outcome in channel.wait(sent, 20)} == {OutcomeKind.ACKNOWLEDGED}
         assert channel.describe()["full_states"] == 1
-        assert broker.inspect(lambda core: told_by(core.metadata.state)) == told_by(state)
+        assert broker.inspect(lambda core: metadata_of(core.metadata.state)) == metadata_of(state)
 
 
 def senders(channel: ControllerChannelManager) -> list[int]:
@@ -696,7 +696,7 @@ def test_any_sequence_leaves_a_broker_in_the_same_state(
     slow.gate.set()
     assert {outcome.kind for outcome in channel.wait(story.sent, 20)} == {OutcomeKind.ACKNOWLEDGED}
     assert picture_of(bodies(slow)) == picture_of(bodies(quick))
-    assert told_by(applied(MetadataCache(), bodies(slow)).state) == told_by(story.state)
+    assert metadata_of(applied(MetadataCache(), bodies(slow)).state) == metadata_of(story.state)
     others = [exchange.api_key for exchange in quick.received if exchange.api_key != UPDATE_METADATA]
     assert [e.api_key for e in slow.received if e.api_key != UPDATE_METADATA] == others
     eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)

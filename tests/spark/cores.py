@@ -36,7 +36,7 @@ from ctrlchan.protocol import request_versions
 from ctrlchan.state import Broker, ClusterState
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.table import FIXED_COLUMNS, make_partitions
-from tests.unit.batch.promising import PromisingChannel, publish
+from tests.unit.batch.manual_channel import ManualChannel, publish
 
 Row = Mapping[str, Any]
 
@@ -52,7 +52,7 @@ _METADATA_FIRST = (Step.STOP_FORMER, Step.UPDATE_METADATA, Step.LEADER_AND_ISR, 
 _VERSIONS = request_versions("3.9")
 
 
-class Cores(PromisingChannel):
+class Cores(ManualChannel):
     """The live brokers of a state, as a channel and without one."""
 
     def __init__(self, state: ClusterState) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ctrlchan import ControllerBrokerRequestBatch
 from ctrlchan.state import NO_LEADERSHIP, ClusterState
 from tests.spark.cores import Cores
-from tests.unit.batch.promising import broker
+from tests.unit.batch.manual_channel import broker
 
 EPOCH = 5
 

@@ -17,7 +17,7 @@ from ctrlchan.channel import ChannelConfig, ControlRequest, Sent
 from ctrlchan.channel.coalescing.bodies import decode_shared_body
 from ctrlchan.channel.coalescing.split import split
 from ctrlchan.channel.outcome import OutcomeCallback
-from ctrlchan.channel.queues.acknowledged import Acknowledged
+from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata
 from ctrlchan.channel.queues.frames import new_frame
 from ctrlchan.protocol import request_versions
 from ctrlchan.state import NO_LEADERSHIP
@@ -32,14 +32,14 @@ _SIZE_FIELD: Final = 4
 class _Channel:
     """In place of a channel: keeps the bytes that each broker would be sent, with correlation id 0."""
 
-    acknowledged: Acknowledged[Any]
+    acknowledged: AcknowledgedMetadata[Any]
     has_journal = False
 
     def __init__(
         self, config: ChannelConfig, epochs: Mapping[int, int], protocols: Mapping[int, str]
     ) -> None:
         self.config = config
-        self.acknowledged = Acknowledged(lambda _: {})
+        self.acknowledged = AcknowledgedMetadata(lambda _: {})
         self.frames: dict[int, list[bytes]] = {broker: [] for broker in epochs}
         self._epochs = epochs
         self._protocols = protocols

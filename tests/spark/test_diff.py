@@ -15,7 +15,7 @@ from ctrlchan.errors import PipelineError
 from ctrlchan.state import ClusterState
 from tests.spark.cores import replicas_of
 from tests.spark.events import Controller, some_state
-from tests.unit.batch.promising import broker, told_by
+from tests.unit.batch.manual_channel import broker, metadata_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -102,7 +102,9 @@ def test_a_broker_with_the_old_snapshot_and_the_diff_has_the_new_one(pair: Pair,
     assert brokers.cores.keys() == before.cores.cores.keys() == receivers.keys()
     for broker_id, core in brokers.cores.items():
         twin = before.cores.cores[broker_id]
-        assert told_by(core.metadata.state) == told_by(twin.metadata.state) == told_by(state), happened
+        assert metadata_of(core.metadata.state) == metadata_of(twin.metadata.state) == metadata_of(state), (
+            happened
+        )
         assert replicas_of(core) == replicas_of(twin), (broker_id, happened)
     # And then they lack nothing.
     assert pair.diff(state, state) == ([], dict.fromkeys(receivers, "rows"))

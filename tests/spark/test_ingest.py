@@ -18,7 +18,7 @@ from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.importing.describe_text import import_describe
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
 from ctrlchan.state.importing.zookeeper import import_zookeeper
-from tests.unit.batch.promising import broker
+from tests.unit.batch.manual_channel import broker
 from tests.unit.state.helpers import rows_of
 from tests.unit.state.test_import_zookeeper import FakeZooKeeper
 from tests.unit.state.test_import_zookeeper import cluster as some_znodes

@@ -1,11 +1,12 @@
-"""What each broker was told and has acknowledged, without knowing what there is to be told.
+"""The metadata that each broker has acknowledged, and that it has once all requests have arrived.
 
-Whoever sends (a batch) says of each push what a broker knows once it has acknowledged it: any object, shared
-by all brokers that know the same. Requests to a broker arrive in their order or end otherwise, so what was
-told and has not failed counts as known; a failure takes a broker back to what it has acknowledged, or, when
-it may have applied something else than it should have, to nothing: then it must be told everything.
+A batch reports each push with the metadata that a broker has after it: any object, shared by all brokers
+that have the same (``ctrlchan.batch.known_metadata.KnownMetadata``). Requests reach a broker in their order,
+or end otherwise. So a push that has not failed counts as known. After a failure a broker has the metadata it
+acknowledged; after one that it may have applied in part nothing is certain, and it must be sent everything.
 
-A broker costs one small record here, whatever it is told.
+Pushes count here in the order in which they were made. A full state in place of a backlog is made later than
+pushes that wait behind it, so ``BrokerQueue`` keeps the metadata of the last full state itself.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from ctrlchan.channel.outcome import LISTENING, Outcome, OutcomeKind, Sent
 
-__all__ = ["Acknowledged", "BrokerStatus", "Push"]
+__all__ = ["AcknowledgedMetadata", "BrokerStatus", "Push"]
 
 T = TypeVar("T")
 
-#: The broker has seen nothing of the request.
+#: Ends of requests that were never sent.
 _NEVER_SENT: Final = (OutcomeKind.CANCELLED,)
 
 
@@ -34,25 +35,31 @@ class BrokerStatus(NamedTuple):
 
 
 class _Record(Generic[T]):
-    """Pushes are numbered in the order they were sent; 0: none."""
+    """One generation of a broker. Pushes are numbered in the order they were made; 0: none."""
 
-    __slots__ = ("acknowledged", "acknowledged_at", "broken", "first", "full", "last", "status", "told")
+    __slots__ = ("acknowledged", "acknowledged_at", "broken", "expected", "first", "full", "last", "status")
 
     def __init__(self, status: BrokerStatus, first: int) -> None:
         self.status = status
-        self.told: T | None = None
+        #: Known once all requests have arrived; None: uncertain.
+        self.expected: T | None = None
+        #: Known for certain, and the push that it is of.
         self.acknowledged: T | None = None
         self.acknowledged_at = 0
-        #: Of this generation's pushes the first, the last full one, and the last.
+        #: The first push of this generation, the last full one, and the last.
         self.first = first
         self.full = 0
         self.last = first
-        #: Pushes in this range build on one that has failed: their acknowledgements prove nothing.
+        #: First and last of the pushes that build on a failed one: their acknowledgements prove nothing.
         self.broken = (0, -1)
 
 
-class Acknowledged(Generic[T]):
-    """Thread-safe. ``statuses``: the status of these brokers; unknown brokers are left out."""
+class AcknowledgedMetadata(Generic[T]):
+    """The metadata known by the brokers of one channel. Thread-safe; one small record for each broker.
+
+    ``statuses`` returns the status of these brokers, without those that the channel does not know. It takes
+    the channel's lock, so it is never called while this object's lock is held.
+    """
 
     def __init__(self, statuses: Callable[[Iterable[int]], Mapping[int, BrokerStatus]]) -> None:
         self._statuses = statuses
@@ -61,32 +68,38 @@ class Acknowledged(Generic[T]):
         self._last_push = 0
 
     def of(self, broker_id: int) -> T | None:
-        """What the broker's present generation has acknowledged last; None: nothing that is certain."""
+        """Return what the present generation of the broker has acknowledged; None: nothing is certain."""
         status = self._statuses((broker_id,)).get(broker_id)
         with self._lock:
             record = self._records.get(broker_id)
             return None if record is None or record.status != status else record.acknowledged
 
-    def told(self, broker_ids: Iterable[int]) -> dict[T | None, list[int]]:
-        """Broker ids in their order, grouped by what they know once all that is on its way arrives;
-        None: that cannot be said."""
+    def expected(self, broker_ids: Iterable[int]) -> dict[T | None, list[int]]:
+        """Group brokers, in their order, by what they know once all their requests have arrived.
+
+        None: that is uncertain.
+        """
         broker_ids = list(broker_ids)
         statuses = self._statuses(broker_ids)
         groups: dict[T | None, list[int]] = {}
         with self._lock:
             for broker_id in broker_ids:
                 record = self._records.get(broker_id)
-                known = record is not None and record.status == statuses.get(broker_id)
-                groups.setdefault(record.told if known and record is not None else None, []).append(broker_id)
+                certain = record is not None and record.status == statuses.get(broker_id)
+                expected = record.expected if certain and record is not None else None
+                groups.setdefault(expected, []).append(broker_id)
         return groups
 
-    def push(self, broker_ids: Sequence[int], knowledge: T, *, full: bool) -> Push[T]:
-        """To be called before a request is sent to these brokers, who all know the same beforehand (or
-        nothing: ``full``), and then know ``knowledge``. ``watch`` must follow."""
+    def push(self, broker_ids: Sequence[int], metadata: T, *, full: bool) -> Push[T]:
+        """Begin a push; call this before the request is sent to these brokers, and ``Push.watch`` after.
+
+        The brokers know ``metadata`` after it. ``full``: whatever they know before; otherwise they all know
+        the same before.
+        """
         statuses = self._statuses(broker_ids)
         with self._lock:
             self._last_push += 1
-            return Push(self, self._last_push, knowledge, full, statuses)
+            return Push(self, self._last_push, metadata, full, statuses)
 
     # -- for Push
 
@@ -101,17 +114,17 @@ class Acknowledged(Generic[T]):
                 if record is None or record.status.generation != status.generation:
                     record = self._records[one.broker_id] = _Record(status, push.number)
                 if push.full:
-                    if record.told is None or record.status != status:
-                        # Should this one fail, there is nothing to fall back to.
+                    if record.expected is None or record.status != status:
+                        # Should this push fail, nothing that was acknowledged before it counts.
                         record.acknowledged, record.acknowledged_at = None, push.number - 1
                     record.status = status
                     record.full = push.number
-                elif record.told is None or record.last > push.number:
-                    # Something happened between the look at what it knew and now.
-                    record.told = None
+                elif record.expected is None or record.last > push.number:
+                    # Another push or a failure came after the caller asked for the metadata.
+                    record.expected = None
                     record.last = max(record.last, push.number)
                     continue
-                record.told = push.knowledge
+                record.expected = push.metadata
                 record.last = push.number
 
     def end(self, push: Push[T], broker_id: int, outcome: Outcome) -> None:
@@ -123,39 +136,39 @@ class Acknowledged(Generic[T]):
                 low, high = record.broken
                 certain = push.full or not low <= push.number <= high
                 if certain and push.number > record.acknowledged_at:
-                    record.acknowledged, record.acknowledged_at = push.knowledge, push.number
+                    record.acknowledged, record.acknowledged_at = push.metadata, push.number
                 return
             if push.number < record.full:
-                # All of it was said again behind this one.
+                # A full push behind this one contains all of it.
                 return
             low, high = record.broken
             record.broken = (min(low, push.number) if high >= record.full else push.number, record.last)
             if outcome.kind not in _NEVER_SENT:
                 record.acknowledged, record.acknowledged_at = None, push.number
-            record.told = record.acknowledged
+            record.expected = record.acknowledged
 
 
 class Push(Generic[T]):
-    """One request and what its brokers know when they have acknowledged it."""
+    """One request, and the metadata that its brokers know once they have acknowledged it."""
 
-    __slots__ = ("_acknowledged", "full", "knowledge", "number", "statuses")
+    __slots__ = ("_acknowledged", "full", "metadata", "number", "statuses")
 
     def __init__(
         self,
-        acknowledged: Acknowledged[T],
+        acknowledged: AcknowledgedMetadata[T],
         number: int,
-        knowledge: T,
+        metadata: T,
         full: bool,
         statuses: Mapping[int, BrokerStatus],
     ) -> None:
         self._acknowledged = acknowledged
         self.number = number
-        self.knowledge = knowledge
+        self.metadata = metadata
         self.full = full
         self.statuses = statuses
 
     def watch(self, sent: Sequence[Sent]) -> None:
-        """The request was sent so. From here on it counts as told, until one of these fails."""
+        """Count the metadata of these requests as known, until one of them fails."""
         self._acknowledged.begin(self, sent)
         ended = []
         with LISTENING:

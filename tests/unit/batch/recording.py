@@ -1,4 +1,4 @@
-"""A channel that sends nothing: it encodes requests at once, as the real one, and keeps what they say."""
+"""A channel that sends nothing: it encodes requests at once, as the real one, and keeps their contents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ctrlchan._codec import (
 )
 from ctrlchan.channel import ChannelConfig, ControlRequest, Outcome, OutcomeKind, Sent
 from ctrlchan.channel.outcome import OutcomeCallback, Verdict
-from ctrlchan.channel.queues.acknowledged import Acknowledged
+from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata
 from ctrlchan.protocol import RequestVersions, request_versions
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 
@@ -82,7 +82,7 @@ class RecordingChannel:
         self.fail_at: set[int] = set()
         # It gives no promises, so nothing is known of any broker.
         self.has_journal = False
-        self.acknowledged: Acknowledged[Any] = Acknowledged(lambda _: {})
+        self.acknowledged: AcknowledgedMetadata[Any] = AcknowledgedMetadata(lambda _: {})
 
     def request_versions(self, broker_ids: Sequence[int], api_key: int) -> dict[int, list[int]]:
         fixed = request_versions(self.config.inter_broker_protocol)

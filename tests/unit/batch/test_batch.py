@@ -153,7 +153,7 @@ def test_negative_broker_ids_and_empty_selections_add_nothing(
     batch.add_update_metadata(np.array([-1, -2]), "all")
     assert batch.send_requests_to_brokers(CONTROLLER_EPOCH) == []
     assert channel.sent == []
-    # LeaderAndIsr to nobody still tells everybody the metadata.
+    # LeaderAndIsr to no broker still sends the metadata to all of them.
     batch.add_leader_and_isr([-1], 0)
     batch.send_requests_to_brokers(CONTROLLER_EPOCH)
     assert {type(recorded.body) for recorded in channel.sent} == {UpdateMetadataRequest}

@@ -293,7 +293,7 @@ def test_stop_replica_requests_while_topic_deletion_started(ibp: str) -> None:
     assert controller.events() == 0
     assert controller.channel.brokers() == {2}
     controller.expect_stops(controller.only_stop_replica(2), partitions, deleting=("foo",))
-    # Only the topic that is being deleted is told of.
+    # Only the topic that is being deleted is reported.
     controller.channel.answer_all(2)
     assert controller.stop_replica == [(2, 0, {("foo", 0): 0, ("foo", 1): 0})]
     assert controller.events() == 1

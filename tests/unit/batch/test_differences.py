@@ -1,4 +1,4 @@
-"""rows="changed": each broker is sent what it lacks, whatever becomes of the requests."""
+"""rows="changed": each broker is sent its missing metadata, however earlier requests ended."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from ctrlchan import ControllerBrokerRequestBatch
 from ctrlchan._codec import UpdateMetadataRequest
-from ctrlchan.batch.differences import Told
+from ctrlchan.batch.known_metadata import KnownMetadata
 from ctrlchan.channel import OutcomeKind
 from ctrlchan.state import ClusterState
-from tests.unit.batch.promising import PromisingChannel, broker, told_by
+from tests.unit.batch.manual_channel import ManualChannel, broker, metadata_of
 
 IDS = [1, 2, 3]
 
@@ -32,7 +32,7 @@ def some_state(topics: int = 3, partitions: int = 4) -> ClusterState:
 class Pusher:
     def __init__(self, state: ClusterState, ibp: str = "3.9") -> None:
         self.state = state
-        self.channel = PromisingChannel(IDS, ibp)
+        self.channel = ManualChannel(IDS, ibp)
         self.batch = ControllerBrokerRequestBatch(self.channel, state)
 
     def push(self, rows: object = "changed", brokers: list[int] | None = None) -> None:
@@ -43,7 +43,7 @@ class Pusher:
     def sent(
         self, rows: object = "changed", brokers: list[int] | None = None
     ) -> list[tuple[list[int], set[str]]]:
-        """Push and have it acknowledged: (brokers, the partitions they were told), for each request."""
+        """Push and acknowledge all; return (brokers, partitions sent to them) for each request."""
         before = len(self.channel.requests)
         self.push(rows, brokers)
         self.channel.end_all()
@@ -51,11 +51,11 @@ class Pusher:
 
     def check(self) -> None:
         for broker_id, cache in self.channel.caches.items():
-            assert told_by(cache.state) == told_by(self.state), broker_id
+            assert metadata_of(cache.state) == metadata_of(self.state), broker_id
 
 
 def names(message: UpdateMetadataRequest) -> set[str]:
-    """``topic-partition``, with a minus before those that are told to go."""
+    """Return ``topic-partition``, with a minus before those with leader -2."""
     found = set()
     for i in range(len(message.topics)):
         for row in range(int(message.topic_starts[i]), int(message.topic_starts[i + 1])):
@@ -83,32 +83,32 @@ def test_everything_at_first_then_what_changed_then_nothing(pusher: Pusher) -> N
     assert pusher.sent() == []
 
 
-def test_a_push_of_all_counts_as_told(pusher: Pusher) -> None:
+def test_a_push_of_all_counts_as_known(pusher: Pusher) -> None:
     pusher.sent("all")
     assert pusher.sent() == []
     pusher.state.update(0, leader_epoch=1)
     assert pusher.sent() == [(IDS, {"topic0-0"})]
 
 
-def test_brokers_that_lack_the_same_share_a_request(pusher: Pusher) -> None:
+def test_brokers_with_the_same_missing_metadata_share_a_request(pusher: Pusher) -> None:
     pusher.sent()
     pusher.state.update(0, leader_epoch=1)
     assert pusher.sent(brokers=[2]) == [([2], {"topic0-0"})]
     pusher.state.update(5, leader_epoch=1)
     assert pusher.sent() == [([1, 3], {"topic0-0", "topic1-1"}), ([2], {"topic1-1"})]
     pusher.state.update(6, leader_epoch=1)
-    # All know the same now, though they came to it on two ways.
-    told = [rows for _, rows in pusher.sent()]
-    assert told == [{"topic1-2"}] * len(told)
+    # All brokers know the same now, after different requests.
+    rows_sent = [rows for _, rows in pusher.sent()]
+    assert rows_sent == [{"topic1-2"}] * len(rows_sent)
     pusher.check()
 
 
-def test_rows_that_were_named_are_not_told_twice(pusher: Pusher) -> None:
+def test_rows_that_were_named_are_not_sent_twice(pusher: Pusher) -> None:
     pusher.sent()
     pusher.state.update([0, 5, 7], leader_epoch=1)
     pusher.sent(np.array([0, 7]))
     assert pusher.sent() == [(IDS, {"topic1-1"})]
-    # Told as they were then.
+    # A named row counts as known in the version that was sent.
     pusher.state.update(3, leader_epoch=1)
     pusher.sent(3)
     pusher.state.update(3, leader_epoch=2)
@@ -116,20 +116,20 @@ def test_rows_that_were_named_are_not_told_twice(pusher: Pusher) -> None:
     for row in range(12):
         pusher.state.update(row, partition_epoch=1)
         pusher.sent(row)
-    # Only the last few such pushes are remembered: the others are told again.
+    # Only the last few such pushes are remembered; rows of the others are sent again.
     [(_, rows)] = pusher.sent()
     assert rows == {f"topic{row // 4}-{row % 4}" for row in range(4)}
     pusher.check()
 
 
-def test_what_is_on_its_way_is_not_sent_again(pusher: Pusher) -> None:
+def test_metadata_in_flight_is_not_sent_again(pusher: Pusher) -> None:
     pusher.push()
     pusher.push()
     pusher.state.update(0, leader_epoch=1)
     pusher.push()
     pusher.push()
     assert [len(queue) for queue in pusher.channel.queues.values()] == [2, 2, 2]
-    known: Told | None = pusher.channel.acknowledged.of(1)
+    known: KnownMetadata | None = pusher.channel.acknowledged.of(1)
     assert known is None
     pusher.channel.end_all()
     known = pusher.channel.acknowledged.of(1)
@@ -139,7 +139,7 @@ def test_what_is_on_its_way_is_not_sent_again(pusher: Pusher) -> None:
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.REFUSED, OutcomeKind.FENCED, OutcomeKind.TOO_LARGE])
-def test_a_broker_that_failed_is_told_everything(pusher: Pusher, kind: OutcomeKind) -> None:
+def test_a_broker_is_sent_everything_after_a_failure(pusher: Pusher, kind: OutcomeKind) -> None:
     pusher.sent()
     pusher.state.update(0, leader_epoch=1)
     pusher.push()
@@ -154,7 +154,7 @@ def test_a_broker_that_failed_is_told_everything(pusher: Pusher, kind: OutcomeKi
     assert pusher.sent() == []
 
 
-def test_what_was_cancelled_is_told_again_and_no_more(pusher: Pusher) -> None:
+def test_only_cancelled_metadata_is_sent_again(pusher: Pusher) -> None:
     pusher.sent()
     pusher.state.update(0, leader_epoch=1)
     pusher.push()
@@ -168,13 +168,13 @@ def test_what_was_cancelled_is_told_again_and_no_more(pusher: Pusher) -> None:
     pusher.check()
 
 
-def test_trouble_with_another_request_makes_a_full_push_necessary(pusher: Pusher) -> None:
+def test_a_metadata_error_of_another_request_makes_a_full_push_necessary(pusher: Pusher) -> None:
     pusher.sent()
-    pusher.channel.trouble(3)
+    pusher.channel.metadata_error(3)
     [(ids, rows)] = pusher.sent()
     assert (ids, len(rows)) == ([3], 12)
     # A full push that is cancelled has repaired nothing.
-    pusher.channel.trouble(3)
+    pusher.channel.metadata_error(3)
     pusher.push()
     pusher.channel.end_next(3, OutcomeKind.CANCELLED, applied=False)
     assert len(pusher.sent()[0][1]) == 12
@@ -182,7 +182,7 @@ def test_trouble_with_another_request_makes_a_full_push_necessary(pusher: Pusher
 
 
 @pytest.mark.parametrize("forgets", [True, False])
-def test_a_new_generation_is_told_everything(pusher: Pusher, forgets: bool) -> None:
+def test_a_new_generation_is_sent_everything(pusher: Pusher, forgets: bool) -> None:
     pusher.sent()
     pusher.push()
     pusher.state.remove_topics(["topic1"])
@@ -197,7 +197,7 @@ def test_a_new_generation_is_told_everything(pusher: Pusher, forgets: bool) -> N
 def test_live_brokers_and_liveness(pusher: Pusher) -> None:
     pusher.sent()
     pusher.state.add_brokers([broker(4)])
-    # No replica of it: nothing but the live brokers is news.
+    # It has no replicas: only the live brokers have changed.
     assert pusher.sent() == [(IDS, set())]
     pusher.check()
     pusher.state.set_shutting_down([3])
@@ -218,7 +218,7 @@ def test_topics_that_come_go_and_come_again(pusher: Pusher) -> None:
     state.mark_topics_deleting(["topic0"])
     assert pusher.sent() == [(IDS, {f"-topic0-{p}" for p in range(4)})]
     state.remove_topics(["topic0"])
-    # They know.
+    # The brokers have received the removal with the deletion.
     assert pusher.sent() == []
     state.remove_topics(["topic1"])
     state.add_topic("topic3", {0: [1]}, topic_id=b"3" * 16, leader=1, leader_epoch=0)
@@ -231,7 +231,7 @@ def test_topics_that_come_go_and_come_again(pusher: Pusher) -> None:
     pusher.check()
     state.remove_topics(["topic2"])
     state.add_topic("topic2", {0: [2]}, leader_epoch=-1)
-    # Nothing can be said of it yet, but that the old one is gone.
+    # It has no leader yet; only the removal of the old topic is sent.
     assert pusher.sent() == [(IDS, {"-topic2-0", "-topic2-1"})]
     pusher.check()
     state.update(state.row("topic2", 0), leader=2, leader_epoch=0)
@@ -248,7 +248,7 @@ def test_a_push_of_all_does_not_hide_a_removal(pusher: Pusher) -> None:
     assert pusher.sent() == []
 
 
-def test_another_state_on_the_channel_knows_nothing(pusher: Pusher) -> None:
+def test_nothing_is_known_of_another_state_on_the_channel(pusher: Pusher) -> None:
     pusher.sent()
     other = ControllerBrokerRequestBatch(pusher.channel, some_state(1))
     other.new_batch()
@@ -257,16 +257,16 @@ def test_another_state_on_the_channel_knows_nothing(pusher: Pusher) -> None:
     assert pusher.channel.requests[-1][2].full
 
 
-def test_brokers_that_are_not_there(pusher: Pusher) -> None:
+def test_brokers_that_are_offline(pusher: Pusher) -> None:
     pusher.state.remove_brokers([3])
     assert [ids for ids, _ in pusher.sent(brokers=[-1, 1, 2, 3])] == [[1, 2]]
-    # Live, but the channel does not know it yet.
+    # It is live in the state, but the channel does not have it yet.
     pusher.state.add_brokers([broker(9)])
     assert [ids for ids, _ in pusher.sent(brokers=[9])] == [[9]]
     assert [ids for ids, _ in pusher.sent(brokers=[9])] == [[9]]
 
 
-def test_a_batch_with_both_and_what_is_left_in_it(pusher: Pusher) -> None:
+def test_a_batch_with_named_and_changed_rows_names_its_brokers_until_it_is_sent(pusher: Pusher) -> None:
     pusher.sent()
     pusher.state.update([0, 1], leader_epoch=1)
     pusher.batch.new_batch()
@@ -277,17 +277,17 @@ def test_a_batch_with_both_and_what_is_left_in_it(pusher: Pusher) -> None:
     with pytest.raises(IllegalStateError, match="brokers 1, 2"):
         pusher.batch.new_batch()
     pusher.batch.send_requests_to_brokers(5)
-    told = [(ids, names(message)) for ids, message, _ in pusher.channel.requests[1:]]
-    assert told == [([1], {"topic0-0"}), ([1], {"topic0-1"}), ([2], {"topic0-0", "topic0-1"})]
+    sent = [(ids, names(message)) for ids, message, _ in pusher.channel.requests[1:]]
+    assert sent == [([1], {"topic0-0"}), ([1], {"topic0-1"}), ([2], {"topic0-0", "topic0-1"})]
 
 
-# -- whatever happens
+# -- random histories
 
 KINDS = [OutcomeKind.REFUSED, OutcomeKind.FENCED, OutcomeKind.TOO_LARGE, OutcomeKind.CANCELLED]
 
 
 def change(state: ClusterState, rng: random.Random, step: int) -> None:
-    """Something that a controller does."""
+    """Make a random change of those that a controller makes."""
     names = [state.topic_name(row) for row in range(len(state.topics))]
     rows = len(state.partitions)
     live = state.broker_ids.tolist()
@@ -323,11 +323,11 @@ def change(state: ClusterState, rng: random.Random, step: int) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32), ibp=st.sampled_from(["3.9", "2.8", "2.3"]))
-def test_in_the_end_every_broker_knows_the_state(seed: int, ibp: str) -> None:
+def test_after_any_history_every_broker_knows_the_state(seed: int, ibp: str) -> None:
     rng = random.Random(seed)
     pusher = Pusher(some_state(2, 3), ibp)
     channel = pusher.channel
-    # Counted from here: what was told and removed before would be told by nobody.
+    # Changes are counted from here on: nothing is sent for removals before it.
     assert pusher.state.changes.version == 0
     for step in range(1, 40):
         for _ in range(rng.randrange(3)):
@@ -355,16 +355,16 @@ def test_in_the_end_every_broker_knows_the_state(seed: int, ibp: str) -> None:
             if rng.random() < 0.03:
                 channel.restart(broker_id, forgets=rng.random() < 0.5)
             if rng.random() < 0.03:
-                channel.trouble(broker_id)
+                channel.metadata_error(broker_id)
     pusher.push()
     channel.end_all()
     for broker_id, cache in channel.caches.items():
-        told, live = told_by(cache.state)
-        expected, brokers = told_by(pusher.state)
+        known, live = metadata_of(cache.state)
+        expected, brokers = metadata_of(pusher.state)
         if ibp == "2.3":
             # Without topic ids.
-            told = {key: row[1:] for key, row in told.items()}
+            known = {key: row[1:] for key, row in known.items()}
             expected = {key: row[1:] for key, row in expected.items()}
-        assert told == expected, broker_id
+        assert known == expected, broker_id
         assert live == brokers
     assert pusher.sent() == []

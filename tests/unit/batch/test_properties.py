@@ -104,7 +104,7 @@ def test_selections_singles_and_the_model_agree(
         for row in wanted:
             model.add(api, brokers, row, flag)
         if api == "update_metadata":
-            # Brokers are told of the live brokers even when no partition is named.
+            # Brokers are sent the live brokers even when no partition is named.
             model.metadata_brokers |= {broker for broker in brokers if broker >= 0}
             for row in wanted if one_by_one else []:
                 batch.add_update_metadata(brokers, row)
@@ -126,8 +126,8 @@ def test_selections_singles_and_the_model_agree(
             assert sent[0].is_new.tolist() == [expected[row] for row in sorted(expected)]
 
         metadata = [topic_partitions(body) for body in channel.bodies(broker, UpdateMetadataRequest)]
-        told = in_order(row for row in model.metadata if row != LEADERLESS)
-        assert metadata == ([told] if broker in model.metadata_brokers else [])
+        rows = in_order(row for row in model.metadata if row != LEADERLESS)
+        assert metadata == ([rows] if broker in model.metadata_brokers else [])
 
         expected = model.stop_replica.get(broker, {})
         stopped = channel.bodies(broker, StopReplicaRequest)

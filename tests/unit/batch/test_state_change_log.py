@@ -1,4 +1,4 @@
-"""The state-change log says what Kafka's says, and costs nothing when it is off."""
+"""The state-change log has the lines of Kafka's, and costs nothing when it is off."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from ctrlchan.state import Broker, ClusterState
 from ctrlchan.state.brokers import brokers_list
-from ctrlchan.state.changes import MOST_GONE, Changes
+from ctrlchan.state.changes import MOST_REMOVED, Changes
 from ctrlchan.state.lists import differing
 from tests.unit.state import test_model
 
@@ -45,12 +45,12 @@ class ChangesMachine(test_model.StateMachine):
         for (name, number), row in self.rows.items():
             if rows.get((name, number)) != row:
                 assert changes.rows[state.row(name, number)] > version
-        gone = {
+        removed = {
             (one.topic.decode(), number)
-            for one in changes.gone_after(version)
+            for one in changes.removed_after(version)
             for number in one.partition.tolist()
         }
-        assert rows.keys() - self.rows.keys() <= gone
+        assert rows.keys() - self.rows.keys() <= removed
         if brokers_list(state.brokers) != brokers:
             assert changes.brokers > version
 
@@ -120,21 +120,21 @@ def test_removals_are_remembered_since_when_they_were_to_come() -> None:
     flagged = state.changes.version
     state.update(0, leader_epoch=5)
     state.remove_topics(["a", "c"])
-    [a, c] = state.changes.gone_after(-1)
+    [a, c] = state.changes.removed_after(-1)
     assert (a.topic, a.partition.tolist(), a.since.tolist()) == (b"a", [0, 1], [flagged + 1, flagged])
     assert c.since.tolist() == [state.changes.version] * 2
-    [a, _] = state.changes.gone_after(flagged)
+    [a, _] = state.changes.removed_after(flagged)
     assert a.partition.tolist() == [0]
     assert len(state.partitions) == len(state.changes.rows) == 2
-    assert state.changes.gone_after(state.changes.version) == []
+    assert state.changes.removed_after(state.changes.version) == []
 
 
 def test_the_oldest_removals_are_forgotten() -> None:
     changes = Changes(0)
-    part = np.arange(MOST_GONE // 4, dtype=np.int32)
+    part = np.arange(MOST_REMOVED // 4, dtype=np.int32)
     for number in range(10):
-        changes.remember(b"%d" % number, part, np.full(len(part), number, np.int64))
-    assert [gone.topic for gone in changes.gone_after(-1)] == [b"6", b"7", b"8", b"9"]
+        changes.note_removed(b"%d" % number, part, np.full(len(part), number, np.int64))
+    assert [one.topic for one in changes.removed_after(-1)] == [b"6", b"7", b"8", b"9"]
 
 
 def test_lists_that_differ() -> None:

@@ -1,4 +1,4 @@
-"""A channel whose queues a test works off by hand, with brokers that are metadata caches in this process."""
+"""A channel with queues that a test empties by hand; its brokers are metadata caches in this process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.channel import ChannelConfig, ControlRequest, Outcome, OutcomeKind, Sent
 from ctrlchan.channel.outcome import OutcomeCallback, Verdict
 from ctrlchan.channel.outcome import publish as publish_ended
-from ctrlchan.channel.queues.acknowledged import Acknowledged, BrokerStatus
+from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata, BrokerStatus
 from ctrlchan.protocol import request_versions
 from ctrlchan.state import NO_LEADERSHIP, Broker, ClusterState, Endpoint, SecurityProtocol
 
-__all__ = ["PromisingChannel", "broker", "told_by"]
+__all__ = ["ManualChannel", "broker", "metadata_of"]
 
 
 def broker(broker_id: int, epoch: int = 1) -> Broker:
@@ -30,8 +30,8 @@ def broker(broker_id: int, epoch: int = 1) -> Broker:
     return Broker(broker_id, epoch, (endpoint,))
 
 
-class PromisingChannel:
-    """``queues``: what each broker is owed, in order. ``caches``: what each broker knows."""
+class ManualChannel:
+    """``queues``: unfinished requests of each broker, in order. ``caches``: its metadata cache."""
 
     def __init__(self, broker_ids: Sequence[int], ibp: str = "3.9") -> None:
         self.config = ChannelConfig(controller_id=1, inter_broker_protocol=ibp)
@@ -40,7 +40,7 @@ class PromisingChannel:
         self.statuses = {one: BrokerStatus(one, 0) for one in broker_ids}
         self.requests: list[tuple[list[int], UpdateMetadataRequest, ControlRequest]] = []
         self.has_journal = False
-        self.acknowledged: Acknowledged[Any] = Acknowledged(
+        self.acknowledged: AcknowledgedMetadata[Any] = AcknowledgedMetadata(
             lambda ids: {one: self.statuses[one] for one in ids if one in self.statuses}
         )
 
@@ -77,17 +77,17 @@ class PromisingChannel:
         applied: bool = True,
         at: int = 0,
     ) -> None:
-        """The request at this place of the broker's queue ends so; what is cancelled was never applied."""
+        """End the request at this place of the broker's queue. ``applied``: the broker has applied it."""
         queue = self.queues[broker_id]
         sent, message = queue[at]
         del queue[at]
         if applied and isinstance(message, UpdateMetadataRequest):
             self.caches[broker_id].update(message)
         if kind not in (OutcomeKind.ACKNOWLEDGED, OutcomeKind.CANCELLED):
-            self.trouble(broker_id)
+            self.metadata_error(broker_id)
         publish(sent, kind)
 
-    def trouble(self, broker_id: int) -> None:
+    def metadata_error(self, broker_id: int) -> None:
         status = self.statuses[broker_id]
         self.statuses[broker_id] = status._replace(metadata_errors=status.metadata_errors + 1)
 
@@ -97,7 +97,7 @@ class PromisingChannel:
                 self.end_next(broker_id)
 
     def restart(self, broker_id: int, *, forgets: bool) -> None:
-        """Another generation; without ``forgets`` it has only lost its ZooKeeper session."""
+        """Begin another generation; without ``forgets`` the broker has only lost its ZooKeeper session."""
         while self.queues[broker_id]:
             sent, _ = self.queues[broker_id].popleft()
             publish(sent, OutcomeKind.BROKER_GONE)
@@ -112,8 +112,8 @@ def publish(sent: Sent, kind: OutcomeKind) -> None:
         listener.finished(one)
 
 
-def told_by(state: ClusterState) -> tuple[dict[tuple[str, int], tuple[Any, ...]], dict[int, Any]]:
-    """What a state tells: its partitions with leadership that are not being deleted, and its live brokers."""
+def metadata_of(state: ClusterState) -> tuple[dict[tuple[str, int], tuple[Any, ...]], dict[int, Any]]:
+    """Return the metadata of a state: partitions with leadership that are not being deleted, live brokers."""
     columns, rows = state.partitions, {}
     assert state.topics.deleting is not None
     assert columns.offline is not None
