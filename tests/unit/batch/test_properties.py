@@ -126,8 +126,8 @@ def test_selections_singles_and_the_model_agree(
             assert sent[0].is_new.tolist() == [expected[row] for row in sorted(expected)]
 
         metadata = [topic_partitions(body) for body in channel.bodies(broker, UpdateMetadataRequest)]
-        rows = in_order(row for row in model.metadata if row != LEADERLESS)
-        assert metadata == ([rows] if broker in model.metadata_brokers else [])
+        named = in_order(row for row in model.metadata if row != LEADERLESS)
+        assert metadata == ([named] if broker in model.metadata_brokers else [])
 
         expected = model.stop_replica.get(broker, {})
         stopped = channel.bodies(broker, StopReplicaRequest)
