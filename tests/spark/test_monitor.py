@@ -1,4 +1,4 @@
-"""The monitor: sums that no restart changes, what waits, alerts and their exit status."""
+"""Tests of the monitor: sums, restarts, unfinished requests, alerts and their exit status."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ import ctrlchan
 from ctrlchan.errors import ConfigError, JournalError, PipelineError
 from ctrlchan.journal import read_journal
 from ctrlchan.pipeline import MonitorConfig, monitor
-from ctrlchan.pipeline.jobs.monitor.checkpoint import Ledger, Sums
+from ctrlchan.pipeline.jobs.monitor.checkpoint import CheckpointStore, MonitorState
 from ctrlchan.pipeline.jobs.monitor.figures import Diverged, Figures, RequestFigures
 from ctrlchan.pipeline.jobs.monitor.prometheus import write_textfile
 from ctrlchan.pipeline.jobs.monitor.rules import Alert, Rules
-from ctrlchan.pipeline.jobs.monitor.unfinished import BrokerWait, shown_by
+from ctrlchan.pipeline.jobs.monitor.unfinished import BrokerWait, read_unfinished
 from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_VERSION_KEY
 from tests.kafka.waiting import wait_until
 from tests.spark.journals import NOW, row, show_channel, write_file
@@ -68,10 +68,10 @@ def _expected(journal: Path) -> dict[tuple[int, str, str], int]:
 
 
 def _look(spark: SparkSession, config: MonitorConfig) -> Figures:
-    """What a monitor that is started anew finds."""
-    with monitor(spark, config) as monitored:
-        monitored.catch_up()
-        return monitored.look()
+    """Return the figures of a newly started monitor."""
+    with monitor(spark, config) as running:
+        running.catch_up()
+        return running.look()
 
 
 def test_figures_are_those_of_the_journal(spark: SparkSession, tmp_path: Path) -> None:
@@ -104,42 +104,42 @@ def _key(api: str) -> int:
     return {"LeaderAndIsr": 4, "StopReplica": 5, "UpdateMetadata": 6}[api]
 
 
-def test_going_on_from_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_monitor_continues_from_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(4)
-    config = _config(tmp_path, checkpoint=tmp_path / "watched", max_files=2)
+    config = _config(tmp_path, checkpoint=tmp_path / "checkpoint", max_files=2)
     for count in (3, 0, 2):
         for _ in range(count):
             write_file(tmp_path / "journal", _random_rows(chance, 20))
         assert _counted(_look(spark, config)) == _expected(tmp_path / "journal")
-    # Known at once, without reading.
-    with monitor(spark, config) as monitored:
-        assert monitored.look().rows == 100
+    # The figures are there before anything is read.
+    with monitor(spark, config) as running:
+        assert running.look().rows == 100
     # Only the last states are kept.
-    assert len(list((tmp_path / "watched" / "sums").glob("*.parquet"))) <= 3
+    assert len(list((tmp_path / "checkpoint" / "sums").glob("*.parquet"))) <= 3
 
 
-@pytest.mark.parametrize("when", ["before the state is kept", "after the state is kept"])
-def test_a_batch_that_is_run_again_counts_once(
+@pytest.mark.parametrize("when", ["before the state is written", "after the state is written"])
+def test_a_batch_that_runs_again_counts_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """What fails between the state of a batch and Spark's commit leaves the batch to be run again."""
+    """After a failure between writing the state and Spark's commit the batch runs again."""
     chance = random.Random(5)
-    config = _config(tmp_path, checkpoint=tmp_path / "watched", max_files=1)
+    config = _config(tmp_path, checkpoint=tmp_path / "checkpoint", max_files=1)
     for _ in range(2):
         write_file(tmp_path / "journal", _random_rows(chance, 20))
     _look(spark, config)
     write_file(tmp_path / "journal", _random_rows(chance, 20))
-    keep = Ledger.keep
+    write = CheckpointStore.write
 
-    def fails(self: Ledger, sums: Sums) -> None:
-        if when == "after the state is kept":
-            keep(self, sums)
+    def fails(self: CheckpointStore, state: MonitorState) -> None:
+        if when == "after the state is written":
+            write(self, state)
         raise PipelineError("the power is gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "keep", fails)
-        with pytest.raises(PipelineError, match="the power is gone"), monitor(spark, config) as monitored:
-            monitored.catch_up()
+        patched.setattr(CheckpointStore, "write", fails)
+        with pytest.raises(PipelineError, match="the power is gone"), monitor(spark, config) as running:
+            running.catch_up()
     write_file(tmp_path / "journal", _random_rows(chance, 20))
     figures = _look(spark, config)
     assert figures.rows == 80
@@ -150,12 +150,12 @@ def _command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "ctrlchan", "pipeline", "monitor", *map(str, arguments)]
 
 
-def test_killed_and_started_again(tmp_path: Path) -> None:
-    """kill -9 wherever it happens to be, while the journal grows."""
+def test_a_killed_monitor_is_started_again(tmp_path: Path) -> None:
+    """Kill the monitor with kill -9 while the journal grows; no row is lost or counted twice."""
     chance = random.Random(6)
-    journal, watched = tmp_path / "journal", tmp_path / "watched"
+    journal, checkpoint = tmp_path / "journal", tmp_path / "checkpoint"
     write_file(journal, _random_rows(chance, 50))
-    options = ("--checkpoint", watched, "--interval", "0.1", "--json", "--master", "local[2]")
+    options = ("--checkpoint", checkpoint, "--interval", "0.1", "--json", "--master", "local[2]")
     for _ in range(2):
         with subprocess.Popen(
             _command(journal, *options), stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -169,24 +169,24 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
                         break
                     write_file(journal, _random_rows(chance, 50))
             finally:
-                # Its JVM and workers with it.
+                # Also kills its JVM and workers.
                 os.killpg(process.pid, signal.SIGKILL)
     ran = subprocess.run(
         [*_command(journal, *options), "--once"], capture_output=True, text=True, timeout=240
     )
     assert ran.returncode in (0, 3), ran.stderr
-    told = json.loads(ran.stdout)
+    last = json.loads(ran.stdout)
     found = {
         (one["broker"], one["api"], outcome): count
-        for one in told["requests"]
+        for one in last["requests"]
         for outcome, count in one["outcomes"].items()
     }
     assert found == _expected(journal)
-    assert told["batch"] > 0
+    assert last["batch"] > 0
 
 
-def test_what_waits(spark: SparkSession, tmp_path: Path) -> None:
-    config = _config(tmp_path, checkpoint=tmp_path / "watched")
+def test_unfinished_requests(spark: SparkSession, tmp_path: Path) -> None:
+    config = _config(tmp_path, checkpoint=tmp_path / "checkpoint")
     journal = tmp_path / "journal"
     first, second, third = (round((NOW - age) * 1e9) for age in (90, 80, 70))
     write_file(journal, [row(2)])
@@ -195,28 +195,28 @@ def test_what_waits(spark: SparkSession, tmp_path: Path) -> None:
     assert (waits[1].unfinished, waits[1].oldest_at, waits[1].attempts) == (2, first // 1000, 4)
     assert waits[2].oldest_at == third // 1000
 
-    # Ended since, though the channel's file still shows it.
+    # The request has ended, the channel file still lists it.
     write_file(journal, [row(1, enqueue_ns=first), row(1, enqueue_ns=third)])
     figures = _look(spark, config)
     waits = {wait.broker: wait for wait in figures.waits}
     assert (waits[1].unfinished, waits[1].oldest_at, waits[1].last_error) == (1, second // 1000, "")
     assert figures.age(waits[1]) == pytest.approx(80)
     assert waits[2].unfinished == 1
-    # Also in a monitor that has not seen the row itself.
+    # Also in a restarted monitor, which has not read the row itself.
     assert {wait.broker: wait.unfinished for wait in _look(spark, config).waits} == {1: 1, 2: 1}
 
 
-def test_channels_that_are_no_more(tmp_path: Path) -> None:
+def test_only_the_newest_channel_to_a_broker_counts(tmp_path: Path) -> None:
     show_channel(tmp_path, {1: [5], 2: [6]}, channel="killed", since=1)
     show_channel(tmp_path, {1: []}, channel="successor", since=2)
     show_channel(tmp_path, {3: [7]}, channel="closed", closed=True)
-    shown = shown_by(tmp_path)
-    assert {wait.broker: wait.unfinished for wait in shown.waits(set())} == {1: 0, 2: 1}
+    unfinished = read_unfinished(tmp_path)
+    assert {wait.broker: wait.unfinished for wait in unfinished.waits(set())} == {1: 0, 2: 1}
 
 
 @pytest.mark.parametrize("wrong", ["newer", "broken"])
-def test_files_that_are_none(spark: SparkSession, tmp_path: Path, wrong: str) -> None:
-    config = _config(tmp_path, checkpoint=tmp_path / "watched")
+def test_unreadable_files_are_an_error(spark: SparkSession, tmp_path: Path, wrong: str) -> None:
+    config = _config(tmp_path, checkpoint=tmp_path / "checkpoint")
     write_file(tmp_path / "journal", [row()])
     assert _look(spark, config).rows == 1
     if wrong == "newer":
@@ -227,38 +227,38 @@ def test_files_that_are_none(spark: SparkSession, tmp_path: Path, wrong: str) ->
     with pytest.raises((JournalError, PipelineError)) as caught:
         _look(spark, config)
     assert file.name in str(caught.value)
-    # Nothing of it is counted, and when it is mended it is read.
+    # No row of the file is counted; the repaired file is read.
     file.unlink()
     file.write_bytes(write_file(tmp_path / "elsewhere", [row(), row()]).read_bytes())
     assert _look(spark, config).rows == 3
 
 
-def test_wrong_folders_and_settings(spark: SparkSession, tmp_path: Path) -> None:
+def test_wrong_folders_and_settings_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="no such journal folder"):
         monitor(spark, _config(tmp_path))
     write_file(tmp_path / "journal", [row()])
     write_file(tmp_path / "other", [row()])
-    with monitor(spark, _config(tmp_path, checkpoint=tmp_path / "watched")):
+    with monitor(spark, _config(tmp_path, checkpoint=tmp_path / "checkpoint")):
         pass
     with pytest.raises(PipelineError, match="this checkpoint is of"):
-        monitor(spark, _config(tmp_path, journal=tmp_path / "other", checkpoint=tmp_path / "watched"))
+        monitor(spark, _config(tmp_path, journal=tmp_path / "other", checkpoint=tmp_path / "checkpoint"))
     for setting in ({"window": 1.0}, {"interval": 0.0}, {"max_files": 0}):
         with pytest.raises(ConfigError):
             _config(tmp_path, **setting)
 
 
-def test_in_the_background(spark: SparkSession, tmp_path: Path) -> None:
+def test_reading_in_the_background(spark: SparkSession, tmp_path: Path) -> None:
     write_file(tmp_path / "journal", [row()])
-    with monitor(spark, _config(tmp_path)) as monitored:
-        monitored.start()
+    with monitor(spark, _config(tmp_path)) as running:
+        running.start()
 
-        def sees(rows: int) -> bool:
-            return monitored.look().rows == rows
+        def counted(rows: int) -> bool:
+            return running.look().rows == rows
 
-        wait_until(lambda: sees(1), timeout=60, what="the first row is counted")
+        wait_until(lambda: counted(1), timeout=60, what="the first row is counted")
         write_file(tmp_path / "journal", [row(), row()])
-        wait_until(lambda: sees(3), timeout=60, what="the new rows are counted")
-        temporary = monitored._folder
+        wait_until(lambda: counted(3), timeout=60, what="the new rows are counted")
+        temporary = running._folder
         assert temporary.is_dir()
     assert not temporary.exists()
 
@@ -288,7 +288,7 @@ def _wait(broker: int, age: float) -> BrokerWait:
 
 
 @pytest.mark.parametrize(
-    ("figures", "broken"),
+    ("figures", "alerts"),
     [
         (_figures(), []),
         (_figures(waits=(_wait(1, 29), _wait(2, 31))), [("stuck", 2)]),
@@ -303,13 +303,13 @@ def _wait(broker: int, age: float) -> BrokerWait:
         (_figures(diverged=(Diverged(4, 2, ("t-0",)), Diverged(5, 0))), [("diverged", 4)]),
     ],
 )
-def test_rules(figures: Figures, broken: list[tuple[str, int]]) -> None:
-    assert [(alert.rule, alert.broker) for alert in Rules().alerts(figures)] == broken
+def test_rules_give_alerts(figures: Figures, alerts: list[tuple[str, int]]) -> None:
+    assert [(alert.rule, alert.broker) for alert in Rules().alerts(figures)] == alerts
     off = Rules(stuck=None, error_rate=None, fenced=False, diverged=None)
     assert off.alerts(figures) == []
 
 
-def test_rules_of_a_file(tmp_path: Path) -> None:
+def test_rules_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "alerts.toml"
     file.write_text("[stuck]\nseconds = 5\n[error_rate]\nat_least = 3\n[diverged]\nenabled = false\n")
     assert Rules.read(file) == Rules(
@@ -318,28 +318,28 @@ def test_rules_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("[late]", "late: there is no such rule"),
         ("[stuck]\nminutes = 1", "stuck.minutes: there is no such setting"),
-        ("[stuck]\nseconds = 'x'", "stuck.seconds: 'x' is no number"),
-        ("[stuck]\nseconds = true", "is no number"),
-        ("[stuck]\nseconds = 0", "has to be more than 0"),
-        ("[error_rate]\nabove = 2", "no share"),
+        ("[stuck]\nseconds = 'x'", "stuck.seconds: 'x' is not a number"),
+        ("[stuck]\nseconds = true", "is not a number"),
+        ("[stuck]\nseconds = 0", "must be more than 0"),
+        ("[error_rate]\nabove = 2", "not a share"),
         ("[fenced]\nenabled = 1", "not true or false"),
         ("[stuck", "alerts.toml"),
     ],
 )
-def test_wrong_files_of_rules(tmp_path: Path, text: str, says: str) -> None:
+def test_wrong_rule_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "alerts.toml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
         Rules.read(file)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "alerts.toml" in str(caught.value)
 
 
-def test_for_prometheus(tmp_path: Path) -> None:
+def test_the_file_for_prometheus(tmp_path: Path) -> None:
     figures = _figures(
         rows=10, requests=(_requests(1, 10, 0),), waits=(_wait(2, 31),), diverged=(Diverged(1, 4),)
     )
@@ -377,7 +377,7 @@ def test_the_exit_status(tmp_path: Path, waits: bool, status: int) -> None:
     assert ('ctrlchan_monitor_alert{broker="2",rule="stuck"} 1.0' in prom.read_text()) == waits
 
 
-def test_ended_by_an_alert(tmp_path: Path) -> None:
+def test_an_alert_ends_the_command(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     write_file(journal, [row(outcome="fenced", error_code=11)])
     command = _command(journal, "--interval", "0.2", "--no-fenced", "--for", "0.5", "--master", "local[2]")
@@ -389,19 +389,19 @@ def test_ended_by_an_alert(tmp_path: Path) -> None:
     assert "alert: fenced: broker 1" in ran.stdout
 
 
-def test_a_ledger_that_is_broken(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path, "journal")
-    assert ledger.newest() == Sums()
-    ledger.keep(Sums(batch=4))
-    assert ledger.before(5).batch == 4
+def test_a_broken_checkpoint_is_an_error(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, "journal")
+    assert store.newest() == MonitorState()
+    store.write(MonitorState(batch=4))
+    assert store.before(5).batch == 4
     with pytest.raises(PipelineError, match="the state before batch 4"):
-        ledger.before(4)
+        store.before(4)
     (tmp_path / f"{5:020d}.parquet").write_bytes(b"x")
-    with pytest.raises(PipelineError, match="no state of a monitor"):
-        ledger.newest()
+    with pytest.raises(PipelineError, match="not a state of a monitor"):
+        store.newest()
     (tmp_path / "monitor.json").write_text("{")
     with pytest.raises(PipelineError, match=r"monitor\.json"):
-        Ledger(tmp_path, "journal")
+        CheckpointStore(tmp_path, "journal")
 
 
 def test_figures_as_a_table() -> None:
@@ -414,7 +414,7 @@ def test_figures_as_a_table() -> None:
 
 @pytest.fixture(scope="module")
 def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A journal and a snapshot: broker 2 has missed the last change of partition 1."""
+    """Return a folder with journal and snapshot; broker 2 was not sent the last change of partition 1."""
     folder = tmp_path_factory.mktemp("stale")
     with ctrlchan.EmbeddedCluster(count=2) as cluster, ctrlchan.Journal(folder / "journal") as journal:
         state = ctrlchan.ClusterState.empty(controller_id=0, controller_epoch=7)
@@ -440,18 +440,18 @@ def _persisted(spark: SparkSession) -> set[int]:
     return set(context.getPersistentRDDs())
 
 
-def test_stale_metadata(spark: SparkSession, stale: Path) -> None:
+def test_brokers_with_stale_metadata(spark: SparkSession, stale: Path) -> None:
     config = MonitorConfig(journal=stale / "journal", snapshot=stale / "snapshot", interval=0.1)
     kept = len(_persisted(spark))
     figures = _look(spark, config)
     assert figures.diverged == (Diverged(2, 1, ("orders-1",)),)
-    # A monitor asks for days: nothing may pile up.
+    # A monitor runs for days: cached tables must not pile up.
     assert len(_persisted(spark)) <= kept
     assert [(one.rule, one.broker) for one in Rules().alerts(figures)] == [("diverged", 2)]
     assert _look(spark, MonitorConfig(journal=stale / "journal")).diverged is None
 
 
-def test_what_cannot_be_compared(spark: SparkSession, stale: Path, tmp_path: Path) -> None:
+def test_a_snapshot_of_another_state_is_an_error(spark: SparkSession, stale: Path, tmp_path: Path) -> None:
     ctrlchan.ClusterState.empty(controller_id=0, controller_epoch=7).write(tmp_path / "other")
     config = MonitorConfig(journal=stale / "journal", snapshot=tmp_path / "other")
     with pytest.raises(PipelineError, match="other"):

@@ -1,4 +1,4 @@
-"""``ctrlchan pipeline monitor``: a journal that is being written, watched."""
+"""``ctrlchan pipeline monitor``: watch a journal that is being written."""
 
 from __future__ import annotations
 
@@ -29,66 +29,73 @@ if TYPE_CHECKING:
 
 __all__ = ["ALERT_STATUS", "monitor"]
 
-#: The exit status when a rule is broken.
+#: The exit status when there is an alert.
 ALERT_STATUS: Final = 3
-#: A pipe has no width; a line must not be cut there.
+#: Columns of the output if it is not a terminal; wide enough for any line.
 _WIDTH: Final = 160
 
 
 @dataclass(frozen=True, kw_only=True)
 class _RunOptions(RunOptions):
     as_json: Annotated[
-        bool, Setting("Print each look as one line of JSON on standard output.", names=("--json",))
+        bool, Setting("Print each update as one line of JSON on standard output.", names=("--json",))
     ] = False
 
 
 @with_options
 def monitor(
     *,
-    journal: Annotated[
-        Path, typer.Argument(file_okay=False, help="A journal folder, also one being written.")
-    ],
+    journal: Annotated[Path, typer.Argument(file_okay=False, help="A journal folder.")],
     checkpoint: Annotated[
         Path | None,
         typer.Option(
             file_okay=False,
-            help="Keep here what was read, on this machine, and go on from it.",
+            help="A folder on this machine for the state, from which a restarted monitor continues.",
             show_default="begin with the oldest row",
         ),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Read what there is, say it, and end.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 5.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Read all existing rows, print the figures and end.")
+    ] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two updates.")] = 5.0,
     duration: Annotated[
-        float | None, typer.Option("--for", min=0.1, help="End after so many seconds.", show_default="never")
+        float | None,
+        typer.Option("--for", min=0.1, help="End after this many seconds.", show_default="never"),
     ] = None,
     window: Annotated[float, typer.Option(min=10, help="Seconds of the rolling figures.")] = 300.0,
     rules: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, help="Alert rules (TOML); options win.", show_default="those below"),
+        typer.Option(
+            dir_okay=False,
+            help="Alert rules (TOML); options override them.",
+            show_default="the defaults below",
+        ),
     ] = None,
     stuck: Annotated[
         float | None,
-        typer.Option(help="Alert: a request waits for more seconds; 0: never.", show_default="30"),
+        typer.Option(help="Alert when a request waits for more seconds; 0: off.", show_default="30"),
     ] = None,
     error_rate: Annotated[
         float | None,
         typer.Option(
-            help="Alert: a larger share of a broker's requests fails; 1: never.", show_default="0.1"
+            help="Alert when a larger share of a broker's requests fails; 1: off.", show_default="0.1"
         ),
     ] = None,
     fenced: Annotated[
         bool | None,
-        typer.Option("--fenced/--no-fenced", help="Alert: a broker's last requests were fenced."),
+        typer.Option("--fenced/--no-fenced", help="Alert when a broker's last requests ended as fenced."),
     ] = None,
     snapshot: Annotated[
         Path | None,
-        typer.Option(file_okay=False, help="Alert: a broker holds other metadata than this snapshot."),
+        typer.Option(file_okay=False, help="Alert when a broker holds older metadata than this snapshot."),
     ] = None,
     diverged: Annotated[
-        int | None, typer.Option(min=0, help="... of more partitions than these.", show_default="0")
+        int | None,
+        typer.Option(min=0, help="Stale partitions of a broker that give no alert yet.", show_default="0"),
     ] = None,
     prometheus: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Write figures and alerts here, for Prometheus.")
+        Path | None,
+        typer.Option(dir_okay=False, help="Write figures and alerts to this file, for Prometheus."),
     ] = None,
     fail_on_alert: Annotated[
         bool, typer.Option("--fail-on-alert", help="End at the first alert, with exit status 3.")
@@ -97,14 +104,14 @@ def monitor(
 ) -> None:
     """Watch a journal: rolling figures of each broker and API, and alerts.
 
-    With --once, or at the first alert with --fail-on-alert, the exit status is 3 when there is an alert;
-    otherwise it goes on until it is ended. With --checkpoint a monitor that was ended, also by kill -9,
-    goes on where it was, and counts nothing twice.
+    Runs until it is ended, with --once for one update, with --fail-on-alert until the first alert; with these
+    two the exit status is 3 when there is an alert. With --checkpoint a monitor that was ended, also by
+    kill -9, continues where it stopped and counts each request once.
 
     Examples:
 
     \b
-      ctrlchan pipeline monitor outcomes --checkpoint watched --prometheus metrics/ctrlchan.prom
+      ctrlchan pipeline monitor outcomes --checkpoint monitor --prometheus metrics/ctrlchan.prom
       ctrlchan pipeline monitor outcomes --once --stuck 10 || page-somebody
       ctrlchan pipeline monitor outcomes --snapshot live --rules alerts.toml --fail-on-alert
     """
@@ -112,18 +119,18 @@ def monitor(
     with spark_of("monitor", run, shows_progress=False) as spark:
         chosen = _rules(rules, stuck=stuck, error_rate=error_rate, fenced=fenced, diverged=diverged)
         from ctrlchan.pipeline.jobs.monitor.job import MonitorConfig
-        from ctrlchan.pipeline.jobs.monitor.job import monitor as watch
+        from ctrlchan.pipeline.jobs.monitor.job import monitor as make_monitor
 
         config = MonitorConfig(
             journal=journal, checkpoint=checkpoint, window=window, interval=interval, snapshot=snapshot
         )
-        with watch(spark, config) as monitored, _shown(once=once, as_json=run.as_json) as show:
+        with make_monitor(spark, config) as running, _shown(once=once, as_json=run.as_json) as show:
             deadline = None if duration is None else time.monotonic() + duration
-            monitored.catch_up()
+            running.catch_up()
             if not once:
-                monitored.start()
+                running.start()
             while True:
-                figures = monitored.look()
+                figures = running.look()
                 alerts = chosen.alerts(figures)
                 show(figures, alerts)
                 if prometheus is not None:
@@ -146,7 +153,7 @@ def _rules(
     fenced: bool | None,
     diverged: int | None,
 ) -> Rules:
-    """Those of the file, or ours, changed by what options say."""
+    """Return the rules of the file, or the defaults, with those of the options."""
     from ctrlchan.pipeline.jobs.monitor.rules import Rules
 
     options: dict[str, Any] = {"fenced": fenced, "diverged": diverged}
@@ -166,7 +173,7 @@ def _write_prometheus(path: Path, figures: Figures, alerts: Sequence[Alert]) -> 
 
 @contextmanager
 def _shown(*, once: bool, as_json: bool) -> Iterator[Show]:
-    """What to do with each look: a line of JSON, a table that changes, or lines when something is new."""
+    """Yield a function that shows an update: as a line of JSON, a live table, or lines for changes."""
     if as_json:
         yield _print_json
         return
@@ -197,7 +204,7 @@ def _print_once(console: Any, figures: Figures, alerts: Sequence[Alert]) -> None
 
 
 class _Lines:
-    """One line when there is something new, and one for each alert that begins or is over."""
+    """Prints one line when rows were read, and one for each alert that begins or ends."""
 
     def __init__(self) -> None:
         self._rows = -1
@@ -210,18 +217,18 @@ class _Lines:
             failed = sum(one.recent_failed for one in figures.requests)
             waiting = sum(wait.unfinished for wait in figures.waits)
             print(
-                f"{at} {figures.rows} requests of {len(figures.brokers)} brokers; in {figures.window:g} s "
-                f"{recent}, {failed} went wrong; {waiting} wait",
+                f"{at} {figures.rows} requests to {len(figures.brokers)} brokers; in {figures.window:g} s "
+                f"{recent}, {failed} failed; {waiting} waiting",
                 flush=True,
             )
             self._rows = figures.rows
-        broken = {(alert.rule, alert.broker) for alert in alerts}
+        active = {(alert.rule, alert.broker) for alert in alerts}
         for alert in alerts:
             if (alert.rule, alert.broker) not in self._alerts:
                 print(f"{at} {_alert_line(alert)}", flush=True)
-        for rule, broker in sorted(self._alerts - broken):
-            print(f"{at} over: {rule}: broker {broker}", flush=True)
-        self._alerts = broken
+        for rule, broker in sorted(self._alerts - active):
+            print(f"{at} ended: {rule}: broker {broker}", flush=True)
+        self._alerts = active
 
 
 def _alert_line(alert: Alert) -> str:
@@ -229,7 +236,7 @@ def _alert_line(alert: Alert) -> str:
 
 
 def _table(figures: Figures, alerts: Sequence[Alert]) -> Table:
-    """One line for each broker and API; alerts below."""
+    """Return a table with a line for each broker and API, and the alerts below."""
     from rich.table import Table
 
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(figures.now))
@@ -237,10 +244,10 @@ def _table(figures: Figures, alerts: Sequence[Alert]) -> Table:
     headings = (
         "broker",
         "api",
-        "in all",
-        "went wrong",
+        "total",
+        "failed",
         "recent",
-        "wrong",
+        "failed",
         "p50 ms",
         "p95 ms",
         "p99 ms",
@@ -253,12 +260,12 @@ def _table(figures: Figures, alerts: Sequence[Alert]) -> Table:
         wait = waits.pop(one.broker, None)
         age = None if wait is None else figures.age(wait)
         table.add_row(
-            *(str(one.broker), one.api, f"{one.requests:,}", f"{_wrong(one):,}"),
+            *(str(one.broker), one.api, f"{one.requests:,}", f"{_failed(one):,}"),
             *(f"{one.recent:,}", f"{one.recent_failed:,}"),
             *(_milliseconds(share) for share in (one.recent_p50, one.recent_p95, one.recent_p99)),
             *("" if wait is None else str(wait.unfinished), "" if age is None else f"{age:.1f}"),
         )
-    # Brokers that have never answered.
+    # Brokers without any request that has ended.
     for wait in waits.values():
         age = figures.age(wait)
         table.add_row(str(wait.broker), *[""] * 8, str(wait.unfinished), "" if age is None else f"{age:.1f}")
@@ -269,10 +276,10 @@ def _table(figures: Figures, alerts: Sequence[Alert]) -> Table:
     return table
 
 
-def _wrong(one: RequestFigures) -> int:
-    from ctrlchan.pipeline.jobs.monitor.figures import NO_FAULT
+def _failed(one: RequestFigures) -> int:
+    from ctrlchan.pipeline.jobs.monitor.figures import NOT_FAILED
 
-    return sum(count for outcome, count in one.outcomes.items() if outcome not in NO_FAULT)
+    return sum(count for outcome, count in one.outcomes.items() if outcome not in NOT_FAILED)
 
 
 def _milliseconds(seconds: float | None) -> str:

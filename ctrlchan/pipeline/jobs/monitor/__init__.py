@@ -1,7 +1,7 @@
-"""A live journal watched: rolling figures of each broker and API, and alerts.
+"""Watches a journal that is being written: rolling figures of each broker and API, and alerts.
 
-In: a journal folder that is being written, what its channels say of unanswered requests, perhaps a
-snapshot. Out: ``Figures`` whenever somebody looks. ``cells`` adds up, ``ledger`` keeps sums so that no row
-counts twice whatever is killed, ``unfinished`` knows what waits, ``rules`` says what is alarming, ``job``
-runs it in Spark, ``prometheus`` writes it down.
+In: a journal folder with the channel files in it, optionally a snapshot. Out: ``Figures`` at any time.
+``aggregates`` sums rows, ``checkpoint`` stores the sums so that each row counts once even after kill -9,
+``unfinished`` reads the requests without an answer, ``rules`` finds alerts, ``job`` runs it in Spark,
+``prometheus`` writes a metrics file.
 """

@@ -1,4 +1,4 @@
-"""Which brokers hold stale metadata: what ``report`` finds, and the first of those partitions."""
+"""Finds the brokers that hold stale metadata, by the job ``report``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ __all__ = ["diverged_brokers"]
 
 
 def diverged_brokers(spark: SparkSession, journal: str | Path, snapshot: str | Path) -> list[Diverged]:
-    """Only what is certain counts. Raises PipelineError when journal and snapshot cannot be compared."""
+    """Return the brokers that are certainly stale, each with its first stale partition.
+
+    Raises PipelineError when journal and snapshot cannot be compared.
+    """
     found = report(spark, ReportConfig(journal=journal, snapshot=snapshot))
     try:
         if found.divergence is None:
@@ -25,5 +28,5 @@ def diverged_brokers(spark: SparkSession, journal: str | Path, snapshot: str | P
         rows = stale.agg(F.count("*").alias("count"), F.min_by(name, name).alias("first")).orderBy("broker")
         return [Diverged(row["broker"], row["count"], (row["first"],)) for row in rows.collect()]
     finally:
-        # A monitor asks for days.
+        # A monitor runs for days: cached tables must not pile up.
         found.unpersist()

@@ -1,4 +1,4 @@
-"""The job: Structured Streaming over a journal folder; sums per batch, figures whenever somebody looks."""
+"""Runs the monitor: Structured Streaming over a journal folder adds up rows, ``look`` returns figures."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ctrlchan.errors import ConfigError, CtrlchanError, PipelineError
 from ctrlchan.journal import journal_files
-from ctrlchan.pipeline.jobs.monitor.cells import JOURNAL_COLUMNS, STEP, cells_of
-from ctrlchan.pipeline.jobs.monitor.checkpoint import Ledger, Sums
+from ctrlchan.pipeline.jobs.monitor.aggregates import JOURNAL_COLUMNS, STEP, aggregates_of
+from ctrlchan.pipeline.jobs.monitor.checkpoint import CheckpointStore, MonitorState
+from ctrlchan.pipeline.jobs.monitor.divergence import diverged_brokers
 from ctrlchan.pipeline.jobs.monitor.figures import Diverged, Figures, figures_of
-from ctrlchan.pipeline.jobs.monitor.unfinished import RequestKey, Shown, shown_by
+from ctrlchan.pipeline.jobs.monitor.unfinished import RequestKey, UnfinishedRequests, read_unfinished
 from ctrlchan.pipeline.spark.footers import columns_of_journal
 from ctrlchan.pipeline.spark.tables import literally
 from ctrlchan.pipeline.spark.text_lines import plain_path
@@ -41,12 +42,13 @@ _READ: Final = pa.schema([JOURNAL.field(name).with_nullable(True) for name in JO
 
 @dataclass(frozen=True, kw_only=True)
 class MonitorConfig:
-    """``journal``: its folder. ``checkpoint``: a folder on this machine, where a monitor that is started
-    again goes on; None: each begins with the oldest row. ``window``: seconds of the rolling figures.
-    ``interval``: seconds between two looks into the folder. ``max_files``: that one batch takes, at most.
-    ``snapshot``: what brokers should know, for divergence, which reads the whole journal, every
-    ``divergence_interval`` seconds at most. ``now``: the time for which figures are made, seconds since
-    1970; None: the clock's.
+    """Settings of a monitor.
+
+    ``journal``: a journal folder. ``checkpoint``: a folder on this machine from which a restarted monitor
+    continues; None: begin with the oldest row. ``window``: seconds of the rolling figures. ``interval``:
+    seconds between two reads of the folder. ``max_files``: files of one batch at most. ``snapshot``: compare
+    brokers with this state, at most every ``divergence_interval`` seconds, as that reads the whole journal.
+    ``now``: the time of the figures, seconds since 1970; None: the clock's.
     """
 
     journal: str | Path
@@ -60,63 +62,63 @@ class MonitorConfig:
 
     def __post_init__(self) -> None:
         if self.window < STEP:
-            raise ConfigError(f"window: {self.window:g} s; it has to be {STEP} s or more")
+            raise ConfigError(f"window: {self.window:g} s; must be {STEP} s or more")
         if not self.interval > 0:
-            raise ConfigError(f"interval: {self.interval:g} s; it has to be more than 0")
+            raise ConfigError(f"interval: {self.interval:g} s; must be more than 0")
         if self.max_files < 1:
-            raise ConfigError(f"max_files: {self.max_files}; it has to be 1 or more")
+            raise ConfigError(f"max_files: {self.max_files}; must be 1 or more")
 
 
 class Monitor:
-    """A journal that is watched; a context manager, which ends the query.
+    """A monitor of one journal; a context manager, which stops the Spark query.
 
-    ``catch_up`` reads all there is now, ``start`` goes on reading in the background; ``look`` gives figures.
+    ``catch_up`` reads all existing rows, ``start`` continues in the background, ``look`` returns figures.
     """
 
     def __init__(self, spark: SparkSession, config: MonitorConfig) -> None:
         self._spark = spark
         self._config = config
-        # Also says when there is no such folder.
-        journal_files(config.journal)
+        journal_files(config.journal)  # raises JournalError if there is no such folder
         self._journal = str(Path(config.journal).resolve())
         self._temporary = config.checkpoint is None
         self._folder = Path(config.checkpoint or tempfile.mkdtemp(prefix="ctrlchan-monitor-")).resolve()
-        self._ledger = Ledger(self._folder / "sums", self._journal)
+        self._checkpoint = CheckpointStore(self._folder / "sums", self._journal)
         self._lock = threading.Lock()
-        self._sums = self._ledger.newest()
+        self._state = self._checkpoint.newest()
         self._query: StreamingQuery | None = None
         self._problem: CtrlchanError | None = None
         self._divergence = _Divergence(spark, config)
-        # What fails in a batch is raised by whoever looks; py4j would also log it, with all its frames.
-        logging.getLogger(_PY4J).addFilter(self._is_news)
+        # ``look`` raises the error of a batch; py4j would also log it, with all its frames.
+        logging.getLogger(_PY4J).addFilter(self._no_problem)
 
     def catch_up(self) -> None:
-        """Read what there is now. Raises JournalError, PipelineError."""
-        self._query = self._started(available_now=True)
-        self._ended(self._query)
+        """Read all existing rows. Raises JournalError, PipelineError."""
+        self._query = self._start(available_now=True)
+        self._wait(self._query)
         self._query = None
 
     def start(self) -> None:
-        """Go on reading, until the block ends."""
-        self._query = self._started(available_now=False)
+        """Start reading new rows in the background, until ``close``."""
+        self._query = self._start(available_now=False)
 
     def look(self) -> Figures:
-        """The figures now. Raises what ended the reading, if something did."""
+        """Return the figures now. Raises the error that stopped the query, if any."""
         if self._query is not None and not self._query.isActive:
-            self._ended(self._query)
-        shown = shown_by(self._config.journal)
+            self._wait(self._query)
+        unfinished = read_unfinished(self._config.journal)
         with self._lock:
-            sums = self._sums
+            state = self._state
         return figures_of(
-            sums,
-            shown.waits(sums.ended),
+            state,
+            unfinished.waits(state.ended),
             now=self._now(),
             window=self._config.window,
             diverged=self._divergence.now(),
         )
 
     def close(self) -> None:
-        logging.getLogger(_PY4J).removeFilter(self._is_news)
+        """Stop the query; delete the checkpoint if it is temporary."""
+        logging.getLogger(_PY4J).removeFilter(self._no_problem)
         if self._query is not None:
             self._query.stop()
             self._query = None
@@ -131,30 +133,30 @@ class Monitor:
     ) -> None:
         self.close()
 
-    def _is_news(self, record: logging.LogRecord) -> bool:
+    def _no_problem(self, record: logging.LogRecord) -> bool:
         return self._problem is None
 
     def _now(self) -> float:
         return time.time() if self._config.now is None else self._config.now
 
-    def _started(self, *, available_now: bool) -> StreamingQuery:
+    def _start(self, *, available_now: bool) -> StreamingQuery:
         stream = (
             self._spark.readStream.schema(from_arrow_schema(_READ))
             .option("maxFilesPerTrigger", self._config.max_files)
             .parquet(literally(self._journal))
             .select("*", F.col("_metadata.file_path").alias("file"))
         )
-        writer = stream.writeStream.foreachBatch(self._take).option(
+        writer = stream.writeStream.foreachBatch(self._process).option(
             "checkpointLocation", str(self._folder / "spark")
         )
         if available_now:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{round(self._config.interval * 1000)} milliseconds").start()
 
-    def _take(self, batch: DataFrame, number: int) -> None:
-        """On a thread of Spark's."""
+    def _process(self, batch: DataFrame, number: int) -> None:
+        """Add a batch to the state; Spark calls this on its own thread."""
         try:
-            sums = self._summed(batch, number)
+            state = self._state_after(batch, number)
         except CtrlchanError as problem:
             self._problem = problem
             raise
@@ -162,45 +164,43 @@ class Monitor:
             self._problem = PipelineError(f"{self._config.journal}: {_cause(problem)}")
             raise
         with self._lock:
-            self._sums = sums
+            self._state = state
 
-    def _summed(self, batch: DataFrame, number: int) -> Sums:
-        before = self._ledger.before(number)
-        # After Spark has listed the files: a request that ended in one of them is not shown as waiting by a
-        # channel file that is read later, except by one that was written before.
-        shown = shown_by(self._config.journal)
+    def _state_after(self, batch: DataFrame, number: int) -> MonitorState:
+        before = self._checkpoint.before(number)
+        # Spark has listed the files of the batch already. A channel file that is read now lists a request of
+        # this batch as unfinished only if it was written before the request ended.
+        unfinished = read_unfinished(self._config.journal)
         batch = batch.persist()
         try:
             self._check(batch)
             begin = self._now() - self._config.window
-            cells = cells_of(batch, begin)
-            ended = self._ended_of(batch, shown)
+            aggregates = aggregates_of(batch, begin)
+            ended = self._ended(batch, unfinished)
         finally:
             batch.unpersist()
-        sums = before.after(number, cells, ended, shown.requests, begin)
-        self._ledger.keep(sums)
-        return sums
+        state = before.after(number, aggregates, ended, unfinished.requests, begin)
+        self._checkpoint.write(state)
+        return state
 
     def _check(self, batch: DataFrame) -> None:
-        """Versions stand in the footers, which Spark does not look at."""
-        files = [
-            Path(row["file"])
-            for row in batch.select(plain_path(F.col("file")).alias("file")).distinct().collect()
-        ]
-        columns_of_journal(files, spark=self._spark)
+        """Check the versions in the footers of the files, which Spark does not read."""
+        files = batch.select(plain_path(F.col("file")).alias("file")).distinct().collect()
+        columns_of_journal([Path(row["file"]) for row in files], spark=self._spark)
 
-    def _ended_of(self, batch: DataFrame, shown: Shown) -> list[RequestKey]:
-        """Of what is shown as waiting, as many as 16 a broker."""
-        if not shown.requests:
+    def _ended(self, batch: DataFrame, unfinished: UnfinishedRequests) -> list[RequestKey]:
+        """Return the requests of the batch that channel files list as unfinished (16 per broker at most)."""
+        if not unfinished.requests:
             return []
         keys = self._spark.createDataFrame(
-            [tuple(key) for key in shown.requests], "channel string, broker int, enqueue_ns long"
+            [tuple(key) for key in unfinished.requests], "channel string, broker int, enqueue_ns long"
         )
         found = batch.join(F.broadcast(keys), ["channel", "broker", "enqueue_ns"], "left_semi")
         rows = found.select("channel", "broker", "enqueue_ns").distinct().collect()
         return [RequestKey(row["channel"], row["broker"], row["enqueue_ns"]) for row in rows]
 
-    def _ended(self, query: StreamingQuery) -> None:
+    def _wait(self, query: StreamingQuery) -> None:
+        """Wait for the end of the query and raise its error."""
         try:
             query.awaitTermination()
         except StreamingQueryException as problem:
@@ -211,7 +211,7 @@ class Monitor:
 
 @dataclass
 class _Divergence:
-    """Who holds stale metadata; found out anew when the last answer has become too old."""
+    """Finds the brokers with stale metadata; repeats the search when the last result is too old."""
 
     spark: SparkSession
     config: MonitorConfig
@@ -222,27 +222,24 @@ class _Divergence:
         if self.config.snapshot is None:
             return None
         if time.monotonic() - self.at >= self.config.divergence_interval:
-            from ctrlchan.pipeline.jobs.monitor.divergence import diverged_brokers
-
             self.found = diverged_brokers(self.spark, self.config.journal, self.config.snapshot)
             self.at = time.monotonic()
         return self.found
 
 
 def _cause(problem: Exception) -> str:
-    """The file that could not be read, when that is what happened; else the first line with words of
-    Spark's."""
-    said = str(problem).strip() or type(problem).__name__
-    file = _UNREADABLE.search(said)
+    """Return the cause of a Spark error: the unreadable file, else the first line that Spark itself wrote."""
+    text = str(problem).strip() or type(problem).__name__
+    file = _UNREADABLE.search(text)
     if file is not None:
         return f"{file[1]} cannot be read; is it a whole Parquet file?"
-    lines = [line for line in said.splitlines() if not line.startswith("An error occurred while calling")]
-    return lines[0].removeprefix(": ") if lines else said
+    lines = [line for line in text.splitlines() if not line.startswith("An error occurred while calling")]
+    return lines[0].removeprefix(": ") if lines else text
 
 
 def monitor(spark: SparkSession, config: MonitorConfig) -> Monitor:
-    """A monitor of a journal, with what its checkpoint knows already; nothing is read yet.
+    """Return a monitor of a journal, with the state of its checkpoint; nothing is read yet.
 
-    Raises JournalError when there is no such folder, PipelineError for a checkpoint of another journal.
+    Raises JournalError for a missing folder, PipelineError for a checkpoint of another journal.
     """
     return Monitor(spark, config)

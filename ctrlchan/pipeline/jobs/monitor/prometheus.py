@@ -1,4 +1,4 @@
-"""Figures and alerts in Prometheus' text format, in a file that node_exporter's textfile collector reads."""
+"""Writes figures and alerts as a file for the textfile collector of Prometheus' node_exporter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PREFIX: Final = "ctrlchan_monitor_"
 
 
 def write_textfile(path: Path, figures: Figures, alerts: Sequence[Alert]) -> None:
-    """Replaced by rename. Raises OSError."""
+    """Write the file and rename it into place. Raises OSError."""
     registry = CollectorRegistry()
     registry.register(_Once(figures, alerts))
     write_to_textfile(str(path), registry)
@@ -34,16 +34,18 @@ class _Once(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
         yield from self._brokers()
-        alerts = GaugeMetricFamily(_PREFIX + "alert", "1: the rule is broken", labels=["rule", "broker"])
+        alerts = GaugeMetricFamily(
+            _PREFIX + "alert", "1 while the alert is active", labels=["rule", "broker"]
+        )
         for alert in self._alerts:
             alerts.add_metric([alert.rule, str(alert.broker)], 1)
         yield alerts
-        read = CounterMetricFamily(_PREFIX + "rows", "Rows of the journal that were read")
+        read = CounterMetricFamily(_PREFIX + "rows", "Rows that were read from the journal")
         read.add_metric([], self._figures.rows)
         yield read
-        looked = GaugeMetricFamily(_PREFIX + "time_seconds", "When these figures were true")
-        looked.add_metric([], self._figures.now)
-        yield looked
+        time = GaugeMetricFamily(_PREFIX + "time_seconds", "The time of these figures")
+        time.add_metric([], self._figures.now)
+        yield time
 
     def _requests(self) -> Iterator[Metric]:
         labels = ["broker", "api"]
@@ -53,10 +55,10 @@ class _Once(Collector):
         errors = CounterMetricFamily(
             _PREFIX + "errors", "Requests by the error of their response", labels=[*labels, "error"]
         )
-        sent = CounterMetricFamily(_PREFIX + "bytes", "Bytes of these requests", labels=labels)
-        attempts = CounterMetricFamily(_PREFIX + "attempts", "Attempts to send them", labels=labels)
+        sent = CounterMetricFamily(_PREFIX + "bytes", "Bytes of the requests that have ended", labels=labels)
+        attempts = CounterMetricFamily(_PREFIX + "attempts", "Attempts to send these requests", labels=labels)
         seconds = HistogramMetricFamily(
-            _PREFIX + "request_seconds", "From being queued to the end", labels=labels
+            _PREFIX + "request_seconds", "Time from queueing a request to its end", labels=labels
         )
         for one in self._figures.requests:
             key = [str(one.broker), one.api]
@@ -76,7 +78,7 @@ class _Once(Collector):
     def _brokers(self) -> Iterator[Metric]:
         waiting = GaugeMetricFamily(_PREFIX + "unfinished", "Requests without an answer", labels=["broker"])
         oldest = GaugeMetricFamily(
-            _PREFIX + "oldest_unfinished_seconds", "Age of the oldest of them", labels=["broker"]
+            _PREFIX + "oldest_unfinished_seconds", "Age of the oldest unfinished request", labels=["broker"]
         )
         for wait in self._figures.waits:
             waiting.add_metric([str(wait.broker)], wait.unfinished)
@@ -84,7 +86,9 @@ class _Once(Collector):
         yield from (waiting, oldest)
         if self._figures.diverged is not None:
             stale = GaugeMetricFamily(
-                _PREFIX + "stale_partitions", "Partitions of which it holds stale metadata", labels=["broker"]
+                _PREFIX + "stale_partitions",
+                "Partitions of which the broker holds stale metadata",
+                labels=["broker"],
             )
             for one in self._figures.diverged:
                 stale.add_metric([str(one.broker)], one.partitions)

@@ -1,20 +1,20 @@
-"""What is alarming: rules over figures, from options or a TOML file.
+"""Rules that turn figures into alerts, from options or a TOML file.
 
 ::
 
     [stuck]              # a request waits for an answer for longer than this
     seconds = 30
 
-    [error_rate]         # of the requests that ended in the window, too many went wrong
+    [error_rate]         # a larger share of the requests in the window failed
     above = 0.1
-    at_least = 10        # requests in the window, for a share to mean something
+    at_least = 10        # fewer requests in the window give no alert
 
-    [fenced]             # the broker obeys another controller, or we have an old epoch of it
+    [fenced]             # the last requests ended as fenced: another controller, or an old broker epoch
 
-    [diverged]           # the broker holds stale metadata of more partitions than these
+    [diverged]           # the broker holds stale metadata of more partitions than this
     partitions = 0
 
-A rule that is left out of the file is off; ``enabled = false`` says so.
+A rule that is not in the file is off; ``enabled = false`` turns one off too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Alert", "Rules"]
 
 @dataclass(frozen=True)
 class Alert:
-    """``rule``: stuck, error_rate, fenced, diverged. ``value``: seconds, a share, or partitions."""
+    """An alert. ``rule``: stuck, error_rate, fenced, diverged; ``value``: seconds, a share, or partitions."""
 
     rule: str
     broker: int
@@ -43,8 +43,11 @@ class Alert:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """None: the rule is off. ``stuck``: seconds; ``error_rate``: a share, of at least ``error_rate_at_least``
-    requests; ``diverged``: partitions. Raises ConfigError for what can never be, or always is."""
+    """The limits of the rules; None: the rule is off.
+
+    ``stuck``: seconds; ``error_rate``: a share, of at least ``error_rate_at_least`` requests; ``diverged``:
+    partitions. Raises ConfigError for a limit that is always or never exceeded.
+    """
 
     stuck: float | None = 30.0
     error_rate: float | None = 0.1
@@ -54,17 +57,17 @@ class Rules:
 
     def __post_init__(self) -> None:
         if self.stuck is not None and not self.stuck > 0:
-            raise ConfigError(f"stuck: {self.stuck} seconds; it has to be more than 0")
+            raise ConfigError(f"stuck: {self.stuck} seconds; must be more than 0")
         if self.error_rate is not None and not 0 <= self.error_rate < 1:
-            raise ConfigError(f"error_rate: {self.error_rate} is no share from 0 up to 1")
+            raise ConfigError(f"error_rate: {self.error_rate} is not a share from 0 up to 1")
         if self.error_rate_at_least < 1:
-            raise ConfigError(f"error_rate: at least {self.error_rate_at_least} requests mean nothing")
+            raise ConfigError(f"error_rate: at_least is {self.error_rate_at_least}; must be 1 or more")
         if self.diverged is not None and self.diverged < 0:
-            raise ConfigError(f"diverged: {self.diverged} partitions; it cannot be less than 0")
+            raise ConfigError(f"diverged: {self.diverged} partitions; must be 0 or more")
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """From a TOML file; raises ConfigError naming file, table and key."""
+        """Read rules from a TOML file; raises ConfigError with file, table and key."""
         try:
             tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
@@ -81,7 +84,7 @@ class Rules:
             raise ConfigError(f"{path}: {problem}") from None
 
     def alerts(self, figures: Figures) -> list[Alert]:
-        """By rule and broker."""
+        """Return the alerts, ordered by rule and broker."""
         found = [*self._stuck(figures), *self._error_rate(figures)]
         return [*found, *self._fenced(figures), *self._diverged(figures)]
 
@@ -100,7 +103,7 @@ class Rules:
             mine = [one for one in figures.requests if one.broker == broker]
             ended, failed = sum(one.recent for one in mine), sum(one.recent_failed for one in mine)
             if ended >= self.error_rate_at_least and failed / ended > self.error_rate:
-                says = f"{failed} of {ended} requests went wrong in {figures.window:g} s"
+                says = f"{failed} of {ended} requests failed in {figures.window:g} s"
                 yield Alert("error_rate", broker, failed / ended, says)
 
     def _fenced(self, figures: Figures) -> Iterator[Alert]:
@@ -109,7 +112,7 @@ class Rules:
         for broker, at in sorted(figures.fenced_at.items()):
             if at > figures.acknowledged_at.get(broker, -1):
                 ago = max(0.0, figures.now - at / 1e6)
-                yield Alert("fenced", broker, ago, f"its last requests were fenced, {ago:.0f} s ago")
+                yield Alert("fenced", broker, ago, f"its last requests ended as fenced, {ago:.0f} s ago")
 
     def _diverged(self, figures: Figures) -> Iterator[Alert]:
         for one in figures.diverged or ():
@@ -132,7 +135,7 @@ _TABLES: Final[Mapping[str, Mapping[str, tuple[str, tuple[type, ...]]]]] = {
 def _settings(
     path: str | Path, name: str, known: Mapping[str, tuple[str, tuple[type, ...]]], table: dict[str, Any]
 ) -> dict[str, Any]:
-    """A rule that is named is on, with what it has when nothing is said."""
+    """Return the settings of one table; a rule that is named is on, with default limits."""
     enabled = table.pop("enabled", True)
     if not isinstance(enabled, bool):
         raise ConfigError(f"{path}: {name}.enabled: {enabled!r} is not true or false")
@@ -145,6 +148,6 @@ def _settings(
             )
         where, types = known[key]
         if isinstance(value, bool) or not isinstance(value, types):
-            raise ConfigError(f"{path}: {name}.{key}: {value!r} is no number")
+            raise ConfigError(f"{path}: {name}.{key}: {value!r} is not a number")
         settings[where] = value
     return settings if enabled else {}

@@ -1,4 +1,4 @@
-"""Requests that brokers have not answered, as the channels of a journal show them."""
+"""Reads the unfinished requests of each broker from the channel files of a journal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from ctrlchan.journal import read_channels
 
-__all__ = ["BrokerWait", "RequestKey", "Shown", "shown_by"]
+__all__ = ["BrokerWait", "RequestKey", "UnfinishedRequests", "read_unfinished"]
 
 
 class RequestKey(NamedTuple):
-    """What tells a request from all others."""
+    """The identity of a request."""
 
     channel: str
     broker: int
@@ -22,12 +22,12 @@ class RequestKey(NamedTuple):
 
 @dataclass(frozen=True)
 class BrokerWait:
-    """What one broker is owed."""
+    """The unfinished requests of one broker."""
 
     broker: int
-    #: More than are known one by one; those that have ended since are not among them.
+    #: May be more than the channel file lists, without those that have ended since.
     unfinished: int
-    #: Of the oldest of them, microseconds since 1970.
+    #: When the oldest of them was queued, microseconds since 1970.
     oldest_at: int | None
     state: str
     attempts: int
@@ -36,15 +36,18 @@ class BrokerWait:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What the channel files show: ``requests`` by key with the time they were queued (microseconds), and the
-    rows of those channels that count."""
+class UnfinishedRequests:
+    """The content of the channel files.
+
+    ``requests``: key -> when the request was queued, microseconds since 1970. ``rows``: the rows of channels
+    that have not been replaced by newer ones.
+    """
 
     requests: dict[RequestKey, int]
     rows: list[dict[str, Any]]
 
     def waits(self, ended: Collection[RequestKey]) -> list[BrokerWait]:
-        """By broker. ``ended``: requests that have ended since they were shown."""
+        """Return one entry for each broker. ``ended``: requests that have ended since."""
         found: dict[int, BrokerWait] = {}
         for row in self.rows:
             keys = [_key(row, one) for one in row["requests"]]
@@ -53,7 +56,7 @@ class Shown:
             times = [self.requests[key] for key in open_keys]
             wait = BrokerWait(
                 broker=row["broker"],
-                # Those that are not shown one by one are behind the shown: while one of these waits, they do.
+                # Requests that are not listed were queued later than the listed ones.
                 unfinished=max(row["unfinished"] - over, len(open_keys)) if open_keys else 0,
                 oldest_at=min(times, default=None),
                 state=row["state"],
@@ -68,20 +71,22 @@ class Shown:
         return [found[broker] for broker in sorted(found)]
 
 
-def shown_by(journal: str | Path) -> Shown:
-    """What counts is the newest channel that a controller has to a broker: one that was killed goes on
-    showing what it left undone, until its successor connects. Raises JournalError for a broken file."""
+def read_unfinished(journal: str | Path) -> UnfinishedRequests:
+    """Read the channel files; of several channels from a controller to a broker the newest counts.
+
+    So the file of a killed channel counts until its successor connects. Raises JournalError.
+    """
     newest: dict[tuple[int, int], dict[str, Any]] = {}
     for row in read_channels(journal).to_pylist():
-        whose = (row["controller_id"], row["broker"])
-        other = newest.get(whose)
+        ends = (row["controller_id"], row["broker"])
+        other = newest.get(ends)
         if other is None or row["since_at"] > other["since_at"]:
-            newest[whose] = row
+            newest[ends] = row
     rows = [row for row in newest.values() if not row["closed"]]
     requests = {
         _key(row, one): round(one["enqueue_at"].timestamp() * 1e6) for row in rows for one in row["requests"]
     }
-    return Shown(requests, rows)
+    return UnfinishedRequests(requests, rows)
 
 
 def _key(row: dict[str, Any], request: dict[str, Any]) -> RequestKey:
