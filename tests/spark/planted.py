@@ -1,4 +1,4 @@
-"""Journals with something planted in them, written as a channel writes them."""
+"""Writes journals with planted faults, as a channel writes them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SECOND: Final = 10**9
 
 @dataclass
 class Planted:
-    """``rows``: of the journal, in the order they were added, each a second after the one before."""
+    """Collects the rows of a journal, each a second after the one before, and writes it."""
 
     path: Path
     channel: str = "channel-1"
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, broker: int, version: int, *, outcome: str = "acknowledged", **values: Any) -> None:
-        """An outcome; ``names`` is short for ``partitions`` of topic ``orders``."""
+        """Add an outcome; ``names`` is short for ``partitions`` of topic ``orders``."""
         if "names" in values:
             values["partitions"] = [f"orders-{number}" for number in values.pop("names")]
         number = len(self.rows)
@@ -65,6 +65,7 @@ class Planted:
         self.rows.append(row | values)
 
     def full(self, *brokers: int, version: int = 0, **values: Any) -> None:
+        """Add an outcome of a request with all partitions for each broker."""
         for broker in brokers:
             self.add(broker, version, from_version=-1, **values)
 
@@ -76,22 +77,24 @@ class Planted:
         waiting: Mapping[int, tuple[Unfinished, ...]] | None = None,
         generations: dict[int, tuple[int, int]] | None = None,
     ) -> Path:
-        """The journal's folder. ``waiting``: broker -> what it has not answered; ``generations``: broker ->
-        (slot,
-        epoch) of its present one, where the rows do not say it."""
+        """Write the journal and return its folder.
+
+        ``waiting``: broker -> unfinished requests; ``generations``: broker -> (slot, epoch) of the current
+        generation; by default that of its last row.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         for row in self.rows:
-            for moment in ("enqueue", "first_byte", "last_byte", "response", "end"):
-                at = row[f"{moment}_ns"]
-                row[f"{moment}_at"] = None if at is None else at // 1_000 + _START
+            for name in ("enqueue", "first_byte", "last_byte", "response", "end"):
+                at = row[f"{name}_ns"]
+                row[f"{name}_at"] = None if at is None else at // 1_000 + _START
         table = pa.Table.from_pylist(self.rows, schema=JOURNAL)
         pq.write_table(table, self.path / f"20261121T120000.000000Z-{self.channel}.parquet")
-        present = {
+        current = {
             row["broker"]: (row["generation"] or row["broker"], row["broker_epoch"]) for row in self.rows
         }
-        present |= generations or {}
+        current |= generations or {}
         views = []
-        for broker, (slot, epoch) in sorted(present.items()):
+        for broker, (slot, epoch) in sorted(current.items()):
             requests = (waiting or {}).get(broker, ())
             size = sum(one.bytes for one in requests)
             error = "connecting failed (Connection refused)" if requests else ""
@@ -120,6 +123,6 @@ class Planted:
 def unfinished(
     version: int, names: list[int] | None = None, *, from_version: int | None = None
 ) -> Unfinished:
-    """An UpdateMetadata that waits since second 50."""
+    """Return an UpdateMetadata that waits since second 50."""
     named = None if names is None else ",".join(f"orders-{number}" for number in names)
     return Unfinished(50 * _SECOND, 6, 8, 7, version, STATE, from_version, named, 1, 100, True)

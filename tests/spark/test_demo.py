@@ -20,7 +20,7 @@ def test_the_report_names_both(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     summary = json.loads(ran.stdout)
     assert (summary["stale"], summary["slow"]) == ({"5": 12}, [4])
-    assert summary["verdict"] == "Broker 5 is stale and broker 4 is slow."
+    assert summary["result"] == "Broker 5 is stale and broker 4 is slow."
     divergence = pq.read_table(tmp_path / "demo" / "report" / "divergence").to_pylist()
     assert {(row["broker"], row["reason"], row["certain"]) for row in divergence} == {(5, "waiting", True)}
     # Elections that broker 5 has not heard of, by the state itself.

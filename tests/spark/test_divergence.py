@@ -1,6 +1,6 @@
-"""Divergence: found where it was planted, named partition by partition with its reason; none where none is.
+"""Tests that a report finds planted divergence, with partition and reason, and none elsewhere.
 
-Every case is a broker of its own with a channel of its own, so that one report judges them all.
+Each case has its own broker and channel, so that one report covers all cases.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tests.spark.planted import STATE, Planted, unfinished
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Version -> the partitions of topic ``orders`` that it changed; 0 to 9 are of version 0, 9 is without
+#: Version -> the partitions of topic ``orders`` that it changed. Partitions 0 to 9 are of version 0; 9 has no
 #: leadership.
 CHANGES: Final = {1: [3], 2: [4, 5], 3: [6], 4: [7], 5: [8]}
-#: All the others would be 0 to 8.
+#: The partitions with leadership.
 EVERYTHING: Final = range(9)
 NEWEST: Final = max(CHANGES)
 
 #: Partition -> (reason, whether it is certain).
 Stale = dict[int, tuple[str, bool]]
-#: Plants something of broker ``b`` in its channel, and says what is to be found.
+#: Adds rows of broker ``b`` and returns the stale partitions to be found.
 Case = Callable[[Planted, int], Stale]
 CASES: Final[list[Case]] = []
 
@@ -49,7 +49,7 @@ def perhaps(reason: str, partitions: list[int] | range) -> Stale:
 
 
 def all_changes(planted: Planted, b: int, but: tuple[int, ...] = (), **values: Any) -> None:
-    """Everything, then each change by itself."""
+    """Add a request with everything, then one for each change."""
     planted.full(b, **values)
     for version, names in CHANGES.items():
         if version not in but:
@@ -67,14 +67,14 @@ def each_change_was_acknowledged(planted: Planted, b: int) -> Stale:
 
 
 @case
-def one_push_told_all(planted: Planted, b: int) -> Stale:
+def one_push_of_everything(planted: Planted, b: int) -> Stale:
     planted.full(b, version=NEWEST)
     planted.write()
     return {}
 
 
 @case
-def what_failed_was_told_again(planted: Planted, b: int) -> Stale:
+def failed_partitions_were_sent_again(planted: Planted, b: int) -> Stale:
     all_changes(planted, b, but=(2,))
     planted.add(b, 2, names=[4, 5], outcome="refused", error_code=31)
     planted.add(b, 2, names=[4])
@@ -84,7 +84,7 @@ def what_failed_was_told_again(planted: Planted, b: int) -> Stale:
 
 
 @case
-def what_failed_was_told_by_a_push_of_everything(planted: Planted, b: int) -> Stale:
+def failed_partitions_were_in_a_push_of_everything(planted: Planted, b: int) -> Stale:
     all_changes(planted, b, outcome="broker gone")
     planted.full(b, version=NEWEST)
     planted.write()
@@ -102,7 +102,7 @@ def ranges_follow_one_another(planted: Planted, b: int) -> Stale:
 
 
 @case
-def a_request_that_failed_takes_nothing_away(planted: Planted, b: int) -> Stale:
+def a_failed_request_removes_nothing(planted: Planted, b: int) -> Stale:
     all_changes(planted, b)
     planted.add(b, NEWEST, from_version=-1, outcome="refused", error_code=-1)
     planted.write()
@@ -111,7 +111,7 @@ def a_request_that_failed_takes_nothing_away(planted: Planted, b: int) -> Stale:
 
 @case
 def two_controllers_of_one_state(planted: Planted, b: int) -> Stale:
-    """The second went on from a snapshot."""
+    """The second controller continued from a snapshot."""
     planted.full(b)
     planted.add(b, 1, names=[3])
     planted.write()
@@ -123,7 +123,7 @@ def two_controllers_of_one_state(planted: Planted, b: int) -> Stale:
 
 
 @case
-def it_restarted_and_was_told_all(planted: Planted, b: int) -> Stale:
+def it_restarted_and_was_sent_all(planted: Planted, b: int) -> Stale:
     all_changes(planted, b)
     planted.full(b, version=NEWEST, broker_epoch=2, generation=b + 500)
     planted.write()
@@ -131,7 +131,7 @@ def it_restarted_and_was_told_all(planted: Planted, b: int) -> Stale:
 
 
 @case
-def it_waited_and_has_ended_since(planted: Planted, b: int) -> Stale:
+def a_waiting_request_has_ended_since(planted: Planted, b: int) -> Stale:
     all_changes(planted, b, but=(5,))
     planted.add(b, 5, names=[8], enqueue_ns=50 * 10**9)
     planted.write(closed=False, waiting={b: (unfinished(5, [8]),)})
@@ -139,7 +139,7 @@ def it_waited_and_has_ended_since(planted: Planted, b: int) -> Stale:
 
 
 @case
-def what_it_was_told_is_newer_than_the_snapshot(planted: Planted, b: int) -> Stale:
+def the_acknowledged_version_is_newer_than_the_snapshot(planted: Planted, b: int) -> Stale:
     all_changes(planted, b, but=(5,))
     planted.add(b, NEWEST + 3, names=[8])
     planted.write()
@@ -159,7 +159,7 @@ def some_were_refused(planted: Planted, b: int) -> Stale:
 
 
 @case
-def one_of_two_was_told_again(planted: Planted, b: int) -> Stale:
+def one_of_two_was_sent_again(planted: Planted, b: int) -> Stale:
     all_changes(planted, b, but=(2,))
     planted.add(b, 2, names=[4, 5], outcome="refused", error_code=31)
     planted.add(b, NEWEST, names=[5])
@@ -168,7 +168,7 @@ def one_of_two_was_told_again(planted: Planted, b: int) -> Stale:
 
 
 @case
-def it_was_told_an_older_version(planted: Planted, b: int) -> Stale:
+def it_acknowledged_an_older_version(planted: Planted, b: int) -> Stale:
     all_changes(planted, b, but=(4,))
     planted.add(b, 2, names=[7])
     planted.add(b, 4, names=[7], outcome="too large")
@@ -192,7 +192,7 @@ def a_push_of_everything_waits_behind_a_failure(planted: Planted, b: int) -> Sta
 
 
 @case
-def a_range_failed_that_others_build_on(planted: Planted, b: int) -> Stale:
+def a_range_failed_before_later_ranges(planted: Planted, b: int) -> Stale:
     planted.full(b)
     planted.add(b, 2, from_version=0, outcome="refused", error_code=-1)
     planted.add(b, 5, from_version=2)
@@ -218,7 +218,7 @@ def its_channel_has_another_generation(planted: Planted, b: int) -> Stale:
 
 
 @case
-def it_called_its_epoch_stale(planted: Planted, b: int) -> Stale:
+def the_broker_called_its_epoch_stale(planted: Planted, b: int) -> Stale:
     all_changes(planted, b, but=(5,))
     planted.add(b, 5, names=[8], outcome="fenced", error_code=77)
     planted.write()
@@ -226,7 +226,7 @@ def it_called_its_epoch_stale(planted: Planted, b: int) -> Stale:
 
 
 @case
-def it_restarted_and_was_told_a_part(planted: Planted, b: int) -> Stale:
+def it_restarted_and_was_sent_a_part(planted: Planted, b: int) -> Stale:
     planted.full(b, version=4)
     planted.add(b, 5, names=[8, 1], broker_epoch=2, generation=b + 500)
     planted.write()
@@ -234,7 +234,7 @@ def it_restarted_and_was_told_a_part(planted: Planted, b: int) -> Stale:
 
 
 @case
-def the_snapshot_knows_a_later_epoch(planted: Planted, b: int) -> Stale:
+def the_snapshot_has_a_later_epoch(planted: Planted, b: int) -> Stale:
     planted.full(b, version=NEWEST)
     planted.write()
     return certainly("restarted", EVERYTHING)
@@ -255,7 +255,7 @@ def two_changes_were_not_sent(planted: Planted, b: int) -> Stale:
 def nothing_of_this_state_was_sent(planted: Planted, b: int) -> Stale:
     planted.full(b, version=NEWEST, state_id="another")
     planted.write()
-    return certainly("never told", EVERYTHING)
+    return certainly("no request", EVERYTHING)
 
 
 @case
@@ -267,7 +267,7 @@ def a_range_was_left_out(planted: Planted, b: int) -> Stale:
     return certainly("not sent", [6])
 
 
-# -- what cannot be known
+# -- uncertain results
 
 
 @case
@@ -279,17 +279,17 @@ def it_obeys_another_controller(planted: Planted, b: int) -> Stale:
 
 
 @case
-def nobody_says_what_it_acknowledged(planted: Planted, b: int) -> Stale:
+def an_acknowledged_request_has_no_list(planted: Planted, b: int) -> Stale:
     all_changes(planted, b, but=(2, 5))
     planted.add(b, 3, rows=900)
     planted.add(b, 4, names=[7])
     planted.write()
-    return perhaps("not said", [4, 5]) | certainly("not sent", [8])
+    return perhaps("not listed", [4, 5]) | certainly("not sent", [8])
 
 
 @case
 def its_channel_has_not_closed(planted: Planted, b: int) -> Stale:
-    """All before the last that has ended was sent before it, and would have ended before it."""
+    """Requests before the last one that has ended would have ended before it."""
     all_changes(planted, b, but=(1, 5))
     planted.write(closed=False)
     return certainly("not sent", [3]) | perhaps("not sent", [8])
@@ -304,12 +304,12 @@ def outcomes_of_its_channel_are_lost(planted: Planted, b: int) -> Stale:
 
 
 NEVER_SEEN: Final = len(CASES) + 1
-LATER_EPOCH: Final = CASES.index(the_snapshot_knows_a_later_epoch) + 1
+LATER_EPOCH: Final = CASES.index(the_snapshot_has_a_later_epoch) + 1
 
 
 @dataclass
 class World:
-    """A journal of all cases; ``expected`` by broker: 1 is the first case."""
+    """A journal of all cases. ``expected``: by broker; broker 1 is the first case."""
 
     journal: Path
     snapshot: Path
@@ -337,7 +337,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     state_of(NEVER_SEEN).write(made.snapshot)
     for broker, plant in enumerate(CASES, start=1):
         made.expected[broker] = plant(Planted(made.journal, channel=f"channel-{broker}"), broker)
-    made.expected[NEVER_SEEN] = perhaps("never told", EVERYTHING)
+    made.expected[NEVER_SEEN] = perhaps("no request", EVERYTHING)
     return made
 
 
@@ -352,80 +352,82 @@ def stale_of(made: Report) -> dict[int, Stale]:
 
 
 @dataclass
-class Judged:
+class Reported:
+    """The report of all cases."""
+
     report: Report
     stale: dict[int, Stale]
     brokers: dict[int, Any]
 
 
 @pytest.fixture(scope="module")
-def judged(spark: SparkSession, world: World) -> Judged:
+def reported(spark: SparkSession, world: World) -> Reported:
     made = report(spark, ReportConfig(journal=world.journal, snapshot=world.snapshot))
     assert made.divergence is not None
     brokers = {row["broker"]: row for row in with_counts(made.divergence).collect()}
-    return Judged(made, stale_of(made), brokers)
+    return Reported(made, stale_of(made), brokers)
 
 
 @pytest.mark.parametrize(
     "broker", range(1, NEVER_SEEN + 1), ids=[*(one.__name__ for one in CASES), "never_seen"]
 )
-def test_against_a_snapshot(world: World, judged: Judged, broker: int) -> None:
+def test_stale_partitions_against_a_snapshot(world: World, reported: Reported, broker: int) -> None:
     expected = world.expected[broker]
-    assert judged.stale.get(broker, {}) == expected
-    row = judged.brokers[broker]
+    assert reported.stale.get(broker, {}) == expected
+    row = reported.brokers[broker]
     assert row["stale"] == sum(certain for _, certain in expected.values())
     assert row["uncertain"] == len(expected) - row["stale"]
     if expected:
         assert row["reason"] in {reason for reason, _ in expected.values()}
 
 
-def test_rows_say_version_error_and_since_when(world: World, judged: Judged) -> None:
-    assert judged.report.divergence is not None
-    rows = {(row["broker"], row["partition"]): row for row in judged.report.divergence.partitions.collect()}
+def test_rows_have_version_error_and_time(world: World, reported: Reported) -> None:
+    assert reported.report.divergence is not None
+    rows = {(row["broker"], row["partition"]): row for row in reported.report.divergence.partitions.collect()}
     refused = rows[CASES.index(some_were_refused) + 1, 4]
-    assert (refused["row_version"], refused["told_version"], refused["error_code"]) == (2, None, 31)
-    older = rows[CASES.index(it_was_told_an_older_version) + 1, 7]
-    assert (older["row_version"], older["told_version"]) == (4, 2)
+    assert (refused["row_version"], refused["acknowledged_version"], refused["error_code"]) == (2, None, 31)
+    older = rows[CASES.index(it_acknowledged_an_older_version) + 1, 7]
+    assert (older["row_version"], older["acknowledged_version"]) == (4, 2)
     waits = CASES.index(two_requests_wait) + 1
     first, second = rows[waits, 7], rows[waits, 8]
     assert (first["attempts"], first["detail"]) == (3, "connecting failed (Connection refused)")
     assert (second["attempts"], second["detail"]) == (0, "")
-    assert first["since"].second == judged.brokers[waits]["oldest_at"].second == 50
-    assert judged.brokers[waits]["last_error"] == "connecting failed (Connection refused)"
+    assert first["since"].second == reported.brokers[waits]["oldest_at"].second == 50
+    assert reported.brokers[waits]["last_error"] == "connecting failed (Connection refused)"
 
 
-def test_what_brokers_know(world: World, judged: Judged) -> None:
+def test_versions_that_brokers_have(world: World, reported: Reported) -> None:
     def known(one: Case) -> int:
-        return int(judged.brokers[CASES.index(one) + 1]["known_version"])
+        return int(reported.brokers[CASES.index(one) + 1]["known_version"])
 
-    assert known(one_push_told_all) == NEWEST
+    assert known(one_push_of_everything) == NEWEST
     assert known(ranges_follow_one_another) == NEWEST
     assert known(each_change_was_acknowledged) == 0
     assert known(a_range_was_left_out) == 2
     assert known(it_has_another_epoch) == -1
-    [waiting] = [row for row in judged.report.waiting.collect() if row["from_version"] == -1]
+    [waiting] = [row for row in reported.report.waiting.collect() if row["from_version"] == -1]
     assert waiting["broker"] == CASES.index(a_push_of_everything_waits_behind_a_failure) + 1
-    ended = CASES.index(it_waited_and_has_ended_since) + 1
-    assert ended not in {row["broker"] for row in judged.report.waiting.collect()}
+    ended = CASES.index(a_waiting_request_has_ended_since) + 1
+    assert ended not in {row["broker"] for row in reported.report.waiting.collect()}
 
 
-def test_channels(world: World, judged: Judged) -> None:
-    rows = {row["channel"]: row for row in judged.report.channels.collect()}
+def test_channels_and_lost_outcomes(world: World, reported: Reported) -> None:
+    rows = {row["channel"]: row for row in reported.report.channels.collect()}
     assert len(rows) == len(CASES) + 1
     lossy = f"channel-{CASES.index(outcomes_of_its_channel_are_lost) + 1}"
     assert {name: row["lost"] for name, row in rows.items() if row["lost"]} == {lossy: 3}
     assert sum(not row["closed"] for row in rows.values()) == 4
 
 
-def test_without_a_snapshot_what_was_not_acknowledged_is_found(spark: SparkSession, world: World) -> None:
+def test_failed_requests_are_found_without_a_snapshot(spark: SparkSession, world: World) -> None:
     found = stale_of(report(spark, ReportConfig(journal=world.journal)))
     named = {
         some_were_refused: {4, 5, 7},
-        one_of_two_was_told_again: {4},
-        it_was_told_an_older_version: {7},
+        one_of_two_was_sent_again: {4},
+        it_acknowledged_an_older_version: {7},
         two_requests_wait: {7, 8},
         a_push_of_everything_waits_behind_a_failure: {3},
-        it_called_its_epoch_stale: {8},
+        the_broker_called_its_epoch_stale: {8},
         it_obeys_another_controller: {8},
         outcomes_of_its_channel_are_lost: {8},
     }
@@ -435,7 +437,9 @@ def test_without_a_snapshot_what_was_not_acknowledged_is_found(spark: SparkSessi
 
 
 @pytest.mark.parametrize("why", ["other state", "older journal", "older snapshot"])
-def test_what_cannot_be_compared_is_said(spark: SparkSession, tmp_path: Path, why: str) -> None:
+def test_the_reason_is_given_if_nothing_can_be_compared(
+    spark: SparkSession, tmp_path: Path, why: str
+) -> None:
     planted, folder = Planted(tmp_path / "journal"), tmp_path / "snapshot"
     state_of(3).write(folder)
     planted.full(1, 2, 3, state_id={"other state": "another", "older journal": None}.get(why, STATE))
@@ -445,7 +449,9 @@ def test_what_cannot_be_compared_is_said(spark: SparkSession, tmp_path: Path, wh
         (folder / "cluster.json").write_text(json.dumps(cluster))
     found = report(spark, ReportConfig(journal=planted.write(), snapshot=folder))
     assert found.divergence is None
-    words = "the snapshot has no versions" if why == "older snapshot" else "nothing of the snapshot's state"
+    words = (
+        "the snapshot has no versions" if why == "older snapshot" else "no request of the snapshot's state"
+    )
     assert words in found.about["not_compared"]
 
 

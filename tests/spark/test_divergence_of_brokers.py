@@ -1,8 +1,7 @@
-"""Divergence by the journal of a real channel, against what its brokers really hold.
+"""Tests the divergence in a real channel's journal against the metadata caches of its brokers.
 
-A controller pushes single partitions, selections, what has changed and everything to some of its brokers,
-while brokers go away, come back with nothing, and call its epochs stale. What the report then calls stale is
-looked up in each broker's own metadata cache.
+A controller pushes single partitions, selections, all changes and everything to some of its brokers, while
+brokers stop, restart without metadata, and call its epochs stale.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ BROKERS = 8
 TOPICS = 6
 PARTITIONS = 30
 EPOCH = 7
-#: Seconds for the answers of all brokers that are there.
+#: Seconds for the answers of all running brokers.
 TIMEOUT = 30.0
 
 
 class World:
-    """``brokers``: those that answer, ``gone``: what the others held when they went."""
+    """A controller and its brokers. ``brokers``: those that run; ``gone``: those that have stopped."""
 
     def __init__(self, stack: ExitStack, folder: Path, seed: int) -> None:
         self.random = random.Random(seed)
@@ -60,7 +59,7 @@ class World:
         self.channel.wait([one for one in sent if one.broker_id not in self.gone], TIMEOUT)
 
     def change(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-        """Every change gives its rows epochs that they never had."""
+        """Change rows; each gets a leader epoch that it never had."""
         leader_epoch = self.state.partitions.leader_epoch[rows] + 1
         self.state.update(rows, leader=self.random.randrange(3), leader_epoch=leader_epoch)
 
@@ -94,26 +93,27 @@ class World:
             case "return" if self.gone:
                 self._return(self.random.choice(sorted(self.gone)))
             case "refuse":
-                # It has started anew, and the controller has not heard of it yet.
-                self._return(self.random.choice(sorted(self.brokers)), told=False)
+                # The broker has restarted and the controller does not know it yet.
+                self._return(self.random.choice(sorted(self.brokers)), registered=False)
                 self.push(everybody, self.some(2))
 
-    def _return(self, broker_id: int, *, told: bool = True) -> None:
-        """A broker's next process, which knows nothing."""
+    def _return(self, broker_id: int, *, registered: bool = True) -> None:
+        """Start the next process of a broker, which has no metadata."""
         old = self.brokers.pop(broker_id, None) or self.gone.pop(broker_id)
         epoch = old.broker.epoch + 1
         old.close()
-        if told:
+        if registered:
             self.brokers[broker_id] = self.stack.enter_context(EmbeddedBroker(broker_id, epoch=epoch))
             known = [one for one in map(self.state.broker, range(BROKERS)) if one.id != broker_id]
             self.state.set_brokers([*known, self.brokers[broker_id].broker])
             self.channel.add_broker(self.brokers[broker_id].broker)
             return
-        # On its old port, so that the controller goes on as if it were the old one.
+        # It has the old port, so the controller continues as if the old process were running.
         port = old.port
         self.brokers[broker_id] = self.stack.enter_context(EmbeddedBroker(broker_id, port=port, epoch=epoch))
 
     def really_stale(self) -> dict[int, set[tuple[str, int]]]:
+        """Return the partitions that differ in each broker's metadata cache."""
         state = self.state
         wanted = _rows_of(state)
         found = {}
@@ -142,7 +142,9 @@ def _rows_of(state: ClusterState) -> dict[tuple[str, int], int]:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 4])
-def test_the_report_says_what_brokers_lack(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_the_report_finds_the_stale_partitions_of_brokers(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
     with ExitStack() as stack:
         world = World(stack, tmp_path / "journal", seed)
         world.push(list(range(BROKERS)), "all")
@@ -155,10 +157,10 @@ def test_the_report_says_what_brokers_lack(spark: SparkSession, tmp_path: Path, 
         assert made.divergence is not None
         rows = made.divergence.partitions.collect()
         made.unpersist()
-    said: dict[int, set[tuple[str, int]]] = {broker: set() for broker in range(BROKERS)}
+    found: dict[int, set[tuple[str, int]]] = {broker: set() for broker in range(BROKERS)}
     for row in rows:
-        said[row["broker"]].add((row["topic"], row["partition"]))
-    assert said == stale
-    # It was worth looking.
+        found[row["broker"]].add((row["topic"], row["partition"]))
+    assert found == stale
+    # Some brokers are stale, some of them only in part.
     assert any(stale.values())
     assert any(len(partitions) < len(_rows_of(world.state)) for partitions in stale.values())

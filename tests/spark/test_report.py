@@ -1,4 +1,4 @@
-"""The report: its figures against NumPy, its files, its words; the page as a browser shows it."""
+"""Tests of the report: figures against NumPy, files, texts, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ Summary = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def synthetic(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Summary]:
-    """(journal, report, summary): two brokers, one with more requests of an API than percentiles are exact
-    for."""
+    """Return journal, report and summary; one broker has more requests than percentiles are exact for."""
     folder = tmp_path_factory.mktemp("report")
     write_journal(folder / "journal", 60_000, brokers=2, partitions=100)
     made = report(spark, ReportConfig(journal=folder / "journal"))
@@ -52,7 +51,7 @@ def synthetic(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def nasty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
-    """A report whose names and errors try to be something else."""
+    """Return a report with names and errors that look like HTML."""
     folder = tmp_path_factory.mktemp("nasty")
     planted = Planted(folder / "journal")
     planted.full(1, 2)
@@ -72,19 +71,17 @@ def spans(rows: pa.Table) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
     def column(name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         return rows[name].to_numpy()
 
-    moments = {
-        name: column(f"{name}_ns") for name in ("enqueue", "first_byte", "last_byte", "response", "end")
-    }
+    times = {name: column(f"{name}_ns") for name in ("enqueue", "first_byte", "last_byte", "response", "end")}
     return {
         "encode": column("encoding_ns"),
-        "queue": moments["first_byte"] - moments["enqueue"],
-        "send": moments["last_byte"] - moments["first_byte"],
-        "remote": moments["response"] - moments["last_byte"],
-        "total": moments["end"] - moments["enqueue"],
+        "queue": times["first_byte"] - times["enqueue"],
+        "send": times["last_byte"] - times["first_byte"],
+        "remote": times["response"] - times["last_byte"],
+        "total": times["end"] - times["enqueue"],
     }
 
 
-def test_figures_are_numpys(synthetic: tuple[Path, Path, Summary]) -> None:
+def test_figures_equal_those_of_numpy(synthetic: tuple[Path, Path, Summary]) -> None:
     journal, output, _ = synthetic
     rows = read_journal(journal)
     figures = pq.read_table(output / "figures").to_pylist()
@@ -109,14 +106,14 @@ def test_figures_are_numpys(synthetic: tuple[Path, Path, Summary]) -> None:
             ordered = np.sort(values)
             assert row[f"{name}_max_ms"] == ordered[-1] / 1e6
             for share, part in SHARES.items():
-                told = row[f"{name}_{share}_ms"]
+                reported = row[f"{name}_{share}_ms"]
                 if count <= ACCURACY:
-                    assert told == np.percentile(values, part * 100, method="inverted_cdf") / 1e6
+                    assert reported == np.percentile(values, part * 100, method="inverted_cdf") / 1e6
                 else:
                     approximate += 1
-                    # The ranks, from 1, of the value that was told.
-                    first = np.searchsorted(ordered, round(told * 1e6)) + 1
-                    last = np.searchsorted(ordered, round(told * 1e6), "right")
+                    # The ranks, from 1, of the reported value.
+                    first = np.searchsorted(ordered, round(reported * 1e6)) + 1
+                    last = np.searchsorted(ordered, round(reported * 1e6), "right")
                     assert first <= last
                     assert first - part * count <= count / ACCURACY + 1
                     assert part * count - last <= count / ACCURACY + 1
@@ -142,7 +139,7 @@ def test_the_slow_broker_is_named_with_its_reason(synthetic: tuple[Path, Path, S
     assert summary["slow"] == [0]
     [slow] = [one for one in summary["findings"] if one["kind"] == "slow"]
     assert "It takes long to answer" in slow["text"]
-    assert "roker 0 is slow" in summary["verdict"]
+    assert "roker 0 is slow" in summary["result"]
 
 
 @pytest.mark.parametrize(("seconds", "bucket"), [(0, 1), (120, 1), (121, 5), (86_400, 900), (10**9, 604_800)])
@@ -150,7 +147,7 @@ def test_buckets_fit_the_range(seconds: float, bucket: int) -> None:
     assert bucket_of(seconds) == bucket
 
 
-def test_only_what_ended_within_a_time_is_counted(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_requests_of_a_time_range_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     planted = Planted(tmp_path / "journal")
     planted.full(1, 2, 3)
     journal = planted.write()
@@ -160,11 +157,11 @@ def test_only_what_ended_within_a_time_is_counted(spark: SparkSession, tmp_path:
     assert made.about["rows"] == 2
     made = report(spark, ReportConfig(journal=journal, since=third))
     assert [row["broker"] for row in made.figures.collect()] == [3]
-    # What is lost is seen by the whole journal.
+    # Lost outcomes are counted in the whole journal.
     assert [row["lost"] for row in made.channels.collect()] == [0]
 
 
-def test_settings_that_cannot_work(tmp_path: Path) -> None:
+def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="bucket"):
         ReportConfig(journal=tmp_path, bucket=0)
     now = datetime.now(UTC)
@@ -172,16 +169,16 @@ def test_settings_that_cannot_work(tmp_path: Path) -> None:
         ReportConfig(journal=tmp_path, since=now, until=now - timedelta(1))
 
 
-def test_an_empty_journal_is_a_report_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_journal_gives_a_report(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
     summary = write_report(
         spark, report(spark, ReportConfig(journal=tmp_path / "journal")), tmp_path / "report"
     )
-    assert summary["verdict"] == "The journal is empty."
+    assert summary["result"] == "The journal is empty."
     assert "The journal is empty." in (tmp_path / "report" / "report.html").read_text()
 
 
-def test_what_is_there_is_replaced_only_when_asked_for(
+def test_an_existing_output_is_not_replaced(
     spark: SparkSession, nasty: tuple[Path, Summary], tmp_path: Path
 ) -> None:
     with pytest.raises(JournalError, match="no such journal folder"):
@@ -199,14 +196,14 @@ def test_what_is_there_is_replaced_only_when_asked_for(
 # -- the page
 
 
-def test_the_page_asks_nobody_for_anything(nasty: tuple[Path, Summary]) -> None:
+def test_the_page_loads_nothing(nasty: tuple[Path, Summary]) -> None:
     page = (nasty[0] / "report.html").read_text()
     assert not re.search(r"<(link|img|iframe|script[^>]+src|[^>]+ src=.?https?:)", page)
     assert "@import" not in page.split("</style>")[0]
     assert "prefers-color-scheme: dark" in page
 
 
-def test_names_stay_names(nasty: tuple[Path, Summary]) -> None:
+def test_names_are_escaped(nasty: tuple[Path, Summary]) -> None:
     page = (nasty[0] / "report.html").read_text()
     assert "<script>document.title" not in page
     assert "&lt;script&gt;document.title=&#39;evil&#39;&lt;/script&gt;-0" in page
@@ -229,21 +226,21 @@ def chromium(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium or Chrome to show the page")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_shows_it(
+def test_a_browser_shows_the_page(
     synthetic: tuple[Path, Path, Summary], nasty: tuple[Path, Summary], tmp_path: Path, scheme: str
 ) -> None:
     colours = f"--blink-settings=preferredColorScheme={int(scheme == 'light')}"
-    for output, verdict in ((synthetic[1], synthetic[2]["verdict"]), (nasty[0], nasty[1]["verdict"])):
+    for output, result in ((synthetic[1], synthetic[2]["result"]), (nasty[0], nasty[1]["result"])):
         picture, page = tmp_path / "page.png", (output / "report.html").as_uri()
         shown = chromium(colours, "--window-size=1280,1600", f"--screenshot={picture}", page)
-        # Bokeh says when it is done; Chromium has errors of its own, which are not the page's.
-        said = [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
-        assert said
-        assert all("[bokeh" in line and "document idle" in line for line in said), said
+        # Bokeh logs when it is done; Chromium logs errors of its own.
+        logged = [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
+        assert logged
+        assert all("[bokeh" in line and "document idle" in line for line in logged), logged
         seen = chromium(colours, "--virtual-time-budget=10000", "--dump-dom", page).stdout
-        assert f"<h1>{verdict}</h1>" in seen
-        assert f"<title>Control plane: {verdict}</title>" in seen
-        # Charts are there once the script has drawn them.
+        assert f"<h1>{result}</h1>" in seen
+        assert f"<title>Control plane: {result}</title>" in seen
+        # The script has drawn the charts.
         assert seen.count('class="bk-Figure') == seen.count('class="chart"') >= 1
         grey = pixels(picture)
         assert (grey.mean() > 128) == (scheme == "light")
@@ -288,5 +285,5 @@ def test_the_command_on_a_real_cluster(cluster: StandaloneCluster, tmp_path: Pat
 
 
 def test_help_has_an_example() -> None:
-    said = CliRunner().invoke(app, ["pipeline", "report", "--help"]).output
-    assert "ctrlchan pipeline report outcomes --snapshot live -o report" in said
+    output = CliRunner().invoke(app, ["pipeline", "report", "--help"]).output
+    assert "ctrlchan pipeline report outcomes --snapshot live -o report" in output

@@ -96,7 +96,7 @@ def merge_logs(
         raise typer.BadParameter("Parquet needs a folder", param_hint="--output")
     for path in (output, rejects):
         if path is not None and path.exists() and not overwrite:
-            raise typer.BadParameter(f"{path} exists already (--overwrite replaces it)")
+            raise typer.BadParameter(f"{path}: already there (--overwrite replaces it)")
     options = LogOptions(logs, names, start, end, time_zone, zones, brokers)
     config = log_config(
         options,

@@ -1,4 +1,4 @@
-"""``ctrlchan pipeline report``: a journal as tables and a page."""
+"""``ctrlchan pipeline report``: report stale and slow brokers of a journal."""
 
 from __future__ import annotations
 
@@ -22,35 +22,37 @@ def report(
     journal: Annotated[
         Path,
         typer.Argument(
-            exists=True, file_okay=False, help="A journal folder, also one that is being written."
+            exists=True, file_okay=False, help="A journal folder, also one that is still written."
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")],
     snapshot: Annotated[
         Path | None,
         typer.Option(
-            file_okay=False, help="What every broker should know; without it only failures are seen."
+            file_okay=False, help="The state that brokers should have; without it only failures are reported."
         ),
     ] = None,
     since: Annotated[
-        datetime | None, typer.Option(formats=_FORMATS, help="Count only what ended from here on (UTC).")
+        datetime | None,
+        typer.Option(formats=_FORMATS, help="Count only requests that ended from this time on (UTC)."),
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option(formats=_FORMATS, help="... and before this (UTC).")
+        datetime | None,
+        typer.Option(formats=_FORMATS, help="Count only requests that ended before this time (UTC)."),
     ] = None,
     overwrite: Overwrite = False,
     run: RunOptions,
 ) -> None:
-    """Say which broker is stale or slow, and why: a page for people, Parquet tables for programs.
+    """Report which broker is stale or slow, and why: as an HTML page, and as Parquet tables.
 
-    The output is a folder with report.html (one file, which asks nobody for anything), report.json and the
-    tables figures, errors, series, channels, waiting, brokers, divergence.
+    The output is a folder with report.html (which loads no other file), report.json and the tables figures,
+    errors, series, channels, waiting, brokers, divergence.
 
     Examples:
 
     \b
       ctrlchan pipeline report outcomes --snapshot live -o report
-      ctrlchan pipeline report outcomes --since 2026-11-21 -o today --json | jq .verdict
+      ctrlchan pipeline report outcomes --since 2026-11-21 -o today --json | jq .result
     """
     with spark_of("report", run) as spark:
         from ctrlchan.pipeline import ReportConfig, write_report
@@ -62,13 +64,13 @@ def report(
 
 
 def show(summary: dict[str, Any], output: Path, *, as_json: bool) -> None:
-    """What ``write_report`` gave, for people or as one JSON object."""
+    """Print the summary of a report as text or as one JSON object."""
     if as_json:
         import json
 
         typer.echo(json.dumps({**summary, "output": str(output)}, ensure_ascii=False))
         return
-    typer.echo(summary["verdict"])
+    typer.echo(summary["result"])
     for finding in summary["findings"]:
         typer.echo(f"  {finding['title']}: {finding['text']}")
     for note in summary["notes"]:
@@ -76,5 +78,5 @@ def show(summary: dict[str, Any], output: Path, *, as_json: bool) -> None:
     typer.echo(f"{summary['rows']:,} requests to {summary['brokers']} brokers; see {output / 'report.html'}")
 
 
-def _utc(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.replace(tzinfo=UTC)
+def _utc(time: datetime | None) -> datetime | None:
+    return None if time is None else time.replace(tzinfo=UTC)

@@ -1,10 +1,8 @@
-"""A journal as a report: per broker and API what was sent, how long it took and how it ended, over time;
-which broker
-is stale, of which partitions, and why.
+"""Reports by broker and API what was sent, how long it took and how it ended, and which brokers are stale.
 
-In: a journal folder, and a snapshot of the state that should be everywhere. Out: tables (``Report``, Parquet)
-and one HTML page for people. ``figures`` adds up, ``knowledge`` and ``divergence`` compare, ``findings`` says
-it in words, ``page`` draws. Nothing here knows a channel.
+In: a journal folder, and a snapshot of the state that every broker should have. Out: tables (``Report``,
+Parquet) and one HTML page. ``figures`` adds up, ``acknowledged`` and ``divergence`` compare, ``findings``
+writes sentences, ``page`` and ``charts`` make the page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The charts of the page, by Bokeh: its script is part of the page, which asks nobody for anything.
+"""Draws the charts of the page with Bokeh, whose script is part of the page.
 
-Colours and lines are chosen to be read on a light ground and on a dark one, and for those who do not tell red
-from green.
+Colours are readable on light and dark backgrounds and for red-green colour blindness.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ _P50: Final = "#56b4e9"
 _P95: Final = "#0072b2"
 _P99: Final = "#e69f00"
 _FAILED: Final = "#d55e00"
-#: Of single brokers.
+#: Colours of single brokers.
 _LINES: Final = ("#d55e00", "#e69f00", "#cc79a7", "#009e73", "#0072b2")
-#: Brokers that the bars show, and those that get a line of their own: the slowest.
+#: How many of the slowest brokers the chart of brokers shows.
 _BARS: Final = 20
 
 #: Chart name -> (script, div).
@@ -36,12 +35,12 @@ Charts = dict[str, tuple[str, str]]
 
 
 def script() -> str:
-    """Bokeh itself, as the inside of a script element."""
+    """Return the text of Bokeh's script."""
     return str(Resources(mode="inline", components=["bokeh"]).js_raw[0])
 
 
 def charts_of(figures: Sequence[Row], series: Sequence[Row], bucket: int) -> Charts:
-    """``series``: sorted by time. Without rows there is no chart."""
+    """Return the charts; none without rows. ``series``: sorted by time; ``bucket``: in seconds."""
     charts: Charts = {}
     if figures:
         charts["brokers"] = components(_bars(figures))
@@ -53,15 +52,15 @@ def charts_of(figures: Sequence[Row], series: Sequence[Row], bucket: int) -> Cha
 
 
 def _slowest(figures: Sequence[Row], count: int) -> list[int]:
-    worst: dict[int, float] = {}
+    """Return the brokers with the highest p95 of any API."""
+    longest: dict[int, float] = {}
     for row in figures:
-        worst[row["broker"]] = max(worst.get(row["broker"], 0.0), row["total_p95_ms"] or 0.0)
-    return sorted(worst, key=lambda broker: (-worst[broker], broker))[:count]
+        longest[row["broker"]] = max(longest.get(row["broker"], 0.0), row["total_p95_ms"] or 0.0)
+    return sorted(longest, key=lambda broker: (-longest[broker], broker))[:count]
 
 
 def _bars(figures: Sequence[Row]) -> Any:
-    """p50, p95 and p99 of each of the slowest brokers, of the API of theirs that takes longest;
-    logarithmic."""
+    """Draw p50, p95 and p99 of the slowest brokers, each by its slowest API, on a logarithmic axis."""
     chosen = _slowest(figures, _BARS)
     rows = []
     for broker in chosen:
@@ -98,7 +97,7 @@ def _bars(figures: Sequence[Row]) -> Any:
 
 
 def _times(series: Sequence[Row], slowest: Sequence[int]) -> Any:
-    """The longest request of each bucket: of the slowest brokers one line each, of the others the median."""
+    """Draw the longest request of each bucket: a line for each slow broker, the median of the others."""
     plot = _figure(
         x_axis_type="datetime", y_axis_type="log", height=280, y_axis_label="longest, milliseconds"
     )
@@ -106,32 +105,27 @@ def _times(series: Sequence[Row], slowest: Sequence[int]) -> Any:
     others: dict[datetime, list[float]] = {}
     for row in series:
         if row["broker"] in slowest:
-            moments, values = by_broker.setdefault(row["broker"], ([], []))
-            moments.append(_moment(row["at"]))
+            times, values = by_broker.setdefault(row["broker"], ([], []))
+            times.append(_local(row["at"]))
             values.append(row["longest_ms"])
         else:
-            others.setdefault(_moment(row["at"]), []).append(row["longest_ms"])
+            others.setdefault(_local(row["at"]), []).append(row["longest_ms"])
     if others:
         source = _points(list(others), [median(values) for values in others.values()], "median of the others")
         _line(plot, source, _GREY, "median of the others")
     for broker, colour in zip(slowest, _LINES, strict=False):
-        moments, values = by_broker.get(broker, ([], []))
-        _line(plot, _points(moments, values, f"broker {broker}"), colour, f"broker {broker}")
-    plot.add_tools(
-        HoverTool(
-            tooltips=[("", "@who"), ("at", "@at{%F %T}"), ("longest", "@ms{0.00} ms")],
-            formatters={"@at": "datetime"},
-        )
-    )
+        times, values = by_broker.get(broker, ([], []))
+        _line(plot, _points(times, values, f"broker {broker}"), colour, f"broker {broker}")
+    _tooltips(plot, ("", "@who"), ("at", "@at{%F %T}"), ("longest", "@ms{0.00} ms"))
     _legend(plot)
     return plot
 
 
 def _requests(series: Sequence[Row], bucket: int) -> Any:
-    """Requests and failures of all brokers in each bucket."""
+    """Draw requests and failures of all brokers in each bucket."""
     totals: dict[datetime, list[int]] = {}
     for row in series:
-        total = totals.setdefault(_moment(row["at"]), [0, 0])
+        total = totals.setdefault(_local(row["at"]), [0, 0])
         total[0] += row["requests"]
         total[1] += row["failed"]
     source = ColumnDataSource(
@@ -152,28 +146,27 @@ def _requests(series: Sequence[Row], bucket: int) -> Any:
     )
     plot.y_range.start = 0
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0")
-    plot.add_tools(
-        HoverTool(
-            tooltips=[("at", "@at{%F %T}"), ("acknowledged", "@answered{0,0}"), ("not", "@failed{0,0}")],
-            formatters={"@at": "datetime"},
-        )
-    )
+    _tooltips(plot, ("at", "@at{%F %T}"), ("acknowledged", "@answered{0,0}"), ("not", "@failed{0,0}"))
     _legend(plot)
     return plot
 
 
-def _points(moments: list[datetime], values: list[float], who: str) -> ColumnDataSource:
-    return ColumnDataSource({"at": moments, "ms": values, "who": [who] * len(moments)})
+def _points(times: list[datetime], values: list[float], who: str) -> ColumnDataSource:
+    return ColumnDataSource({"at": times, "ms": values, "who": [who] * len(times)})
 
 
 def _line(plot: Any, source: ColumnDataSource, colour: str, name: str) -> None:
     plot.line("at", "ms", source=source, color=colour, line_width=2, legend_label=name)
-    # A point alone has no line.
+    # A line of a single point is invisible.
     plot.scatter("at", "ms", source=source, color=colour, size=4, legend_label=name)
 
 
-def _moment(at: datetime) -> datetime:
-    # Bokeh shows times without a zone as they are.
+def _tooltips(plot: Any, *tooltips: tuple[str, str]) -> None:
+    plot.add_tools(HoverTool(tooltips=list(tooltips), formatters={"@at": "datetime"}))
+
+
+def _local(at: datetime) -> datetime:
+    # Bokeh converts times with a zone.
     return at.replace(tzinfo=None)
 
 

@@ -1,13 +1,13 @@
-"""Which broker holds stale metadata, of which partitions, since when and why.
+"""Finds which brokers hold stale metadata, of which partitions, since when and why.
 
-A row of a snapshot has the version that changed it last. A broker has it when one UpdateMetadata that its
-present process has acknowledged told it at that version or a later one: by name, or because it told all that
-changed in a range of versions (from_version, state_version]. What the ranges leave open are gaps, few for a
-broker, and only rows with a version in a gap are looked at one by one.
+A row of a snapshot has the version that changed it last. A broker has that version of the row when its
+current process has acknowledged an UpdateMetadata of that version or a later one that contained the row: by
+name, or by a range (from_version, state_version] of which it contained all changes. The ranges leave few
+gaps, and only rows with a version in a gap are compared one by one.
 
-What was acknowledged stays known, also when a later request fails, until the broker's process is another
-(``knowledge.py``). What cannot be known is said to be uncertain: acknowledged requests that do not say what
-they told, outcomes that were lost, channels that have not closed, brokers that obey another controller.
+An acknowledgement counts until the broker's process restarts (``acknowledged.py``), also when later requests
+fail. A result is uncertain when requests without a list of their contents were acknowledged, outcomes were
+lost, channels have not closed, or the broker obeys another controller.
 """
 
 from __future__ import annotations
@@ -18,14 +18,20 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
-from ctrlchan.pipeline.jobs.report.knowledge import NOTHING, Keep, Knowledge, knowledge_of
+from ctrlchan.pipeline.jobs.report.acknowledged import (
+    NOTHING,
+    Acknowledged,
+    JournalTables,
+    Keep,
+    acknowledged_of,
+)
 from ctrlchan.pipeline.spark.tables import Snapshot
 from ctrlchan.state import NO_LEADERSHIP
 from ctrlchan.state.storage.schemas import ROW_VERSION
 
 __all__ = ["Divergence", "Lineage", "divergence_of", "with_counts"]
 
-#: Of the requests of a broker that told a range of versions and failed, the last that may be a reason.
+#: Failed requests with a range that are kept for each broker as possible reasons, the last ones.
 _MOST_RANGES: Final = 20
 _NAME: Final = r"^(.*)-(\d+)$"
 _PARTITION: Final = ["broker", "topic", "partition"]
@@ -33,7 +39,7 @@ _PARTITION: Final = ["broker", "topic", "partition"]
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The state whose versions are compared: its id, its newest change, and that of its live brokers."""
+    """The state to compare with: its id, its newest version, and the version of its live brokers."""
 
     state_id: str
     version: int
@@ -42,17 +48,19 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """``partitions``: one row for each (broker, topic, partition) that is stale, or may be.
+    """The partitions that are stale or may be, and the brokers.
 
-    row_version; told_version (the last that the broker has acknowledged by name, null: none); reason:
-    "waiting", the
-    outcome of the request that failed, "restarted", "never told", "another controller", "not said", "not
-    sent";
-    error_code, detail, attempts of that request; since, last_at: when the first request that carried it was
-    queued,
-    and when the last of them ended (or was seen waiting); certain.
+    ``partitions``, one row for each (broker, topic, partition):
 
-    ``brokers``: one row for each broker, what it knows (``knowledge.py``).
+    row_version                  the version of the row in the snapshot
+    acknowledged_version         the last that the broker has acknowledged by name; null: none
+    reason                       "waiting", the outcome of the failed request, "restarted", "no request",
+                                 "another controller", "not listed", "not sent"
+    error_code, detail, attempts of the request that failed or waits
+    since, last_at               when the first such request was queued, when the last ended or was seen
+    certain                      false: the broker may have the row
+
+    ``brokers``: one row each: ``Acknowledged.brokers``, known_version, live_brokers_stale.
     """
 
     partitions: DataFrame
@@ -60,48 +68,33 @@ class Divergence:
 
 
 def divergence_of(
-    journal: DataFrame,
-    waiting: DataFrame,
-    views: DataFrame,
-    channels: DataFrame,
-    lineage: Lineage,
-    snapshot: Snapshot | None,
-    keep: Keep,
+    tables: JournalTables, lineage: Lineage, snapshot: Snapshot | None, keep: Keep
 ) -> Divergence:
-    """``waiting``, ``views``, ``channels``: see ``report``. Without a snapshot only partitions are looked at
-    that a
-    request named which was not acknowledged."""
+    """Return the stale partitions; without a snapshot only those that failed or waiting requests name."""
     live = None if snapshot is None else snapshot.brokers
-    knowledge = knowledge_of(journal, waiting, views, channels, lineage.state_id, live, keep)
-    missed = _missed(knowledge)
-    gaps = keep(_gaps(knowledge, lineage.version))
+    found = acknowledged_of(tables, lineage.state_id, live, keep)
+    missed = _missed(found)
+    gaps = keep(_gaps(found, lineage.version))
     if snapshot is None:
-        candidates = _candidates_of_names(missed, knowledge.ranges)
+        candidates = _candidates_of_names(missed, found.ranges)
     else:
         candidates = _candidates_of_rows(snapshot.partitions, gaps)
-    named = (
-        knowledge.acknowledged.where(F.col("partitions").isNotNull())
-        .select("broker", F.explode("partitions").alias("name"), "state_version")
-        .groupBy("broker", "name")
-        .agg(F.max("state_version").alias("told_version"))
-    )
+    named = _newest_by_name(found.acknowledged, "acknowledged_version")
     stale = candidates.join(named, ["broker", "name"], "left").where(
-        F.col("told_version").isNull() | (F.col("told_version") < F.col(ROW_VERSION))
+        F.col("acknowledged_version").isNull() | (F.col("acknowledged_version") < F.col(ROW_VERSION))
     )
     known = gaps.groupBy("broker").agg(F.min("low").alias("known_version"))
+    brokers_version = F.coalesce("acknowledged_version", F.lit(NOTHING))
     brokers = (
-        knowledge.brokers.join(known, "broker", "left")
+        found.brokers.join(known, "broker", "left")
         .withColumn("known_version", F.coalesce("known_version", F.lit(lineage.version)))
-        .withColumn(
-            "live_brokers_stale", F.coalesce("told_version", F.lit(NOTHING)) < F.lit(lineage.brokers_version)
-        )
+        .withColumn("live_brokers_stale", brokers_version < F.lit(lineage.brokers_version))
     )
     return Divergence(_explained(stale, missed, brokers), brokers)
 
 
 def with_counts(divergence: Divergence) -> DataFrame:
-    """``brokers`` with the numbers of their partitions: stale, uncertain; since when; the most frequent
-    reason."""
+    """Return ``brokers`` with numbers of stale and uncertain partitions, and the most frequent reason."""
     reasons = divergence.partitions.groupBy("broker", "reason").agg(
         F.sum(F.col("certain").cast("long")).alias("stale"),
         F.sum((~F.col("certain")).cast("long")).alias("uncertain"),
@@ -130,21 +123,21 @@ def with_counts(divergence: Divergence) -> DataFrame:
     )
 
 
-# -- what a broker does not have
+# -- what a broker has not acknowledged
 
 
-def _gaps(knowledge: Knowledge, newest: int) -> DataFrame:
-    """(broker, low, high]: versions of which no range says that the broker has them."""
+def _gaps(found: Acknowledged, newest: int) -> DataFrame:
+    """Return (broker, low, high]: the versions that no acknowledged range contains."""
     before = Window.partitionBy("broker").orderBy("from_version").rowsBetween(Window.unboundedPreceding, -1)
     low = F.coalesce(F.max("to_version").over(before), F.lit(NOTHING))
     inner = (
-        knowledge.ranges.withColumn("low", low)
+        found.ranges.withColumn("low", low)
         .where((F.col("from_version") > F.col("low")) & (F.col("low") < newest))
         .select("broker", "low", F.col("from_version").alias("high"))
     )
-    last = knowledge.ranges.groupBy("broker").agg(F.max("to_version").alias("low"))
+    last = found.ranges.groupBy("broker").agg(F.max("to_version").alias("low"))
     behind = (
-        knowledge.brokers.select("broker")
+        found.brokers.select("broker")
         .join(last, "broker", "left")
         .select("broker", F.coalesce("low", F.lit(NOTHING)).alias("low"), F.lit(newest).alias("high"))
         .where(F.col("low") < F.col("high"))
@@ -153,7 +146,7 @@ def _gaps(knowledge: Knowledge, newest: int) -> DataFrame:
 
 
 def _candidates_of_rows(partitions: DataFrame, gaps: DataFrame) -> DataFrame:
-    """Rows of a snapshot, for each broker with a gap there. Rows without leadership are never told."""
+    """Return the rows of a snapshot in a gap of each broker. Rows without leadership are never sent."""
     version = F.col(ROW_VERSION) if ROW_VERSION in partitions.columns else F.lit(0)
     rows = partitions.where(F.col("leader_epoch") != NO_LEADERSHIP).select(
         "topic",
@@ -166,39 +159,46 @@ def _candidates_of_rows(partitions: DataFrame, gaps: DataFrame) -> DataFrame:
 
 
 def _candidates_of_names(missed: DataFrame, ranges: DataFrame) -> DataFrame:
-    """What requests named that were not acknowledged, unless a range told it since."""
-    names = (
-        missed.where(F.col("partitions").isNotNull())
+    """Return the partitions that missed requests name and no acknowledged range contains."""
+    names = _newest_by_name(missed, ROW_VERSION).select(
+        "broker",
+        F.regexp_extract("name", _NAME, 1).alias("topic"),
+        F.regexp_extract("name", _NAME, 2).cast("int").alias("partition"),
+        ROW_VERSION,
+        "name",
+    )
+    inside = (F.col(ROW_VERSION) > F.col("from_version")) & (F.col(ROW_VERSION) <= F.col("to_version"))
+    ranges = ranges.withColumnRenamed("broker", "of")
+    return names.join(ranges, (F.col("broker") == F.col("of")) & inside, "left_anti")
+
+
+def _newest_by_name(requests: DataFrame, version: str) -> DataFrame:
+    """Return the newest version, in a column of this name, for each broker and partition that is named."""
+    return (
+        requests.where(F.col("partitions").isNotNull())
         .select("broker", F.explode("partitions").alias("name"), "state_version")
         .groupBy("broker", "name")
-        .agg(F.max("state_version").alias(ROW_VERSION))
-        .select(
-            "broker",
-            F.regexp_extract("name", _NAME, 1).alias("topic"),
-            F.regexp_extract("name", _NAME, 2).cast("int").alias("partition"),
-            ROW_VERSION,
-            "name",
-        )
+        .agg(F.max("state_version").alias(version))
     )
-    told = ranges.withColumnRenamed("broker", "of")
-    inside = (F.col(ROW_VERSION) > F.col("from_version")) & (F.col(ROW_VERSION) <= F.col("to_version"))
-    return names.join(told, (F.col("broker") == F.col("of")) & inside, "left_anti")
 
 
 # -- why
 
 
-def _missed(knowledge: Knowledge) -> DataFrame:
-    """Requests that were not acknowledged: waiting ones, and those that failed."""
-    told = ("broker", "from_version", "state_version", "partitions", "error_code", "detail", "attempts")
-    failed = knowledge.requests.where(F.col("outcome") != "acknowledged").select(
-        *told, F.col("outcome").alias("kind"), F.col("enqueue_at").alias("since"), F.col("end_at").alias("at")
+def _missed(found: Acknowledged) -> DataFrame:
+    """Return the requests that have failed or are waiting."""
+    columns = ("broker", "from_version", "state_version", "partitions", "error_code", "detail", "attempts")
+    failed = found.requests.where(F.col("outcome") != "acknowledged").select(
+        *columns,
+        F.col("outcome").alias("kind"),
+        F.col("enqueue_at").alias("since"),
+        F.col("end_at").alias("at"),
     )
     return failed.unionByName(
-        knowledge.waiting.withColumn("error_code", F.lit(0).cast("short"))
+        found.waiting.withColumn("error_code", F.lit(0).cast("short"))
         .withColumnRenamed("last_error", "detail")
         .select(
-            *told,
+            *columns,
             F.lit("waiting").alias("kind"),
             F.col("enqueue_at").alias("since"),
             F.col("seen_at").alias("at"),
@@ -207,6 +207,7 @@ def _missed(knowledge: Knowledge) -> DataFrame:
 
 
 def _explained(stale: DataFrame, missed: DataFrame, brokers: DataFrame) -> DataFrame:
+    """Return ``Divergence.partitions``: stale partitions with the reason, from missed requests."""
     seen = ("kind", "error_code", "detail", "attempts", "since", "at")
     names = missed.where(F.col("partitions").isNotNull()).select(
         F.col("broker"), F.explode("partitions").alias("name"), F.col("state_version").alias("to"), *seen
@@ -231,18 +232,19 @@ def _explained(stale: DataFrame, missed: DataFrame, brokers: DataFrame) -> DataF
         .groupBy(*_PARTITION)
         .agg(
             F.min("since").alias("since"),
-            # What waits is the reason, whatever failed before it.
+            # A waiting request is the reason, even if others failed before it.
             F.max_by(F.struct(*seen), F.struct(F.col("kind") == "waiting", "at")).alias("last"),
         )
     )
-    knowledge = brokers.select(
-        "broker", "forgotten_version", "fenced_at", "recorded_version", "unsaid_version", "complete", "lossy"
+    facts = brokers.select(
+        *("broker", "earlier_version", "fenced_at", "recorded_version", "unlisted_version"),
+        *("complete", "lossy"),
     )
-    joined = stale.join(evidence, _PARTITION, "left").join(F.broadcast(knowledge), "broker")
+    joined = stale.join(evidence, _PARTITION, "left").join(F.broadcast(facts), "broker")
     return joined.select(
         *_PARTITION,
         ROW_VERSION,
-        "told_version",
+        "acknowledged_version",
         _reason().alias("reason"),
         F.col("last.error_code").alias("error_code"),
         F.col("last.detail").alias("detail"),
@@ -253,24 +255,24 @@ def _explained(stale: DataFrame, missed: DataFrame, brokers: DataFrame) -> DataF
     )
 
 
-def _unsaid() -> Column:
-    """A request that does not say what it told may have told it."""
-    return F.coalesce(F.col("unsaid_version") >= F.col(ROW_VERSION), F.lit(False))
+def _unlisted() -> Column:
+    """Return whether an acknowledged request without a list of its contents may have contained the row."""
+    return F.coalesce(F.col("unlisted_version") >= F.col(ROW_VERSION), F.lit(False))
 
 
 def _reason() -> Column:
     return (
         F.when(F.col("fenced_at").isNotNull(), "another controller")
         .when(F.col("last").isNotNull(), F.col("last.kind"))
-        .when(_unsaid(), "not said")
-        .when(F.col("forgotten_version") >= F.col(ROW_VERSION), "restarted")
-        .when(F.col("recorded_version").isNull(), "never told")
+        .when(_unlisted(), "not listed")
+        .when(F.col("earlier_version") >= F.col(ROW_VERSION), "restarted")
+        .when(F.col("recorded_version").isNull(), "no request")
         .otherwise("not sent")
     )
 
 
 def _certain() -> Column:
     recorded = F.coalesce(F.col("recorded_version") >= F.col(ROW_VERSION), F.lit(False))
-    # With all outcomes there, or a later one, no acknowledgement can be missing from the journal.
+    # The journal contains every acknowledgement if channels have closed or a later outcome is recorded.
     all_there = F.col("complete") | (F.col("last").isNotNull() | recorded)
-    return F.col("fenced_at").isNull() & ~_unsaid() & all_there & ~F.col("lossy")
+    return F.col("fenced_at").isNull() & ~_unlisted() & all_there & ~F.col("lossy")

@@ -1,11 +1,12 @@
-"""Counts, times and errors per broker and API, and how they went over time: aggregates of a journal.
+"""Aggregates a journal: counts, times and errors by broker and API, and over time.
 
-``cells`` is everything that can be added up, read in one scan and small: the rest is made of it. Percentiles
-cannot be added up; they are a scan of their own, of other columns.
+All that can be added up is read in one scan into a small table, ``sums``; other tables are made from it.
+Percentiles cannot be added up; they need a second scan, of other columns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -16,44 +17,44 @@ from ctrlchan.protocol import API_NAMES
 
 __all__ = [
     "ACCURACY",
-    "TIMES",
     "api_name",
     "bucket_of",
-    "cells_of",
     "channels_of",
     "errors_of",
     "figures_of",
     "series_of",
+    "sums_of",
 ]
 
-#: Spark's ``percentile_approx``: a rank is off by at most this share of the rows of a broker and API, and by
-#: nothing while they are no more than the inverse.
+#: Accuracy of Spark's ``percentile_approx``: percentiles of a broker and API are exact up to this number of
+#: requests; beyond that the rank is off by at most one in this number.
 ACCURACY: Final = 10_000
 _SHARES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
-#: What is measured -> (its beginning, its end), columns of the journal. ``encode``: a column of its own.
+#: Name of a time -> columns of the journal for its begin and end. ``encode`` has a column of its own.
 _SPANS: Final = {
     "queue": ("enqueue_ns", "first_byte_ns"),
     "send": ("first_byte_ns", "last_byte_ns"),
     "remote": ("last_byte_ns", "response_ns"),
     "total": ("enqueue_ns", "end_ns"),
 }
-TIMES: Final = ("encode", *_SPANS)
+_TIMES: Final = ("encode", *_SPANS)
 
-#: Seconds that a point of a time series may stand for, and how many points there may be.
+#: Lengths of a bucket of the time series in seconds, and the number of buckets at most.
 _BUCKETS: Final = (1, 5, 15, 60, 300, 900, 3_600, 21_600, 86_400, 604_800)
 _MOST_BUCKETS: Final = 120
 
 
 def bucket_of(seconds: float) -> int:
-    """The shortest bucket, in seconds, of which a range so long has no more than can be shown."""
+    """Return the shortest bucket, in seconds, that divides a time of ``seconds`` into few enough buckets."""
     return next((bucket for bucket in _BUCKETS if seconds <= bucket * _MOST_BUCKETS), _BUCKETS[-1])
 
 
-def cells_of(journal: DataFrame, bucket: int) -> DataFrame:
-    """One row for each (channel, broker, api, outcome, error_code, at) with sums; ``at``: the beginning of
-    the
-    ``bucket`` (seconds) in which requests have ended."""
+def sums_of(journal: DataFrame, bucket: int) -> DataFrame:
+    """Return sums, one row for each (channel, broker, api, outcome, error_code, at).
+
+    ``at``: the beginning of the ``bucket`` (seconds) in which the requests ended.
+    """
     at = F.window("end_at", f"{bucket} seconds")["start"]
     return journal.groupBy("channel", "broker", "api", "outcome", "error_code", at.alias("at")).agg(
         F.count("*").alias("requests"),
@@ -73,18 +74,17 @@ def cells_of(journal: DataFrame, bucket: int) -> DataFrame:
     )
 
 
-def figures_of(journal: DataFrame, cells: DataFrame) -> DataFrame:
-    """One row for each broker and API: what was sent, how it ended, and milliseconds as percentiles.
+def figures_of(journal: DataFrame, sums: DataFrame) -> DataFrame:
+    """Return one row for each broker and API: counts, and percentiles of times in milliseconds.
 
-    ``queue``: from being given to the channel to the first byte of the last attempt, ``send``: to its last
-    byte,
-    ``remote``: to the whole response; ``total``: until the outcome was known, also where none came.
+    ``queue``: from ``enqueue`` to the first byte of the last attempt; ``send``: to its last byte; ``remote``:
+    to the whole response; ``total``: from ``enqueue`` to the outcome, also without a response.
     """
 
     def of(condition: Column) -> Column:
         return F.sum(F.when(condition, F.col("requests")).otherwise(0))
 
-    counts = cells.groupBy("broker", "api").agg(
+    counts = sums.groupBy("broker", "api").agg(
         F.sum("requests").alias("requests"),
         of(F.col("outcome") == "acknowledged").alias("acknowledged"),
         of(F.col("outcome") != "acknowledged").alias("failed"),
@@ -100,14 +100,14 @@ def figures_of(journal: DataFrame, cells: DataFrame) -> DataFrame:
         F.max("last_at").alias("last_at"),
     )
     shares = list(_SHARES.values())
-    spans = journal.select("broker", "api", *(_span(name).alias(name) for name in TIMES))
+    spans = journal.select("broker", "api", *(_span(name).alias(name) for name in _TIMES))
     times = spans.groupBy("broker", "api").agg(
-        *(F.percentile_approx(name, shares, ACCURACY).alias(name) for name in TIMES),
-        *(F.max(name).alias(f"{name}_longest") for name in TIMES),
+        *(F.percentile_approx(name, shares, ACCURACY).alias(name) for name in _TIMES),
+        *(F.max(name).alias(f"{name}_longest") for name in _TIMES),
     )
     milliseconds = [
         column
-        for name in TIMES
+        for name in _TIMES
         for column in (
             *((F.col(name)[at] / 1e6).alias(f"{name}_{share}_ms") for at, share in enumerate(_SHARES)),
             (F.col(f"{name}_longest") / 1e6).alias(f"{name}_max_ms"),
@@ -117,15 +117,11 @@ def figures_of(journal: DataFrame, cells: DataFrame) -> DataFrame:
     return joined.withColumn("api_name", api_name()).orderBy("broker", "api")
 
 
-def errors_of(cells: DataFrame) -> DataFrame:
-    """One row for each broker, API, outcome and error code: how many, when first and last, the last's
-    words."""
+def errors_of(sums: DataFrame) -> DataFrame:
+    """Return one row for each broker, API, outcome and error code: number, times, last detail."""
     codes = {code.value: code.name for code in ErrorCode}
-    name = F.create_map(*[F.lit(one) for pair in codes.items() for one in pair])[
-        F.col("error_code").cast("int")
-    ]
     return (
-        cells.groupBy("broker", "api", "outcome", "error_code")
+        sums.groupBy("broker", "api", "outcome", "error_code")
         .agg(
             F.sum("requests").alias("requests"),
             F.min("first_at").alias("first_at"),
@@ -133,15 +129,15 @@ def errors_of(cells: DataFrame) -> DataFrame:
             F.max_by("detail", "last_at").alias("detail"),
         )
         .withColumn("api_name", api_name())
-        .withColumn("error", F.coalesce(name, F.col("error_code").cast("string")))
+        .withColumn("error", _looked_up("error_code", codes))
         .orderBy("broker", "api", "outcome", "error_code")
     )
 
 
-def series_of(cells: DataFrame) -> DataFrame:
-    """One row for each broker and bucket: requests, failures, bytes, mean and longest time to the outcome."""
+def series_of(sums: DataFrame) -> DataFrame:
+    """Return one row for each broker and bucket: requests, failures, bytes, mean and longest total time."""
     return (
-        cells.groupBy("at", "broker")
+        sums.groupBy("at", "broker")
         .agg(
             F.sum("requests").alias("requests"),
             F.sum(F.when(F.col("outcome") != "acknowledged", F.col("requests")).otherwise(0)).alias("failed"),
@@ -153,14 +149,13 @@ def series_of(cells: DataFrame) -> DataFrame:
     )
 
 
-def channels_of(cells: DataFrame, views: DataFrame) -> DataFrame:
-    """One row for each channel: its controller epochs, from when to when, and whether all of it is there.
+def channels_of(sums: DataFrame, connections: DataFrame) -> DataFrame:
+    """Return one row for each channel: its controller epochs, first and last time, and lost outcomes.
 
-    ``lost``: outcomes that never came into the journal, as far as that can be told (numbers that are
-    missing);
-    ``closed``: null where the journal does not say.
+    ``lost``: outcomes that are missing in the journal, by their sequence numbers; ``closed``: null where the
+    journal has no file of the channel.
     """
-    rows = cells.groupBy("channel").agg(
+    rows = sums.groupBy("channel").agg(
         F.sum("requests").alias("requests"),
         F.max("last_sequence").alias("last_sequence"),
         F.min("first_at").alias("first_at"),
@@ -168,7 +163,7 @@ def channels_of(cells: DataFrame, views: DataFrame) -> DataFrame:
         F.min("lowest_epoch").alias("lowest_epoch"),
         F.max("highest_epoch").alias("highest_epoch"),
     )
-    seen = views.groupBy("channel").agg(
+    seen = connections.groupBy("channel").agg(
         F.first("host").alias("host"),
         F.first("controller_id").alias("controller_id"),
         F.max("outcomes").alias("outcomes"),
@@ -185,6 +180,7 @@ def channels_of(cells: DataFrame, views: DataFrame) -> DataFrame:
 
 
 def _span(name: str) -> Column:
+    """Return a time in nanoseconds."""
     if name == "encode":
         return F.col("encoding_ns")
     begin, end = _SPANS[name]
@@ -192,6 +188,11 @@ def _span(name: str) -> Column:
 
 
 def api_name() -> Column:
-    """Of column ``api``, in words."""
-    names = F.create_map(*[F.lit(one) for pair in API_NAMES.items() for one in pair])
-    return F.coalesce(names[F.col("api").cast("int")], F.col("api").cast("string"))
+    """Return the name of column ``api``."""
+    return _looked_up("api", API_NAMES)
+
+
+def _looked_up(column: str, names: Mapping[int, str]) -> Column:
+    """Return the name of a code, or the code as text."""
+    table = F.create_map(*[F.lit(one) for pair in names.items() for one in pair])
+    return F.coalesce(table[F.col(column).cast("int")], F.col(column).cast("string"))

@@ -1,6 +1,6 @@
-"""What an operator should know first, in words: which broker is stale or slow, and why; what is not certain.
+"""Writes sentences about stale and slow brokers and their reasons, from the rows of small tables.
 
-In: rows of the small tables as dicts. Out: sentences. Nothing here asks Spark.
+Plain Python, without Spark.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Any, Final, Literal
 
 from ctrlchan.errors import ErrorCode
 
-__all__ = ["Finding", "duration", "findings_of", "notes_of", "verdict_of"]
+__all__ = ["Finding", "duration", "findings_of", "notes_of", "result_of"]
 
 Row = Mapping[str, Any]
 
-#: A broker is slow when its p95 is so many times the median of the others', and so many milliseconds above
-#: it.
+#: A broker is slow when its p95 is at least this many times the median of the others, and this many
+#: milliseconds above the median.
 _SLOW_TIMES: Final = 3.0
 _SLOW_MS: Final = 10.0
-#: What the time went by -> what that says of the broker.
+#: Part of the total time -> why the broker is slow.
 _CAUSES: Final = {
     "remote": "it takes long to answer",
-    "send": "it takes long to read what is sent, or the way there is slow",
+    "send": "it reads requests slowly, or the network is slow",
     "queue": "its requests wait in the queue, behind slower ones or for a connection",
 }
 _REASONS: Final = {
-    "another controller": "it obeys a newer controller, so what it knows is not ours to say",
-    "not said": "it acknowledged requests of which the journal does not say what they told",
-    "restarted": "it has restarted, and has not been told since",
-    "never told": "the journal has no request of this state to it",
-    "not sent": "no request that carries them was sent to it",
+    "another controller": "it obeys a newer controller, whose requests are not in this journal",
+    "not listed": "it acknowledged requests whose contents the journal does not list",
+    "restarted": "it has restarted, and was not sent them again",
+    "no request": "the journal has no request of this state to it",
+    "not sent": "no request that contains them was sent to it",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``level``: how bad it is; ``kind``: stale, uncertain, slow, failing or waiting."""
+    """A sentence about one broker. ``kind``: stale, uncertain, slow, failing or waiting."""
 
     level: Literal["bad", "warn"]
     kind: str
@@ -50,17 +50,17 @@ class Finding:
 def findings_of(
     brokers: Sequence[Row], figures: Sequence[Row], errors: Sequence[Row], partitions: int | None
 ) -> list[Finding]:
-    """The worst first. ``partitions``: how many a broker should know; None: not known."""
+    """Return the findings, the worst first. ``partitions``: of the snapshot; None: not known."""
     found = [*_stale(brokers, partitions), *_slow(figures), *_failing(brokers, errors)]
-    told = {one.broker for one in found}
-    found += _waiting(broker for broker in brokers if broker["broker"] not in told)
+    mentioned = {one.broker for one in found}
+    found += _waiting(broker for broker in brokers if broker["broker"] not in mentioned)
     order = ("stale", "waiting", "slow", "failing", "uncertain")
     weight = {row["broker"]: row["stale"] or row["uncertain"] for row in brokers}
     return sorted(found, key=lambda one: (order.index(one.kind), -weight.get(one.broker, 0), one.broker))
 
 
-def verdict_of(found: Sequence[Finding], brokers: int, compared: bool) -> str:
-    """One sentence for all."""
+def result_of(found: Sequence[Finding], brokers: int, compared: bool) -> str:
+    """Return one sentence about all brokers."""
     parts = []
     for kind, one, many in (
         ("stale", "is stale", "are stale"),
@@ -81,48 +81,44 @@ def verdict_of(found: Sequence[Finding], brokers: int, compared: bool) -> str:
         return "The journal is empty."
     who = f"All {brokers} brokers answer" if brokers > 1 else "The broker answers"
     if not compared:
-        return f"{who} in time. Whether what they know is current was not compared."
-    return f"{who} in time, and {'know all they should' if brokers > 1 else 'knows all it should'}."
+        return f"{who} in time. Their metadata was not compared with a snapshot."
+    return f"{who} in time, and {'have' if brokers > 1 else 'has'} current metadata."
 
 
 def notes_of(about: Row, channels: Sequence[Row], brokers: Sequence[Row]) -> list[str]:
-    """What the report cannot know."""
+    """Return the limits of this report: what could not be read or compared."""
     notes = []
     if about["not_compared"]:
         notes.append(f"Nothing was compared: {about['not_compared']}.")
     elif about["snapshot"] is None:
-        notes.append(
-            "Without a snapshot only partitions are known that a request named which was not acknowledged."
-        )
+        notes.append("Without a snapshot only the partitions of failed and waiting requests are known.")
     elif about["newest_version"] > about["state_version"]:
         notes.append(
-            f"The journal goes on to version {about['newest_version']:,}, the snapshot is of version "
-            f"{about['state_version']:,}: what changed since is not compared."
+            f"The journal continues to version {about['newest_version']:,}, the snapshot is of version "
+            f"{about['state_version']:,}: later changes are not compared."
         )
     lost = sum(max(0, row["lost"] or 0) for row in channels)
     if lost:
         notes.append(
-            f"{lost:,} outcomes are not in the journal (a crash, or a disk that was full): what their "
-            f"brokers lack is marked as uncertain."
+            f"{lost:,} outcomes are not in the journal (a crash, or a full disk): results for their brokers "
+            f"are uncertain."
         )
-    silent = [row for row in channels if row["closed"] is None]
-    if silent:
+    without_file = [row for row in channels if row["closed"] is None]
+    if without_file:
         notes.append(
-            f"Of {_channels(len(silent))} the journal has outcomes only: it is of an older ctrlchan."
+            f"The journal has no state of {_channels(len(without_file))}: an older ctrlchan wrote it."
         )
     still_open = [row for row in channels if row["closed"] is False]
     if still_open:
-        last = max(
-            filter(None, (moment for row in still_open for moment in (row["last_at"], row["seen_at"])))
-        )
+        last = max(filter(None, (time for row in still_open for time in (row["last_at"], row["seen_at"]))))
+        who = _channels(len(still_open)).capitalize()
         notes.append(
-            f"{_channels(len(still_open))[0].upper()}{_channels(len(still_open))[1:]} "
-            f"{'has' if len(still_open) == 1 else 'have'} not closed: still at work, or killed. What came "
-            f"after {_clock(last)} is not in the journal."
+            f"{who} {'has' if len(still_open) == 1 else 'have'} not closed: still running, or killed. The "
+            f"journal ends at {_clock(last)}."
         )
     old_lists = [row["broker"] for row in brokers if row["live_brokers_stale"] and not row["stale"]]
     if old_lists:
-        notes.append(f"{_brokers(old_lists)} know an older list of live brokers.")
+        notes.append(f"{_brokers(old_lists)} have an older list of live brokers.")
     return notes
 
 
@@ -141,12 +137,12 @@ def _stale(brokers: Iterable[Row], partitions: int | None) -> list[Finding]:
         reason = row["reason"]
         if reason == "waiting":
             attempts = f", {row['attempts']:,} failed attempts" if row["attempts"] else ""
-            words = f": {row['last_error']}" if row["last_error"] else ""
-            why = f"what would tell it waits{_since(row['since'])}{attempts}{words}"
+            error = f": {row['last_error']}" if row["last_error"] else ""
+            why = f"the request with them waits{_since(row['since'])}{attempts}{error}"
         elif reason in _REASONS:
             why = _REASONS[reason]
         else:
-            why = f"the request that carried them ended as “{reason}”{error}"
+            why = f"the request with them ended as “{reason}”{error}"
         more = f" Another {row['uncertain']:,} may be stale." if certain and row["uncertain"] else ""
         what = "partition" if count == 1 and not of else "partitions"
         since = "" if reason == "waiting" else _since(row["since"])
@@ -163,6 +159,7 @@ def _stale(brokers: Iterable[Row], partitions: int | None) -> list[Finding]:
 
 
 def _slow(figures: Sequence[Row]) -> list[Finding]:
+    """Find brokers whose p95 is far above that of the others, each by its slowest API."""
     worst: dict[int, tuple[float, Finding]] = {}
     for api in sorted({row["api"] for row in figures}):
         rows = [row for row in figures if row["api"] == api and row["total_p95_ms"] is not None]
@@ -174,7 +171,7 @@ def _slow(figures: Sequence[Row]) -> list[Finding]:
             if own < usual * _SLOW_TIMES or own < usual + _SLOW_MS:
                 continue
             parts = {name: row[f"{name}_p95_ms"] or 0.0 for name in _CAUSES}
-            # Others wait in the queue because of the slow ones: the queue is the last to be blamed.
+            # Slow brokers make the queues of others long, so the queue is named only if nothing else is slow.
             part = max(parts, key=lambda name: parts[name])
             for name in ("remote", "send"):
                 normal = median([one[f"{name}_p95_ms"] or 0.0 for one in rows if one is not row])
@@ -201,7 +198,7 @@ _PART_NAMES: Final = {
 
 
 def _failing(brokers: Iterable[Row], errors: Iterable[Row]) -> list[Finding]:
-    """Errors that are no news any more once the broker is told to be stale."""
+    """Find brokers that answer with errors; a stale broker's errors are in its other finding."""
     stale = {row["broker"] for row in brokers if row["stale"] or row["uncertain"]}
     by_broker: dict[int, list[Row]] = {}
     for row in errors:
@@ -238,11 +235,11 @@ def _waiting(brokers: Iterable[Row]) -> list[Finding]:
     return found
 
 
-# -- words
+# -- texts
 
 
 def duration(milliseconds: float | None) -> str:
-    """Such as ``1.25 s``, ``340 µs``; a dash for None."""
+    """Return a time as text, such as ``1.25 s`` or ``340 µs``; a dash for None."""
     if milliseconds is None:
         return "–"
     for unit, size in (("min", 60_000.0), ("s", 1_000.0), ("ms", 1.0)):
@@ -251,18 +248,18 @@ def duration(milliseconds: float | None) -> str:
     return f"{milliseconds * 1e3:.3g} µs"
 
 
-def _error(code: int | None, words: str | None) -> str:
+def _error(code: int | None, detail: str | None) -> str:
     name = ErrorCode.name_of(code) if code else ""
-    told = ", ".join(filter(None, (name, words)))
-    return f" ({told})" if told else ""
+    text = ", ".join(filter(None, (name, detail)))
+    return f" ({text})" if text else ""
 
 
-def _since(moment: datetime | None) -> str:
-    return "" if moment is None else f" since {_clock(moment)}"
+def _since(time: datetime | None) -> str:
+    return "" if time is None else f" since {_clock(time)}"
 
 
-def _clock(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
+def _clock(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S}"
 
 
 def _channels(count: int) -> str:

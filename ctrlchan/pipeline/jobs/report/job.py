@@ -1,4 +1,4 @@
-"""The job: a journal and a snapshot in, tables out."""
+"""Reads a journal and a snapshot and returns the tables of a report."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users c
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.errors import ConfigError
 from ctrlchan.journal.channels import read_channels
+from ctrlchan.pipeline.jobs.report.acknowledged import JournalTables, waiting_of
 from ctrlchan.pipeline.jobs.report.divergence import Divergence, Lineage, divergence_of
 from ctrlchan.pipeline.jobs.report.figures import (
     api_name,
     bucket_of,
-    cells_of,
     channels_of,
     errors_of,
     figures_of,
     series_of,
+    sums_of,
 )
-from ctrlchan.pipeline.jobs.report.knowledge import waiting_of
 from ctrlchan.pipeline.spark.tables import Snapshot, read_journal, read_snapshot
 from ctrlchan.state import NO_LEADERSHIP
 from ctrlchan.state.storage.schemas import CHANNELS
@@ -33,12 +33,13 @@ __all__ = ["Report", "ReportConfig", "report"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReportConfig:
-    """``journal``: a folder. ``snapshot``: what all brokers should know; None: only what the journal itself
-    shows to
-    be missing. ``since``, ``until``: only requests that ended in [since, until) are counted (what brokers
-    know is
-    always told by the whole journal). ``bucket``: seconds of a point of the time series; None: by the
-    range."""
+    """Settings of a report.
+
+    ``journal``: a journal folder. ``snapshot``: the state that all brokers should have; None: report only the
+    failed and waiting requests. ``since``, ``until``: count only requests that ended in [since, until); stale
+    partitions are always found from the whole journal. ``bucket``: seconds of a point of the time series;
+    None: depends on the length of the journal.
+    """
 
     journal: str | Path
     snapshot: str | Path | None = None
@@ -55,8 +56,10 @@ class ReportConfig:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``figures``, ``errors``, ``series``, ``channels``: see ``figures.py``; ``waiting``: ``knowledge.py``.
-    ``divergence``: None where nothing can be compared, and ``about["not_compared"]`` says why.
+    """The tables of a report.
+
+    ``figures``, ``errors``, ``series``, ``channels``: see ``figures.py``; ``waiting``: ``acknowledged.py``.
+    ``divergence``: None if nothing can be compared, for the reason in ``about["not_compared"]``.
     ``about``: JSON values: rows, first_at, last_at, bucket, state_id, state_version, newest_version, ...
     """
 
@@ -70,19 +73,18 @@ class Report:
     kept: list[DataFrame]
 
     def unpersist(self) -> None:
-        """Spark forgets the small tables that it keeps for this report; they can still be asked for."""
+        """Release the small tables that Spark caches for this report; they can still be computed."""
         for table in self.kept:
             table.unpersist()
 
 
 def report(spark: SparkSession, config: ReportConfig) -> Report:
-    """Looks at the range of the journal (one scan of two columns); everything else waits until it is asked
-    for.
+    """Return the tables, which are lazy; only the time range of the journal is read now.
 
-    Raises JournalError, SnapshotError, PipelineError for what cannot be read.
+    Raises JournalError, SnapshotError, PipelineError.
     """
-    # How channels stand before what has ended: a request that ends meanwhile is in the journal.
-    views = spark.createDataFrame(read_channels(config.journal).select(CHANNELS.names))
+    # Channel files are read before outcomes: a request that ends in between is in the journal.
+    connections = spark.createDataFrame(read_channels(config.journal).select(CHANNELS.names))
     journal = read_journal(spark, config.journal)
     snapshot = None if config.snapshot is None else read_snapshot(spark, config.snapshot)
     counted = journal
@@ -96,8 +98,8 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
         F.unix_micros(F.max("end_at")).alias("last_at"),
     ).first()
     assert first is not None
-    length = (first["last_at"] - first["first_at"]) / 1e6 if first["rows"] else 0.0
-    bucket = config.bucket or bucket_of(length)
+    seconds = (first["last_at"] - first["first_at"]) / 1e6 if first["rows"] else 0.0
+    bucket = config.bucket or bucket_of(seconds)
     lineage, newest, reason = _lineage(journal, snapshot)
     kept: list[DataFrame] = []
 
@@ -105,16 +107,17 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
         kept.append(table.persist())
         return table
 
-    cells = keep(cells_of(counted, bucket))
-    waiting = keep(waiting_of(journal, views))
-    channels = keep(channels_of(cells if counted is journal else cells_of(journal, bucket), views))
+    sums = keep(sums_of(counted, bucket))
+    waiting = keep(waiting_of(journal, connections))
+    channels = keep(channels_of(sums if counted is journal else sums_of(journal, bucket), connections))
     divergence = None
     if lineage is not None:
-        divergence = divergence_of(journal, waiting, views, channels, lineage, snapshot, keep)
+        tables = JournalTables(journal, connections, waiting, channels)
+        divergence = divergence_of(tables, lineage, snapshot, keep)
     return Report(
-        figures=figures_of(counted, cells),
-        errors=errors_of(cells),
-        series=series_of(cells),
+        figures=figures_of(counted, sums),
+        errors=errors_of(sums),
+        series=series_of(sums),
         channels=channels,
         waiting=waiting.withColumn("api_name", api_name()).drop("place").orderBy("broker", "enqueue_ns"),
         divergence=divergence,
@@ -129,42 +132,37 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
             "state_id": None if lineage is None else lineage.state_id,
             "state_version": None if lineage is None else lineage.version,
             "newest_version": newest,
-            "partitions": None if snapshot is None else _told(snapshot).count(),
+            "partitions": None if snapshot is None else _sent_rows(snapshot),
             "not_compared": reason,
         },
         kept=kept,
     )
 
 
-def _told(snapshot: Snapshot) -> DataFrame:
-    return snapshot.partitions.where(F.col("leader_epoch") != NO_LEADERSHIP)
+def _sent_rows(snapshot: Snapshot) -> int:
+    """Return the number of partitions; those without leadership are never sent."""
+    return snapshot.partitions.where(F.col("leader_epoch") != NO_LEADERSHIP).count()
 
 
 def _lineage(journal: DataFrame, snapshot: Snapshot | None) -> tuple[Lineage | None, int | None, str | None]:
-    """(what to compare, the newest version in the journal, why nothing can be compared)."""
-    told = journal.where((F.col("api") == UPDATE_METADATA) & F.col("state_id").isNotNull())
+    """Return the state to compare with, the newest version in the journal, or why nothing can be compared."""
+    requests = journal.where((F.col("api") == UPDATE_METADATA) & F.col("state_id").isNotNull())
     if snapshot is None:
-        last = told.groupBy().agg(F.max_by("state_id", "end_at").alias("state_id")).first()
+        last = requests.groupBy().agg(F.max_by("state_id", "end_at").alias("state_id")).first()
         if last is None or last["state_id"] is None:
-            return None, None, "no request in the journal says what it told"
+            return None, None, "no request in the journal has the id and version of its state"
         state_id, version, brokers_version = str(last["state_id"]), None, 0
     else:
         cluster = snapshot.cluster
         if not cluster.get("state_id"):
-            return (
-                None,
-                None,
-                (
-                    "the snapshot has no versions (it was written by an older ctrlchan, or by hand): "
-                    "read it and write it again, and push that one"
-                ),
-            )
+            reason = "the snapshot has no versions (it was written by an older ctrlchan, or by hand): "
+            return None, None, f"{reason}read it, write it again, and push the new one"
         state_id = str(cluster["state_id"])
         version, brokers_version = int(cluster["state_version"]), int(cluster.get("brokers_version", 0))
-    newest = told.where(F.col("state_id") == state_id).agg(F.max("state_version").alias("newest")).first()
+    newest = requests.where(F.col("state_id") == state_id).agg(F.max("state_version").alias("newest")).first()
     assert newest is not None
     if newest["newest"] is None:
-        reason = "the journal has nothing of the snapshot's state: they are of different clusters or times"
+        reason = "the journal has no request of the snapshot's state: they are of different clusters or times"
         return None, None, reason
     found = int(newest["newest"])
     return Lineage(state_id, found if version is None else version, brokers_version), found, None

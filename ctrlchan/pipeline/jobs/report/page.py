@@ -1,7 +1,6 @@
-"""The page: one HTML file with all that it needs in it, so that it can be kept, mailed and opened anywhere.
+"""Makes the page of a report: one HTML file that loads nothing else.
 
-Everything that comes from a journal or a snapshot is escaped by Jinja; what the charts are made of holds
-numbers and API names only.
+Jinja escapes all texts of journals and snapshots; charts contain only numbers and API names.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ __all__ = ["PageData", "page_of"]
 
 Row = Mapping[str, Any]
 
-#: Rows of a table, the worst first, and findings of one kind; the rest is in the Parquet files.
+#: Rows of a table and findings of one kind that are shown; all are in the Parquet files and ``report.json``.
 _MOST_ROWS: Final = 100
 _MOST_FINDINGS: Final = 4
 
@@ -38,7 +37,7 @@ _STATUS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class PageData:
-    """Rows of the tables as dicts; ``named``: broker -> its first stale partitions."""
+    """The rows of the tables as dicts; ``named``: broker -> its first stale partitions."""
 
     summary: Row
     findings: Sequence[Finding]
@@ -52,7 +51,7 @@ class PageData:
 
 
 def page_of(data: PageData) -> str:
-    """HTML."""
+    """Return the page as HTML."""
     environment = Environment(
         loader=PackageLoader("ctrlchan.pipeline.jobs.report", "."),
         autoescape=True,
@@ -63,7 +62,7 @@ def page_of(data: PageData) -> str:
     environment.filters |= {
         "count": _count,
         "duration": duration,
-        "moment": _moment,
+        "time": _time,
         "size": _size,
         "error": lambda code: ErrorCode.name_of(code) if code else "",
     }
@@ -77,9 +76,7 @@ def page_of(data: PageData) -> str:
         more_findings=len(data.findings) - len(shown),
         brokers=_first(_by_broker(data)),
         figures=_first(sorted(data.figures, key=lambda row: -(row["total_p95_ms"] or 0.0))),
-        errors=_first(
-            [row for row in data.errors if row["outcome"] != "acknowledged"],
-        ),
+        errors=_first([row for row in data.errors if row["outcome"] != "acknowledged"]),
         waiting=_first(sorted(data.waiting, key=lambda row: row["enqueue_at"])),
         channels=_first(data.channels),
         named=data.named,
@@ -92,7 +89,7 @@ def page_of(data: PageData) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The rows that are shown, and how many there are."""
+    """The rows that are shown, and the number of all rows."""
 
     rows: Sequence[Any]
     total: int
@@ -103,7 +100,7 @@ def _first(rows: Sequence[Any]) -> Table:
 
 
 def _by_broker(data: PageData) -> list[dict[str, Any]]:
-    """One row for each broker: how it stands, what it lacks, what it costs; the worst first."""
+    """Return one row for each broker with its status and totals, ordered by status."""
     status: dict[int, str] = {}
     for finding in data.findings:
         status.setdefault(finding.broker, finding.kind)
@@ -118,17 +115,17 @@ def _by_broker(data: PageData) -> list[dict[str, Any]]:
         for share in ("p95", "p99"):
             total[share] = max(total[share], row[f"total_{share}_ms"] or 0.0)
         total["last_at"] = max(total["last_at"], row["last_at"])
-    knowledge = {row["broker"]: row for row in data.brokers}
-    order = {kind: place for place, kind in enumerate(_STATUS)}
+    known = {row["broker"]: row for row in data.brokers}
+    order = {kind: at for at, kind in enumerate(_STATUS)}
     ids = sorted(
-        {*totals, *knowledge}, key=lambda broker: (order.get(status.get(broker, ""), len(order)), broker)
+        {*totals, *known}, key=lambda broker: (order.get(status.get(broker, ""), len(order)), broker)
     )
     return [
         {
             "broker": broker,
             "kind": status.get(broker, "fine"),
             "status": _STATUS.get(status.get(broker, ""), "fine"),
-            "known": knowledge.get(broker),
+            "known": known.get(broker),
             **(totals.get(broker) or {"requests": 0, "failed": 0, "bytes": 0, "p95": None, "p99": None}),
         }
         for broker in ids
@@ -139,11 +136,11 @@ def _count(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
-def _moment(value: datetime | str | None) -> str:
+def _time(value: datetime | str | None) -> str:
     if value is None:
         return "–"
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), f"{moment:%Y-%m-%d %H:%M:%S}")
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return Markup('<time datetime="{}">{}</time>').format(time.isoformat(), f"{time:%Y-%m-%d %H:%M:%S}")
 
 
 def _size(value: int) -> str:

@@ -1,5 +1,4 @@
-"""A report on disk: Parquet tables, ``report.json`` and the page, in a folder that appears when it is
-whole."""
+"""Writes a report: Parquet tables, ``report.json`` and the page, in a folder that appears when complete."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from ctrlchan.pipeline.jobs.report.divergence import Divergence, with_counts
-from ctrlchan.pipeline.jobs.report.findings import findings_of, notes_of, verdict_of
+from ctrlchan.pipeline.jobs.report.findings import findings_of, notes_of, result_of
 from ctrlchan.pipeline.jobs.report.job import Report
 from ctrlchan.pipeline.jobs.report.page import PageData, page_of
 from ctrlchan.pipeline.spark.tables import literally, new_folder
@@ -21,10 +20,10 @@ __all__ = ["PAGE", "SUMMARY", "Summary", "write_report"]
 
 SUMMARY: Final = "report.json"
 PAGE: Final = "report.html"
-#: Partitions of a broker that the page names.
+#: Stale partitions of each broker that the page lists.
 _NAMED: Final = 50
 
-#: What ``report.json`` holds: verdict, findings, notes, and ``Report.about``.
+#: The content of ``report.json``: result, findings, notes, and ``Report.about``.
 Summary: TypeAlias = dict[str, Any]
 _Rows: TypeAlias = list[dict[str, Any]]
 
@@ -32,25 +31,23 @@ _Rows: TypeAlias = list[dict[str, Any]]
 def write_report(
     spark: SparkSession, report: Report, output: str | Path, *, overwrite: bool = False
 ) -> Summary:
-    """``report.html``, ``report.json`` and a folder of Parquet files for each table: figures, errors, series,
-    channels,
-    waiting, brokers and divergence (all partitions, sorted by broker, topic, partition).
+    """Write ``report.html``, ``report.json`` and a folder of Parquet files for each table.
 
-    What Spark keeps of the report is let go. The driver holds the small tables: a row for each broker and
-    API, and the first partitions of each broker.
-    Raises
-    PipelineError when ``output`` is there and must not be replaced.
+    The tables: figures, errors, series, channels, waiting, brokers and divergence (all stale partitions,
+    sorted by broker, topic, partition). Small tables, with a row for each broker and API, are read into the
+    driver. Releases what Spark caches for the report. Raises PipelineError when ``output`` exists and
+    ``overwrite`` is false.
     """
     with new_folder(Path(output), SUMMARY, overwrite=overwrite) as folder:
         rows = {
-            name: _written(spark, getattr(report, name), folder / name)
+            name: _write(spark, getattr(report, name), folder / name)
             for name in ("figures", "errors", "series", "channels", "waiting")
         }
         brokers, named = _divergence(spark, report.divergence, folder)
         found = findings_of(brokers, rows["figures"], rows["errors"], report.about["partitions"])
         known = {row["broker"] for row in (*brokers, *rows["figures"])}
         summary: Summary = {
-            "verdict": verdict_of(found, len(known), compared=report.divergence is not None),
+            "result": result_of(found, len(known), compared=report.divergence is not None),
             "brokers": len(known),
             "stale": {str(row["broker"]): row["stale"] for row in brokers if row["stale"]},
             "uncertain": {str(row["broker"]): row["uncertain"] for row in brokers if row["uncertain"]},
@@ -68,14 +65,14 @@ def write_report(
     return summary
 
 
-def _written(spark: SparkSession, table: DataFrame, folder: Path) -> _Rows:
-    """Writes a small table as one file, and reads it back."""
+def _write(spark: SparkSession, table: DataFrame, folder: Path) -> _Rows:
+    """Write a small table as one file and return its rows."""
     table.coalesce(1).write.parquet(str(folder))
     return _rows(spark.read.schema(table.schema).parquet(literally(folder)))
 
 
 def _rows(table: DataFrame) -> _Rows:
-    # Arrow's rows know their time zone, Spark's do not.
+    # Times in Arrow's rows have a time zone, in Spark's rows they have none.
     rows: _Rows = table.toArrow().to_pylist()
     return rows
 
@@ -83,15 +80,15 @@ def _rows(table: DataFrame) -> _Rows:
 def _divergence(
     spark: SparkSession, divergence: Divergence | None, folder: Path
 ) -> tuple[_Rows, dict[int, _Rows]]:
-    """(a row for each broker; the first stale partitions of each)."""
+    """Write both tables; return the rows of brokers, and the first stale partitions of each broker."""
     if divergence is None:
         return [], {}
     place = folder / "divergence"
     divergence.partitions.sort("broker", "topic", "partition").write.parquet(str(place))
-    # Once is enough for what may be large: the rest is made of what was written.
+    # This table may be large: it is computed once, and read back for the rest.
     partitions = spark.read.schema(divergence.partitions.schema).parquet(literally(place))
     counted = with_counts(Divergence(partitions, divergence.brokers))
-    brokers = _written(spark, counted, folder / "brokers")
+    brokers = _write(spark, counted, folder / "brokers")
     first = Window.partitionBy("broker").orderBy(F.desc("certain"), "topic", "partition")
     shown = (
         partitions.withColumn("place", F.row_number().over(first))
