@@ -20,6 +20,7 @@ __all__ = [
     "MAPPED",
     "channel_to",
     "child_pids",
+    "ends",
     "eventually",
     "holdings",
     "linux_only",
@@ -64,6 +65,14 @@ def eventually(condition: Callable[[], bool], timeout: float = 10.0) -> None:
     while not condition():
         assert monotonic() < deadline, f"not within {timeout} s"
         sleep(0.005)
+
+
+def ends(action: Callable[[], object], timeout: float = 60.0) -> None:
+    """Run `action` in a thread and assert that it ends; a hanging one stays behind."""
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    thread.join(timeout)
+    assert not thread.is_alive(), f"has not ended in {timeout} s"
 
 
 #: Processes that were there when the test began: a rig or an oracle that other tests share.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from time import monotonic
 
 import pytest
 
@@ -165,16 +164,18 @@ def test_a_host_name_is_resolved_with_each_connection() -> None:
             assert last_error.startswith("the host name could not be resolved")
 
 
-def test_a_broker_that_never_answers_is_given_up_after_the_request_timeout() -> None:
+def test_a_broker_that_never_answers_is_given_up_after_the_request_timeout(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with peers(2) as brokers, channel_to(brokers, request_timeout=0.2) as channel:
         brokers[0].script.extend([silence, cut_after(0)])
-        begun = monotonic()
         sent = channel.send_requests([1], update(1))
-        channel.wait(channel.send_requests([2], update()), 5)
-        [outcome] = channel.wait(sent, 10)
-        assert monotonic() - begun >= 0.2
+        channel.wait(channel.send_requests([2], update()), 60)
+        [outcome] = channel.wait(sent, 60)
+        assert outcome.completed_ns - outcome.enqueued_ns >= 0.2e9
         assert outcome.attempts == 3
         assert outcome.kind is OutcomeKind.ACKNOWLEDGED
+    assert f"attempt 1: {Failure.REQUEST_TIMEOUT.text}" in caplog.text
 
 
 def test_a_stalled_half_response_runs_into_the_request_timeout_too() -> None:
@@ -213,15 +214,13 @@ def test_a_slow_reader_delays_nobody_else() -> None:
     with (
         Peer(1, 1001, receive_buffer=4096) as slow,
         Peer(2, 1002) as fast,
-        channel_to([slow, fast], senders=1) as channel,
+        channel_to([slow, fast], senders=1, request_timeout=600) as channel,
     ):
         slow.gate.clear()
         large = channel.send_request(1, update(1, size=20_000_000))
         eventually(slow.has_unread)
         for number in range(200):
-            begun = monotonic()
-            channel.wait([channel.send_request(2, update(number, size=50_000))], 5)
-            assert monotonic() - begun < 2
+            channel.wait([channel.send_request(2, update(number, size=50_000))], 60)
         assert not large.done
         slow.gate.set()
         assert channel.wait([large], 30)[0].attempts == 1
@@ -241,12 +240,11 @@ def test_a_connection_lost_in_the_middle_of_a_large_request_begins_it_anew() -> 
 
 
 def test_an_idle_connection_that_the_broker_closes_costs_nothing() -> None:
-    with peers(1) as [peer], channel_to([peer], retry_backoff=5) as channel:
+    # A request that waits for the back-off does not end within the deadline.
+    with peers(1) as [peer], channel_to([peer], retry_backoff=600) as channel:
         for number in range(3):
-            begun = monotonic()
-            [outcome] = channel.wait([channel.send_request(1, update(number))], 10)
+            [outcome] = channel.wait([channel.send_request(1, update(number))], 60)
             assert outcome.attempts == 1
-            assert monotonic() - begun < 3
             peer.drop_connections()
             eventually(lambda: channel.describe()["brokers"][1]["state"] == "disconnected")
         assert peer.connections == 3

@@ -12,13 +12,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from time import monotonic
 
 import psutil
 import pytest
 
 from ctrlchan.channel import ControllerChannelManager, Outcome, OutcomeKind
-from tests.fault.channels import MODES, channel_to, config, eventually, holdings, peers
+from tests.fault.channels import MODES, channel_to, config, ends, eventually, holdings, peers
 from tests.fault.peer import Peer, silence
 from tests.fault.requests import leader_and_isr, number_of, update
 
@@ -142,9 +141,7 @@ def test_a_stopped_sender_does_not_stop_shutdown() -> None:
         [pid] = pids(channel)
         os.kill(pid, signal.SIGSTOP)
         sent = channel.send_request(1, update())
-        begun = monotonic()
-        channel.shutdown(2)
-        assert monotonic() - begun < 4
+        ends(lambda: channel.shutdown(2))
         assert sent.outcome is not None
         assert sent.outcome.kind is OutcomeKind.BROKER_GONE
         eventually(lambda: has_ended(pid))
@@ -299,7 +296,7 @@ def test_nothing_stays_when_the_parent_is_killed(
         import warnings
         warnings.simplefilter("ignore")
         if os.fork() == 0:
-            time.sleep(60)
+            time.sleep(600)
             os._exit(0)
     print(*[broker["sender_pid"] for broker in channel.describe()["brokers"].values()], flush=True)
     time.sleep(60)
@@ -313,9 +310,7 @@ def test_nothing_stays_when_the_parent_is_killed(
         assert len(child) == with_child
         process.kill()
         process.wait(10)
-        begun = monotonic()
-        eventually(lambda: all(has_ended(one.pid) for one in (*senders, fork_server)))
-        assert monotonic() - begun < 2
+        eventually(lambda: all(has_ended(one.pid) for one in (*senders, fork_server)), 60)
         # Shared memory has no name that could stay behind, nor has anything else; connections are closed.
         assert not os.path.isdir("/dev/shm") or not [n for n in os.listdir("/dev/shm") if "ctrlchan" in n]
         assert list(tmp_path.iterdir()) == []

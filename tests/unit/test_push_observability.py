@@ -43,15 +43,17 @@ def pushing(*arguments: object) -> Iterator[subprocess.Popen[str]]:
 def test_metrics_are_served_while_a_broker_is_slow(tmp_path: Path) -> None:
     with peers(2) as brokers:
         brokers[1].gate.clear()
-        snapshot = snapshot_of(brokers, tmp_path / "snapshot")
-        with pushing(snapshot, "--metrics-port", 0, "--json") as process:
+        snapshot, properties = snapshot_of(brokers, tmp_path / "snapshot"), tmp_path / "server.properties"
+        # Without a retry, however long this test takes.
+        properties.write_text("controller.socket.timeout.ms=600000\nrequest.timeout.ms=600000\n")
+        with pushing(snapshot, "--config", properties, "--metrics-port", 0, "--json") as process:
             assert process.stderr is not None
             # On a busy machine lines of progress come first.
             [url] = islice((line.split()[1] for line in process.stderr if line.startswith("metrics: ")), 1)
             assert url.startswith("http://127.0.0.1:")
 
             def values() -> dict[tuple[str, str], float]:
-                with urllib.request.urlopen(url, timeout=10) as answered:
+                with urllib.request.urlopen(url, timeout=60) as answered:
                     text = answered.read().decode()
                 return {
                     (sample.name, sample.labels.get("broker_id", "")): sample.value
@@ -68,7 +70,7 @@ def test_metrics_are_served_while_a_broker_is_slow(tmp_path: Path) -> None:
             assert found["ctrlchan_channel_oldest_request_age_seconds", "2"] > 0
             assert found[ended, "1"] == 1
             brokers[1].gate.set()
-            out, _ = process.communicate(timeout=30)
+            out, _ = process.communicate(timeout=120)
         assert process.returncode == 0
         assert json.loads(out)["acknowledged"] == 2
 
@@ -77,7 +79,7 @@ def test_a_journal_of_a_push(tmp_path: Path) -> None:
     with peers(2) as brokers:
         snapshot = snapshot_of(brokers, tmp_path / "snapshot")
         with pushing(snapshot, "--journal", tmp_path / "journal", "--rounds", 3) as process:
-            process.communicate(timeout=60)
+            process.communicate(timeout=120)
         assert process.returncode == 0
     rows = read_journal(tmp_path / "journal").to_pylist()
     assert sorted(row["broker"] for row in rows) == [1, 1, 1, 2, 2, 2]
@@ -93,7 +95,7 @@ def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         snapshot = snapshot_of(brokers, tmp_path / "snapshot")
         with pushing(snapshot, "--metrics-port", port) as process:
-            _, printed = process.communicate(timeout=60)
+            _, printed = process.communicate(timeout=120)
         assert process.returncode == 1
         assert printed.splitlines()[-1].startswith(f"error: metrics port {port}: ")
 
@@ -106,7 +108,7 @@ def test_settings_come_from_server_properties_and_options_win(tmp_path: Path) ->
         for options in ([], ["--controller-id", "9", "--ibp", "3.4"]):
             journal = tmp_path / f"journal-{len(options)}"
             with pushing(snapshot, "--config", properties, "--journal", journal, *options) as process:
-                process.communicate(timeout=60)
+                process.communicate(timeout=120)
             assert process.returncode == 0
     seen = [
         {
@@ -126,6 +128,6 @@ def test_a_push_of_embedded_brokers_with_everything_on(tmp_path: Path) -> None:
         with pushing(
             tmp_path / "snapshot", "--journal", tmp_path / "journal", "--metrics-port", 0
         ) as process:
-            process.communicate(timeout=60)
+            process.communicate(timeout=120)
         assert process.returncode == 0
     assert read_journal(tmp_path / "journal").num_rows == 2

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,9 +124,7 @@ def test_a_broker_that_cannot_listen_leaves_nothing() -> None:
 
 
 def test_a_cluster() -> None:
-    began = time.monotonic()
     with EmbeddedCluster(30, racks=["a", "b"], epoch={5: 7}, cluster_id="c") as cluster:
-        assert time.monotonic() - began < 20, "thirty brokers take about a second on an idle machine"
         assert [broker.id for broker in cluster.brokers] == list(range(1, 31))
         assert [broker.rack for broker in cluster.brokers[:3]] == ["a", "b", "a"]
         assert [broker.epoch for broker in cluster.brokers[:6]] == [-1, -1, -1, -1, 7, -1]
