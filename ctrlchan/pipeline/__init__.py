@@ -18,15 +18,20 @@ if TYPE_CHECKING:
     from ctrlchan.pipeline.jobs.diff.tables import read_diff, write_diff
     from ctrlchan.pipeline.jobs.dispatch.config import DispatchConfig
     from ctrlchan.pipeline.jobs.dispatch.job import Dispatched, by_broker, dispatch
-    from ctrlchan.pipeline.jobs.explain.job import ExplainConfig, TopicPartition, explain
+    from ctrlchan.pipeline.jobs.explain.config import ExplainConfig, TopicPartition
+    from ctrlchan.pipeline.jobs.explain.job import explain
     from ctrlchan.pipeline.jobs.frames.config import FramesConfig
     from ctrlchan.pipeline.jobs.frames.job import frames
     from ctrlchan.pipeline.jobs.ingest.config import IngestConfig
     from ctrlchan.pipeline.jobs.ingest.job import Ingested, ingest
     from ctrlchan.pipeline.jobs.ingest.writing import write_ingested
-    from ctrlchan.pipeline.jobs.merge_logs.job import MergedLogs, MergeLogsConfig, merge_logs
-    from ctrlchan.pipeline.jobs.monitor.job import Monitor, MonitorConfig, monitor
-    from ctrlchan.pipeline.jobs.report import Report, ReportConfig, report, write_report
+    from ctrlchan.pipeline.jobs.merge_logs.config import MergeLogsConfig
+    from ctrlchan.pipeline.jobs.merge_logs.job import MergedLogs, merge_logs
+    from ctrlchan.pipeline.jobs.monitor.config import MonitorConfig
+    from ctrlchan.pipeline.jobs.monitor.job import Monitor, monitor
+    from ctrlchan.pipeline.jobs.report.config import ReportConfig
+    from ctrlchan.pipeline.jobs.report.job import Report, report
+    from ctrlchan.pipeline.jobs.report.writing import write_report
     from ctrlchan.pipeline.sessions import running, session, stop
     from ctrlchan.pipeline.source import CtrlchanSource
     from ctrlchan.pipeline.spark.tables import (
@@ -88,19 +93,19 @@ _HOMES: Final = {
     "DiffConfig": "jobs.diff.config",
     "DispatchConfig": "jobs.dispatch.config",
     "Dispatched": "jobs.dispatch.job",
-    "ExplainConfig": "jobs.explain.job",
+    "ExplainConfig": "jobs.explain.config",
     "Frames": "spark.tables",
     "FramesConfig": "jobs.frames.config",
     "IngestConfig": "jobs.ingest.config",
     "Ingested": "jobs.ingest.job",
-    "MergeLogsConfig": "jobs.merge_logs.job",
+    "MergeLogsConfig": "jobs.merge_logs.config",
     "MergedLogs": "jobs.merge_logs.job",
     "Monitor": "jobs.monitor.job",
-    "MonitorConfig": "jobs.monitor.job",
-    "Report": "jobs.report",
-    "ReportConfig": "jobs.report",
+    "MonitorConfig": "jobs.monitor.config",
+    "Report": "jobs.report.job",
+    "ReportConfig": "jobs.report.config",
     "Snapshot": "spark.tables",
-    "TopicPartition": "jobs.explain.job",
+    "TopicPartition": "jobs.explain.config",
     "by_broker": "jobs.dispatch.job",
     "diff": "jobs.diff.job",
     "diff_snapshots": "jobs.diff.job",
@@ -114,14 +119,14 @@ _HOMES: Final = {
     "read_frames": "spark.tables",
     "read_journal": "spark.tables",
     "read_snapshot": "spark.tables",
-    "report": "jobs.report",
+    "report": "jobs.report.job",
     "running": "sessions",
     "session": "sessions",
     "stop": "sessions",
     "write_diff": "jobs.diff.tables",
     "write_frames": "spark.tables",
     "write_ingested": "jobs.ingest.writing",
-    "write_report": "jobs.report",
+    "write_report": "jobs.report.writing",
     "write_snapshot": "spark.tables",
 }
 

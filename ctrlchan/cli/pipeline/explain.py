@@ -5,24 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ctrlchan.cli.pipeline.common import RunOptions, spark_of
-from ctrlchan.cli.pipeline.log_options import (
-    Brokers,
-    End,
-    LogOptions,
-    Logs,
-    Names,
-    Start,
-    TimeZone,
-    TimeZones,
-    log_config,
-)
 from ctrlchan.cli.pipeline.options import with_options
+from ctrlchan.pipeline.jobs.explain.config import ExplainConfig
 from ctrlchan.pipeline.settings import Setting
 
 __all__ = ["explain"]
@@ -38,21 +27,8 @@ class _RunOptions(RunOptions):
 @with_options
 def explain(
     *,
-    partition: Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", help="As orders-0.")],
-    logs: Logs,
-    journal: Annotated[
-        Path | None, typer.Option(file_okay=False, help="A journal folder, for the outcomes of its requests.")
-    ] = None,
-    snapshot: Annotated[
-        Path | None, typer.Option(file_okay=False, help="A snapshot folder to compare the last epoch with.")
-    ] = None,
+    config: ExplainConfig,
     entries: Annotated[bool, typer.Option("--entries", help="Print every log entry too.")] = False,
-    start: Start = None,
-    end: End = None,
-    time_zone: TimeZone = "UTC",
-    zones: TimeZones = None,
-    brokers: Brokers = None,
-    names: Names = None,
     run: _RunOptions,
 ) -> None:
     """Print the history of one partition from the state-change logs of controllers and brokers.
@@ -68,18 +44,15 @@ def explain(
       ctrlchan pipeline explain orders-0 logs/ --journal outcomes/ --snapshot live/
       ctrlchan pipeline explain orders-0 logs/ --json | jq '.findings[] | select(.severity == "fault")'
     """
-    config = log_config(LogOptions(logs, names, start, end, time_zone, zones, brokers))
     with spark_of("explain", run) as spark:
-        from ctrlchan.pipeline.jobs.explain.job import ExplainConfig, TopicPartition
-        from ctrlchan.pipeline.jobs.explain.job import explain as explain_partition
-        from ctrlchan.pipeline.jobs.explain.text import history_lines
+        from ctrlchan import pipeline
 
-        name = TopicPartition.of(partition)
-        settings = ExplainConfig(partition=name, logs=config, journal=journal, snapshot=snapshot)
-        history = explain_partition(spark, settings)
+        history = pipeline.explain(spark, config)
     if run.as_json:
         json.dump(history.as_json(), sys.stdout)
         print()
     else:
+        from ctrlchan.pipeline.jobs.explain.text import history_lines
+
         for line in history_lines(history, entries=entries):
             print(line)

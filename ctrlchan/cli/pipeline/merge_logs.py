@@ -15,18 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 import typer
 
 from ctrlchan.cli.pipeline.common import Overwrite, RunOptions, say, spark_of
-from ctrlchan.cli.pipeline.log_options import (
-    Brokers,
-    End,
-    LogOptions,
-    Logs,
-    Names,
-    Start,
-    TimeZone,
-    TimeZones,
-    log_config,
-)
 from ctrlchan.cli.pipeline.options import with_options
+from ctrlchan.pipeline.jobs.merge_logs.config import MergeLogsConfig
 
 if TYPE_CHECKING:
     from ctrlchan.pipeline.jobs.merge_logs.job import MergedLogs
@@ -45,28 +35,15 @@ class _Format(StrEnum):
 @with_options
 def merge_logs(
     *,
-    logs: Logs,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(help="Only entries of this topic (may be repeated).", show_default=False),
-    ] = None,
-    topic_regex: Annotated[
-        str | None,
-        typer.Option(metavar="REGEX", help="Only entries of topics whose whole name this matches."),
-    ] = None,
-    partitions: Annotated[
-        str | None, typer.Option(metavar="0,1,...", help="Only entries of these partitions of the topics.")
-    ] = None,
-    start: Start = None,
-    end: End = None,
-    time_zone: TimeZone = "UTC",
-    zones: TimeZones = None,
-    brokers: Brokers = None,
-    names: Names = None,
+    config: MergeLogsConfig,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="A file (text) or a folder (Parquet).", show_default="the screen"
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="A file (text) or a folder (Parquet).",
+            show_default="the screen",
         ),
     ] = None,
     output_format: Annotated[
@@ -74,7 +51,10 @@ def merge_logs(
     ] = _Format.TEXT,
     rejects: Annotated[
         Path | None,
-        typer.Option(help="Write lines that belong to no entry to this file (JSON lines, with reasons)."),
+        typer.Option(
+            metavar="FILE",
+            help="Write lines that belong to no entry to this file (JSON lines, with reasons).",
+        ),
     ] = None,
     overwrite: Overwrite = False,
     run: RunOptions,
@@ -97,18 +77,11 @@ def merge_logs(
     for path in (output, rejects):
         if path is not None and path.exists() and not overwrite:
             raise typer.BadParameter(f"{path}: already there (--overwrite replaces it)")
-    options = LogOptions(logs, names, start, end, time_zone, zones, brokers)
-    config = log_config(
-        options,
-        topics=tuple(topic or ()),
-        topic_pattern=topic_regex,
-        partitions=_numbers(partitions),
-    )
     shown = output is None and not run.as_json
     with spark_of("merge-logs", run) as spark:
-        from ctrlchan.pipeline.jobs.merge_logs.job import merge_logs as merge
+        from ctrlchan import pipeline
 
-        with merge(spark, config) as merged:
+        with pipeline.merge_logs(spark, config) as merged:
             summary: dict[str, Any] = asdict(merged.counts)
             if shown:
                 _write_lines(sys.stdout, merged.texts())
@@ -125,17 +98,6 @@ def merge_logs(
     if not shown:
         summary |= {"output": None if output is None else str(output)}
         say({name: value for name, value in summary.items() if value is not None}, as_json=run.as_json)
-
-
-def _numbers(given: str | None) -> tuple[int, ...]:
-    if given is None:
-        return ()
-    try:
-        return tuple(int(one) for one in given.split(","))
-    except ValueError:
-        raise typer.BadParameter(
-            f"{given!r} is not a list of partitions", param_hint="--partitions"
-        ) from None
 
 
 def _write_lines(file: TextIO, texts: Iterator[str]) -> None:

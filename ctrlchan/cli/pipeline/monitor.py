@@ -15,6 +15,7 @@ import typer
 
 from ctrlchan.cli.pipeline.common import RunOptions, spark_of
 from ctrlchan.cli.pipeline.options import with_options
+from ctrlchan.pipeline.jobs.monitor.config import MonitorConfig
 from ctrlchan.pipeline.settings import Setting
 
 if TYPE_CHECKING:
@@ -45,24 +46,16 @@ class _RunOptions(RunOptions):
 @with_options
 def monitor(
     *,
-    journal: Annotated[Path, typer.Argument(file_okay=False, help="A journal folder.")],
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            file_okay=False,
-            help="A folder on this machine for the state, from which a restarted monitor continues.",
-            show_default="begin with the oldest row",
-        ),
-    ] = None,
+    config: MonitorConfig,
     once: Annotated[
         bool, typer.Option("--once", help="Read all existing rows, print the figures and end.")
     ] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two updates.")] = 5.0,
     duration: Annotated[
         float | None,
-        typer.Option("--for", min=0.1, help="End after this many seconds.", show_default="never"),
+        typer.Option(
+            "--for", metavar="SECONDS", min=0.1, help="End after this many seconds.", show_default="never"
+        ),
     ] = None,
-    window: Annotated[float, typer.Option(min=10, help="Seconds of the rolling figures.")] = 300.0,
     rules: Annotated[
         Path | None,
         typer.Option(
@@ -73,29 +66,36 @@ def monitor(
     ] = None,
     stuck: Annotated[
         float | None,
-        typer.Option(help="Alert when a request waits for more seconds; 0: off.", show_default="30"),
+        typer.Option(
+            metavar="SECONDS", help="Alert when a request waits for more seconds; 0: off.", show_default="30"
+        ),
     ] = None,
     error_rate: Annotated[
         float | None,
         typer.Option(
-            help="Alert when a larger share of a broker's requests fails; 1: off.", show_default="0.1"
+            metavar="SHARE",
+            help="Alert when a larger share of a broker's requests fails; 1: off.",
+            show_default="0.1",
         ),
     ] = None,
     fenced: Annotated[
         bool | None,
         typer.Option("--fenced/--no-fenced", help="Alert when a broker's last requests ended as fenced."),
     ] = None,
-    snapshot: Annotated[
-        Path | None,
-        typer.Option(file_okay=False, help="Alert when a broker holds older metadata than this snapshot."),
-    ] = None,
     diverged: Annotated[
         int | None,
-        typer.Option(min=0, help="Stale partitions of a broker that give no alert yet.", show_default="0"),
+        typer.Option(
+            metavar="NUMBER",
+            min=0,
+            help="Stale partitions of a broker that give no alert yet.",
+            show_default="0",
+        ),
     ] = None,
     prometheus: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, help="Write figures and alerts to this file, for Prometheus."),
+        typer.Option(
+            metavar="FILE", dir_okay=False, help="Write figures and alerts to this file, for Prometheus."
+        ),
     ] = None,
     fail_on_alert: Annotated[
         bool, typer.Option("--fail-on-alert", help="End at the first alert, with exit status 3.")
@@ -118,13 +118,9 @@ def monitor(
     # Progress would run through the table.
     with spark_of("monitor", run, shows_progress=False) as spark:
         chosen = _rules(rules, stuck=stuck, error_rate=error_rate, fenced=fenced, diverged=diverged)
-        from ctrlchan.pipeline.jobs.monitor.job import MonitorConfig
-        from ctrlchan.pipeline.jobs.monitor.job import monitor as make_monitor
+        from ctrlchan import pipeline
 
-        config = MonitorConfig(
-            journal=journal, checkpoint=checkpoint, window=window, interval=interval, snapshot=snapshot
-        )
-        with make_monitor(spark, config) as running, _shown(once=once, as_json=run.as_json) as show:
+        with pipeline.monitor(spark, config) as running, _shown(once=once, as_json=run.as_json) as show:
             deadline = None if duration is None else time.monotonic() + duration
             running.catch_up()
             if not once:
@@ -137,7 +133,9 @@ def monitor(
                     _write_prometheus(prometheus, figures, alerts)
                 if once or (fail_on_alert and alerts):
                     break
-                left = interval if deadline is None else min(interval, deadline - time.monotonic())
+                left = (
+                    config.interval if deadline is None else min(config.interval, deadline - time.monotonic())
+                )
                 if left <= 0:
                     return
                 time.sleep(left)

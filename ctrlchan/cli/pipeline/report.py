@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,36 +9,16 @@ import typer
 
 from ctrlchan.cli.pipeline.common import Overwrite, RunOptions, spark_of
 from ctrlchan.cli.pipeline.options import with_options
+from ctrlchan.pipeline.jobs.report.config import ReportConfig
 
 __all__ = ["report", "show"]
-
-_FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"]
 
 
 @with_options
 def report(
     *,
-    journal: Annotated[
-        Path,
-        typer.Argument(
-            exists=True, file_okay=False, help="A journal folder, also one that is still written."
-        ),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")],
-    snapshot: Annotated[
-        Path | None,
-        typer.Option(
-            file_okay=False, help="The state that brokers should have; without it only failures are reported."
-        ),
-    ] = None,
-    since: Annotated[
-        datetime | None,
-        typer.Option(formats=_FORMATS, help="Count only requests that ended from this time on (UTC)."),
-    ] = None,
-    until: Annotated[
-        datetime | None,
-        typer.Option(formats=_FORMATS, help="Count only requests that ended before this time (UTC)."),
-    ] = None,
+    config: ReportConfig,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write.")],
     overwrite: Overwrite = False,
     run: RunOptions,
 ) -> None:
@@ -55,11 +34,9 @@ def report(
       ctrlchan pipeline report outcomes --since 2026-11-21 -o today --json | jq .result
     """
     with spark_of("report", run) as spark:
-        from ctrlchan.pipeline import ReportConfig, write_report
-        from ctrlchan.pipeline import report as job
+        from ctrlchan import pipeline
 
-        config = ReportConfig(journal=journal, snapshot=snapshot, since=_utc(since), until=_utc(until))
-        summary = write_report(spark, job(spark, config), output, overwrite=overwrite)
+        summary = pipeline.write_report(spark, pipeline.report(spark, config), output, overwrite=overwrite)
     show(summary, output, as_json=run.as_json)
 
 
@@ -76,7 +53,3 @@ def show(summary: dict[str, Any], output: Path, *, as_json: bool) -> None:
     for note in summary["notes"]:
         typer.echo(f"note: {note}")
     typer.echo(f"{summary['rows']:,} requests to {summary['brokers']} brokers; see {output / 'report.html'}")
-
-
-def _utc(time: datetime | None) -> datetime | None:
-    return None if time is None else time.replace(tzinfo=UTC)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from ctrlchan.errors import ConfigError
+from ctrlchan.pipeline.jobs.explain.config import ExplainConfig
 from ctrlchan.pipeline.jobs.explain.epochs import incarnations_of
 from ctrlchan.pipeline.jobs.explain.findings import findings_of
 from ctrlchan.pipeline.jobs.explain.model import (
@@ -26,7 +24,6 @@ from ctrlchan.pipeline.jobs.explain.model import (
 from ctrlchan.pipeline.jobs.merge_logs.entries import Entry
 from ctrlchan.pipeline.jobs.merge_logs.job import (
     MergedLogs,
-    MergeLogsConfig,
     in_order,
     merge_logs,
     of_partition,
@@ -34,7 +31,7 @@ from ctrlchan.pipeline.jobs.merge_logs.job import (
 from ctrlchan.pipeline.jobs.merge_logs.values import Answer
 from ctrlchan.pipeline.spark.tables import read_journal, read_snapshot
 
-__all__ = ["MOST_ENTRIES", "ExplainConfig", "TopicPartition", "explain", "history_of"]
+__all__ = ["MOST_ENTRIES", "explain", "history_of"]
 
 #: Log entries of one history, which the driver holds in memory.
 MOST_ENTRIES: Final = 50_000
@@ -49,39 +46,6 @@ _APIS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPartition:
-    """``orders-eu.v2-7`` is partition 7 of ``orders-eu.v2``."""
-
-    topic: str
-    partition: int
-
-    @classmethod
-    def of(cls, name: str) -> Self:
-        """Parse a name; raises ConfigError when it does not end in ``-`` and a number."""
-        topic, dash, partition = name.rpartition("-")
-        if not (dash and topic and partition.isascii() and partition.isdigit()) or int(partition) >= 2**31:
-            raise ConfigError(f"{name!r} is not TOPIC-PARTITION, as orders-0")
-        return cls(topic, int(partition))
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplainConfig:
-    """The partition to explain and where to read about it.
-
-    ``logs``: its filters of topics and partitions are ignored. ``journal``: a journal folder, for outcomes of
-    requests. ``snapshot``: a snapshot folder, which the last leader epoch is compared with.
-    """
-
-    partition: TopicPartition
-    logs: MergeLogsConfig
-    journal: str | Path | None = None
-    snapshot: str | Path | None = None
-
-
 def explain(spark: SparkSession, config: ExplainConfig) -> PartitionHistory:
     """Return the history of one partition; raises PipelineError, JournalError, SnapshotError."""
     with merge_logs(spark, config.logs) as merged:
@@ -90,7 +54,7 @@ def explain(spark: SparkSession, config: ExplainConfig) -> PartitionHistory:
 
 def history_of(spark: SparkSession, merged: MergedLogs, config: ExplainConfig) -> PartitionHistory:
     """Return the history from logs that are merged already (without filters of topics)."""
-    partition = config.partition
+    partition = config.topic_partition
     mine = of_partition(merged.unordered, partition.topic, partition.partition)
     fetched = in_order(mine).limit(MOST_ENTRIES + 1).withColumn("time", F.unix_micros("time")).collect()
     entries = [_entry(row) for row in fetched[:MOST_ENTRIES]]
@@ -179,7 +143,7 @@ def _requests(
         for entry in entries
         if entry.role == "broker"
     }
-    named = journal.where(F.array_contains("partitions", str(config.partition)))
+    named = journal.where(F.array_contains("partitions", str(config.topic_partition)))
     logged = spark.createDataFrame(
         [(*key, time) for key, time in keys.items() if None not in key],
         "broker int, api string, controller_id int, controller_epoch int, correlation_id int, logged long",
@@ -214,11 +178,9 @@ def _requests(
 
 def _snapshot_row(spark: SparkSession, config: ExplainConfig) -> SnapshotRow:
     assert config.snapshot is not None
-    partitions = read_snapshot(spark, config.snapshot).partitions
+    partitions, wanted = read_snapshot(spark, config.snapshot).partitions, config.topic_partition
     row = (
-        partitions.where(
-            (F.col("topic") == config.partition.topic) & (F.col("partition") == config.partition.partition)
-        )
+        partitions.where((F.col("topic") == wanted.topic) & (F.col("partition") == wanted.partition))
         .select("leader", "leader_epoch", "partition_epoch", "isr", "replicas")
         .first()
     )

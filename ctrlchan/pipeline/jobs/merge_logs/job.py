@@ -5,12 +5,9 @@ Replaces ``kafka.tools.StateChangeLogMerger`` (removed in Kafka 4), for logs of 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -20,69 +17,19 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ctrlchan.errors import ConfigError, PipelineError
+from ctrlchan.errors import PipelineError
+from ctrlchan.pipeline.jobs.merge_logs.config import MergeLogsConfig
 from ctrlchan.pipeline.jobs.merge_logs.grouping import ENTRY_COLUMNS, GROUPED, group_lines
-from ctrlchan.pipeline.jobs.merge_logs.origins import FileOrigins, zone_of
+from ctrlchan.pipeline.jobs.merge_logs.origins import FileOrigins
 from ctrlchan.pipeline.spark.text_lines import lines
 
-__all__ = ["LogCounts", "MergeLogsConfig", "MergedLogs", "in_order", "merge_logs", "of_partition"]
-
-#: The files of a folder that are read by default, rotated and compressed ones too.
-STATE_CHANGE_LOGS: Final = ("state-change.log*",)
+__all__ = ["LogCounts", "MergedLogs", "in_order", "merge_logs", "of_partition"]
 
 #: Bytes of text that one task returns when rows are streamed; the driver holds them in memory.
 STREAMED_BYTES: Final = 16 << 20
 
 _ENTRY: Final = [*(column.name for column in ENTRY_COLUMNS), "text", "file", "line", "lines"]
 _REJECT: Final = ["file", "line", "text", "reason"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MergeLogsConfig:
-    """The logs to read and the filters of their entries.
-
-    ``logs``: files, folders, or Hadoop's patterns; of folders the files whose names match ``names``.
-    ``time_zone``: the time zone of the log lines; ``time_zones``: path pattern -> another zone. ``brokers``:
-    path pattern -> broker id, for entries without one; the default is the number at the end of the folder's
-    name (``broker-3``). Patterns are those of ``fnmatch``, against the whole path or its end.
-
-    Filters: ``topics`` (exact names), ``topic_pattern`` (a regular expression that matches the whole name),
-    ``partitions``, ``start`` and ``end``, both included; a datetime without a zone is in ``time_zone``.
-
-    Raises ConfigError for an invalid pattern or zone, and for partitions without a topic.
-    """
-
-    logs: str | Path | Sequence[str | Path]
-    names: Sequence[str] = STATE_CHANGE_LOGS
-    topics: Sequence[str] = ()
-    topic_pattern: str | None = None
-    partitions: Sequence[int] = ()
-    start: datetime | None = None
-    end: datetime | None = None
-    time_zone: str = "UTC"
-    time_zones: Mapping[str, str] = field(default_factory=dict)
-    brokers: Mapping[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.partitions and not self.topics and self.topic_pattern is None:
-            raise ConfigError("partitions need topics or a topic pattern")
-        if self.topic_pattern is not None:
-            try:
-                re.compile(self.topic_pattern)
-            except re.error as problem:
-                raise ConfigError(f"topic pattern {self.topic_pattern!r}: {problem}") from problem
-        _ = self.origins  # checks the zones
-        if self.start is not None and self.end is not None and self.utc(self.end) < self.utc(self.start):
-            raise ConfigError(f"the end {self.end} is before the start {self.start}")
-
-    @property
-    def origins(self) -> FileOrigins:
-        """The rules for brokers and time zones of files."""
-        return FileOrigins(self.time_zone, tuple(self.brokers.items()), tuple(self.time_zones.items()))
-
-    def utc(self, time: datetime) -> datetime:
-        """Return ``time`` in UTC."""
-        return (time if time.tzinfo else time.replace(tzinfo=zone_of(self.time_zone))).astimezone(UTC)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from ctrlchan.errors import ConfigError
-
 __all__ = ["FileOrigin", "FileOrigins", "zone_of"]
 
 #: ``broker-3``, ``kafka3``, ``3``; neither a date nor an address.
@@ -64,6 +62,9 @@ def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError) as problem:
+        # It loads NumPy, which a help text does not need.
+        from ctrlchan.errors import ConfigError
+
         raise ConfigError(f"time zone {name!r}: no such zone ({problem})") from problem
 
 

@@ -15,21 +15,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from ctrlchan.channel.observability.counters import EDGES
+from ctrlchan.pipeline.jobs.monitor.config import STEP
 
 __all__ = [
     "AGGREGATES",
     "EVER",
     "HISTOGRAM",
     "JOURNAL_COLUMNS",
-    "STEP",
     "added",
     "aggregates_of",
     "no_aggregates",
     "since",
 ]
 
-#: Seconds; rolling windows consist of whole steps.
-STEP: Final = 10
 #: ``at`` of sums over all time.
 EVER: Final = -1
 _NANOSECONDS: Final = 1e9

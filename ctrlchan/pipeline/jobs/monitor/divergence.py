@@ -9,7 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users c
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.jobs.monitor.figures import Diverged
-from ctrlchan.pipeline.jobs.report.job import ReportConfig, report
+from ctrlchan.pipeline.jobs.report.config import ReportConfig
+from ctrlchan.pipeline.jobs.report.job import report
 
 __all__ = ["diverged_brokers"]
 

@@ -21,10 +21,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users c
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ctrlchan.errors import ConfigError, CtrlchanError, PipelineError
+from ctrlchan.errors import CtrlchanError, PipelineError
 from ctrlchan.journal import journal_files
-from ctrlchan.pipeline.jobs.monitor.aggregates import JOURNAL_COLUMNS, STEP, aggregates_of
+from ctrlchan.pipeline.jobs.monitor.aggregates import JOURNAL_COLUMNS, aggregates_of
 from ctrlchan.pipeline.jobs.monitor.checkpoint import CheckpointStore, MonitorState
+from ctrlchan.pipeline.jobs.monitor.config import MonitorConfig
 from ctrlchan.pipeline.jobs.monitor.divergence import diverged_brokers
 from ctrlchan.pipeline.jobs.monitor.figures import Diverged, Figures, figures_of
 from ctrlchan.pipeline.jobs.monitor.unfinished import RequestKey, UnfinishedRequests, read_unfinished
@@ -33,40 +34,11 @@ from ctrlchan.pipeline.spark.tables import literally
 from ctrlchan.pipeline.spark.text_lines import plain_path
 from ctrlchan.state.storage.schemas import JOURNAL
 
-__all__ = ["Monitor", "MonitorConfig", "monitor"]
+__all__ = ["Monitor", "monitor"]
 
 _PY4J: Final = "py4j.clientserver"
 _UNREADABLE: Final = re.compile(r"Encountered error while reading file (\S+?)\.?(?:\s|$)")
 _READ: Final = pa.schema([JOURNAL.field(name).with_nullable(True) for name in JOURNAL_COLUMNS])
-
-
-@dataclass(frozen=True, kw_only=True)
-class MonitorConfig:
-    """Settings of a monitor.
-
-    ``journal``: a journal folder. ``checkpoint``: a folder on this machine from which a restarted monitor
-    continues; None: begin with the oldest row. ``window``: seconds of the rolling figures. ``interval``:
-    seconds between two reads of the folder. ``max_files``: files of one batch at most. ``snapshot``: compare
-    brokers with this state, at most every ``divergence_interval`` seconds, as that reads the whole journal.
-    ``now``: the time of the figures, seconds since 1970; None: the clock's.
-    """
-
-    journal: str | Path
-    checkpoint: str | Path | None = None
-    window: float = 300.0
-    interval: float = 5.0
-    max_files: int = 1_000
-    snapshot: str | Path | None = None
-    divergence_interval: float = 60.0
-    now: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.window < STEP:
-            raise ConfigError(f"window: {self.window:g} s; must be {STEP} s or more")
-        if not self.interval > 0:
-            raise ConfigError(f"interval: {self.interval:g} s; must be more than 0")
-        if self.max_files < 1:
-            raise ConfigError(f"max_files: {self.max_files}; must be 1 or more")
 
 
 class Monitor:

@@ -4,10 +4,3 @@ In: a journal folder, and a snapshot of the state that every broker should have.
 Parquet) and one HTML page. ``figures`` adds up, ``acknowledged`` and ``divergence`` compare, ``findings``
 writes sentences, ``page`` and ``charts`` make the page.
 """
-
-from __future__ import annotations
-
-from ctrlchan.pipeline.jobs.report.job import Report, ReportConfig, report
-from ctrlchan.pipeline.jobs.report.writing import Summary, write_report
-
-__all__ = ["Report", "ReportConfig", "Summary", "report", "write_report"]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from ctrlchan._codec import UPDATE_METADATA
-from ctrlchan.errors import ConfigError
 from ctrlchan.journal.channels import read_channels
 from ctrlchan.pipeline.jobs.report.acknowledged import JournalTables, waiting_of
+from ctrlchan.pipeline.jobs.report.config import ReportConfig
 from ctrlchan.pipeline.jobs.report.divergence import Divergence, Lineage, divergence_of
 from ctrlchan.pipeline.jobs.report.figures import (
     api_name,
@@ -28,30 +27,7 @@ from ctrlchan.pipeline.spark.tables import Snapshot, read_journal, read_snapshot
 from ctrlchan.state import NO_LEADERSHIP
 from ctrlchan.state.storage.schemas import CHANNELS
 
-__all__ = ["Report", "ReportConfig", "report"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportConfig:
-    """Settings of a report.
-
-    ``journal``: a journal folder. ``snapshot``: the state that all brokers should have; None: report only the
-    failed and waiting requests. ``since``, ``until``: count only requests that ended in [since, until); stale
-    partitions are always found from the whole journal. ``bucket``: seconds of a point of the time series;
-    None: depends on the length of the journal.
-    """
-
-    journal: str | Path
-    snapshot: str | Path | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    bucket: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.bucket is not None and self.bucket < 1:
-            raise ConfigError(f"bucket must be at least 1 second, not {self.bucket}")
-        if self.since is not None and self.until is not None and self.since >= self.until:
-            raise ConfigError(f"since ({self.since}) must be before until ({self.until})")
+__all__ = ["Report", "report"]
 
 
 @dataclass(frozen=True, slots=True)
