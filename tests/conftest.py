@@ -8,12 +8,17 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.fault import channels
 
 # A background job of a shell ignores Ctrl-C, and so would all that tests start, and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# On a loaded machine any example may take long.
+settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no deadline")
 
 #: Sparks of tests live for seconds: what the optimizing compiler gains in them it costs, on all cores.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
