@@ -1,14 +1,15 @@
-"""The embedded broker: a process, or a thread, that a controller can drive and a client can ask.
+"""The embedded broker: a thread or a process that answers controllers and clients like a Kafka broker.
 
-In: frames on a socket. Out: responses, and a state that others can look at: what the controllers told it of
-the cluster (a ClusterState) and which replicas it hosts. It answers as a Kafka 3.9 broker in ZooKeeper mode
-does, down to the order of partitions in a response to a controller; it stores no records.
+In: frames on a socket. Out: responses, and a state that tests can inspect: the cluster as the controllers
+have sent it (a ClusterState), and the replicas that the broker hosts. It answers as a Kafka 3.9 broker in
+ZooKeeper mode does, down to the order of partitions in a response to a controller. It stores no records.
 
-It is stricter than Kafka with what no controller sends: bytes after the end of a control request, names that
-are not UTF-8 and, in clients' requests, tagged fields that kio does not know close the connection.
+It is stricter than Kafka with frames that no controller sends: bytes after the end of a control request,
+names that are not UTF-8 and, in clients' requests, tagged fields that kio does not have close the connection.
 
-``server`` knows bytes and no requests, the files of the APIs know requests and no sockets. This room knows
-nothing of channels and controllers: what drives it may be ours or Kafka's own.
+Rooms: ``network`` reads and writes frames, ``apis`` has one file for each API key, ``metadata`` holds the
+state, ``launch`` starts and ends brokers. This package imports nothing of the channel and the controller:
+ours or Kafka's own may drive the broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Request frames of clients (Metadata, DescribeCluster, ApiVersions) in any version, through kio."""
+"""Request frames of clients in any version, through kio."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.acceptance.frames import CLIENT_ID, CORRELATION_ID
 
 METADATA: Final = 3
 API_VERSIONS: Final = 18
+DESCRIBE_CONFIGS: Final = 32
 DESCRIBE_CLUSTER: Final = 60
 
 
@@ -47,6 +48,20 @@ def describe_cluster_frame(version: int) -> bytes:
         version,
         module.DescribeClusterRequest(include_cluster_authorized_operations=False),
     )
+
+
+def describe_configs_frame(version: int, resources: Sequence[tuple[int, str]]) -> bytes:
+    """DescribeConfigs of all configs of these (resource type, name), with synonyms (v1 and later)."""
+    module: Any = load_payload_module(DESCRIBE_CONFIGS, version, EntityType.request)
+    fields: dict[str, Any] = {
+        "resources": tuple(
+            module.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+            for kind, name in resources
+        )
+    }
+    if version >= 1:
+        fields["include_synonyms"] = True
+    return _frame(DESCRIBE_CONFIGS, version, module.DescribeConfigsRequest(**fields))
 
 
 def api_versions_frame(version: int) -> bytes:

@@ -1,4 +1,5 @@
 """The requests that the embedded broker serves: one file for each API key.
 
-In: a parsed request and the broker's metadata. Out: a response. Nothing here opens a socket.
+In: a frame and the broker's state. Out: a response. Nothing here opens a socket. ``table`` lists the APIs,
+``request_handler`` finds the API of a frame in a table.
 """

@@ -1,4 +1,4 @@
-"""What the three control requests share: who may send them, and the shape of their answers.
+"""The parts that the three control requests share: the check of epochs, and the order of an answer.
 
 Kafka 3.9 in ZooKeeper mode without migration: ``KafkaApis``, ``ZkBrokerEpochManager``.
 """
@@ -50,7 +50,7 @@ Message = TypeVar("Message", LeaderAndIsrRequest, StopReplicaRequest, UpdateMeta
 
 
 class Refused(Exception):
-    """The whole request comes to nothing: every part of the answer bears this error code."""
+    """The request is refused as a whole: every part of the answer has this error code."""
 
     def __init__(self, error_code: int, reason: str) -> None:
         super().__init__(reason)
@@ -65,9 +65,9 @@ def answer(
     apply: Callable[[BrokerCore, Message], ControlResponse],
     refuse: Callable[[Message, int], ControlResponse],
 ) -> Reply:
-    """Decodes the body and applies it; a request that is refused, or fails, gets its error response.
+    """Decode the body and apply it; `refuse` makes the response of a request that is refused or fails.
 
-    Raises ProtocolError for a body that cannot be read.
+    Raises ProtocolError for a body that cannot be decoded.
     """
     message = decode_request(api_key, request.version, request.frame, request.offset)
     assert isinstance(message, kind)
@@ -79,7 +79,7 @@ def answer(
     except ProtocolError:
         raise
     except Exception:
-        # Kafka's answer to what its own code throws, too: the controller must not wait for ever.
+        # As Kafka answers an exception of its own code: the controller must not wait for ever.
         logger.exception("broker %d failed in %s", core.id, kind.__name__)
         response = refuse(message, ErrorCode.UNKNOWN_SERVER_ERROR)
     return Reply(
@@ -95,11 +95,11 @@ def answer(
 
 
 def check_broker_epoch(core: BrokerCore, message: ControlRequestBody) -> None:
-    """Refuses a request for another life of this broker.
+    """Raise Refused when the request is for an earlier registration of this broker.
 
-    A higher epoch is fine: the controller may learn of a registration before the broker does. A KRaft
-    controller's epochs are those of a migration, which this broker (as a Kafka broker that is not
-    configured for one) is not in: an unknown server error.
+    A higher epoch is accepted: the controller may read a registration before the broker does. A KRaft
+    controller's epoch belongs to a migration; a Kafka broker that is not configured for one answers with an
+    unknown server error.
     """
     if message.broker_epoch == UNKNOWN_BROKER_EPOCH:
         return
@@ -110,20 +110,20 @@ def check_broker_epoch(core: BrokerCore, message: ControlRequestBody) -> None:
 
 
 def check_controller_epoch(core: BrokerCore, message: ControlRequestBody) -> None:
-    """Refuses a request of a former controller."""
+    """Raise Refused when the request is from a former controller."""
     if message.controller_epoch < core.controller_epoch:
         raise Refused(
-            ErrorCode.STALE_CONTROLLER_EPOCH, f"the latest controller epoch known is {core.controller_epoch}"
+            ErrorCode.STALE_CONTROLLER_EPOCH, f"the latest controller epoch is {core.controller_epoch}"
         )
 
 
 def has_repeated_topic(topics: Topics) -> bool:
-    """Does a name come twice?"""
+    """Return whether two topics have the same name."""
     return len({topics.names[row] for row in range(len(topics))}) < len(topics)
 
 
 def last_of_each_key(keys: Int64) -> Int64:
-    """For each element the index of the last one with the same key: what a map holds after these puts."""
+    """Return for each element the index of the last one with the same key: its value in a map."""
     backwards, inverse = np.unique(keys[::-1], return_index=True, return_inverse=True)[1:]
     if len(backwards) == len(keys):
         return np.arange(len(keys), dtype=np.int64)
@@ -132,7 +132,7 @@ def last_of_each_key(keys: Int64) -> Int64:
 
 
 def names_in_runs(topics: Topics, topic_row: Int32) -> tuple[Topics, Int64]:
-    """(topics, topic_starts) of a response whose entries name ``topics[topic_row]`` one after another."""
+    """Return (topics, topic_starts) of a response that has entries of ``topics[topic_row]`` in this order."""
     begins = np.ones(len(topic_row), dtype=bool)
     np.not_equal(topic_row[1:], topic_row[:-1], out=begins[1:])
     runs = np.flatnonzero(begins)
@@ -140,11 +140,11 @@ def names_in_runs(topics: Topics, topic_row: Int32) -> tuple[Topics, Int64]:
 
 
 def topic_hashes(topics: Topics) -> UInt32:
-    """``String.hashCode`` of each name."""
+    """Return ``String.hashCode`` of each name."""
     return string_hashes([(topics.names[row] or b"").decode() for row in range(len(topics))])
 
 
 def select_topics(topics: Topics, rows: Int32 | Int64) -> Topics:
-    """These rows, in this order, as topics of their own."""
+    """Return the topics of these rows, in this order."""
     names = topics.names
     return Topics(StringColumn(names.starts[rows], names.lengths[rows], names.data), topics.ids[rows])

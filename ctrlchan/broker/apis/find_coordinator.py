@@ -1,10 +1,13 @@
-"""FindCoordinator (10): refused, because an embedded broker has no groups and no transactions.
+"""FindCoordinator (10): this broker, for every group and transaction.
 
-The API is announced, so that consumers report the error: librdkafka waits in silence for a broker that
-announces FindCoordinator.
+An embedded broker has no groups and no transactions: JoinGroup and InitProducerId are not announced, so each
+client names the request that is missing as soon as it has a coordinator. Without FindCoordinator librdkafka
+waits in silence, and an error here is shown by some clients without the name of the request.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import (
@@ -19,24 +22,26 @@ from ctrlchan.broker.core import BrokerCore
 
 __all__ = ["API"]
 
-_REFUSAL = "FindCoordinator is not supported: an embedded broker has no consumer groups and no transactions"
 _SEVERAL_KEYS_SINCE = 4
-_ERROR = KioError.unsupported_version
 
 
 def _handle(core: BrokerCore, request: Request) -> Reply:
     message = read_body("find_coordinator", request)
     schema = response_schema("find_coordinator", request.version)
-    # Kafka's Node.noNode().
-    refusal = {"error_code": _ERROR, "error_message": _REFUSAL, "node_id": -1, "host": "", "port": -1}
+    fields: dict[str, Any] = {
+        "error_code": KioError.none,
+        "error_message": "",
+        "node_id": core.id,
+        "host": core.endpoint.host,
+        "port": core.endpoint.port,
+    }
     if request.version >= _SEVERAL_KEYS_SINCE:
-        refusal = {
+        fields = {
             "coordinators": tuple(
-                build(schema.Coordinator, key=key, **refusal) for key in message.coordinator_keys
+                build(schema.Coordinator, key=key, **fields) for key in message.coordinator_keys
             )
         }
-    body = build(schema.FindCoordinatorResponse, throttle_time=NOT_THROTTLED, **refusal)
-    return Reply(write_body(body), error_code=_ERROR.value)
+    return Reply(write_body(build(schema.FindCoordinatorResponse, throttle_time=NOT_THROTTLED, **fields)))
 
 
 API = Api(key=10, name="FindCoordinator", lowest=0, highest=6, flexible_from=3, handle=_handle)

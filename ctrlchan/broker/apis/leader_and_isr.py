@@ -55,7 +55,7 @@ def _become_leader_or_follower(core: BrokerCore, message: LeaderAndIsrRequest) -
 
 
 def _refuse(message: LeaderAndIsrRequest, error_code: int) -> ControlResponse:
-    """The same error for everything, in the order of the request."""
+    """Return an answer with this error for every partition, in the order of the request."""
     return ControlResponse(
         api_key=LEADER_AND_ISR,
         version=message.version,
@@ -68,7 +68,7 @@ def _refuse(message: LeaderAndIsrRequest, error_code: int) -> ControlResponse:
 
 
 class _Transition:
-    """One request's way through the replicas. A row is a partition of the request, as an index."""
+    """Applies one request to the replicas. A row is an index of a partition in the request."""
 
     def __init__(self, core: BrokerCore, message: LeaderAndIsrRequest) -> None:
         self.replicas = core.replicas
@@ -82,13 +82,13 @@ class _Transition:
         )
 
     def run(self) -> ControlResponse:
-        known = self.replicas.find(self.keys) >= 0
+        existed = self.replicas.find(self.keys) >= 0
         self.replicas.create(self.keys, self.message.topics)
         self.hosted = self.replicas.find(self.keys)
         errors, becomes, stop = self._check()
         if stop is not None:
-            # An exception in Kafka's loop: partitions that only come after this row were never made.
-            late = np.setdiff1d(self.keys[stop + 1 :][~known[stop + 1 :]], self.keys[: stop + 1])
+            # Kafka's loop throws here: partitions that the request names only after this row are not made.
+            late = np.setdiff1d(self.keys[stop + 1 :][~existed[stop + 1 :]], self.keys[: stop + 1])
             self.replicas.remove(self.replicas.find(late))
             raise control.Refused(_NOT_LEADER_OR_FOLLOWER, "a topic id for a partition without a log")
         hashes = control.topic_hashes(self.message.topics)[self.partitions.topic_row]
@@ -106,9 +106,9 @@ class _Transition:
         return self._response(puts[order], errors[puts[control.last_of_each_key(keys)[order]]])
 
     def _check(self) -> tuple[Int32, Bool, int | None]:
-        """(error of each row, rows to be made leader or follower, row at which Kafka throws or None).
+        """Return (error of each row, rows that become leader or follower, row at which Kafka throws or None).
 
-        Every row is checked against the state before the request: nothing is made until all are checked.
+        Every row is checked against the state before the request: all rows are checked before any is applied.
         """
         columns, partitions = self.replicas.columns, self.partitions
         epoch, current = partitions.leader_epoch, columns.leader_epoch[self.hosted]
@@ -118,32 +118,32 @@ class _Transition:
         conflict = ~offline & given & logged & (self.topic_ids != log_ids).any(axis=1)
         free = ~offline & ~conflict
         same = free & (epoch == current)
-        news = free & ((epoch > current) | (same & self.message.is_kraft_controller))
+        newer = free & ((epoch > current) | (same & self.message.is_kraft_controller))
         assigned = contains(partitions.replicas, np.full(len(epoch), self.ours, dtype=np.int32))
-        # The same epoch again is welcome only when it brings the topic id that the log does not have, or
-        # (a downgrade) no longer has the id that a follower's log has.
-        brings = same & ~news & given & ~logged
-        loses = same & ~news & ~given & logged & (partitions.leader != self.ours)
+        # The same leader epoch again is accepted only with a topic id that the log does not have yet, or
+        # (after a downgrade) without the topic id that a follower's log has.
+        adds_id = same & ~newer & given & ~logged
+        loses_id = same & ~newer & ~given & logged & (partitions.leader != self.ours)
 
         errors = np.full(len(epoch), ErrorCode.STALE_CONTROLLER_EPOCH, dtype=np.int32)
-        errors[news | brings | loses] = ErrorCode.NONE
-        errors[news & ~assigned] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        errors[newer | adds_id | loses_id] = ErrorCode.NONE
+        errors[newer & ~assigned] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         errors[conflict] = ErrorCode.INCONSISTENT_TOPIC_ID
         errors[offline] = ErrorCode.KAFKA_STORAGE_ERROR
 
-        bringing = np.flatnonzero(brings)
-        without_log = bringing[self.replicas.has_log[self.hosted[bringing]] == 0]
+        with_new_id = np.flatnonzero(adds_id)
+        without_log = with_new_id[self.replicas.has_log[self.hosted[with_new_id]] == 0]
         stop = int(without_log[0]) if len(without_log) else None
         if stop is not None:
-            bringing = bringing[bringing < stop]
-        self.replicas.topic_ids[self.hosted[bringing]] = self.topic_ids[bringing]
-        again = np.ones(len(bringing), dtype=bool)
-        again[np.unique(self.keys[bringing], return_index=True)[1]] = False
-        errors[bringing[again]] = ErrorCode.STALE_CONTROLLER_EPOCH
-        return errors, news & assigned, stop
+            with_new_id = with_new_id[with_new_id < stop]
+        self.replicas.topic_ids[self.hosted[with_new_id]] = self.topic_ids[with_new_id]
+        repeated = np.ones(len(with_new_id), dtype=bool)
+        repeated[np.unique(self.keys[with_new_id], return_index=True)[1]] = False
+        errors[with_new_id[repeated]] = ErrorCode.STALE_CONTROLLER_EPOCH
+        return errors, newer & assigned, stop
 
     def _in_map_order(self, rows: Int64, hashes: UInt32) -> Int64:
-        """``rows`` as Kafka walks its ``Map[Partition, State]``: of rows with the same key the last one."""
+        """Return `rows` in the order of Kafka's ``Map[Partition, State]``; the last of equal keys counts."""
         keys = self.keys[rows]
         return rows[control.last_of_each_key(keys)[scala_map_order(keys, hashes[rows])]]
 
@@ -163,7 +163,7 @@ class _Transition:
     def _make_followers(self, rows: Int64) -> None:
         partitions = self.partitions
         live = np.isin(partitions.leader[rows], self.live_brokers)
-        # A follower of a dead leader gets its log and nothing else: the same epoch will be news again.
+        # A follower of a dead leader gets only its log: the same leader epoch counts as newer once more.
         waiting = rows[~live]
         self.replicas.open_logs(self.hosted[waiting], self.topic_ids[waiting])
         rows = self._not_older(rows[live])
@@ -177,7 +177,7 @@ class _Transition:
         self.replicas.open_logs(self.hosted[rows], self.topic_ids[rows])
 
     def _not_older(self, rows: Int64) -> Int64:
-        """Those whose partition epoch is not behind: AlterPartition's answer may have come first."""
+        """Return the rows without an older partition epoch: AlterPartition's answer may have come first."""
         current = self.replicas.columns.partition_epoch[self.hosted[rows]]
         return rows[self.partitions.partition_epoch[rows] >= current]
 
@@ -208,7 +208,7 @@ class _Transition:
         )
 
     def _response(self, order: Int64, errors: Int32) -> ControlResponse:
-        """The errors of these rows in this order; from v5 on under topic ids, in order of appearance."""
+        """Return an answer with these rows and errors in this order; from v5 on grouped by topic id."""
         topics = self.message.topics
         topic_row = self.partitions.topic_row[order]
         if self.message.version < _TOPIC_IDS_SINCE:

@@ -1,9 +1,9 @@
-"""Metadata (3): what a client learns of the cluster.
+"""Metadata (3): the cluster for clients.
 
 ``KafkaApis.handleTopicMetadataRequest`` and ``ZkMetadataCache.getTopicMetadata`` of Kafka 3.9, with nothing
-to authorize and without the creation of topics. Brokers and partitions come in ascending order, topics as
-they were asked for or told. Kafka's order is that of hash maps it has copied with each UpdateMetadata since
-it started: its Metadata and DescribeCluster can be compared with these only as sets.
+to authorize and without the creation of topics. Brokers and partitions are in ascending order, topics in
+the order of the request or of the metadata cache. Kafka's order is that of hash maps which it has copied with
+each UpdateMetadata since its start: its Metadata and DescribeCluster can be compared with these only as sets.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TOPIC_ID_REQUESTS_SINCE = 12
 _LISTENER_NOT_FOUND_SINCE = 6  # before: LEADER_NOT_AVAILABLE
 _NO_LEADER = -1
 
-# One topic of the response: error, name, id, row in the view (None: no partitions to tell).
+# One topic of the response: error, name, id, row in the view (None: without partitions).
 _Topic = tuple[KioError, str | None, bytes, int | None]
 
 
@@ -85,7 +85,7 @@ def _handle(core: BrokerCore, request: Request) -> Callable[[], Reply]:
     elif request.version < _TOPIC_ID_REQUESTS_SINCE and any(
         topic.name is None or getattr(topic, "topic_id", None) is not None for topic in asked
     ):
-        # v10 and v11 have the field, but cannot be answered by it: Kafka's error response.
+        # v10 and v11 have the field, but a broker does not find topics by it: Kafka's error response.
         view = core.metadata.view([], core.endpoint.listener)
         topics = [(KioError.invalid_request, topic.name or "", _id_bytes(topic), None) for topic in asked]
         fields |= {
@@ -105,7 +105,7 @@ API = Api(key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=
 
 
 def _asked_topics(metadata: MetadataCache, asked: Iterable[Any]) -> tuple[list[_Topic], list[int]]:
-    """The response's topics and the topic rows to view for them. One id among the names: only ids count."""
+    """Return the response's topics and their rows in the cache. With one id in the request only ids count."""
     ids = list(dict.fromkeys(topic_id for topic in asked if (topic_id := _id_bytes(topic)) != ZERO_ID))
     names: list[str | None] = [metadata.topic_name(topic_id) for topic_id in ids]
     topics: list[_Topic] = [
@@ -135,7 +135,7 @@ def _reply(
 ) -> Reply:
     schema = response_schema("metadata", version)
     partitions = _partitions(schema, version, view)
-    # Kafka fills in operations where it looked a topic up, and it did not find these.
+    # Kafka sets the operations of a topic that it looked up; it did not find unknown ids.
     fields["topics"] = tuple(
         build(
             schema.MetadataResponseTopic,
@@ -153,7 +153,7 @@ def _reply(
 
 
 def _partitions(schema: Any, version: int, view: MetadataView) -> tuple[Any, ...]:
-    """Every partition of the view as kio's objects, built column by column."""
+    """Return every partition of the view as kio's object, built column by column."""
     reachable = np.isin(view.leader, view.reachable_ids)
     errors = np.full(len(view.leader), KioError.leader_not_available.value, dtype=np.int32)
     if version >= _LISTENER_NOT_FOUND_SINCE:
@@ -161,7 +161,7 @@ def _partitions(schema: Any, version: int, view: MetadataView) -> tuple[Any, ...
     errors[reachable] = KioError.none.value
     replicas, isr = view.replicas, view.isr
     if version == 0:
-        # v0 cannot say that a replica is offline: it is left out, and the partition has an error.
+        # v0 has no offline replicas: such a replica is left out, and the partition has an error.
         replicas, isr = (_only(lists, view.reachable_ids) for lists in (replicas, isr))
         fewer = (replicas.lengths < view.replicas.lengths) | (isr.lengths < view.isr.lengths)
         errors[reachable & fewer] = KioError.replica_not_available.value
@@ -196,7 +196,7 @@ def _tuples(lists: ListColumn) -> list[tuple[int, ...]]:
 
 
 def _asks(message: Any, flag: str) -> bool:
-    """Is the flag set, in a version that has it?"""
+    """Return whether the flag is set, in a version that has it."""
     return bool(getattr(message, flag, False))
 
 

@@ -1,4 +1,4 @@
-"""StopReplica (5): stop following or leading, and perhaps delete.
+"""StopReplica (5): stop following or leading, and delete when asked to.
 
 State and error codes as Kafka 3.9 in ZooKeeper mode: ``KafkaApis.handleStopReplicaRequest``,
 ``StopReplicaRequest.partitionStates`` and ``ReplicaManager.stopReplicas``.
@@ -47,25 +47,25 @@ def _stop_replicas(core: BrokerCore, message: StopReplicaRequest) -> ControlResp
     rows = control.last_of_each_key(keys)[java_map_order(keys, hashes)]
 
     hosted = replicas.find(keys[rows])
-    known = hosted >= 0
+    exists = hosted >= 0
     current = np.full(len(rows), NO_EPOCH, dtype=np.int32)
-    current[known] = replicas.columns.leader_epoch[hosted[known]]
+    current[exists] = replicas.columns.leader_epoch[hosted[exists]]
     offline = np.zeros(len(rows), dtype=bool)
-    offline[known] = replicas.offline[hosted[known]] != 0
+    offline[exists] = replicas.offline[hosted[exists]] != 0
     epoch = message.leader_epoch[rows]
-    fenced = known & (epoch < current) & (epoch != NO_EPOCH) & (epoch != _EPOCH_DURING_DELETE)
+    fenced = exists & (epoch < current) & (epoch != NO_EPOCH) & (epoch != _EPOCH_DURING_DELETE)
     errors = np.zeros(len(rows), dtype=np.int32)
     errors[fenced] = ErrorCode.FENCED_LEADER_EPOCH
     errors[offline] = ErrorCode.KAFKA_STORAGE_ERROR
     # Without the delete flag the replica stays as it is: hosted, with its epochs.
-    replicas.remove(hosted[known & (errors == 0) & (message.delete[rows] != 0)])
+    replicas.remove(hosted[exists & (errors == 0) & (message.delete[rows] != 0)])
 
     order = scala_map_order(keys[rows], hashes[rows])
     return _response(message, rows[order], errors[order])
 
 
 def _refuse(message: StopReplicaRequest, error_code: int) -> ControlResponse:
-    """To a stale request partitions are not even named; after a failure all of them have its error."""
+    """Return an answer without partitions for a stale request; else every partition has the error."""
     stale = error_code in (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
     rows = np.arange(0 if stale else len(message.partition))
     return _response(message, rows, np.full(len(rows), error_code, dtype=np.int32), error_code)
@@ -74,7 +74,7 @@ def _refuse(message: StopReplicaRequest, error_code: int) -> ControlResponse:
 def _response(
     message: StopReplicaRequest, rows: Int64, errors: Int32, error_code: int = ErrorCode.NONE
 ) -> ControlResponse:
-    """These rows of the request, each with its error."""
+    """Return an answer with these rows of the request, each with its error."""
     topics, topic_starts = control.names_in_runs(message.topics, message.topic_row[rows])
     return ControlResponse(
         api_key=STOP_REPLICA,

@@ -1,4 +1,4 @@
-"""UpdateMetadata (6): what the cluster looks like now.
+"""UpdateMetadata (6): the new state of topics, partitions and live brokers.
 
 ``KafkaApis.handleUpdateMetadataRequest``, ``ReplicaManager.maybeUpdateMetadataCache`` and
 ``ZkMetadataCache.updateMetadata`` of Kafka 3.9 in ZooKeeper mode without migration.

@@ -1,7 +1,7 @@
 """The child process of an EmbeddedCluster: JSON lines on standard input and output.
 
-In: first the configurations of its brokers, then ``"describe"`` any number of times; the end of the input
-ends the process. Out, for each line one: ``{"ok": …}`` (the ports; the descriptions) or ``{"error": "…"}``.
+In: first the settings of its brokers, then ``"describe"`` any number of times. The process ends at the end of
+the input. Out: one line for each, ``{"ok": …}`` (the ports; the descriptions) or ``{"error": "…"}``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _PARENT_CHECK_SECONDS = 1.0
 
 
 def main() -> None:
-    # A Ctrl-C in the terminal reaches the whole group: the parent decides when its brokers end.
+    """Serve the brokers of one child process."""
+    # Ctrl-C in a terminal reaches the whole process group: the parent decides when its brokers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What libraries print must not come between the lines.
+    # Output of libraries must not come between the lines.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     asyncio.run(_serve(out))
@@ -44,12 +45,12 @@ async def _serve(out: Any) -> None:
     try:
         ports = [(await service.start()).endpoints[0].port for service in services]
     except OSError as error:
-        _tell(out, {"error": str(error)})
+        _write(out, {"error": str(error)})
         return
-    _tell(out, {"ok": ports})
+    _write(out, {"ok": ports})
     tasks = [
         loop.create_task(_answer(lines, out, services, stop)),
-        # A process forked by the parent may hold the other end of the input, and outlive it.
+        # A process that the parent has forked may hold the other end of the input and outlive the parent.
         loop.create_task(_watch_parent(parent, stop)),
     ]
     await stop.wait()
@@ -65,7 +66,7 @@ async def _answer(
 ) -> None:
     while line := await lines.readline():
         if json.loads(line) == "describe":
-            _tell(out, {"ok": [service.describe() for service in services]})
+            _write(out, {"ok": [service.describe() for service in services]})
     stop.set()
 
 
@@ -75,6 +76,6 @@ async def _watch_parent(parent: int, stop: asyncio.Event) -> None:
     stop.set()
 
 
-def _tell(out: Any, message: Any) -> None:
+def _write(out: Any, message: Any) -> None:
     out.write(json.dumps(message) + "\n")
     out.flush()

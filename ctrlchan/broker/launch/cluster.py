@@ -1,9 +1,9 @@
 """Many embedded brokers in child processes, as many processes as there are cores.
 
-A child is a fresh interpreter started by ``subprocess`` rather than by ``multiprocess``: it imports nothing
-of the caller's main module (which may be a test runner, a notebook or a script without a guard), inherits
-no lock of a threaded parent, and thirty brokers listen after a second. Its standard input is its lifeline:
-when the parent closes it, or dies, the child ends.
+A child is a new interpreter started by ``subprocess`` rather than by ``multiprocess``: it does not import the
+caller's main module (which may be a test runner, a notebook or a script without a guard), inherits no lock of
+a threaded parent, and thirty brokers listen after a second. A child ends when its standard input is closed,
+which also happens when the parent dies.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ _STOP_SECONDS = 10.0
 
 
 class EmbeddedCluster:
-    """``count`` brokers with ids from ``first_id``, each with a port and a state of its own.
+    """`count` brokers with ids from `first_id`, each with a port and a state of its own.
 
-    They listen when the constructor returns, until ``close``. ``epoch``: of every broker, or of each id.
-    ``racks``: given out in turn. ``processes``: None is one for each core, at most one for each broker.
-    Raises ConfigError, or CtrlchanError when a child does not come up.
+    They listen from construction to ``close``. ``host``, ``listener``, ``cluster_id``: as in
+    ``BrokerConfig``. ``epoch``: of every broker, or by id. ``racks``: assigned in turn. ``processes``: None
+    is one for each core, at most one for each broker. Raises ConfigError, and CtrlchanError when a child
+    does not start.
 
         with EmbeddedCluster(count=30) as cluster:
             channel.startup(cluster.brokers)
@@ -70,7 +71,7 @@ class EmbeddedCluster:
         self._children: list[_Child] = []
         with ExitStack() as cleanup:
             cleanup.callback(self.close)
-            # All are started before the first is waited for: they come up side by side.
+            # All are started before the first is waited for, so they start side by side.
             for first in range(processes):
                 self._children.append(_Child(configs[first::processes]))
             self.brokers: list[Broker] = sorted(
@@ -81,12 +82,12 @@ class EmbeddedCluster:
 
     @property
     def pids(self) -> list[int]:
-        """The child processes."""
+        """Process ids of the children."""
         return [child.process.pid for child in self._children]
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port,host:port,…`` of all brokers, as Kafka's clients take it."""
+        """``host:port,host:port,…`` of all brokers, for Kafka's clients."""
         return ",".join(f"{endpoint.host}:{endpoint.port}" for b in self.brokers for endpoint in b.endpoints)
 
     def describe(self) -> list[dict[str, Any]]:
@@ -95,7 +96,7 @@ class EmbeddedCluster:
         return sorted(described, key=lambda broker: int(broker["id"]))
 
     def close(self) -> None:
-        """Ends the children and waits until they are gone."""
+        """End the children and wait until they have ended."""
         for child in self._children:
             child.ask_to_stop()
         for child in self._children:
@@ -112,7 +113,7 @@ class EmbeddedCluster:
 
 
 class _Child:
-    """One child process and the lines that go to and from it."""
+    """One child process, and the JSON lines to and from it."""
 
     def __init__(self, configs: Sequence[BrokerConfig]) -> None:
         self._configs = configs
@@ -142,7 +143,7 @@ class _Child:
 
     def ask_to_stop(self) -> None:
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it is gone already
+        with suppress(BrokenPipeError):  # it has ended
             self.process.stdin.close()
 
     def wait_stopped(self) -> None:

@@ -1,4 +1,4 @@
-"""A broker inside the calling process: for tests, and for whoever wants to look into one."""
+"""A broker on a thread of the calling process."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ T = TypeVar("T")
 
 
 class EmbeddedBroker:
-    """Listens from construction to ``close``, on a thread with an event loop of its own.
+    """A broker that listens from construction to ``close``, on a thread with an event loop of its own.
 
-    ``id``: 0 or more. ``port`` 0: any free one (see ``port`` afterwards). ``epoch``: of its registration;
-    requests that carry a lower one get STALE_BROKER_EPOCH; -1: none do. ``listener``: the name that
-    controllers must give its endpoint in UpdateMetadata for Metadata to show it. ``response_delay``: seconds
-    that every answer takes longer than it has to. Raises ConfigError, OSError.
+    The parameters are those of ``BrokerConfig``. ``listener``: Metadata shows the live brokers that have a
+    listener of this name in UpdateMetadata. Raises ConfigError, and OSError when it cannot listen.
 
         with EmbeddedBroker(1) as broker:
             channel.startup([broker.broker])
@@ -79,13 +77,13 @@ class EmbeddedBroker:
 
     @property
     def broker(self) -> Broker:
-        """Id, epoch, endpoint and rack, as a channel or an UpdateMetadata wants them."""
+        """Id, epoch, endpoint and rack: what a channel needs to connect."""
         return self._service.core.broker
 
     def inspect(self, function: Callable[[BrokerCore], T]) -> T:
-        """Runs ``function`` on the broker's thread, between two requests, and returns its result.
+        """Run `function` on the broker's thread, between two requests, and return its result.
 
-        What it returns should be of its own: the broker's columns change with the next request.
+        The result should be a copy: the broker's columns change with the next request.
         """
         if not self._thread.is_alive():
             return function(self._service.core)
@@ -94,7 +92,7 @@ class EmbeddedBroker:
         def run() -> None:
             try:
                 result.set_result(function(self._service.core))
-            except BaseException as error:  # noqa: BLE001  (it is the caller's)
+            except BaseException as error:  # noqa: BLE001  (the caller gets it)
                 result.set_exception(error)
 
         self._loop.call_soon_threadsafe(run)
@@ -105,7 +103,7 @@ class EmbeddedBroker:
         return self.inspect(lambda _: self._service.describe())
 
     def set_epoch(self, epoch: int) -> None:
-        """The broker's registration has a new epoch, as after a restart."""
+        """Give the broker's registration a new epoch, as after a restart."""
 
         def change(core: BrokerCore) -> None:
             core.epoch = epoch
@@ -113,11 +111,14 @@ class EmbeddedBroker:
         self.inspect(change)
 
     def set_offline(self, topic: str, partition: int, offline: bool = True) -> None:
-        """A hosted replica's log directory fails (KAFKA_STORAGE_ERROR follows) or comes back. KeyError."""
+        """Let a hosted replica's log directory fail (its requests get KAFKA_STORAGE_ERROR), or recover.
+
+        Raises KeyError when the broker does not host the replica.
+        """
         self.inspect(lambda core: core.replicas.set_offline(topic, partition, offline))
 
     def close(self) -> None:
-        """Closes the listener and every connection; what the broker holds can still be inspected."""
+        """Close the listener and every connection. The broker's state can still be inspected."""
         if self._thread.is_alive():
             if threading.current_thread() is self._thread:
                 raise IllegalStateError("a broker cannot be closed from its own thread")
@@ -140,7 +141,7 @@ class EmbeddedBroker:
         stop = asyncio.Event()
         try:
             await self._service.start()
-        except BaseException as error:  # noqa: BLE001  (it is the constructor's)
+        except BaseException as error:  # noqa: BLE001  (the constructor raises it)
             self._started.set_exception(error)
             return
         self._started.set_result((asyncio.get_running_loop(), stop))

@@ -1,7 +1,7 @@
-"""A broker's entry in ZooKeeper, so that a real controller finds it.
+"""A broker's registration in ZooKeeper, where a real controller finds it.
 
 ``/brokers/ids/N`` is an ephemeral node with version 5 of Kafka's registration; its czxid is the broker epoch.
-When the session is lost the broker registers again and has a new epoch, as a restarted one.
+After a lost session the broker registers again and has a new epoch, as after a restart.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger("ctrlchan.broker")
 
 _SESSION_TIMEOUT = 10.0  # seconds; Kafka's own default is 18
 _CONNECT_TIMEOUT = 15.0  # seconds
-_PATIENCE = 2 * _SESSION_TIMEOUT  # for an entry of a former session: it ends within one timeout
+_FORMER_SESSION_WAIT = 2 * _SESSION_TIMEOUT  # an entry of a former session goes within one timeout
 _RETRY_PAUSE = 1.0  # seconds
 
 
@@ -40,8 +40,8 @@ def registration_json(broker: Broker) -> bytes:
 class Registrations:
     """Keeps brokers registered, with one ZooKeeper session for all of them.
 
-    ``registered`` is called with (broker id, epoch) after each registration, also from a thread of its own
-    after a lost session. Raises ConfigError from ``start``.
+    ``registered`` is called with (broker id, epoch) after each registration, after a lost session from
+    another thread.
     """
 
     def __init__(self, zookeeper: str, brokers: list[Broker], registered: Callable[[int, int], None]) -> None:
@@ -54,7 +54,7 @@ class Registrations:
         self._thread = threading.Thread(target=self._keep, name="broker-registrations", daemon=True)
 
     def start(self) -> str | None:
-        """Registers all brokers; returns the cluster's id, None when the cluster has none yet."""
+        """Register all brokers; return the cluster's id, None when there is none yet. Raises ConfigError."""
         try:
             connect(self._client, self._zookeeper, _CONNECT_TIMEOUT)
         except ZooKeeperError:
@@ -65,12 +65,12 @@ class Registrations:
         except BaseException:
             close(self._client)
             raise
-        self._client.add_listener(self._heard)
+        self._client.add_listener(self._session_changed)
         self._thread.start()
         return cluster_id
 
     def stop(self) -> None:
-        """Takes the entries away and ends the session."""
+        """Remove the registrations and end the session."""
         self._stopped.set()
         self._lost.set()
         self._thread.join()
@@ -87,7 +87,7 @@ class Registrations:
             self._registered(broker.id, self._register(broker))
 
     def _register(self, broker: Broker) -> int:
-        """The czxid of the broker's new entry. One left by a former session is waited for to go."""
+        """Return the czxid of the broker's new entry. Waits until an entry of a former session has gone."""
         path = paths.broker(broker.id)
         data = registration_json(broker)
         self._client.ensure_path(paths.BROKER_IDS)
@@ -100,14 +100,14 @@ class Registrations:
                 if owner is not None:
                     if owner.ephemeralOwner == self._client.client_id[0]:
                         return int(owner.czxid)
-                    if not gone.wait(_PATIENCE):
+                    if not gone.wait(_FORMER_SESSION_WAIT):
                         raise ConfigError(
                             f"broker {broker.id} is registered in {self._zookeeper} already"
                         ) from None
             else:
                 return int(stat.czxid)
 
-    def _heard(self, state: str) -> None:
+    def _session_changed(self, state: str) -> None:
         # kazoo calls this on its own thread, which must not wait for ZooKeeper.
         if state == KazooState.LOST:
             self._lost.set()

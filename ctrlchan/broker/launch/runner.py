@@ -1,4 +1,4 @@
-"""Brokers as the whole of a process: until a signal ends it."""
+"""Serves brokers in the foreground until a signal."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def run(
     zookeeper: str | None = None,
     keep_cluster_id: bool = False,
 ) -> None:
-    """Serves until SIGINT or SIGTERM. ``listening`` is called for each broker once it is ready.
+    """Serve brokers until SIGINT or SIGTERM. Calls `listening` for each broker once it is ready.
 
-    ``zookeeper``: register there first; the brokers take their epochs from it, and its cluster's id unless
-    ``keep_cluster_id``. Raises ConfigError, OSError.
+    ``zookeeper``: ``host:port`` to register at; the brokers take their epochs from there, and the cluster id
+    unless ``keep_cluster_id``. Raises ConfigError, and OSError when a broker cannot listen.
     """
     asyncio.run(_run(configs, listening, zookeeper, keep_cluster_id))
 
@@ -66,7 +66,7 @@ async def _serve_registered(
     zookeeper: str,
     keep_cluster_id: bool,
 ) -> None:
-    # Here, because only a registered broker needs kazoo.
+    # Imported here, because only a registered broker needs kazoo.
     from ctrlchan.broker.launch.registration import Registrations
 
     loop = asyncio.get_running_loop()

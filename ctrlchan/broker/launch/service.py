@@ -1,4 +1,4 @@
-"""A broker in a running event loop: its core and its server, started and stopped together."""
+"""A broker in a running event loop: its state, its APIs and its server, started and stopped together."""
 
 from __future__ import annotations
 
@@ -22,11 +22,15 @@ _MAX_ID = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """One broker. ``port`` 0: any free one. ``epoch``: of its registration, -1: unknown.
+    """Settings of one embedded broker. Raises ConfigError when a value is not valid.
 
-    ``listener`` is the name under which controllers know its endpoint; the protocol is always PLAINTEXT.
-    ``max_request_bytes``: Kafka's socket.request.max.bytes. ``idle_timeout``: seconds, None: never.
-    ``response_delay``: seconds that every answer takes longer than it has to. Raises ConfigError.
+    ``id``: 0 to 2^31 − 1 (``broker.id``). ``host``: address to listen on and to be reached at.
+    ``port``: 0 to 65535, 0: any free one. ``listener``: name of the only listener (``listeners``); its
+    security protocol is PLAINTEXT. ``epoch``: broker epoch of its registration; requests with a lower one get
+    STALE_BROKER_EPOCH; -1: unknown, none is refused. ``rack``: ``broker.rack``. ``cluster_id``: for clients.
+    ``max_request_bytes``: a larger request closes the connection (``socket.request.max.bytes``).
+    ``idle_timeout``: seconds until an idle connection is closed (``connections.max.idle.ms``), None: never.
+    ``response_delay``: seconds that every answer is delayed, for tests with a slow broker.
     """
 
     id: int
@@ -64,12 +68,12 @@ class BrokerConfig:
 
 
 def answer_threads() -> ThreadPoolExecutor:
-    """Where the brokers of one process make long answers: one at a time, they are made in Python."""
+    """Return the thread on which the brokers of one process make long answers, one at a time."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="broker-answers")
 
 
 class BrokerService:
-    """``core`` is the broker; only the event loop's thread may use it."""
+    """Runs one broker. Only the event loop's thread may use ``core``."""
 
     def __init__(self, config: BrokerConfig, executor: ThreadPoolExecutor) -> None:
         endpoint = Endpoint(config.listener, SecurityProtocol.PLAINTEXT, config.host, config.port)
@@ -93,13 +97,13 @@ class BrokerService:
         )
 
     async def start(self) -> Broker:
-        """Listens; returns the broker with its port. Raises OSError."""
+        """Listen, and return the broker with its port. Raises OSError."""
         port = await self._server.start()
         self.core.endpoint = dataclasses.replace(self.core.endpoint, port=port)
         return self.core.broker
 
     async def stop(self) -> None:
-        """Closes the listener and every connection."""
+        """Close the listener and every connection."""
         await self._server.stop()
 
     def describe(self) -> dict[str, Any]:

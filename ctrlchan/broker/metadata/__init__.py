@@ -1,1 +1,1 @@
-"""What one embedded broker knows: its metadata cache and the replicas that it hosts."""
+"""The state of one embedded broker: its metadata cache, the replicas that it hosts, its configs."""

@@ -1,8 +1,8 @@
-"""The partitions that one broker hosts, as columns: what Kafka's ``ReplicaManager.allPartitions`` knows.
+"""The partitions that one broker hosts, as columns: Kafka's ``ReplicaManager.allPartitions``.
 
-A row exists from the first LeaderAndIsr that names the partition, also one that was refused because the
-broker is not among the replicas: Kafka makes its ``Partition`` before it looks. Such a row has leader epoch
--1 and no log, so every later leader epoch is news to it.
+A row exists from the first LeaderAndIsr that names the partition, even when the broker is not among the
+replicas and refuses: Kafka makes its ``Partition`` before this check. Such a row has leader epoch -1 and no
+log, so every later leader epoch is newer.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ NO_EPOCH = -1  # LeaderAndIsr.NO_EPOCH, and the leader epoch of a partition that
 
 
 class HostedReplicas:
-    """Rows sorted by ``keys`` (int64: a number for the topic, then the partition).
+    """Holds one row for each hosted partition, sorted by ``keys`` (int64: topic number, then partition).
 
-    ``columns`` holds each partition's state as the last LeaderAndIsr that was applied told it.
-    ``topic_ids`` uint8[n, 16] belong to the partitions, not to their topics, because each log has its own
-    (zero: none). ``has_log`` and ``offline`` are flags; offline: the log directory failed.
+    ``columns`` holds each partition's state, as of the last LeaderAndIsr that was applied. ``topic_ids``
+    uint8[n, 16] belong to the partitions, not to their topics, because each log has its own (zero: none).
+    ``has_log`` and ``offline`` are flags; offline: the log directory failed.
     """
 
     keys: Int64
@@ -50,16 +50,16 @@ class HostedReplicas:
 
     @property
     def columns(self) -> Partitions:
-        """The rows; ``topic_row`` is an index into ``names``. Take it anew after a change."""
+        """Return the rows as of now; ``topic_row`` is an index into ``names``."""
         return self._table.columns
 
     @property
     def names(self) -> list[bytes]:
-        """Topic names by number. A name stays until the last partition of all has gone."""
+        """Return the topic names by number. A name stays until no partition of any topic is left."""
         return self._names
 
     def keys_of(self, topics: Topics, topic_row: Int32, partition: Int32) -> Int64:
-        """The key of each (topic, partition). Topics that are new have keys of their own until ``create``."""
+        """Return the key of each (topic, partition). Keys of new topics change with the next ``create``."""
         numbers = np.empty(len(topics), dtype=np.int64)
         new: dict[bytes, int] = {}
         for row in range(len(topics)):
@@ -71,7 +71,7 @@ class HostedReplicas:
         return (numbers[topic_row] << 32) | partition.view(np.uint32)
 
     def find(self, keys: Int64) -> Int64:
-        """The row of each key, -1 where it is not hosted."""
+        """Return the row of each key, -1 where it is not hosted."""
         if not len(self.keys):
             return np.full(len(keys), -1, dtype=np.int64)
         rows = np.searchsorted(self.keys, keys)
@@ -79,8 +79,10 @@ class HostedReplicas:
         return np.where(self.keys[rows] == keys, rows, -1)
 
     def create(self, keys: Int64, topics: Topics) -> None:
-        """Adds a row for each of ``keys`` (of these topics) that has none: no leader epoch, partition
-        epoch 0, no log."""
+        """Add a row for each of `keys` (of these topics) that has none.
+
+        A new row has no leader epoch, partition epoch 0 and no log.
+        """
         for row in range(len(topics)):
             name = topics.names[row] or b""
             if self._numbers.setdefault(name, len(self._names)) == len(self._names):
@@ -115,18 +117,18 @@ class HostedReplicas:
     def assign(
         self, rows: Int64, fixed: Mapping[str, Int32 | np.int32], lists: Mapping[str, ListColumn]
     ) -> None:
-        """Writes columns of ``rows``: a value for each, or one for all."""
+        """Write columns of `rows`: a value for each row, or one value for all."""
         if len(rows):
             self._table.assign(rows, fixed, lists)
 
     def open_logs(self, rows: Int64, topic_ids: UInt8) -> None:
-        """Makes the logs that are missing; one without a topic id takes the given one (zero: none)."""
+        """Make the logs that are missing; a log without a topic id takes the given one (zero: none)."""
         self.has_log[rows] = 1
         without = ~self.topic_ids[rows].any(axis=1)
         self.topic_ids[rows[without]] = topic_ids[without]
 
     def remove(self, rows: Int64) -> None:
-        """Forgets these partitions and their logs."""
+        """Remove these partitions and their logs."""
         if not len(rows):
             return
         kept = np.ones(len(self.keys), dtype=bool)
@@ -143,7 +145,7 @@ class HostedReplicas:
         self.offline = self.offline[kept]
 
     def set_offline(self, topic: str, partition: int, offline: bool) -> None:
-        """A hosted partition's log directory fails or comes back. KeyError when it is not hosted."""
+        """Let the log directory of a partition fail, or recover. Raises KeyError when it is not hosted."""
         number = self._numbers.get(topic.encode())
         key = np.array([-1 if number is None else (number << 32) | (partition & 0xFFFFFFFF)], dtype=np.int64)
         row = int(self.find(key)[0])
@@ -163,7 +165,7 @@ class HostedReplicas:
 
 
 def _with_rows(column: npt.NDArray[Any], at: Int64, values: Any) -> npt.NDArray[Any]:
-    """``column`` with new rows; row i of them becomes row ``at[i]`` of the result."""
+    """Return `column` with new rows; new row i becomes row ``at[i]`` of the result."""
     merged = np.empty((len(column) + len(at), *column.shape[1:]), dtype=column.dtype)
     old = np.ones(len(merged), dtype=bool)
     old[at] = False

@@ -1,4 +1,4 @@
-"""The order in which a JVM broker walks its hash maps: it decides the order of partitions in responses.
+"""The order in which a JVM broker iterates over its hash maps, which is that of partitions in responses.
 
 Kafka collects the errors of LeaderAndIsr and StopReplica in a ``scala.collection.mutable.HashMap`` and
 answers in the order of that map's table. Hash codes and table sizes depend on the keys alone, so the
@@ -35,7 +35,7 @@ _INITIAL_CAPACITY = 16  # of both maps; both double when three quarters are full
 
 
 def string_hashes(strings: Sequence[str]) -> UInt32:
-    """``String.hashCode`` of each, as uint32: ``31 * hash + unit`` over the UTF-16 code units."""
+    """Return ``String.hashCode`` of each, as uint32: ``31 * hash + unit`` over the UTF-16 code units."""
     encoded = [string.encode("utf-16-le", "surrogatepass") for string in strings]
     units = np.frombuffer(b"".join(encoded), dtype="<u2").astype(np.uint32)
     lengths = np.array([len(data) // 2 for data in encoded], dtype=np.int64)
@@ -48,19 +48,19 @@ def string_hashes(strings: Sequence[str]) -> UInt32:
 
 
 def topic_partition_hashes(topic_hashes: UInt32, partition: Int32) -> UInt32:
-    """``TopicPartition.hashCode``: the key of the response maps."""
+    """Return ``TopicPartition.hashCode``: of the keys of the response maps."""
     return (partition.view(np.uint32) + np.uint32(31)) * np.uint32(31) + topic_hashes
 
 
 def partition_hashes(topic_hashes: UInt32, partition: Int32) -> UInt32:
-    """``kafka.cluster.Partition.hashCode``: the key of the maps of leaders and followers to be made."""
+    """Return ``kafka.cluster.Partition.hashCode``: of the keys of the maps of new leaders and followers."""
     return partition.view(np.uint32) * np.uint32(17) + topic_hashes + np.uint32(31)
 
 
 def scala_map_order(keys: Int64, hashes: UInt32) -> Int64:
-    """Order of a ``scala.collection.mutable.HashMap`` (2.13) after these puts.
+    """Return the order of a ``scala.collection.mutable.HashMap`` (2.13) after these puts.
 
-    ``keys`` int64[n] tells equal keys apart from keys of equal hash; ``hashes`` uint32[n]. Returns the
+    ``keys`` int64[n] distinguishes keys with the same hash code; ``hashes`` uint32[n]. The result is the
     index of each key's first put, in the order of the map's iterator: bucket by bucket, within a bucket
     by hash code (signed), within a hash code by first put.
     """
@@ -81,7 +81,7 @@ def scala_map_order(keys: Int64, hashes: UInt32) -> Int64:
 
 
 def java_map_order(keys: Int64, hashes: UInt32) -> Int64:
-    """Order of a ``java.util.HashMap`` after these puts: as above, but within a bucket by first put."""
+    """Return the order of a ``java.util.HashMap`` after these puts: within a bucket by first put."""
     count = len(keys)
     if count < 2:
         return np.arange(count, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What the controllers have told this broker of the cluster: ``ZkMetadataCache`` over a ClusterState."""
+"""The cluster as the controllers have sent it to this broker: ``ZkMetadataCache`` over a ClusterState."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 __all__ = ["MetadataCache", "MetadataView", "Node", "RepeatedListenerError"]
 
 _LEADER_DURING_DELETE = -2  # LeaderAndIsr.LEADER_DURING_DELETE: the partition is going away
-_TOPIC_STATES_SINCE = 5  # first UpdateMetadata version that says something of topics (ids: from 7)
+_TOPIC_STATES_SINCE = 5  # first UpdateMetadata version with topic states (ids: from 7)
 _LISTENER_NAMES_SINCE = 3
 _RACKS_SINCE = 2
 _NO_CONTROLLER = -1
 
 
 class RepeatedListenerError(Exception):
-    """A live broker has two endpoints for one listener: Kafka's ``Broker`` refuses to be made."""
+    """A live broker has two endpoints of one listener: the constructor of Kafka's ``Broker`` throws."""
 
 
 class Node(NamedTuple):
-    """A live broker as clients of one listener see it."""
+    """A live broker, with its endpoint of one listener."""
 
     id: int
     host: str
@@ -42,7 +42,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetadataView:
-    """Some topics at one moment, in memory of their own: a thread may read it while the cache moves on.
+    """A copy of some topics, which another thread may read while the cache changes.
 
     Partitions of topic i are ``starts[i]:starts[i + 1]`` of the columns.
     """
@@ -57,14 +57,13 @@ class MetadataView:
     isr: ListColumn
     offline: ListColumn
     live_ids: Int32
-    reachable_ids: Int32  # live brokers that have the listener asked for
+    reachable_ids: Int32  # live brokers that have the client's listener
 
 
 class MetadataCache:
-    """``state`` holds topics, partitions and live brokers of the UpdateMetadata requests so far.
+    """Applies UpdateMetadata requests to ``state``: its topics, partitions and live brokers.
 
-    Topics without partitions may be among its topics: Kafka remembers their ids as well, and shows them to
-    nobody.
+    ``state`` may hold topics without partitions: Kafka keeps their ids too, and shows them to no client.
     """
 
     def __init__(self, cluster_id: str = "") -> None:
@@ -75,31 +74,31 @@ class MetadataCache:
     # -- changes
 
     def update(self, message: UpdateMetadataRequest) -> None:
-        """Applies a request: its live brokers replace ours, its partitions replace or join ours, or go.
+        """Replace the live brokers by those of a request, and insert, replace or remove its partitions.
 
-        Raises RepeatedListenerError, DecodeError (an old version's endpoint of no known protocol), before
-        anything is changed.
+        Raises RepeatedListenerError, or DecodeError for an old version's endpoint with an unknown security
+        protocol, before anything is changed.
         """
         brokers = _live_brokers(message)
         state = self.state
         self._row_by_id = None
-        settled = self._ids_after_deletions(message)
+        ids = self._ids_after_deletions(message)
         if message.version >= _TOPIC_STATES_SINCE:
-            # A topic that is told without an id has none from here on.
-            untold = np.flatnonzero(~message.topics.ids.any(axis=1))
-            state.topics.ids[self._known_topics(message.topics, untold)] = 0
+            # A topic that is sent without an id loses the id that it had.
+            without_id = np.flatnonzero(~message.topics.ids.any(axis=1))
+            state.topics.ids[self._existing_rows(message.topics, without_id)] = 0
         rows = state.upsert(message.topics, message.topic_starts, message.partitions)
         if (message.partitions.leader == _LEADER_DURING_DELETE).any():
             rows = np.unique(rows)
             state.remove_rows(rows[state.partitions.leader[rows] == _LEADER_DURING_DELETE])
-            self._settle_ids(settled)
+            self._set_ids(ids)
         state.set_brokers(brokers, recompute_offline=False)
         state.controller_id = max(message.controller_id, _NO_CONTROLLER)
         state.controller_epoch = message.controller_epoch
         self._kraft_controller = message.is_kraft_controller
 
-    def _known_topics(self, topics: Topics, wanted: Int64) -> list[int]:
-        """Our rows of those of ``topics`` that are wanted and that we have."""
+    def _existing_rows(self, topics: Topics, wanted: Int64) -> list[int]:
+        """Return the rows in ``state`` of those of `topics` that `wanted` selects and that ``state`` has."""
         rows = []
         for i in wanted.tolist():
             row = self._row_of(topics.names[i] or b"")
@@ -117,10 +116,10 @@ class MetadataCache:
             return None
 
     def _ids_after_deletions(self, message: UpdateMetadataRequest) -> dict[bytes, bytes]:
-        """The ids that topics with deleted partitions have afterwards.
+        """Return the ids that topics with deleted partitions have after the request, by topic name.
 
-        Kafka goes row by row and drops a topic's id in the moment its last partition goes, also when a later
-        row of the request brings the topic back; the id of a topic that it had no partitions of stays.
+        Kafka handles the rows in order and drops a topic's id when it removes the last partition, also when a
+        later row of the request adds the topic again. The id of a topic that had no partitions stays.
         """
         leaders = message.partitions.leader
         deleting = np.flatnonzero(leaders == _LEADER_DURING_DELETE)
@@ -136,11 +135,11 @@ class MetadataCache:
             ids[name] = ZERO_ID if row is None else self.state.topics.ids[row].tobytes()
             present[name] = set() if row is None else self._partitions_of(name)
         if message.version >= _TOPIC_STATES_SINCE:
-            told: defaultdict[bytes, list[bytes]] = defaultdict(list)
+            sent: defaultdict[bytes, list[bytes]] = defaultdict(list)
             for i, name in enumerate(names):
-                told[name].append(message.topics.ids[i].tobytes())
+                sent[name].append(message.topics.ids[i].tobytes())
             for name in affected:
-                ids[name] = next(filter(ZERO_ID.__ne__, reversed(told[name])), ZERO_ID)
+                ids[name] = next(filter(ZERO_ID.__ne__, reversed(sent[name])), ZERO_ID)
         for i, name in enumerate(names):
             if name not in affected:
                 continue
@@ -156,16 +155,16 @@ class MetadataCache:
                         ids[name] = ZERO_ID
         return ids
 
-    def _settle_ids(self, ids: dict[bytes, bytes]) -> None:
+    def _set_ids(self, ids: dict[bytes, bytes]) -> None:
         for name, topic_id in ids.items():
             row = self._row_of(name)
             if row is not None:
                 self.state.topics.ids[row] = np.frombuffer(topic_id, dtype=np.uint8)
             elif topic_id != ZERO_ID:
-                remembered = Topics(
+                topic = Topics(
                     StringColumn.from_strings([name]), np.frombuffer(topic_id, dtype=np.uint8).reshape(1, 16)
                 )
-                self.state.upsert(remembered, np.zeros(2, dtype=np.int64), _NO_PARTITIONS)
+                self.state.upsert(topic, np.zeros(2, dtype=np.int64), _NO_PARTITIONS)
 
     # -- look-ups
 
@@ -175,14 +174,14 @@ class MetadataCache:
         return self.state.broker_ids
 
     def controller(self) -> int:
-        """The controller clients are told of, -1: none. A KRaft controller is hidden behind any broker."""
+        """Return the controller id for clients, -1: none. Any live broker stands for a KRaft controller."""
         if self.state.controller_id >= 0 and self._kraft_controller:
             ids = self.live_ids.tolist()
             return random.choice(ids) if ids else _NO_CONTROLLER
         return self.state.controller_id
 
     def nodes(self, listener: str) -> list[Node]:
-        """The live brokers that have this listener, by id."""
+        """Return the live brokers that have this listener, in the order of ids."""
         brokers, wanted, found = self.state.brokers, listener.encode(), []
         for row in range(len(brokers)):
             first = int(brokers.endpoint_starts[row])
@@ -200,13 +199,13 @@ class MetadataCache:
         return sorted(found)
 
     def topic_rows(self) -> list[int]:
-        """Rows of the topics that have partitions."""
+        """Return the rows of the topics that have partitions."""
         topic_row = self.state.partitions.topic_row
         firsts: list[int] = topic_row[np.flatnonzero(np.diff(topic_row, prepend=-1))].tolist()
         return firsts
 
     def topic_row(self, name: str) -> int | None:
-        """The row of a topic that has partitions, else None."""
+        """Return the row of a topic that has partitions, else None."""
         row = self._row_of(name)
         if row is None:
             return None
@@ -214,12 +213,12 @@ class MetadataCache:
         return row if partitions.stop > partitions.start else None
 
     def topic_id(self, name: str) -> bytes:
-        """The topic's id; zero when unknown."""
+        """Return the topic's id, ZERO_ID when it is unknown."""
         row = self._row_of(name)
         return ZERO_ID if row is None else bytes(self.state.topics.ids[row])
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The topic of this id."""
+        """Return the name of the topic with this id, None when it is unknown."""
         if self._row_by_id is None:
             ids = self.state.topics.ids
             self._row_by_id = {ids[row].tobytes(): row for row in np.flatnonzero(ids.any(axis=1)).tolist()}
@@ -227,7 +226,7 @@ class MetadataCache:
         return None if row is None else self.state.topic_name(row)
 
     def view(self, topic_rows: list[int], listener: str) -> MetadataView:
-        """A copy of what Metadata tells about these topics to a client of ``listener``."""
+        """Return a copy of what Metadata needs of these topics, for a client of `listener`."""
         state = self.state
         columns = state.partitions
         wanted = np.array(topic_rows, dtype=np.int32)
@@ -252,13 +251,13 @@ class MetadataCache:
 
 
 def _copied(lists: ListColumn) -> ListColumn:
-    """The same lists, one behind another, in memory of their own."""
+    """Return a copy of the lists, with their values one after another."""
     ends = np.cumsum(lists.lengths, dtype=np.int64)
     return ListColumn((ends - lists.lengths).astype(np.int32), lists.lengths, packed_values(lists).copy())
 
 
 def _live_brokers(message: UpdateMetadataRequest) -> Brokers:
-    """The request's live brokers, with a listener name for each endpoint; of one id twice the last counts."""
+    """Return the request's live brokers, each endpoint with a listener name. The last of equal ids counts."""
     brokers = message.live_brokers
     listeners = brokers.listeners
     if message.version < _LISTENER_NAMES_SINCE:
@@ -279,7 +278,7 @@ def _live_brokers(message: UpdateMetadataRequest) -> Brokers:
     rows = np.array(list(last.values()), dtype=np.int64)
     racks = brokers.racks
     if message.version < _RACKS_SINCE:
-        # What the schema gives a broker whose rack cannot be told: an empty one, and clients see it.
+        # The default of the field in Kafka's schema is an empty rack, and clients see it.
         racks = StringColumn.from_strings([b""] * len(brokers))
     return Brokers(
         ids=brokers.ids[rows],
