@@ -88,7 +88,14 @@ def settings_of(
             text = file.read()
     except OSError as problem:
         raise ConfigError(f"{name}: {problem.strerror}") from None
-    return _Reading(name, read_properties(text), listener).settings()
+    entries = read_properties(text)
+    if not any(_is_known(key) for key in entries):
+        raise ConfigError(f"{name}: no setting of a channel is in it (is this a server.properties?)")
+    return _Reading(name, entries, listener).settings()
+
+
+def _is_known(key: str) -> bool:
+    return key in _PLAIN or key in _LISTENER_KEYS or key.startswith(_SECURITY_PREFIXES)
 
 
 def _positive(text: str) -> int:
@@ -118,6 +125,13 @@ _PLAIN: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "socket.request.max.bytes": ("max_request_bytes", _positive),
 }
 
+_LISTENER_KEYS: Final = (
+    "control.plane.listener.name",
+    "inter.broker.listener.name",
+    "listener.security.protocol.map",
+    "security.inter.broker.protocol",
+)
+_SECURITY_PREFIXES: Final = ("listener.name.", "ssl.", "sasl.")
 _STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 
 

@@ -3,62 +3,90 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import Annotated
 
 import typer
+
+from ctrlchan.cli.limits import MAX_INT32, MAX_INT64, MAX_PORT, MAX_SECONDS
 
 __all__ = ["broker"]
 
 
 def broker(
     ids: Annotated[
-        list[int] | None, typer.Option("--id", min=0, help="A broker's id; repeat it for several brokers.")
+        list[int] | None,
+        typer.Option(
+            "--id", min=0, max=MAX_INT32, metavar="ID", help="A broker's id; repeat it for several brokers."
+        ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, help="This many brokers, with ids from --first-id.")
+        int | None,
+        typer.Option(
+            min=1, max=MAX_PORT, metavar="NUMBER", help="This many brokers, with ids from --first-id."
+        ),
     ] = None,
-    first_id: Annotated[int, typer.Option(min=0, help="With --count: the first id.")] = 1,
-    host: Annotated[str, typer.Option(help="Address to listen on and to be reached at.")] = "127.0.0.1",
+    first_id: Annotated[
+        int, typer.Option(min=0, max=MAX_INT32, metavar="ID", help="With --count: the first id.")
+    ] = 1,
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="Address to listen on and to be reached at.")
+    ] = "127.0.0.1",
     port: Annotated[
         int,
-        typer.Option(min=0, max=65_535, help="Port of the first broker, others follow; 0: free ones."),
+        typer.Option(
+            min=0,
+            max=MAX_PORT,
+            metavar="PORT",
+            help="Port of the first broker, others follow; 0: free ones.",
+        ),
     ] = 0,
     listener: Annotated[
-        str, typer.Option(help="Name of the listener: what controllers call its endpoint.")
+        str, typer.Option(metavar="NAME", help="Name of the listener: what controllers call its endpoint.")
     ] = "PLAINTEXT",
     epoch: Annotated[
-        int, typer.Option(min=-1, help="Broker epoch; requests with a lower one are stale. -1: unknown.")
+        int,
+        typer.Option(
+            min=-1,
+            max=MAX_INT64,
+            metavar="EPOCH",
+            help="Broker epoch; requests with a lower one are stale. -1: unknown.",
+        ),
     ] = -1,
-    rack: Annotated[str | None, typer.Option(help="Rack of the brokers.")] = None,
+    rack: Annotated[str | None, typer.Option(metavar="NAME", help="Rack of the brokers.")] = None,
     cluster_id: Annotated[
         str | None,
         typer.Option(
-            help="Cluster id that clients are told.", show_default="ctrlchan-embedded, or ZooKeeper's"
+            metavar="ID",
+            help="Cluster id in answers to clients.",
+            show_default="ctrlchan-embedded, or ZooKeeper's",
         ),
     ] = None,
     zookeeper: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Register there, for a real controller; epochs are czxids."),
+        typer.Option(
+            metavar="HOST:PORT[/chroot]", help="Register there, for a real controller; epochs are czxids."
+        ),
     ] = None,
     max_request_bytes: Annotated[
-        int, typer.Option(min=1, help="A larger request closes the connection.")
+        int,
+        typer.Option(min=1, max=MAX_INT32, metavar="BYTES", help="A larger request closes the connection."),
     ] = 104_857_600,
     response_delay: Annotated[
-        float, typer.Option(min=0, help="Seconds that every answer takes longer: a broker that is slow.")
+        float,
+        typer.Option(
+            min=0, max=MAX_SECONDS, metavar="SECONDS", help="Delay every answer for so long: a slow broker."
+        ),
     ] = 0.0,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="One line on standard error for each control request.")
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each broker as a line of JSON.")] = False,
 ) -> None:
     """Run embedded brokers until Ctrl-C (or SIGTERM).
 
     Each has a port and a state of its own. They take LeaderAndIsr, StopReplica and UpdateMetadata from a
     controller as a Kafka 3.9 broker in ZooKeeper mode does, and answer Metadata, DescribeCluster and
-    ApiVersions, so that any Kafka client reads back what the controller told them. They store no records.
+    ApiVersions, so that any Kafka client reads back what the controller sent. They store no records.
 
-    A line is printed for each broker when it listens.
+    A line is printed for each broker when it listens. With `ctrlchan -vv broker` each control request is
+    logged to standard error.
 
     Examples:
 
@@ -66,19 +94,25 @@ def broker(
 
       ctrlchan broker --count 30 --json
 
-      ctrlchan broker --id 7 --zookeeper localhost:2181 --verbose
+      ctrlchan -vv broker --id 7 --zookeeper localhost:2181
     """
     from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
     from ctrlchan.broker.launch.runner import run
     from ctrlchan.broker.launch.service import BrokerConfig
     from ctrlchan.state import Broker
+    from ctrlchan.state.brokers import check_host
 
     if ids and count is not None:
         raise typer.BadParameter("--id and --count exclude each other")
+    check_host(host)
+    if zookeeper is not None:
+        from ctrlchan.zookeeper.client import check_servers
+
+        check_servers(zookeeper)
     chosen = ids or list(range(first_id, first_id + (count or 1)))
     if len(set(chosen)) < len(chosen):
         raise typer.BadParameter(f"an id twice: {', '.join(map(str, chosen))}")
-    if port and port + len(chosen) - 1 > 65_535:
+    if port and port + len(chosen) - 1 > MAX_PORT:
         raise typer.BadParameter(f"{len(chosen)} brokers do not fit behind port {port}")
     configs = [
         BrokerConfig(
@@ -98,17 +132,15 @@ def broker(
     def listening(one: Broker) -> None:
         endpoint = one.endpoints[0]
         if as_json:
-            told = {
+            shown = {
                 "id": one.id,
                 "host": endpoint.host,
                 "port": endpoint.port,
                 "listener": endpoint.listener,
                 "epoch": one.epoch,
             }
-            typer.echo(json.dumps(told))
+            typer.echo(json.dumps(shown))
         else:
             typer.echo(f"broker {one.id} listens on {endpoint}")
 
-    if verbose:
-        logging.getLogger("ctrlchan.broker").setLevel(logging.INFO)
     run(configs, listening, zookeeper=zookeeper, keep_cluster_id=cluster_id is not None)

@@ -20,7 +20,10 @@ __all__ = ["decode", "encode"]
 File = Annotated[
     Path | None,
     typer.Argument(
-        help="A file of JSON lines; standard input when it is left out.", exists=True, dir_okay=False
+        metavar="[FILE]",
+        help="A file of JSON lines; standard input when it is left out.",
+        exists=True,
+        dir_okay=False,
     ),
 ]
 

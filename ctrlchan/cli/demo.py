@@ -1,36 +1,43 @@
-"""``ctrlchan demo``: the main job end to end on this machine, with a real client as the judge."""
+"""``ctrlchan demo``: a push to brokers on this machine, checked with a real Kafka client."""
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ctrlchan.cli.limits import MAX_INT32
 from ctrlchan.cli.progress import step
-from ctrlchan.cli.push import push_state, show_result
+from ctrlchan.cli.push import push_state, require_acknowledged, show_result
+from ctrlchan.text import printable
 
 if TYPE_CHECKING:
     from ctrlchan.state import Broker, ClusterState
 
 __all__ = ["demo", "differences"]
 
-#: What a client says of one partition: (leader, leader epoch, replicas, isr).
+#: A client's metadata of one partition: (leader, leader epoch, replicas, isr).
 Answer = tuple[int, int, list[int], list[int]]
 #: Differences that are printed.
 _SHOWN: Final = 10
 
 
+def _number(help_text: str) -> Any:
+    return typer.Option(min=1, max=MAX_INT32, metavar="NUMBER", help=help_text)
+
+
 def demo(
-    topics: Annotated[int, typer.Option(min=1, help="Topics of the cluster.")] = 1_000,
-    partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic.")] = 100,
-    brokers: Annotated[int, typer.Option(min=1, help="Embedded brokers to start.")] = 30,
-    replication: Annotated[int, typer.Option(min=1, help="Replicas of each partition.")] = 3,
-    rounds: Annotated[int, typer.Option(min=1, help="Push this many times.")] = 3,
-    sample: Annotated[int, typer.Option(min=1, help="Topics a client reads back from each broker.")] = 20,
+    topics: Annotated[int, _number("Topics of the cluster.")] = 1_000,
+    partitions: Annotated[int, _number("Partitions of each topic.")] = 100,
+    brokers: Annotated[int, _number("Embedded brokers to start.")] = 30,
+    replication: Annotated[int, _number("Replicas of each partition.")] = 3,
+    rounds: Annotated[int, _number("Push this many times.")] = 3,
+    sample: Annotated[int, _number("Topics a client reads back from each broker.")] = 20,
 ) -> None:
     """Push a whole cluster's metadata to embedded brokers and let a Kafka client read it back.
 
@@ -44,8 +51,10 @@ def demo(
 
       ctrlchan demo --topics 10000 --brokers 100
     """
+    _require_client()
     from ctrlchan.broker import EmbeddedCluster
     from ctrlchan.channel import ChannelConfig
+    from ctrlchan.errors import ChannelError
     from ctrlchan.state import ClusterState
     from ctrlchan.state.importing.generate import GeneratorConfig, generate
 
@@ -66,32 +75,38 @@ def demo(
             with step(f"pushing it to {brokers} brokers"):
                 result = push_state(state, config, state.controller_epoch, rounds=rounds, timeout=60)
             show_result(result)
-            if not result.ok:
-                raise typer.Exit(1)
+            require_acknowledged(result)
             wrong = []
             with step(f"reading {sample} topics back from each broker with kafka-python"):
                 for broker in cluster.brokers:
                     wrong += differences(state, broker, _sampled(state, sample))
     if wrong:
         for line in wrong[:_SHOWN]:
-            typer.echo(f"differs: {line}", err=True)
-        typer.echo(f"error: {len(wrong)} partitions differ from the snapshot", err=True)
-        raise typer.Exit(1)
+            typer.echo(printable(f"differs: {line}"), err=True)
+        raise ChannelError(f"{len(wrong)} partitions differ from the snapshot")
     seen = min(sample, topics) * partitions
     typer.echo(
         f"a Kafka client read {seen:,} partitions from each of {brokers} brokers: all as in the snapshot"
     )
 
 
+def _require_client() -> None:
+    """Raise ConfigError when kafka-python is not installed."""
+    if importlib.util.find_spec("kafka") is None:
+        from ctrlchan.errors import ConfigError
+
+        raise ConfigError("the demo reads back with kafka-python: pip install 'ctrlchan[demo]'")
+
+
 def _sampled(state: ClusterState, count: int) -> list[str]:
-    """``count`` topic names, evenly spread."""
+    """Return ``count`` topic names, evenly spread."""
     topics = len(state.topics)
     step_over = max(1, topics // count)
     return [state.topic_name(row) for row in range(0, topics, step_over)][:count]
 
 
 def differences(state: ClusterState, broker: Broker, topics: Sequence[str]) -> list[str]:
-    """What kafka-python reads from ``broker`` of ``topics`` and ``state`` does not say, one line each."""
+    """Return a line for each partition of which kafka-python reads something else than ``state`` has."""
     endpoint = broker.endpoints[0]
     seen = dict(_read_back(f"{endpoint.host}:{endpoint.port}", topics))
     wrong = []
@@ -115,13 +130,9 @@ def _expected(state: ClusterState, row: int) -> Answer:
 
 
 def _read_back(address: str, topics: Iterable[str]) -> Iterator[tuple[tuple[str, int], Answer]]:
-    """((topic, partition), answer) for every partition that the broker at ``address`` tells of."""
-    try:
-        from kafka import KafkaAdminClient
-    except ImportError:
-        from ctrlchan.errors import ConfigError
+    """Yield ((topic, partition), answer) for every partition in the metadata of the broker at ``address``."""
+    from kafka import KafkaAdminClient
 
-        raise ConfigError("the demo reads back with kafka-python: pip install 'ctrlchan[demo]'") from None
     logging.getLogger("kafka").setLevel(logging.ERROR)
     client = KafkaAdminClient(bootstrap_servers=address, client_id="ctrlchan-demo")
     try:

@@ -7,17 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.text import Text
+
+from ctrlchan.text import printable
 
 __all__ = ["step"]
 
 
 @contextmanager
 def step(title: str) -> Iterator[None]:
-    """Say what is being done while it is, and how long it took when that was noticeable."""
+    """Show ``title`` while the block runs, and how long it took when that is a second or more.
+
+    ``title`` may have text of the user's in it: it is no markup, and control characters are escaped.
+    """
     console = Console(stderr=True, highlight=False)
+    shown = Text(printable(title))
     start = time.perf_counter()
-    with console.status(title):
+    with console.status(shown):
         yield
     seconds = time.perf_counter() - start
     if console.is_terminal or seconds >= 1:
-        console.print(f"{title} [dim]({seconds:.1f} s)[/dim]")
+        console.print(shown + Text(f" ({seconds:.1f} s)", style="dim"))

@@ -7,12 +7,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+
+from ctrlchan.cli.limits import MAX_INT32, MAX_PORT, MAX_SECONDS
+from ctrlchan.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,27 +25,41 @@ if TYPE_CHECKING:
     from ctrlchan.journal import Journal
     from ctrlchan.state import ClusterState
 
-__all__ = ["BrokerResult", "PushResult", "push", "push_state", "show_result"]
+__all__ = [
+    "BrokerResult",
+    "PushResult",
+    "push",
+    "push_state",
+    "require_acknowledged",
+    "show_result",
+]
 
 #: How often the live picture is drawn again.
 _REDRAW_SECONDS: Final = 0.1
 #: The live picture shows this many unfinished brokers, the oldest request first.
 _SHOWN_BROKERS: Final = 20
-#: An outcome that never came within the time limit.
+#: In place of an outcome that did not come within the time limit.
 _PENDING: Final = "pending"
+_MAX_ROUNDS: Final = 1_000_000
+#: Brokers that an error names.
+_NAMED_BROKERS: Final = 10
+_NO_EPOCHS: Final = (
+    "warning: the snapshot has no epochs (kafka-topics --describe prints none): clients ignore metadata "
+    "with older leader epochs than they have, and brokers cannot tell a late request from a new one"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerResult:
-    """How the pushes to one broker ended: of the first round that was not acknowledged, else of the last."""
+    """The pushes to one broker: the first round that was not acknowledged, else the last."""
 
     broker: int
     outcome: str
     error_code: int
     error: str
-    #: Size of its frame; 0 when there was no answer in time.
+    #: Size of the frame; 0 when there was no answer in time.
     bytes: int
-    #: From ``send`` until the outcome was known, median over the rounds; None: never.
+    #: Milliseconds from ``send`` to the outcome, median over the rounds; None without an outcome.
     ms: float | None
     attempts: int
 
@@ -65,11 +82,20 @@ class PushResult:
 
 
 def push(
-    snapshot: Annotated[Path, typer.Argument(help="A snapshot folder (see `ctrlchan snapshot --help`).")],
-    rounds: Annotated[int, typer.Option(min=1, help="Push this many times, one after another.")] = 1,
+    snapshot: Annotated[
+        Path,
+        typer.Argument(metavar="SNAPSHOT", help="A snapshot folder (see `ctrlchan snapshot --help`)."),
+    ],
+    rounds: Annotated[
+        int,
+        typer.Option(
+            min=1, max=_MAX_ROUNDS, metavar="NUMBER", help="Push this many times, one after another."
+        ),
+    ] = 1,
     config: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             dir_okay=False,
             help="A broker's server.properties: IBP, listeners, TLS, SASL, time limits; options win.",
         ),
@@ -77,39 +103,69 @@ def push(
     controller_id: Annotated[
         int | None,
         typer.Option(
-            help="Speak as this controller.", show_default="the broker.id of --config, the snapshot's"
+            min=0,
+            max=MAX_INT32,
+            metavar="ID",
+            help="Id of the controller in the requests.",
+            show_default="the broker.id of --config, the snapshot's",
         ),
     ] = None,
     controller_epoch: Annotated[
-        int | None, typer.Option(help="Speak in this epoch.", show_default="the snapshot's")
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_INT32,
+            metavar="EPOCH",
+            help="Controller epoch in the requests.",
+            show_default="the snapshot's",
+        ),
     ] = None,
     inter_broker_protocol: Annotated[
         str | None,
         typer.Option(
             "--inter-broker-protocol",
             "--ibp",
+            metavar="VERSION",
             help="Fixes the request versions.",
             show_default="that of --config, 3.9",
         ),
     ] = None,
+    negotiate: Annotated[
+        bool,
+        typer.Option(
+            "--negotiate",
+            help="Ask each broker for its versions, and send the highest that both sides have.",
+        ),
+    ] = False,
     listener: Annotated[
-        str | None, typer.Option(help="Connect to the brokers' listener of this name.")
+        str | None, typer.Option(metavar="NAME", help="Connect to the brokers' listener of this name.")
     ] = None,
     senders: Annotated[
-        str, typer.Option(help="Sender processes: per-broker, auto, or a number shared by the brokers.")
+        str,
+        typer.Option(
+            metavar="NUMBER", help="Sender processes: per-broker, auto, or a number shared by the brokers."
+        ),
     ] = "auto",
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for one round.")] = 60.0,
+    timeout: Annotated[
+        float,
+        typer.Option(min=0.001, max=MAX_SECONDS, metavar="SECONDS", help="How long to wait for one round."),
+    ] = 60.0,
     metrics_port: Annotated[
         int | None,
         typer.Option(
             min=0,
-            max=65_535,
+            max=MAX_PORT,
+            metavar="PORT",
             help="Serve Prometheus metrics on this port of 127.0.0.1 while it runs; 0: a free one (printed).",
         ),
     ] = None,
     journal: Annotated[
         Path | None,
-        typer.Option(file_okay=False, help="Write every outcome to this journal folder (Parquet files)."),
+        typer.Option(
+            metavar="FOLDER",
+            file_okay=False,
+            help="Write every outcome to this journal folder (Parquet files).",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -131,13 +187,14 @@ def push(
     from ctrlchan.journal import Journal
     from ctrlchan.state import ClusterState
 
-    with step(f"reading {snapshot}"):
-        state = ClusterState.read(snapshot)
+    if listener == "":
+        raise typer.BadParameter("a listener has a name", param_hint="--listener")
     given = {
         "controller_id": controller_id,
         "inter_broker_protocol": inter_broker_protocol,
         "listener_name": listener,
-        "senders": int(senders) if senders.isdecimal() else senders,
+        "negotiate": negotiate or None,
+        "senders": int(senders) if senders.isascii() and senders.isdecimal() else senders,
     }
     settings: dict[str, Any] = {}
     if config is not None:
@@ -145,33 +202,47 @@ def push(
 
         settings = settings_of(config, listener)
     settings |= {name: value for name, value in given.items() if value is not None}
-    settings.setdefault("controller_id", state.controller_id)
-    epoch = state.controller_epoch if controller_epoch is None else controller_epoch
+    channel_config = ChannelConfig(**settings)
     with ExitStack() as stack:
-        writer = None if journal is None else stack.enter_context(Journal(journal))
         metrics = None if metrics_port is None else stack.enter_context(_served_metrics(metrics_port))
+        writer = None if journal is None else stack.enter_context(Journal(journal))
+        with step(f"reading {snapshot}"):
+            state = ClusterState.read(snapshot)
+        if "controller_id" not in settings:
+            channel_config = replace(channel_config, controller_id=state.controller_id)
+        if _has_no_epochs(state):
+            typer.echo(_NO_EPOCHS, err=True)
         result = push_state(
             state,
-            ChannelConfig(**settings),
-            epoch,
+            channel_config,
+            state.controller_epoch if controller_epoch is None else controller_epoch,
             rounds=rounds,
             timeout=timeout,
             journal=writer,
             metrics=metrics,
         )
     if writer is not None and (lost := writer.describe()["lost_rows"]):
-        typer.echo(f"warning: {lost} outcomes could not be written to {journal}", err=True)
+        typer.echo(f"warning: {lost} outcomes could not be written to {printable(str(journal))}", err=True)
     if as_json:
         typer.echo(json.dumps(asdict(result)))
     else:
         show_result(result)
-    if not result.ok:
-        raise typer.Exit(1)
+    require_acknowledged(result)
+
+
+def _has_no_epochs(state: ClusterState) -> bool:
+    """Whether every epoch is 0 or unknown, as after an import of describe text."""
+    return bool(
+        len(state.partitions)
+        and (state.brokers.epochs == -1).all()
+        and (state.partitions.leader_epoch <= 0).all()
+        and (state.partitions.partition_epoch <= 0).all()
+    )
 
 
 @contextmanager
 def _served_metrics(port: int) -> Iterator[ChannelMetrics]:
-    """Metrics that are served until the end of the block; raises ConfigError when the port cannot be had."""
+    """Serve metrics until the end of the block. Raises ConfigError when the port cannot be used."""
     from ctrlchan.channel.observability.metrics import ChannelMetrics
     from ctrlchan.errors import ConfigError
 
@@ -195,7 +266,7 @@ def push_state(
     journal: Journal | None = None,
     metrics: ChannelMetrics | None = None,
 ) -> PushResult:
-    """Push ``state`` to all its brokers ``rounds`` times; raises ConfigError when it has no broker."""
+    """Push ``state`` to all its brokers ``rounds`` times. Raises ConfigError when it has no broker."""
     from ctrlchan.batch import ControllerBrokerRequestBatch
     from ctrlchan.channel import ControllerChannelManager
     from ctrlchan.errors import ConfigError
@@ -219,7 +290,7 @@ def push_state(
             rounds_ms.append(round((time.perf_counter() - start) * 1e3, 3))
             if not answered:
                 break
-        # All of this before the channel ends: its end would give the unanswered an outcome.
+        # Before the channel ends: its end gives every request without an answer an outcome.
         memory = round(pss_mib(), 1)
         ended = [one.outcome for sent in sent_rounds for one in sent if one.outcome is not None]
         # Rounds that were merged for a broker share a frame.
@@ -238,7 +309,7 @@ def push_state(
 
 
 def _watch(channel: ControllerChannelManager, sent: Sequence[Sent], title: str, timeout: float) -> bool:
-    """Wait for the outcomes, with a live picture on a terminal; False when the time ran out."""
+    """Wait for the outcomes, with a live picture on a terminal. Return False when the time ran out."""
     from rich.console import Console
     from rich.live import Live
 
@@ -261,17 +332,18 @@ def _watch(channel: ControllerChannelManager, sent: Sequence[Sent], title: str, 
 
 
 def _picture(channel: ControllerChannelManager, sent: Sequence[Sent], title: str) -> Table:
-    """One line for each broker that has not answered."""
+    """Return a table with one line for each broker that has not answered."""
     from rich.table import Table
+    from rich.text import Text
 
-    owed = {one.broker_id for one in sent if not one.done}
+    unfinished = {one.broker_id for one in sent if not one.done}
     table = Table(
-        title=f"{title}: {len(sent) - len(owed)} of {len(sent)} brokers answered", title_justify="left"
+        title=f"{title}: {len(sent) - len(unfinished)} of {len(sent)} brokers answered", title_justify="left"
     )
     for heading in ("broker", "state", "attempts", "waiting", "last error"):
         table.add_column(heading)
     brokers = channel.describe()["brokers"]
-    shown = sorted(owed & brokers.keys(), key=lambda broker_id: -brokers[broker_id]["oldest_age"])
+    shown = sorted(unfinished & brokers.keys(), key=lambda broker_id: -brokers[broker_id]["oldest_age"])
     for broker_id in shown[:_SHOWN_BROKERS]:
         broker = brokers[broker_id]
         table.add_row(
@@ -279,7 +351,7 @@ def _picture(channel: ControllerChannelManager, sent: Sequence[Sent], title: str
             str(broker["state"]),
             str(broker["attempts"]),
             f"{broker['oldest_age']:.1f} s",
-            str(broker["last_error"] or ""),
+            Text(printable(str(broker["last_error"] or ""))),
         )
     if len(shown) > _SHOWN_BROKERS:
         table.caption = f"and {len(shown) - _SHOWN_BROKERS} more"
@@ -287,21 +359,24 @@ def _picture(channel: ControllerChannelManager, sent: Sequence[Sent], title: str
 
 
 def _broker_result(sent: list[Sent], brokers: dict[int, dict[str, Any]]) -> BrokerResult:
-    """Of one broker's requests, one a round; ``brokers`` is the channel's description of all."""
+    """Return the result of one broker from its requests, one for each round.
+
+    ``brokers``: the channel's description of all brokers.
+    """
     from ctrlchan.errors import ErrorCode
 
     times = [(o.completed_ns - o.enqueued_ns) / 1e6 for one in sent if (o := one.outcome) is not None]
-    told = next(
+    shown = next(
         (one for one in sent if one.outcome is None or one.outcome.kind.value != "acknowledged"), sent[-1]
     )
-    outcome = told.outcome
+    outcome = shown.outcome
     if outcome is None:
-        broker = brokers.get(told.broker_id, {})
+        broker = brokers.get(shown.broker_id, {})
         error = broker.get("last_error") or "no answer within the time limit"
-        return BrokerResult(told.broker_id, _PENDING, 0, error, 0, None, broker.get("attempts", 0))
+        return BrokerResult(shown.broker_id, _PENDING, 0, error, 0, None, broker.get("attempts", 0))
     error = ErrorCode.name_of(outcome.error_code) if outcome.error_code else outcome.detail
     return BrokerResult(
-        broker=told.broker_id,
+        broker=shown.broker_id,
         outcome=outcome.kind.value,
         error_code=outcome.error_code,
         error=error,
@@ -311,17 +386,34 @@ def _broker_result(sent: list[Sent], brokers: dict[int, dict[str, Any]]) -> Brok
     )
 
 
+def require_acknowledged(result: PushResult) -> None:
+    """Raise ChannelError when a broker did not acknowledge."""
+    from ctrlchan.errors import ChannelError
+
+    failed = [one.broker for one in result.outcomes if one.outcome != "acknowledged"]
+    if failed:
+        more = ", ..." if len(failed) > _NAMED_BROKERS else ""
+        named = ", ".join(map(str, failed[:_NAMED_BROKERS]))
+        raise ChannelError(f"{len(failed)} of {result.brokers} brokers did not acknowledge: {named}{more}")
+
+
 def show_result(result: PushResult) -> None:
-    """The table for people: a line for each broker, a summary below."""
+    """Print a table with a line for each broker, and a summary below."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table()
     for heading, justify in (("broker", "right"), ("outcome", "left"), ("bytes", "right"), ("ms", "right")):
         table.add_column(heading, justify="right" if justify == "right" else "left")
     for one in result.outcomes:
         outcome = f"{one.outcome}: {one.error}" if one.error else one.outcome
-        table.add_row(str(one.broker), outcome, f"{one.bytes:,}", "" if one.ms is None else f"{one.ms:.1f}")
+        table.add_row(
+            str(one.broker),
+            Text(printable(outcome)),
+            f"{one.bytes:,}",
+            "" if one.ms is None else f"{one.ms:.1f}",
+        )
     # A pipe has no width; a line must not be cut there.
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     slowest, best = max(result.rounds_ms), min(result.rounds_ms)

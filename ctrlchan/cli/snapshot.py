@@ -1,4 +1,4 @@
-"""``ctrlchan snapshot generate|import|show``: make a snapshot folder, or look at one."""
+"""``ctrlchan snapshot generate|import|dump|show``: make a snapshot folder, or look at one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ctrlchan.cli.limits import MAX_INT32, MAX_INT64, MAX_PORT, MAX_SECONDS
+from ctrlchan.text import printable, quoted
+
 if TYPE_CHECKING:
     from ctrlchan.state import Broker, ClusterState, SecurityProtocol
 
@@ -23,32 +26,44 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Out = Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a snapshot that is there.")]
+Out = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.", show_default=False)]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing snapshot.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+ConnectTimeout = Annotated[
+    float,
+    typer.Option(min=0.1, max=MAX_SECONDS, metavar="SECONDS", help="How long ZooKeeper may take to connect."),
+]
+
+
+def _number(help_text: str, lowest: int, highest: int, metavar: str = "NUMBER") -> Any:
+    return typer.Option(min=lowest, max=highest, metavar=metavar, help=help_text)
 
 
 @app.command()
 def generate(
     out: Out,
-    topics: Annotated[int, typer.Option(min=1, help="How many topics.")] = 1_000,
-    partitions: Annotated[int, typer.Option(min=1, help="How many partitions each has.")] = 100,
-    brokers: Annotated[int, typer.Option(min=1, help="How many brokers; ids from 0.")] = 30,
-    replication: Annotated[int, typer.Option(min=1, help="Replicas of each partition.")] = 3,
-    racks: Annotated[int, typer.Option(min=0, help="Racks to spread replicas over; 0: no racks.")] = 0,
+    topics: Annotated[int, _number("How many topics.", 1, MAX_INT32)] = 1_000,
+    partitions: Annotated[int, _number("How many partitions each has.", 1, MAX_INT32)] = 100,
+    brokers: Annotated[int, _number("How many brokers; ids from 0.", 1, MAX_INT32)] = 30,
+    replication: Annotated[int, _number("Replicas of each partition.", 1, MAX_INT32)] = 3,
+    racks: Annotated[int, _number("Racks to spread replicas over; 0: no racks.", 0, MAX_INT32)] = 0,
     offline: Annotated[
         float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="Share of the replicas that are offline.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same cluster.")] = 0,
-    cluster_id: Annotated[str, typer.Option(help="The cluster's id.")] = "ctrlchan-synthetic-cluster",
-    controller_id: Annotated[int, typer.Option(help="The controller's id.")] = 0,
-    controller_epoch: Annotated[int, typer.Option(min=0, help="The controller's epoch.")] = 1,
+    seed: Annotated[int, _number("The same seed gives the same cluster.", 0, MAX_INT64)] = 0,
+    cluster_id: Annotated[
+        str, typer.Option(metavar="ID", help="The cluster's id.")
+    ] = "ctrlchan-synthetic-cluster",
+    controller_id: Annotated[int, _number("The controller's id.", -1, MAX_INT32, "ID")] = 0,
+    controller_epoch: Annotated[int, _number("The controller's epoch.", 0, MAX_INT32 - 1, "EPOCH")] = 1,
     address: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="One address for all brokers.", show_default=False)
     ] = None,
-    host: Annotated[str, typer.Option(help="The host of all brokers without --address.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="The host of all brokers without --address.")
+    ] = "127.0.0.1",
     first_port: Annotated[
-        int, typer.Option(min=1, max=65_535, help="The first broker's port without --address; others follow.")
+        int, _number("The first broker's port without --address; others follow.", 1, MAX_PORT, "PORT")
     ] = 19_092,
     listener: Annotated[
         list[str] | None,
@@ -77,13 +92,14 @@ def generate(
         --listener CLIENTS:SASL_SSL
     """
     from ctrlchan.errors import InvalidStateError
-    from ctrlchan.state.brokers import parse_host_port
+    from ctrlchan.state.brokers import check_host, parse_host_port
     from ctrlchan.state.importing.generate import GeneratorConfig
     from ctrlchan.state.importing.generate import generate as generate_state
 
     try:
         listeners = tuple(_listener(text) for text in listener or ["PLAINTEXT"])
         shared = None if address is None else parse_host_port(address)
+        check_host(host)
     except InvalidStateError as error:
         raise typer.BadParameter(str(error)) from None
     config = GeneratorConfig(
@@ -102,12 +118,12 @@ def generate(
         address=shared,
         listeners=listeners,
     )
-    _refuse_early(out, overwrite)
+    _check_writable(out, overwrite)
     with _progress("generating") as step:
         state = generate_state(config)
         step("writing", 0, None)
         state.write(out, overwrite=overwrite)
-    _tell_written(state, out, as_json)
+    _print_written(state, out, as_json)
 
 
 @app.command("import")
@@ -135,19 +151,19 @@ def import_(
             show_default="those that lead or are in sync, without address",
         ),
     ] = None,
-    cluster_id: Annotated[str, typer.Option(help="The cluster's id, for --describe.")] = "",
-    controller_id: Annotated[int, typer.Option(help="The controller's id, for --describe.")] = -1,
-    controller_epoch: Annotated[int, typer.Option(min=0, help="The controller's epoch, for --describe.")] = 0,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="How long ZooKeeper may take to connect.")
-    ] = 10.0,
+    cluster_id: Annotated[str, typer.Option(metavar="ID", help="The cluster's id, for --describe.")] = "",
+    controller_id: Annotated[int, _number("The controller's id, for --describe.", -1, MAX_INT32, "ID")] = -1,
+    controller_epoch: Annotated[
+        int, _number("The controller's epoch, for --describe.", 0, MAX_INT32, "EPOCH")
+    ] = 0,
+    timeout: ConnectTimeout = 10.0,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Make a snapshot of a real cluster: of its ZooKeeper, or of a text.
 
-    ZooKeeper tells everything. The text of kafka-topics --describe (any
-    version) tells no epochs and no addresses: epochs are 0, and the brokers'
+    ZooKeeper has everything. The text of kafka-topics --describe (any
+    version) has no epochs and no addresses: epochs are 0, and the brokers'
     addresses have to be given before the snapshot can be pushed.
 
     Examples:
@@ -161,16 +177,16 @@ def import_(
     if (zookeeper is None) == (describe is None):
         raise typer.BadParameter("give one of --zookeeper and --describe")
     if zookeeper is not None and brokers is not None:
-        raise typer.BadParameter("--brokers goes with --describe: ZooKeeper knows the brokers")
-    _refuse_early(out, overwrite)
+        raise typer.BadParameter("--brokers goes with --describe: ZooKeeper has the brokers")
+    live = None if brokers is None else parse_brokers(brokers)
+    _check_writable(out, overwrite)
     if zookeeper is not None:
         state = _from_zookeeper(zookeeper, timeout)
     else:
         assert describe is not None
-        live = None if brokers is None else parse_brokers(brokers)
         state = _from_describe(describe, live, cluster_id, controller_id, controller_epoch)
     state.write(out, overwrite=overwrite)
-    _tell_written(state, out, as_json)
+    _print_written(state, out, as_json)
 
 
 @app.command()
@@ -179,16 +195,13 @@ def dump(
         str,
         typer.Option(metavar="HOST:PORT[/chroot]", help="The ZooKeeper of the cluster.", show_default=False),
     ],
-    timeout: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="How long ZooKeeper may take to connect.")
-    ] = 10.0,
+    timeout: ConnectTimeout = 10.0,
 ) -> None:
-    """Print what a cluster's ZooKeeper holds of its metadata, a line for each znode.
+    """Print the metadata in a cluster's ZooKeeper, one line for each node.
 
     A line is path, data, version and czxid between tabs. `ctrlchan pipeline
-    ingest --zookeeper` reads it, of many such files at once, with every bad
-    line accounted for; `ctrlchan snapshot import --zookeeper` makes a
-    snapshot in one go.
+    ingest --zookeeper` reads many such files at once, and reports every bad
+    line; `ctrlchan snapshot import --zookeeper` makes a snapshot directly.
 
     Examples:
 
@@ -206,9 +219,11 @@ def dump(
 
 @app.command()
 def show(
-    snapshot: Annotated[Path, typer.Argument(help="A snapshot folder.", show_default=False)],
+    snapshot: Annotated[
+        Path, typer.Argument(metavar="SNAPSHOT", help="A snapshot folder.", show_default=False)
+    ],
     topic: Annotated[
-        str | None, typer.Option(help="Show this topic's partitions.", show_default=False)
+        str | None, typer.Option(metavar="NAME", help="Show this topic's partitions.", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -234,7 +249,7 @@ def show(
     try:
         detail = _summary(state) if topic is None else topic_detail(state, topic)
     except KeyError:
-        raise SnapshotError(f"{snapshot}: no topic {topic!r}") from None
+        raise SnapshotError(f"{snapshot}: no topic {quoted(str(topic))}") from None
     if as_json:
         typer.echo(json.dumps(detail))
     elif topic is None:
@@ -259,7 +274,7 @@ def _summary(state: ClusterState) -> dict[str, Any]:
 def _from_zookeeper(hosts: str, timeout: float) -> ClusterState:
     from ctrlchan.state import ClusterState
 
-    # Kazoo's own words about each attempt would stand between ours; logging that is set up still has them.
+    # Without a handler kazoo's warnings about each attempt would go to standard error.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     with _progress("connecting") as step:
         return ClusterState.from_zookeeper(
@@ -275,7 +290,7 @@ def _from_describe(
     from ctrlchan.errors import SnapshotError
     from ctrlchan.state.importing.describe_text import import_describe
 
-    name = "standard input" if file == "-" else file
+    name = "standard input" if file == "-" else file or "--describe ''"
     try:
         with (
             _progress("reading lines") as step,
@@ -302,7 +317,7 @@ def _listener(text: str) -> tuple[str, SecurityProtocol]:
 
 
 def parse_brokers(text: str) -> list[Broker]:
-    """``1=b1:9092,2=SSL://b2:9093``; BadParameter for ``--brokers``."""
+    """Return the brokers of ``1=b1:9092,2=SSL://b2:9093``. Raises BadParameter for ``--brokers``."""
     from ctrlchan.errors import InvalidStateError
     from ctrlchan.state.brokers import Broker, Endpoint, SecurityProtocol, brokers_from, parse_host_port
 
@@ -322,26 +337,27 @@ def parse_brokers(text: str) -> list[Broker]:
     return brokers
 
 
-def _refuse_early(out: Path, overwrite: bool) -> None:
-    """Says that the snapshot cannot be written before the long work rather than after it."""
+def _check_writable(out: Path, overwrite: bool) -> None:
+    """Raise SnapshotError when the snapshot cannot be written, before the work rather than after it."""
     from ctrlchan.state.storage.snapshot import check_writable
 
     check_writable(out, overwrite=overwrite)
 
 
-def _tell_written(state: ClusterState, out: Path, as_json: bool) -> None:
+def _print_written(state: ClusterState, out: Path, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"snapshot": str(out), **state.describe()}))
         return
     counts = state.describe()
     typer.echo(
-        f"{out}: " + ", ".join(f"{counts[name]:,} {name}" for name in ("topics", "partitions", "brokers"))
+        printable(f"{out}: ")
+        + ", ".join(f"{counts[name]:,} {name}" for name in ("topics", "partitions", "brokers"))
     )
 
 
 @contextmanager
 def _progress(first: str) -> Iterator[Callable[[str, int, int | None], None]]:
-    """Live progress on standard error when it is a terminal; yields (what, done, of how many) -> None."""
+    """Show progress on standard error when that is a terminal; yield (what, done, of how many) -> None."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 

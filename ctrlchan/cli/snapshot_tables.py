@@ -1,4 +1,4 @@
-"""What ``ctrlchan snapshot show`` prints for people."""
+"""Tables of ``ctrlchan snapshot show``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from ctrlchan.text import printable
 
 __all__ = ["print_summary", "print_topic"]
 
@@ -28,7 +30,7 @@ _COUNTS = {
 
 
 def print_summary(summary: Mapping[str, Any]) -> None:
-    """Counts, brokers with what they hold, violations."""
+    """Print counts, a table of the brokers, and violations."""
     console = _console()
     cluster = summary["cluster_id"] or "(no cluster id)"
     _line(
@@ -46,14 +48,14 @@ def print_summary(summary: Mapping[str, Any]) -> None:
 
 
 def print_topic(topic: Mapping[str, Any]) -> None:
-    """One row for each partition."""
+    """Print one row for each partition."""
     console = _console()
     deletion = ", queued for deletion" if topic["queued_for_deletion"] else ""
     _line(console, f"Topic {topic['topic']}, id {topic['topic_id'] or 'unknown'}{deletion}")
     table = Table()
     for title in ("partition", "leader", "epoch", "partition epoch"):
         table.add_column(title, justify="right")
-    # Columns that say something only in unusual times are left out when they are empty.
+    # Columns that are nearly always empty are left out when they are.
     lists = ["replicas", "isr"] + [
         name for name in ("adding", "removing", "offline") if any(row[name] for row in topic["partitions"])
     ]
@@ -87,9 +89,8 @@ def _broker_table(loads: Sequence[Mapping[str, Any]]) -> Table:
             f"{load['offline_replicas']:,}",
             "-" if load["epoch"] is None else str(load["epoch"]),
             status,
-            # Racks and hosts are a cluster's own words, not rich's markup.
-            Text(load["rack"] or "-"),
-            Text(" ".join(load["endpoints"]) or "-"),
+            _text(load["rack"] or "-"),
+            _text(" ".join(load["endpoints"]) or "-"),
         )
     return table
 
@@ -106,7 +107,12 @@ def _print_violations(console: Console, violations: Sequence[Mapping[str, Any]])
 
 
 def _line(console: Console, text: str) -> None:
-    console.print(Text(text), soft_wrap=True)
+    console.print(_text(text), soft_wrap=True)
+
+
+def _text(text: str) -> Text:
+    """Text of the cluster's owner: no markup, control characters escaped."""
+    return Text(printable(text))
 
 
 def _console() -> Console:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ctrlchan._codec import Brokers, StringColumn
 from ctrlchan.errors import InvalidStateError
+from ctrlchan.text import quoted
 
 __all__ = [
     "MAX_PORT",
@@ -22,6 +23,7 @@ __all__ = [
     "broker_at",
     "brokers_from",
     "brokers_list",
+    "check_host",
     "format_host_port",
     "parse_host_port",
 ]
@@ -127,8 +129,18 @@ def brokers_list(brokers: Brokers) -> list[Broker]:
     return [broker_at(brokers, row) for row in range(len(brokers))]
 
 
+def check_host(host: str) -> str:
+    """Return the host. Raises InvalidStateError when it is empty or has blanks or control characters."""
+    if not host or " " in host or not host.isprintable():
+        raise InvalidStateError(f"{quoted(host)} is not a host name")
+    return host
+
+
 def parse_host_port(text: str) -> tuple[str, int]:
-    """``host:9092`` or ``[::1]:9092`` -> (host without brackets, port); InvalidStateError otherwise."""
+    """Return (host without brackets, port) of ``host:9092`` or ``[::1]:9092``.
+
+    Raises InvalidStateError for another text.
+    """
     host, colon, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -136,7 +148,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
         raise InvalidStateError(f"{text!r}: an IPv6 address needs brackets, as in [::1]:9092")
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > MAX_PORT:
         raise InvalidStateError(f"{text!r} is not HOST:PORT with a port in 0 .. {MAX_PORT}")
-    return host, int(port)
+    return check_host(host), int(port)
 
 
 def format_host_port(host: str, port: int) -> str:

@@ -12,11 +12,12 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.hosts import collect_hosts
+from kazoo.protocol.paths import normpath
 
 from ctrlchan.errors import ConfigError, ZooKeeperError
 from ctrlchan.text import printable
 
-__all__ = ["NodeReader", "Progress", "Znode", "close", "connect", "connected", "new_client"]
+__all__ = ["NodeReader", "Progress", "Znode", "check_servers", "close", "connect", "connected", "new_client"]
 
 #: Called with what is being read, how many nodes are read, and of how many.
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -34,6 +35,12 @@ def new_client(servers: str, session_timeout: float) -> KazooClient:
 
     ``session_timeout`` in seconds. Raises ConfigError for servers of another form.
     """
+    check_servers(servers)
+    return KazooClient(hosts=servers, timeout=session_timeout)
+
+
+def check_servers(servers: str) -> None:
+    """Raise ConfigError unless ``servers`` is ``HOST:PORT[,HOST:PORT…][/chroot]``."""
     shown = printable(servers)
     try:
         hosts, _ = collect_hosts(servers)
@@ -42,10 +49,12 @@ def new_client(servers: str, session_timeout: float) -> KazooClient:
             f"zookeeper: '{shown}' is not HOST:PORT[,HOST:PORT...][/chroot] ({printable(str(error))})"
         ) from None
     for host, _port in hosts:
-        if not host or not host.isprintable() or any(one.isspace() for one in host):
+        if not host.isprintable() or " " in host:
             raise ConfigError(f"zookeeper: '{printable(host)}' in '{shown}' is not a host name")
     try:
-        return KazooClient(hosts=servers, timeout=session_timeout)
+        chroot = servers.partition("/")[2]
+        if chroot:
+            normpath("/" + chroot)
     except ValueError as error:
         raise ConfigError(f"zookeeper: '{shown}': {printable(str(error))}") from None
 

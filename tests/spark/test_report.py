@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.journals import write_journal
-from ctrlchan.cli import app
+from ctrlchan.cli.commands import app
 from ctrlchan.errors import ConfigError, JournalError, PipelineError
 from ctrlchan.journal import read_journal
 from ctrlchan.pipeline import ReportConfig, report, write_report

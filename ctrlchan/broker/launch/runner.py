@@ -7,7 +7,9 @@ import signal
 from collections.abc import Callable, Sequence
 
 from ctrlchan.broker.launch.service import BrokerConfig, BrokerService, answer_threads
+from ctrlchan.errors import ConfigError
 from ctrlchan.state import Broker
+from ctrlchan.state.brokers import format_host_port
 
 __all__ = ["run"]
 
@@ -40,8 +42,14 @@ async def _run(
     executor = answer_threads()
     services = {config.id: BrokerService(config, executor) for config in configs}
     try:
-        for service in services.values():
-            await service.start()
+        for config, service in zip(configs, services.values(), strict=True):
+            try:
+                await service.start()
+            except OSError as problem:
+                where = format_host_port(config.host, config.port)
+                raise ConfigError(
+                    f"broker {config.id}: cannot listen on {where}: {problem.strerror}"
+                ) from None
         if zookeeper is None:
             await _serve(services, listening, stop)
         else:

@@ -28,7 +28,8 @@ UInt8 = npt.NDArray[np.uint8]
 
 #: A topic's number has at least this many digits: topic-000123.
 _DIGITS = 6
-_MAX_ROWS = 2**31 - 1
+_MAX_INT32 = 2**31 - 1
+_MAX_ROWS = _MAX_INT32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,9 @@ class GeneratorConfig:
         for name in ("topics", "partitions_per_topic", "brokers", "racks", "seed", "controller_epoch"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name}: {getattr(self, name)} is below 0")
+        for name in ("controller_id", "controller_epoch"):
+            if getattr(self, name) >= _MAX_INT32:
+                raise ConfigError(f"{name}: {getattr(self, name)} is not below {_MAX_INT32}")
         if self.topics * self.partitions_per_topic * max(self.replication, 1) > _MAX_ROWS:
             raise ConfigError(f"topics: more than {_MAX_ROWS:,} replicas in all")
         if not 1 <= self.replication <= self.brokers:

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -21,9 +21,9 @@ COMMAND = [sys.executable, "-m", "ctrlchan", "broker"]
 
 
 @contextmanager
-def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def running(*arguments: str, command: Sequence[str] = COMMAND) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         with process:
@@ -69,8 +69,8 @@ def test_several_brokers_in_one_process(arguments: list[str], ids: list[int]) ->
         assert ended(process, signal.SIGTERM) == (0, "")
 
 
-def test_verbose_says_a_line_for_each_control_request() -> None:
-    with running("--json", "--verbose") as process:
+def test_verbose_logs_a_line_for_each_control_request() -> None:
+    with running("--json", command=[sys.executable, "-m", "ctrlchan", "-vv", "broker"]) as process:
         port = json.loads(line(process))["port"]
         for api_key, version in (
             (UPDATE_METADATA, 8),

@@ -1,0 +1,13 @@
+"""The largest values of options: what Kafka's protocol or ZooKeeper can hold."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["MAX_INT32", "MAX_INT64", "MAX_PORT", "MAX_SECONDS"]
+
+MAX_INT32: Final = 2**31 - 1
+MAX_INT64: Final = 2**63 - 1
+MAX_PORT: Final = 65_535
+#: A time limit: milliseconds in an int32, about 24 days.
+MAX_SECONDS: Final = MAX_INT32 // 1000
