@@ -58,7 +58,11 @@ channel = [
     Extension(
         name,
         [name.replace(".", "/") + ".pyx"],
-        depends=["ctrlchan/channel/queues/_entries.pxd", "ctrlchan/channel/wire/_records.pxd"],
+        depends=[
+            "ctrlchan/channel/queues/_entries.pxd",
+            "ctrlchan/channel/wire/_records.pxd",
+            "ctrlchan/channel/senders/_request.pxd",
+        ],
         define_macros=codec.define_macros,
         extra_compile_args=compile_args,
         extra_link_args=link_args,
@@ -66,7 +70,8 @@ channel = [
     for name in (
         "ctrlchan.channel.queues._entries",
         "ctrlchan.channel.observability._gather",
-        "ctrlchan.channel.senders._exchange",
+        "ctrlchan.channel.senders._request",
+        "ctrlchan.channel.senders._fast_path",
     )
 ]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
 from typing import Any, Final
 
-from ctrlchan.channel.wire.security import SECURITY_PROTOCOLS, Credentials, SaslSettings, TlsSettings
+from ctrlchan.channel.wire.security import SCRAM, SECURITY_PROTOCOLS, Credentials, SaslSettings, TlsSettings
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import request_versions
 
@@ -138,6 +139,23 @@ class ChannelConfig:
         from ctrlchan.channel.properties import settings_of
 
         return cls(**(settings_of(source, listener) | settings))
+
+    def check_credentials(self) -> None:
+        """Raise ConfigError, naming the setting, for a TLS file or a Python package that cannot be used."""
+        if self.credentials.tls is not None:
+            from ctrlchan.channel.wire.tls_context import context_of
+
+            try:
+                context_of(self.credentials.tls)
+            except (OSError, ValueError) as problem:
+                raise ConfigError(f"tls: {problem}") from None
+        if self.sasl is not None and self.sasl.mechanism != "PLAIN":
+            try:
+                import_module(SCRAM)
+            except ImportError:
+                raise ConfigError(
+                    f"sasl: {self.sasl.mechanism} needs a package: pip install {SCRAM}"
+                ) from None
 
     @property
     def credentials(self) -> Credentials:

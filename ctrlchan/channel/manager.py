@@ -71,7 +71,7 @@ class ControllerChannelManager:
         journal: Journal | None = None,
         metrics: ChannelMetrics | None = None,
     ) -> None:
-        config.credentials.check()
+        config.check_credentials()
         self._config = config
         self._journal = journal
         self._metrics = metrics
@@ -149,7 +149,7 @@ class ControllerChannelManager:
         """
         with self._starting:
             config = replace(self._config, tls=tls or self._config.tls, sasl=sasl or self._config.sasl)
-            config.credentials.check()
+            config.check_credentials()
             self._config = config
             channel_state = self._channel_state
             if channel_state is None:

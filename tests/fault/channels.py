@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from ctrlchan.channel import ChannelConfig, ControllerChannelManager
+from ctrlchan.channel.processes import sender_pool
+from ctrlchan.interpreter import child_command
 from tests.fault.peer import Peer
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "linux_only",
     "our_mappings",
     "peers",
+    "run_in_fork_server",
 ]
 
 linux_only = pytest.mark.skipif(
@@ -57,6 +60,17 @@ def peers(count: int) -> Iterator[list[Peer]]:
     finally:
         for peer in made:
             peer.close()
+
+
+def run_in_fork_server(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Have fork servers run this code first, when they can import what the parent can."""
+
+    def command(module: str, *arguments: str) -> list[str]:
+        *interpreter, program, given = child_command(module, *arguments)
+        set_path, start = program.rsplit("; from ", 1)
+        return [*interpreter, f"{set_path}; exec({code!r}, {{}}); from {start}", given]
+
+    monkeypatch.setattr(sender_pool, "child_command", command)
 
 
 def eventually(condition: Callable[[], bool], timeout: float = 10.0) -> None:

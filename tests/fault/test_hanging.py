@@ -17,8 +17,17 @@ import psutil
 import pytest
 
 from ctrlchan.channel import ControllerChannelManager, Outcome, OutcomeKind
-from ctrlchan.channel.processes import sender_pool
-from tests.fault.channels import MODES, channel_to, config, ends, eventually, holdings, linux_only, peers
+from tests.fault.channels import (
+    MODES,
+    channel_to,
+    config,
+    ends,
+    eventually,
+    holdings,
+    linux_only,
+    peers,
+    run_in_fork_server,
+)
 from tests.fault.peer import hang_up, silence
 from tests.fault.requests import number_of, update
 
@@ -72,10 +81,8 @@ def run_in_a_circle(self):
     proceed(self)
 
 Sender._proceed = run_in_a_circle
-main()
 """
-    program = sender_pool._FORK_SERVER.replace("main()\n", circle)
-    monkeypatch.setattr(sender_pool, "_FORK_SERVER", program)
+    run_in_fork_server(monkeypatch, circle)
     with peers(2) as brokers, channel_to(brokers, senders=1, sender_timeout=SENDER_TIMEOUT) as channel:
         channel.wait(channel.send_requests([1, 2], update(0)), 10)
         flag.touch()
@@ -93,20 +100,19 @@ def test_a_sender_that_stops_before_it_is_ready_is_replaced(
     flag = tmp_path / "flag"
     stopped = f"""
 from ctrlchan.channel.senders.fork_server import ForkServer
-be_sender = ForkServer._be_sender
+run_sender = ForkServer._run_sender
 
 def stop(self, commands, reports):
     import os, signal
     if os.path.exists({str(flag)!r}):
         os.unlink({str(flag)!r})
         os.kill(os.getpid(), signal.SIGSTOP)
-    be_sender(self, commands, reports)
+    run_sender(self, commands, reports)
 
-ForkServer._be_sender = stop
-main()
+ForkServer._run_sender = stop
 """
     flag.touch()
-    monkeypatch.setattr(sender_pool, "_FORK_SERVER", sender_pool._FORK_SERVER.replace("main()\n", stopped))
+    run_in_fork_server(monkeypatch, stopped)
     with peers(2) as brokers, channel_to(brokers, senders=senders, sender_timeout=SENDER_TIMEOUT) as channel:
         sent = channel.send_requests([1, 2], update(0))
 

@@ -17,7 +17,16 @@ import psutil
 import pytest
 
 from ctrlchan.channel import ControllerChannelManager, Outcome, OutcomeKind
-from tests.fault.channels import MODES, channel_to, config, ends, eventually, holdings, peers
+from tests.fault.channels import (
+    MODES,
+    channel_to,
+    config,
+    ends,
+    eventually,
+    holdings,
+    peers,
+    run_in_fork_server,
+)
 from tests.fault.peer import Peer, silence
 from tests.fault.requests import leader_and_isr, number_of, update
 
@@ -121,9 +130,7 @@ def test_senders_hold_nothing_of_the_fork_servers_however_many_descriptors_the_p
 def test_senders_that_cannot_live_end_their_requests(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(
-        "ctrlchan.channel.processes.sender_pool._FORK_SERVER", "raise SystemExit('no fork server today')"
-    )
+    run_in_fork_server(monkeypatch, "raise SystemExit('no fork server today')")
     with peers(1) as [peer], channel_to([peer]) as channel:
         [outcome] = channel.wait([channel.send_request(1, update())], 20)
         assert outcome.kind is OutcomeKind.BROKER_GONE

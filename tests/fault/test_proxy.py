@@ -12,9 +12,8 @@ import pytest
 
 from ctrlchan import Broker, Endpoint, SecurityProtocol
 from ctrlchan.channel import ControllerChannelManager, OutcomeKind
-from ctrlchan.channel.processes import sender_pool
 from ctrlchan.channel.wire.records import Failure
-from tests.fault.channels import config, eventually
+from tests.fault.channels import config, eventually, run_in_fork_server
 from tests.fault.peer import Peer, framed, response_body
 from tests.fault.proxy import FINE, Harm, Plan, Proxy
 from tests.fault.requests import leader_and_isr, number_of, update
@@ -169,7 +168,7 @@ def getaddrinfo(host, port, *_, **__):
 
 socket.getaddrinfo = getaddrinfo
 """
-    monkeypatch.setattr(sender_pool, "_FORK_SERVER", resolver + sender_pool._FORK_SERVER)
+    run_in_fork_server(monkeypatch, resolver)
     with (
         Peer(1) as before,
         Peer(2) as after,

@@ -20,8 +20,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ctrlchan.channel.config import AUTO, PER_BROKER, ChannelConfig
-from ctrlchan.channel.senders.link import LinkSettings
 from ctrlchan.channel.wire.records import BIRTH, COMMAND_HEAD, COMMAND_REST, CREDENTIALS, DEATH
+from ctrlchan.channel.wire.settings import ConnectionSettings
 from ctrlchan.errors import ChannelError
 from ctrlchan.interpreter import above_standard, child_command
 
@@ -269,7 +269,7 @@ class SenderPool:
             "parent": os.getpid(),
             "controller_id": config.controller_id,
             "modules": config.credentials.modules(),
-            "settings": asdict(_link_settings(config)),
+            "settings": asdict(_connection_settings(config)),
         }
         try:
             self._fork_server = subprocess.Popen(
@@ -374,8 +374,8 @@ def _credentials_record(config: ChannelConfig) -> bytes:
     return COMMAND_HEAD.pack(CREDENTIALS, 0, 0, 0, 0) + rest + following
 
 
-def _link_settings(config: ChannelConfig) -> LinkSettings:
-    return LinkSettings(
+def _connection_settings(config: ChannelConfig) -> ConnectionSettings:
+    return ConnectionSettings(
         connection_setup_timeout=int(config.connection_setup_timeout * _NANOSECONDS),
         connection_setup_timeout_max=int(config.connection_setup_timeout_max * _NANOSECONDS),
         socket_timeout=int(config.socket_timeout * _NANOSECONDS),

@@ -425,7 +425,7 @@ class ChannelState:
                 sender.has_responded = True
             if end - position < REPORT.size:
                 break
-            report: Report = REPORT.unpack_from(data, position)
+            report = Report._make(REPORT.unpack_from(data, position))
             following = report[11]
             if end - position < REPORT.size + following:
                 break

@@ -1,13 +1,13 @@
-"""The process that sender processes come from, one for each channel.
+"""The fork server: the process that starts the sender processes of one channel.
 
-A threaded parent must not fork. ``multiprocess``'s own fork server may, but it sends every child the parent's
-``__main__`` to run again, costs 14 ms and 6 MB a child, and outlives its use. The fork server is one small
-single-threaded process that has imported all a sender needs; its children are ``multiprocess`` processes
-forked in a millisecond, sharing its pages. It starts them, tells how they ended, and sees that none of them
-outlives the parent.
+A threaded parent must not fork. ``multiprocess``'s own fork server may, but it has every child import the
+parent's ``__main__`` again, costs 14 ms and 6 MB a child, and outlives its use. This fork server is one small
+single-threaded process that has imported all that a sender needs; its children are ``multiprocess`` processes
+that share its pages and start in a millisecond. It starts them, reports how they end, and ends them when the
+parent has ended.
 
-In, over the control socket: births. Out: deaths (``records.py``). The parent closes the socket to have an end
-of it all.
+In, over the control socket: start records. Out: exit records (``wire/records.py``). When the parent closes
+the socket, the fork server ends with all its children.
 """
 
 from __future__ import annotations
@@ -28,24 +28,29 @@ from typing import Any, Final
 
 import multiprocess
 
-from ctrlchan.channel.senders.link import LinkSettings
 from ctrlchan.channel.senders.sender import Sender
 from ctrlchan.channel.wire.records import BIRTH, BORN, DEATH, REPORT
+from ctrlchan.channel.wire.settings import ConnectionSettings
 
 __all__ = ["main"]
 
-#: How often it is looked whether the parent lives: its pipes stay open in children that it has forked.
+#: Seconds between two checks that the parent lives: its own children may keep its pipes open.
 _PARENT_CHECK: Final = 0.3
 _STANDARD_ERROR: Final = 2
-#: How long senders that were told to end are waited for before they are killed.
+#: Seconds that senders have to end by themselves before they are killed.
 _GRACE: Final = 0.3
 
 
 class ForkServer:
-    """``parent`` is the pid whose end is the end of everything here."""
+    """Starts sender processes until ``parent``, a pid, has ended or has closed ``control``."""
 
     def __init__(
-        self, control: socket.socket, shared: int, parent: int, controller_id: int, settings: LinkSettings
+        self,
+        control: socket.socket,
+        shared: int,
+        parent: int,
+        controller_id: int,
+        settings: ConnectionSettings,
     ) -> None:
         self._control = control
         self._parent = parent
@@ -54,7 +59,7 @@ class ForkServer:
         size = os.fstat(shared).st_size
         self._memory = memoryview(mmap.mmap(shared, size, mmap.MAP_SHARED, mmap.PROT_READ))
         os.close(shared)
-        # Children are only ever forked here, where there is one thread.
+        # This process has one thread, so it may fork.
         self._fork = multiprocess.get_context("fork")
         self._children: dict[int, Any] = {}
         # Children close all up to here; the control socket has the number that it had in the parent.
@@ -63,7 +68,7 @@ class ForkServer:
         self._ended, ended = os.pipe()
         os.set_blocking(self._ended, False)
         os.set_blocking(ended, False)
-        # A handler must be there for the wake-up to be written; there is nothing for it to do.
+        # Without a handler Python writes nothing to the wake-up descriptor; the handler itself does nothing.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(ended, warn_on_full_buffer=False)
         self._poll = select.poll()
@@ -71,19 +76,19 @@ class ForkServer:
         self._poll.register(self._ended, select.POLLIN)
 
     def run(self) -> None:
-        """Until the parent has closed the control socket or is gone."""
+        """Serve until the parent has closed the control socket or has ended."""
         control = self._control.fileno()
         alive = True
         while alive and os.getppid() == self._parent:
             ready = [fd for fd, _ in self._poll.poll(_PARENT_CHECK * 1000)]
             if self._ended in ready:
-                self._bury()
+                self._report_exits()
             if control in ready:
                 alive = self._receive()
         self._end()
 
     def _receive(self) -> bool:
-        """Start what is asked for; False when the parent has closed the socket."""
+        """Start the senders that are asked for; return False when the parent has closed the socket."""
         while True:
             try:
                 message, fds, _, _ = socket.recv_fds(self._control, BIRTH.size, 2)
@@ -93,36 +98,36 @@ class ForkServer:
                 return False
             if len(message) < BIRTH.size or len(fds) < 2:
                 return False
-            self._bear(*BIRTH.unpack(message), *fds)
+            self._start(*BIRTH.unpack(message), *fds)
 
-    def _bear(self, number: int, broker_id: int, commands: int, reports: int) -> None:
+    def _start(self, number: int, broker_id: int, commands: int, reports: int) -> None:
         serves = f"sender-{number}" if broker_id < 0 else f"to-broker-{broker_id}-send-thread"
         name = f"Controller-{self._controller_id}-{serves}"
-        child = self._fork.Process(target=self._be_sender, args=(commands, reports), name=name)
+        child = self._fork.Process(target=self._run_sender, args=(commands, reports), name=name)
         child.start()
         with suppress(OSError):
-            # In an empty pipe there is room. A process that hangs before it is ready can be found by its pid.
+            # An empty pipe has room. The parent needs the pid of a process that hangs before it is ready.
             os.write(reports, REPORT.pack(BORN, 0, 0, 0, child.pid, 0, 0, 0, 0, 0, 0, 0, b""))
         os.close(commands)
         os.close(reports)
         self._children[number] = child
         self._highest_fd = max(self._highest_fd, child.sentinel, commands, reports)
 
-    def _be_sender(self, commands: int, reports: int) -> None:
+    def _run_sender(self, commands: int, reports: int) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # The pipes of its siblings are closed already; nothing else of the fork server's may stay open here.
+        # The fork server has closed the pipes of other senders; its own descriptors are closed here.
         low, high = sorted((commands, reports))
         os.closerange(3, low)
         os.closerange(low + 1, high)
         os.closerange(high + 1, self._highest_fd + 16)
         fence = self._memory[:8].cast("q")
         Sender(commands, reports, self._memory, fence, self._settings).run()
-        # Name look-ups may still be under way in daemon threads: nothing here needs an orderly farewell.
+        # Without waiting for name look-ups in daemon threads.
         os._exit(0)
 
-    def _bury(self) -> None:
-        """See who has ended, and tell the parent. (A sentinel would not do: a sender closes its copy.)"""
+    def _report_exits(self) -> None:
+        """Report children that have ended. (Not by their sentinels: a sender closes its copy.)"""
         with suppress(BlockingIOError):
             os.read(self._ended, 4096)
         for number, child in list(self._children.items()):
@@ -133,13 +138,13 @@ class ForkServer:
                 child.close()
 
     def _end(self) -> None:
-        """Wait for the senders to end by themselves, as they do when their pipes are closed; not for long."""
+        """Wait until the senders end, as they do when their pipes are closed, and kill those that do not."""
         deadline = monotonic() + _GRACE
         self._poll.unregister(self._control.fileno())
-        self._bury()
+        self._report_exits()
         while self._children and monotonic() < deadline:
             self._poll.poll(max(0.0, deadline - monotonic()) * 1000)
-            self._bury()
+            self._report_exits()
         for child in self._children.values():
             child.kill()
         for child in self._children.values():
@@ -147,20 +152,20 @@ class ForkServer:
 
 
 def main() -> None:
-    """``argv[1]`` is JSON: control, shared, parent, controller_id, settings, modules."""
+    """Run a fork server. ``argv[1]`` is JSON: control, shared, parent, controller_id, settings, modules."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _open_standard_descriptors()
     given = json.loads(sys.argv[1])
-    # A broker costs a few file descriptors; the hard limit is the operator's word, the soft one a habit.
+    # A broker needs a few file descriptors, and only the hard limit is meant as a limit.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for name in given["modules"]:
         import_module(name)
-    # What was imported is never collected: the collector's marks would unshare its pages.
+    # The garbage collector must not write into the pages of what was imported: children share them.
     gc.collect()
     gc.freeze()
-    settings = LinkSettings(**given["settings"])
+    settings = ConnectionSettings(**given["settings"])
     with socket.socket(fileno=given["control"]) as control:
         ForkServer(control, given["shared"], given["parent"], given["controller_id"], settings).run()
 

@@ -19,7 +19,7 @@ from collections.abc import Generator
 from struct import Struct, error
 from typing import Final, Protocol, TypeAlias
 
-from ctrlchan.channel.senders.link import Broken
+from ctrlchan.channel.senders.failure import ConnectionFailed
 from ctrlchan.channel.wire.records import Failure
 from ctrlchan.channel.wire.security import SaslSettings
 
@@ -68,7 +68,7 @@ _HEAD: Final = Struct(">hhi")
 class Handshake:
     """``start`` gives the first bytes to send, ``receive`` takes bytes and gives the next; until ``done``.
 
-    Raises Broken when the broker refuses us, is not to be trusted, or does not speak the protocol.
+    Raises ConnectionFailed when the broker refuses us, is not to be trusted, or does not speak the protocol.
     """
 
     def __init__(self, client_id: str, *, negotiate: bool, sasl: SaslSettings | None) -> None:
@@ -101,15 +101,15 @@ class Handshake:
         size = _INT32.unpack_from(received)[0]
         header_size = _CORRELATION_SIZE if self._has_header else 0
         if not header_size <= size <= _MAX_ANSWER:
-            raise Broken(Failure.HANDSHAKE, f"{self.stage}: {_foreign(bytes(received[:4]))}")
+            raise ConnectionFailed(Failure.HANDSHAKE, f"{self.stage}: {_foreign(bytes(received[:4]))}")
         if len(received) < 4 + header_size:
             return b""
         if header_size and _INT32.unpack_from(received, 4)[0] != self.correlation:
-            raise Broken(Failure.CORRELATION, self.stage)
+            raise ConnectionFailed(Failure.CORRELATION, self.stage)
         if len(received) < 4 + size:
             return b""
         if len(received) > 4 + size:
-            raise Broken(Failure.SURPLUS, self.stage)
+            raise ConnectionFailed(Failure.SURPLUS, self.stage)
         body = bytes(received[4 + header_size :])
         received.clear()
         if header_size:
@@ -120,7 +120,7 @@ class Handshake:
             self.done = True
             return b""
         except (error, UnicodeDecodeError):
-            raise Broken(Failure.HANDSHAKE, f"{self.stage}: not an answer of this API") from None
+            raise ConnectionFailed(Failure.HANDSHAKE, f"{self.stage}: not an answer of this API") from None
 
     # -- the conversation
 
@@ -145,7 +145,7 @@ class Handshake:
             reader = _Reader((yield self._frame(_API_VERSIONS, 0, b"")))
             code, flexible = reader.int16(), False
         if code:
-            raise Broken(Failure.HANDSHAKE, f"ApiVersions is answered with error code {code}")
+            raise ConnectionFailed(Failure.HANDSHAKE, f"ApiVersions is answered with error code {code}")
         for _ in range(reader.count() if flexible else reader.int32()):
             api = reader.int16()
             versions[api] = reader.int16(), reader.int16()
@@ -163,9 +163,9 @@ class Handshake:
         offered = [reader.text() for _ in range(reader.int32())]
         if code == _UNSUPPORTED_SASL_MECHANISM or (code == 0 and sasl.mechanism not in offered):
             has = self._words(", ".join(offered)) or "none"
-            raise Broken(Failure.MECHANISM, f"{sasl.mechanism}; it has: {has}")
+            raise ConnectionFailed(Failure.MECHANISM, f"{sasl.mechanism}; it has: {has}")
         if code:
-            raise Broken(Failure.HANDSHAKE, f"SaslHandshake is answered with error code {code}")
+            raise ConnectionFailed(Failure.HANDSHAKE, f"SaslHandshake is answered with error code {code}")
         return version
 
     def _prove_plainly(self, sasl: SaslSettings, version: int) -> _Talk:
@@ -188,7 +188,7 @@ class Handshake:
             answer = yield self._authenticate(version, client.get_client_final().encode())
             client.set_server_final(self._token(answer, version).decode())
         except ScramException as problem:
-            raise Broken(Failure.AUTHENTICATION, self._words(str(problem))) from None
+            raise ConnectionFailed(Failure.AUTHENTICATION, self._words(str(problem))) from None
 
     # -- frames
 
@@ -220,7 +220,7 @@ class Handshake:
             words = self._words(message)
             if code != _SASL_AUTHENTICATION_FAILED or not words:
                 words = f"error code {code}" + (f": {words}" if words else "")
-            raise Broken(kind, words)
+            raise ConnectionFailed(kind, words)
         token = reader.take(reader.count() if flexible else reader.int32())
         if version >= 1:
             self.session_lifetime = min(max(0, reader.int64()), _MAX_LIFETIME_MS) * 1_000_000
@@ -321,7 +321,7 @@ def _highest(api: int, lowest: int, highest: int, versions: Ranges) -> int:
         name = {_SASL_HANDSHAKE: "SaslHandshake", _SASL_AUTHENTICATE: "SaslAuthenticate"}[api]
         has = f"{theirs[0]} to {theirs[1]}" if theirs[1] >= 0 else "none"
         needs = f"{lowest} to {highest}" if lowest < highest else str(lowest)
-        raise Broken(Failure.HANDSHAKE, f"the broker's versions of {name}: {has}; needed: {needs}")
+        raise ConnectionFailed(Failure.HANDSHAKE, f"the broker's versions of {name}: {has}; needed: {needs}")
     return version
 
 
@@ -330,7 +330,7 @@ def _check_iterations(server_first: str) -> None:
     value = next((part[2:] for part in server_first.split(",") if part.startswith("i=")), "")
     least, most = _SCRAM_ITERATIONS
     if not (value.isascii() and value.isdecimal() and len(value) < 10 and least <= int(value) <= most):
-        raise Broken(
+        raise ConnectionFailed(
             Failure.AUTHENTICATION,
             f"the broker asks for a number of SCRAM iterations not in {least} to {most}",
         )

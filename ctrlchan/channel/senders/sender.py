@@ -1,8 +1,8 @@
-"""A sender process: an event loop over its brokers, which may be one or many.
+"""A sender process's event loop over its brokers, which may be one or many.
 
-In: commands from the parent. Out: reports to the parent, and frames to the brokers, read from shared memory
-where the parent has put them. It decides nothing that the parent could decide: it keeps order, retries, and
-tells. It ends when the parent closes the command pipe, or is no more.
+In: commands from the parent, and frames in the shared memory that it writes. Out: the frames to the brokers,
+and reports to the parent. The loop keeps order, retries and reports; the parent decides everything else. It
+ends when the parent closes the command pipe, or has ended.
 """
 
 from __future__ import annotations
@@ -15,23 +15,18 @@ from contextlib import suppress
 from time import monotonic_ns
 from typing import Final, ParamSpec
 
-from ctrlchan.channel.senders._exchange import Outbox, begin_requests, queue_requests, take_responses
-from ctrlchan.channel.senders.access import Access, Opening
-from ctrlchan.channel.senders.connection import Address, Connection, Resolver
-from ctrlchan.channel.senders.handshake import Handshake
-from ctrlchan.channel.senders.link import Broken, Link, LinkSettings
+from ctrlchan.channel.senders._fast_path import ReportBuffer, begin_requests, queue_requests, take_responses
+from ctrlchan.channel.senders.broker_connection import BrokerConnection
+from ctrlchan.channel.senders.connection_setup import SecureConnections
+from ctrlchan.channel.senders.states import NEVER
+from ctrlchan.channel.senders.tcp import Resolver
 from ctrlchan.channel.wire.poller import READ, WRITE, new_poller
 from ctrlchan.channel.wire.records import (
     ADD,
     AGAIN,
-    C_SEQUENCE,
     COMMAND,
-    CONNECTED,
     CREDENTIALS,
-    FAILED,
     GO,
-    IDLE,
-    INLINE,
     PIECE,
     PIECE_BYTES,
     PING,
@@ -39,390 +34,28 @@ from ctrlchan.channel.wire.records import (
     REMOVE,
     REMOVED,
     REPORT,
-    RESPONSE,
     RESUME,
-    STALE,
-    VERSIONS,
     Command,
     Failure,
 )
 from ctrlchan.channel.wire.security import Credentials
-from ctrlchan.channel.wire.states import NEVER, LinkState
+from ctrlchan.channel.wire.settings import ConnectionSettings
 
-__all__ = ["Lane", "Sender"]
+__all__ = ["Sender"]
 
 #: Commands are read in pieces of up to this many bytes (a pipe's capacity on Linux).
 _READ_BYTES: Final = 64 * 1024
-#: A response is nearly always a few bytes; more is asked for only when more was announced.
-_RESPONSE_BYTES: Final = 4 * 1024
-_RESPONSE_BYTES_MAX: Final = 256 * 1024
-#: So many events are handled, their reports written and the next requests begun, before others are asked for:
-#: what a thousand sockets need does not stay in the caches between one and the other.
+#: This many events are handled, their reports written and the next requests begun, before more are asked for:
+#: what a thousand sockets need does not stay in the caches from one step to the next.
 _EVENTS: Final = 32
-#: So many pieces of long responses are put before other brokers' reports at once.
+#: This many pieces of long responses are reported before other brokers' reports get their turn.
 _PIECES_AT_ONCE: Final = 4
-
-#: What is said of a failure, at most.
-_DETAIL_BYTES: Final = 8 * 1024
-
-#: So much of the time that a broker gives a SASL session it is used, as by Kafka's clients (KIP-368).
-_SESSION_USED: Final = 0.85
-
-_NO_REST: Final = bytearray()
-
-_READY: Final = LinkState.READY
-_CONNECTING: Final = LinkState.CONNECTING
-_IDLE: Final = LinkState.IDLE
-
-
-class Lane(Link):
-    """A Link with its connection: carries out what the state machine says."""
-
-    __slots__ = (
-        "_blocked",
-        "_connection",
-        "_host",
-        "_opening",
-        "_port",
-        "_rest",
-        "_rounds",
-        "_sender",
-        "_shared_body",
-        "_ticket",
-        "_traced",
-    )
-
-    def __init__(self, sender: Sender, slot: int, host: str, port: int, broker_epoch: int) -> None:
-        super().__init__(slot, broker_epoch, sender.memory, sender.fence, sender.settings)
-        self._sender = sender
-        self._host = host
-        self._port = port
-        self._connection: Connection | None = None
-        # Of a connection that begins with TLS, SASL or ApiVersions, until requests may follow.
-        self._opening: Opening | None = None
-        # Connections tried: a host with several addresses has them tried in turn.
-        self._rounds = 0
-        self._ticket = 0
-        # What of the frame in flight is not yet written, and whether the kernel had no room for it.
-        self._rest: memoryview | bytearray = _NO_REST
-        self._shared_body: memoryview | None = None
-        self._blocked = False
-        # Whether a traceback was reported: the parent gets one, and of later errors their first line.
-        self._traced = False
-
-    def _soon(self) -> None:
-        """Have ``proceed`` called when all reports are in the pipe.
-
-        If this process is killed, the parent sends again what it has no report of. That must never be more
-        than one request of a broker, or the broker would see an old one after a newer one.
-        """
-        self._sender.after_reports.append(self)
-
-    def proceed(self) -> None:
-        """Begin what can begin now."""
-        if not self.agreed:
-            # What it was given is not made for this broker's versions.
-            if self.wants_connection():
-                self._connect()
-            return
-        while self.items and self.state in (_IDLE, _READY) and self.is_stale():
-            self._sender.report(STALE, self, sequence=self.drop_stale()[C_SEQUENCE])
-        if self.state is _READY:
-            if self.items:
-                now = monotonic_ns()
-                if now < self.expires:
-                    self._begin(now)
-                else:
-                    self._disconnect()
-                    self.cut()
-                    self._connect()
-        elif self.wants_connection():
-            self._connect()
-
-    # -- the connection
-
-    def _connect(self) -> None:
-        self.connecting(monotonic_ns())
-        self._sender.watch_deadline(self.deadline)
-        self._ticket = self._sender.new_ticket()
-        addresses = self._sender.resolver.resolve(self._ticket, self._host, self._port)
-        if addresses is None:
-            self._sender.await_name(self._ticket, self)
-        else:
-            self.resolved(self._ticket, addresses)
-
-    def resolved(self, ticket: int, addresses: list[Address] | OSError) -> None:
-        if ticket != self._ticket or self.state is not _CONNECTING:
-            return
-        if isinstance(addresses, OSError):
-            self._fail(Failure.RESOLVE, addresses.errno or 0)
-            return
-        address, access = addresses[self._rounds % len(addresses)], self._sender.access
-        try:
-            self._connection = Connection(address) if access is None else access.connect(address, self._host)
-        except OSError as problem:
-            self._rounds += 1
-            self._fail(Failure.CONNECT, problem.errno or 0)
-            return
-        except Broken as broken:
-            self._fail(broken.failure, detail=broken.detail)
-            return
-        self._sender.watch(self._connection.fd, self, WRITE)
-
-    def _set_up(self, connection: Connection) -> None:
-        try:
-            opening = self._opening
-            if opening is None:
-                error = connection.finish()
-                if error:
-                    self._rounds += 1
-                    self._fail(Failure.CONNECT, error)
-                    return
-                access = self._sender.access
-                if access is None:
-                    self._ready(connection)
-                    return
-                self.shaking_hands()
-                self._sender.watch_deadline(self.deadline)
-                opening = self._opening = access.opening(connection)
-            interest = opening.advance()
-        except OSError as problem:
-            self._fail(Failure.IO, problem.errno or 0)
-        except Broken as broken:
-            self._fail(broken.failure, detail=broken.detail)
-        else:
-            if interest:
-                self._sender.poller.modify(connection.fd, interest)
-            else:
-                self._opened(connection, opening)
-
-    def _opened(self, connection: Connection, opening: Opening) -> None:
-        ranges = opening.handshake.ranges
-        if self.eager and ranges is not None and not self.agree(ranges):
-            self._sender.poller.modify(connection.fd, READ)
-            self._sender.report(
-                VERSIONS, self, sequence=self.agreements, following=json.dumps(ranges).encode()
-            )
-        else:
-            self._ready(connection, opening.handshake)
-
-    def _ready(self, connection: Connection, handshake: Handshake | None = None) -> None:
-        self._opening = None
-        self._sender.poller.modify(connection.fd, READ)
-        if handshake is None:
-            self.connected()
-        else:
-            lifetime, expires = handshake.session_lifetime, NEVER
-            if lifetime:
-                # Never more new connections than failures would bring.
-                expires = monotonic_ns() + max(int(lifetime * _SESSION_USED), self.settings.retry_backoff)
-            self.connected(handshake.correlation, expires)
-        self.direct = connection.direct
-        self._sender.report(CONNECTED, self)
-        self._soon()
-
-    def resumed(self, agreement: int) -> None:
-        """The parent knows the broker's versions."""
-        connection, opening = self._connection, self._opening
-        if not self.resume(agreement):
-            return
-        if connection is not None and opening is not None and opening.over:
-            self._ready(connection, opening.handshake)
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        self._opening = None
-        self._rest, self._shared_body = _NO_REST, None
-        self._blocked = False
-        self.direct = -1
-        self._ticket = 0
-        if connection is not None:
-            self._sender.unwatch(connection.fd)
-            connection.close()
-
-    def _fail(self, failure: Failure, errno: int = 0, detail: str = "") -> None:
-        self._disconnect()
-        self.failed(failure, monotonic_ns())
-        waiting = self.state is LinkState.WAITING
-        self._sender.report(
-            FAILED if waiting else IDLE,
-            self,
-            failure=failure,
-            errno=errno,
-            sequence=self.items[0][C_SEQUENCE] if waiting and self.items else 0,
-            following=detail.encode(errors="replace")[:_DETAIL_BYTES],
-        )
-        if waiting:
-            self._sender.watch_deadline(self.deadline)
-
-    def internal_error(self, problem: Exception) -> None:
-        """Serving this broker raised `problem`: its connection fails, and other brokers notice nothing."""
-        detail = f"{type(problem).__name__}: {problem}".partition("\n")[0]
-        if not self._traced:
-            from traceback import format_exception
-
-            self._traced = True
-            detail = detail[: _DETAIL_BYTES // 4] + "\n" + "".join(format_exception(problem))
-        self._fail(Failure.INTERNAL, detail=detail)
-
-    def _cut(self) -> None:
-        """The request was fenced while it was being written: the broker never gets the rest of it."""
-        self._disconnect()
-        self.cut()
-        self._sender.report(IDLE, self)
-        self._soon()
-
-    def expire(self) -> None:
-        failure = self.expired()
-        if failure is None:
-            self._soon()
-            return
-        if self.state is _CONNECTING:
-            self._rounds += 1
-        self._fail(failure)
-
-    def give_up(self) -> None:
-        """The broker was removed."""
-        self._disconnect()
-        self.items.clear()
-
-    # -- what the parent says of a response
-
-    def go_on(self, sequence: int) -> None:
-        if self.state is LinkState.HELD and self.items[0][C_SEQUENCE] == sequence:
-            self.go()
-            self._soon()
-
-    def try_again(self, sequence: int) -> None:
-        if self.state is LinkState.HELD and self.items[0][C_SEQUENCE] == sequence:
-            super().again()
-            self._fail(Failure.GARBAGE)
-
-    # -- bytes
-
-    def on_event(self, mask: int) -> None:
-        connection = self._connection
-        if connection is None:
-            return
-        if not self.up:
-            self._set_up(connection)
-            return
-        if mask & ~WRITE:
-            self._read(connection)
-        # Reading may have broken the connection.
-        if mask & WRITE and self._connection is connection:
-            self._write()
-
-    def _read(self, connection: Connection) -> None:
-        try:
-            data = connection.receive(_RESPONSE_BYTES if self.received is None else self._wanted())
-        except BlockingIOError:
-            return
-        except OSError as problem:
-            self.lost(problem.errno or 0)
-            return
-        except Broken as broken:
-            self._fail(broken.failure, detail=broken.detail)
-            return
-        self.take(data)
-
-    def take(self, data: bytes) -> None:
-        """Bytes from the broker; none: it has closed the connection."""
-        if not data:
-            self._fail(Failure.CLOSED)
-            return
-        try:
-            body = self.receive(data)
-        except Broken as broken:
-            self._fail(broken.failure, detail=broken.detail)
-            return
-        if body is None:
-            return
-        if self.settle(body, self._sender.outbox):
-            if self.items:
-                self._soon()
-            return
-        circumstances = (
-            self.slot,
-            self.items[0][C_SEQUENCE],
-            self.attempts + 1,
-            self.correlation,
-            self.first_byte_ns,
-            self.last_byte_ns,
-            monotonic_ns(),
-        )
-        if len(body) <= INLINE:
-            self._sender.outbox.append(REPORT.pack(RESPONSE, 0, len(body), *circumstances, 0, 0, body))
-        else:
-            self._sender.stream(self.slot, body, REPORT.pack(RESPONSE, 0, 0, *circumstances, 0, 0, b""))
-
-    def _wanted(self) -> int:
-        """How many bytes to ask for in the middle of a response."""
-        return min(max(self.missing(), 1), _RESPONSE_BYTES_MAX)
-
-    def lost(self, errno: int) -> None:
-        """A system call on the connection failed."""
-        self._fail(Failure.IO, errno)
-
-    def _begin(self, now: int) -> None:
-        self._rest, self._shared_body = self.begin(now)
-        self._sender.watch_deadline(self.deadline)
-        self._write()
-
-    def write_rest(self, head: bytearray, count: int) -> None:
-        """The frame that begins with ``head`` was begun, and the kernel took only so many bytes of it."""
-        self._rest, self._shared_body = left(head, self.shared_body(), count)
-        self._write()
-
-    def _write(self) -> None:
-        """Give the kernel what it takes of the frame in flight."""
-        connection = self._connection
-        assert connection is not None
-        rest, shared_body = self._rest, self._shared_body
-        try:
-            while shared_body is not None:
-                if self.is_stale():
-                    self._cut()
-                    return
-                rest, shared_body = left(rest, shared_body, connection.send_parts((rest, shared_body)))
-            while len(rest):
-                if self.is_stale():
-                    self._cut()
-                    return
-                rest = memoryview(rest)[connection.send(rest) :]
-        except BlockingIOError:
-            self._rest, self._shared_body = rest, shared_body
-            if not self._blocked:
-                self._blocked = True
-                self._sender.poller.modify(connection.fd, READ | WRITE)
-            return
-        except OSError as problem:
-            self.lost(problem.errno or 0)
-            return
-        except Broken as broken:
-            self._fail(broken.failure, detail=broken.detail)
-            return
-        self._rest, self._shared_body = _NO_REST, None
-        if self._blocked:
-            self._blocked = False
-            self._sender.poller.modify(connection.fd, READ)
-        self.written(monotonic_ns())
-
-
-def left(
-    rest: memoryview | bytearray, shared_body: memoryview | None, count: int
-) -> tuple[memoryview, memoryview | None]:
-    """What of these two parts is left when so many bytes of them are written."""
-    if shared_body is None or count < len(rest):
-        return memoryview(rest)[count:], shared_body
-    return shared_body[count - len(rest) :], None
-
 
 _Arguments = ParamSpec("_Arguments")
 
 
 def _serve(
-    lane: Lane,
+    connection: BrokerConnection,
     call: Callable[_Arguments, None],
     *arguments: _Arguments.args,
     **options: _Arguments.kwargs,
@@ -431,35 +64,37 @@ def _serve(
     try:
         call(*arguments, **options)
     except Exception as problem:  # noqa: BLE001 - whatever it is, the other brokers are served
-        lane.internal_error(problem)
+        connection.internal_error(problem)
 
 
 class Sender:
-    """The loop. What it does with nearly every request is done by ``_exchange``, and here what that leaves.
+    """The loop. ``_fast_path`` handles nearly every request; this class and the connections do the rest.
 
-    ``memory`` is the mapped shared memory, ``fence`` its first int64."""
+    ``commands`` and ``reports`` are the sender's ends of its pipes, ``memory`` the mapped shared memory,
+    ``fence`` its first int64.
+    """
 
     def __init__(
-        self, commands: int, reports: int, memory: memoryview, fence: memoryview, settings: LinkSettings
+        self, commands: int, reports: int, memory: memoryview, fence: memoryview, settings: ConnectionSettings
     ) -> None:
         self.memory = memory
         self.fence = fence
         self.settings = settings
-        #: How connections begin; None: with nothing.
-        self.access: Access | None = None
+        #: TLS, SASL and negotiation; None: connections begin with nothing.
+        self.security: SecureConnections | None = None
         self.poller = new_poller()
         self.resolver = Resolver()
-        #: No lane's deadline is before this.
+        #: No connection's deadline is before this.
         self.next_deadline = NEVER
         #: Reports that are not yet in the pipe.
-        self.outbox = Outbox()
-        #: Lanes to proceed when all reports are in the pipe.
-        self.after_reports: list[Lane] = []
-        self._commands = commands
-        self._reports = reports
-        self._lanes: dict[int, Lane] = {}
-        self._by_fd: dict[int, Lane] = {}
-        self._tickets: dict[int, Lane] = {}
+        self.reports = ReportBuffer()
+        #: Connections whose ``proceed`` is called when all reports are in the pipe.
+        self.after_reports: list[BrokerConnection] = []
+        self._command_pipe = commands
+        self._report_pipe = reports
+        self._by_slot: dict[int, BrokerConnection] = {}
+        self._by_fd: dict[int, BrokerConnection] = {}
+        self._by_ticket: dict[int, BrokerConnection] = {}
         self._last_ticket = 0
         self._unread = b""
         # The pipe to the parent was full.
@@ -470,32 +105,33 @@ class Sender:
         os.set_blocking(reports, False)
 
     def run(self) -> None:
-        """Until the parent closes the command pipe."""
+        """Serve the brokers until the parent closes the command pipe."""
         with suppress(BrokenPipeError):
             self.start()
             while self.turn():
                 pass
 
     def start(self) -> None:
-        self.poller.register(self._commands, READ)
+        """Begin; ``turn`` must follow again and again."""
+        self.poller.register(self._command_pipe, READ)
         self.poller.register(self.resolver.fd, READ)
-        self._say_ready()
+        self._report_ready()
         self._go_on()
 
     def turn(self) -> bool:
-        """Wait for something, and do all that follows from it. False: the parent has closed the command pipe.
+        """Wait for events and handle them. Returns False when the parent has closed the command pipe.
 
         Raises BrokenPipeError when the parent does not read reports any more.
         """
         events = self.poller.wait(self._timeout(), _EVENTS)
-        for fd, mask in take_responses(events, self._by_fd, self.outbox, self.after_reports):
-            lane = self._by_fd.get(fd)
-            if lane is not None:
-                _serve(lane, lane.on_event, mask)
-            elif fd == self._commands:
+        for fd, mask in take_responses(events, self._by_fd, self.reports, self.after_reports):
+            connection = self._by_fd.get(fd)
+            if connection is not None:
+                _serve(connection, connection.on_event, mask)
+            elif fd == self._command_pipe:
                 if not self._read_commands():
                     return False
-            elif fd == self._reports:
+            elif fd == self._report_pipe:
                 self._blocked = False
                 self.poller.unregister(fd)
             elif fd == self.resolver.fd:
@@ -506,14 +142,14 @@ class Sender:
         return True
 
     def _go_on(self) -> None:
-        """Write reports, and begin what waited for that."""
-        while self.outbox or self._streams or self.after_reports:
+        """Write reports, and begin the requests that waited for that."""
+        while self.reports or self._streams or self.after_reports:
             if not self._flush():
                 return
             self._proceed()
 
-    def _say_ready(self) -> None:
-        self.outbox.append(REPORT.pack(READY, 0, 0, 0, os.getpid(), 0, 0, 0, 0, 0, 0, 0, b""))
+    def _report_ready(self) -> None:
+        self.reports.append(REPORT.pack(READY, 0, 0, 0, os.getpid(), 0, 0, 0, 0, 0, 0, 0, b""))
 
     def _timeout(self) -> float | None:
         if self.next_deadline == NEVER:
@@ -524,16 +160,15 @@ class Sender:
     def _sweep(self) -> None:
         now = monotonic_ns()
         self.next_deadline = NEVER
-        for lane in list(self._lanes.values()):
-            if lane.deadline <= now:
-                _serve(lane, lane.expire)
-            if lane.deadline < self.next_deadline:
-                self.next_deadline = lane.deadline
+        for connection in list(self._by_slot.values()):
+            if connection.protocol.deadline <= now:
+                _serve(connection, connection.expire)
+            self.watch_deadline(connection.protocol.deadline)
 
-    # -- for lanes
+    # -- for connections (``EventLoop``)
 
-    def watch(self, fd: int, lane: Lane, interest: int) -> None:
-        self._by_fd[fd] = lane
+    def watch(self, fd: int, connection: BrokerConnection, interest: int) -> None:
+        self._by_fd[fd] = connection
         self.poller.register(fd, interest)
 
     def unwatch(self, fd: int) -> None:
@@ -547,32 +182,33 @@ class Sender:
         self._last_ticket += 1
         return self._last_ticket
 
-    def await_name(self, ticket: int, lane: Lane) -> None:
-        self._tickets[ticket] = lane
+    def await_name(self, ticket: int, connection: BrokerConnection) -> None:
+        self._by_ticket[ticket] = connection
 
     def _collect_names(self) -> None:
         for ticket, addresses in self.resolver.collect():
-            lane = self._tickets.pop(ticket)
-            _serve(lane, lane.resolved, ticket, addresses)
+            connection = self._by_ticket.pop(ticket)
+            _serve(connection, connection.resolved, ticket, addresses)
 
     # -- reports
 
     def report(
         self,
         kind: int,
-        lane: Lane,
+        connection: BrokerConnection,
         *,
         failure: Failure = Failure.NONE,
         errno: int = 0,
         sequence: int = 0,
         following: bytes = b"",
     ) -> None:
-        attempts, size = lane.attempts, len(following)
-        record = REPORT.pack(kind, failure, 0, lane.slot, sequence, attempts, 0, 0, 0, 0, errno, size, b"")
-        self.outbox.append(record + following)
+        protocol, size = connection.protocol, len(following)
+        record = REPORT.pack(
+            kind, failure, 0, protocol.slot, sequence, protocol.attempts, 0, 0, 0, 0, errno, size, b""
+        )
+        self.reports.append(record + following)
 
     def stream(self, slot: int, body: bytes, report: bytes) -> None:
-        """Send a long response to the parent in pieces, and then its report."""
         self._streams.append((slot, memoryview(body), report))
 
     def _fill_from_streams(self) -> None:
@@ -583,39 +219,39 @@ class Sender:
             piece = rest[:PIECE_BYTES]
             rest = rest[PIECE_BYTES:]
             head = REPORT.pack(PIECE, 0, 0, slot, 0, 0, 0, 0, 0, 0, 0, len(piece), b"")
-            self.outbox.append(head + piece)
+            self.reports.append(head + piece)
             if len(rest):
                 # Round robin: several long responses share the pipe.
                 self._streams.append((slot, rest, report))
             else:
-                self.outbox.append(report)
+                self.reports.append(report)
 
     def _flush(self) -> bool:
-        """Write all reports to the pipe; False when it is full."""
+        """Write all reports to the pipe; return False when it is full."""
         if self._blocked:
             return False
-        while self.outbox or self._streams:
+        while self.reports or self._streams:
             self._fill_from_streams()
-            if not self.outbox.write(self._reports):
+            if not self.reports.write(self._report_pipe):
                 self._blocked = True
-                self.poller.register(self._reports, WRITE)
+                self.poller.register(self._report_pipe, WRITE)
                 return False
         return True
 
     def _proceed(self) -> None:
-        """Begin the requests that waited for reports to be written; this may make new reports."""
-        lanes, self.after_reports = self.after_reports, []
-        others, deadline = begin_requests(lanes)
+        """Begin the requests that waited until reports were written; this may make new reports."""
+        connections, self.after_reports = self.after_reports, []
+        others, deadline = begin_requests(connections)
         self.watch_deadline(deadline)
-        for lane in others:
-            _serve(lane, lane.proceed)
+        for connection in others:
+            _serve(connection, connection.proceed)
 
     # -- commands
 
     def _read_commands(self) -> bool:
-        """False when the parent has closed the pipe."""
+        """Read commands and carry them out; return False when the parent has closed the pipe."""
         try:
-            data = os.read(self._commands, _READ_BYTES)
+            data = os.read(self._command_pipe, _READ_BYTES)
         except BlockingIOError:
             return True
         if not data:
@@ -624,41 +260,42 @@ class Sender:
             data = self._unread + data
         position, size, end = 0, COMMAND.size, len(data)
         while True:
-            position = queue_requests(data, position, self._lanes, self.after_reports)
+            position = queue_requests(data, position, self._by_slot, self.after_reports)
             if end - position < size:
                 break
-            command: Command = COMMAND.unpack_from(data, position)
-            following = command[10]
-            if end - position < size + following:
+            command = Command._make(COMMAND.unpack_from(data, position))
+            if end - position < size + command.following:
                 break
             position += size
-            self._obey(command, data[position : position + following])
-            position += following
+            self._carry_out(command, data[position : position + command.following])
+            position += command.following
         self._unread = data[position:]
         return True
 
-    def _obey(self, command: Command, following: bytes) -> None:
-        """Any command but SEND."""
-        kind, slot = command[0], command[3]
-        if kind == GO:
-            _serve(self._lanes[slot], self._lanes[slot].go_on, command[4])
-        elif kind == AGAIN:
-            _serve(self._lanes[slot], self._lanes[slot].try_again, command[4])
-        elif kind == ADD:
+    def _carry_out(self, command: Command, following: bytes) -> None:
+        """Carry out any command but SEND."""
+        kind, slot = command.kind, command.slot
+        if kind == ADD:
             target = json.loads(following)
-            lane = Lane(self, slot, target["host"], target["port"], target["epoch"])
-            self._lanes[slot] = lane
-            if self.access is not None and self.access.negotiates:
-                lane.eager, lane.agreed = True, False
-                self.after_reports.append(lane)
+            connection = BrokerConnection(self, slot, target["host"], target["port"], target["epoch"])
+            self._by_slot[slot] = connection
+            if self.security is not None and self.security.negotiates:
+                connection.negotiate()
         elif kind == REMOVE:
-            lane = self._lanes.pop(slot)
-            lane.give_up()
+            connection = self._by_slot.pop(slot)
+            _serve(connection, connection.remove)
             self._streams = deque(stream for stream in self._streams if stream[0] != slot)
-            self.report(REMOVED, lane)
-        elif kind == CREDENTIALS:
-            self.access = Access(Credentials.from_json(following))
+            self.report(REMOVED, connection)
+        elif kind == GO:
+            connection = self._by_slot[slot]
+            _serve(connection, connection.release_held, command.sequence)
+        elif kind == AGAIN:
+            connection = self._by_slot[slot]
+            _serve(connection, connection.retry_held, command.sequence)
         elif kind == RESUME:
-            _serve(self._lanes[slot], self._lanes[slot].resumed, command[4])
+            connection = self._by_slot[slot]
+            _serve(connection, connection.resume, command.sequence)
+        elif kind == CREDENTIALS:
+            self.security = SecureConnections(Credentials.from_json(following))
         elif kind == PING:
-            self._say_ready()
+            self._report_ready()

@@ -1,7 +1,6 @@
-"""TLS on a channel's connection: OpenSSL under the sender's event loop, through the standard library.
+"""TLS on a connection to a broker: OpenSSL under the sender's event loop, through the standard library.
 
-Only a sender whose brokers speak TLS imports this. A context is made from files when the first connection
-needs it, and made again for the next connection when one of them has changed.
+Only a sender whose brokers use TLS imports this.
 """
 
 from __future__ import annotations
@@ -9,23 +8,20 @@ from __future__ import annotations
 import errno
 import os
 import ssl
-import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Final
 
-from ctrlchan.channel.senders.connection import Address, Buffer, Connection
-from ctrlchan.channel.senders.link import Broken
+from ctrlchan.channel.senders.failure import ConnectionFailed
+from ctrlchan.channel.senders.tcp import Address, Buffer, TcpConnection
 from ctrlchan.channel.wire.poller import READ, WRITE
 from ctrlchan.channel.wire.records import Failure
 from ctrlchan.channel.wire.security import TlsSettings
+from ctrlchan.channel.wire.tls_context import context_of
 
 __all__ = ["TlsConnection", "TlsContexts"]
 
-#: OpenSSL takes a buffer whole, record by record, or says "again, with the same": so much is given at once.
+#: OpenSSL takes a buffer whole, record by record, or asks for the same bytes again: it gets so much.
 _PIECE: Final = 256 * 1024
-
-_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 #: OpenSSL's reasons (X509_V_ERR_...) in words that say what to do.
 _VERIFY_WORDS: Final = {
@@ -53,23 +49,23 @@ _REASON_WORDS: Final = {
 }
 
 
-_SILENT: Final = (
-    "the broker closed the connection before it said anything; "
+_NO_ANSWER: Final = (
+    "the broker closed the connection before it sent anything; "
     "perhaps it does not accept our certificate, or wants one"
 )
 
 
-class TlsConnection(Connection):
-    """A Connection that must ``shake`` hands after ``finish``, and then sends and receives under TLS."""
+class TlsConnection(TcpConnection):
+    """A TCP connection under TLS: call ``advance_tls`` after ``finish``, until it returns 0."""
 
-    __slots__ = ("_context", "_heard", "_host", "_tls")
+    __slots__ = ("_context", "_has_received", "_host", "_tls")
 
     def __init__(self, address: Address, context: ssl.SSLContext, host: str) -> None:
         super().__init__(address)
-        self.direct = -1
+        self.plain_socket = -1
         self._context = context
-        # Whether a byte has come under TLS.
-        self._heard = False
+        # Whether a byte has arrived under TLS.
+        self._has_received = False
         # A name that ends in a dot is absolute; a certificate has it without.
         self._host = host.rstrip(".")
 
@@ -82,7 +78,7 @@ class TlsConnection(Connection):
                 self._socket, server_hostname=self._host, do_handshake_on_connect=False
             )
         except ValueError:
-            raise Broken(Failure.TLS, "the broker's host name cannot be asked for") from None
+            raise ConnectionFailed(Failure.TLS, "no certificate can be for the broker's host name") from None
         except OSError as problem:
             return problem.errno or errno.ENOTCONN
         # It has taken over the descriptor.
@@ -92,8 +88,8 @@ class TlsConnection(Connection):
         self.receive = self._receive
         return 0
 
-    def shake(self) -> int:
-        """What to wait for before the next call: READ or WRITE; 0 when both sides are sure."""
+    def advance_tls(self) -> int:
+        """Go on with TLS's handshake; return what to wait for (READ or WRITE), or 0 when it is over."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -105,7 +101,7 @@ class TlsConnection(Connection):
         return 0
 
     def _send(self, data: Buffer) -> int:
-        """As ``socket.send``. What was refused with BlockingIOError must be given again, the same bytes."""
+        """Send as ``socket.send`` does. After BlockingIOError the same bytes must be given again."""
         try:
             return self._tls.send(memoryview(data)[:_PIECE])
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -116,11 +112,11 @@ class TlsConnection(Connection):
             raise _broken(problem) from None
 
     def _send_first(self, parts: Sequence[Buffer]) -> int:
-        """As ``socket.sendmsg``, which TLS does not have: never more than the first part with anything."""
+        """Send as ``socket.sendmsg`` does, but never more than the first part that is not empty."""
         return self._send(next(part for part in parts if len(part)))
 
     def _receive(self, count: int) -> bytes:
-        """As ``socket.recv``, and whatever more of a record OpenSSL holds: no poller would tell of that."""
+        """Receive as ``socket.recv`` does, and the rest of a record in OpenSSL, which no poller reports."""
         tls = self._tls
         try:
             data = tls.recv(count)
@@ -132,19 +128,19 @@ class TlsConnection(Connection):
             raise self._lost() from None
         except ssl.SSLError as problem:
             raise _broken(problem) from None
-        if not data and not self._heard:
+        if not data and not self._has_received:
             raise self._lost()
-        self._heard = True
+        self._has_received = True
         return data
 
-    def _lost(self) -> Broken:
-        """Why the connection ended, as far as it can be known.
+    def _lost(self) -> ConnectionFailed:
+        """Return why the connection ended, as far as it can be known.
 
-        With TLS 1.3 our side is sure before the broker has looked at our certificate; a word of refusal comes
+        With TLS 1.3 our handshake ends before the broker has checked our certificate; its refusal arrives
         later, and may be lost with the connection.
         """
-        if self._heard:
-            return Broken(Failure.CLOSED)
+        if self._has_received:
+            return ConnectionFailed(Failure.CLOSED)
         try:
             self._tls.recv(1)
         except ssl.SSLError as problem:
@@ -152,130 +148,33 @@ class TlsConnection(Connection):
                 return _broken(problem)
         except OSError:
             pass
-        return Broken(Failure.TLS, _SILENT)
+        return ConnectionFailed(Failure.TLS, _NO_ANSWER)
 
 
 class TlsContexts:
-    """The context for the next connection: of the files as they are now, made anew when one has changed."""
+    """Makes the context for the next connection, anew when one of the files has changed."""
 
     def __init__(self, settings: TlsSettings) -> None:
         self._settings = settings
         self._context: ssl.SSLContext | None = None
-        self._seen: object = None
+        self._file_states: object = None
 
     def current(self) -> ssl.SSLContext:
-        """Raises Broken (CREDENTIALS) when the files cannot be used and never could be.
+        """Return the context of the files as they are now.
 
-        Files that are changed one after the other do not fit for a moment: the last ones that did are used
-        until the new ones do.
+        While files are replaced one after the other they do not fit together: the context of the last ones
+        that did is returned. Raises ConnectionFailed (CREDENTIALS) when there is none.
         """
-        seen = [_state_of(file) for file in self._settings.files]
-        if self._context is None or seen != self._seen:
+        file_states = [_state_of(file) for file in self._settings.files]
+        if self._context is None or file_states != self._file_states:
             try:
                 self._context = context_of(self._settings)
             except (OSError, ValueError) as problem:
                 if self._context is None:
-                    raise Broken(Failure.CREDENTIALS, str(problem)) from None
+                    raise ConnectionFailed(Failure.CREDENTIALS, str(problem)) from None
             else:
-                self._seen = seen
+                self._file_states = file_states
         return self._context
-
-
-def context_of(settings: TlsSettings) -> ssl.SSLContext:
-    """Raises ValueError or OSError naming what cannot be used."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    versions = [_VERSIONS[version] for version in settings.versions]
-    context.minimum_version, context.maximum_version = min(versions), max(versions)
-    context.check_hostname = settings.verify_host_name
-    # A broker that could ask for a second handshake could also make a writer wait for its bytes.
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    _trust(context, settings)
-    if settings.certificate_pem is not None and settings.key_pem is not None:
-        _show(context, settings.certificate_pem + "\n" + settings.key_pem, settings.key_password, "key_pem")
-    elif settings.certificate_file is not None:
-        _show_file(context, settings.certificate_file, settings)
-    return context
-
-
-def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    if settings.ca_pem is not None:
-        _trust_pem(context, settings.ca_pem, "ca_pem")
-    elif settings.ca_file is not None:
-        data = _read(settings.ca_file)
-        if not _is_pem(data):
-            from ctrlchan.channel.senders.keystore import certificates_of
-
-            pem = certificates_of(data, settings.truststore_password, settings.ca_file)
-        else:
-            pem = data.decode("ascii", "replace")
-        _trust_pem(context, pem, settings.ca_file)
-    else:
-        context.load_default_certs()
-
-
-def _trust_pem(context: ssl.SSLContext, pem: str, name: str) -> None:
-    try:
-        context.load_verify_locations(cadata=pem)
-    except (ssl.SSLError, ValueError):
-        raise ValueError(f"{name}: no certificates in PEM that can be read") from None
-
-
-def _show_file(context: ssl.SSLContext, name: str, settings: TlsSettings) -> None:
-    data = _read(name)
-    if _is_pem(data):
-        key = None if settings.key_file is None else _read(settings.key_file)
-        pem = data + b"\n" + (key or b"")
-        _show(context, pem.decode("ascii", "replace"), settings.key_password, settings.key_file or name)
-        return
-    from ctrlchan.channel.senders.keystore import key_of
-
-    _show(context, key_of(data, settings.keystore_password, name), None, name)
-
-
-def _show(context: ssl.SSLContext, pem: str, password: str | None, name: str) -> None:
-    """Have the context show this certificate, which OpenSSL takes from a file only."""
-    file, path = _private_file(pem)
-    # A function: without one OpenSSL asks on the terminal.
-    answer: Callable[[], str] = lambda: password or ""  # noqa: E731
-    try:
-        context.load_cert_chain(path, password=answer)
-    except (ssl.SSLError, ValueError, OSError) as problem:
-        if getattr(problem, "reason", None) == "KEY_VALUES_MISMATCH":
-            why = "the private key is not that of the certificate"
-        elif "ENCRYPTED" in pem:
-            why = "the private key is encrypted, and its password is not this one"
-        else:
-            why = "no private key and certificate in PEM that can be read"
-        raise ValueError(f"{name}: {why}") from None
-    finally:
-        os.close(file)
-        if not path.startswith("/proc/"):
-            with suppress(OSError):
-                os.unlink(path)
-
-
-def _private_file(pem: str) -> tuple[int, str]:
-    """A descriptor, and a path to the same bytes, in memory where there is such a thing."""
-    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
-        file = os.memfd_create("ctrlchan-key", os.MFD_CLOEXEC)
-        path = f"/proc/self/fd/{file}"
-    else:
-        file, path = tempfile.mkstemp()
-    with open(file, "wb", closefd=False) as stream:
-        stream.write(pem.encode())
-    return file, path
-
-
-def _read(name: str) -> bytes:
-    try:
-        with open(name, "rb") as file:
-            return file.read()
-    except OSError as problem:
-        raise ValueError(f"{name}: {problem.strerror}") from None
-
-
-def _is_pem(data: bytes) -> bool:
-    return b"-----BEGIN " in data
 
 
 def _state_of(name: str) -> object:
@@ -286,13 +185,13 @@ def _state_of(name: str) -> object:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _broken(problem: ssl.SSLError) -> Broken:
+def _broken(problem: ssl.SSLError) -> ConnectionFailed:
     if isinstance(problem, ssl.SSLCertVerificationError):
         words = _VERIFY_WORDS.get(problem.verify_code, problem.verify_message)
-        return Broken(Failure.CERTIFICATE, words)
+        return ConnectionFailed(Failure.CERTIFICATE, words)
     if isinstance(problem, ssl.SSLEOFError):
-        return Broken(Failure.TLS, "the broker closed the connection in the middle of it")
+        return ConnectionFailed(Failure.TLS, "the broker closed the connection in the middle of it")
     reason = problem.reason or ""
-    return Broken(
+    return ConnectionFailed(
         Failure.TLS, _REASON_WORDS.get(reason, reason.replace("_", " ").lower() or "no reason given")
     )

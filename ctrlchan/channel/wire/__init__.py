@@ -1,4 +1,4 @@
-"""What the parent and the sender processes both use: pipe records, the poller, security settings.
+"""What the parent and the sender processes both use: pipe records, the poller, settings, TLS contexts.
 
 This room imports nothing else of ours but ``errors`` and ``protocol``.
 """

@@ -1,4 +1,4 @@
-"""Waiting for file descriptors: epoll where there is one, ``selectors`` elsewhere, one face for both.
+"""Waiting for file descriptors: epoll where there is one, ``selectors`` elsewhere, with one interface.
 
 ``selectors`` builds a SelectorKey tuple for each event, which costs as much as reading a small record does.
 """
@@ -11,20 +11,20 @@ from typing import Final, TypeAlias
 
 __all__ = ["READ", "WRITE", "EpollPoller", "Poller", "PortablePoller", "new_poller"]
 
-#: Interests. In an answer, anything but WRITE means: read, and see what has become of it.
+#: What to wait for. In an answer, anything but WRITE means: read, and find out.
 READ: Final = 1
 WRITE: Final = 4
 
 
 class PortablePoller:
-    """For any platform that ``selectors`` knows."""
+    """A poller for every platform that ``selectors`` supports."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
 
     def register(self, fd: int, interest: int) -> None:
         if fd in self._selector.get_map():
-            # Of a descriptor that was closed without a word, which epoll forgets by itself.
+            # A descriptor that was closed while registered; epoll forgets such by itself.
             self._selector.unregister(fd)
         self._selector.register(fd, _SELECTORS_MASK[interest])
 
@@ -35,8 +35,10 @@ class PortablePoller:
         self._selector.unregister(fd)
 
     def wait(self, timeout: float | None, most: int = -1) -> list[tuple[int, int]]:
-        """(fd, what it is ready for); empty when ``timeout`` seconds have passed. ``most``: so many are
-        wanted at once, the others next time; a platform that cannot choose gives all."""
+        """Return (fd, what it is ready for); nothing when `timeout` seconds have passed.
+
+        At most `most` at a time are wanted, the others next time; this poller always returns all.
+        """
         return [(key.fd, _INTEREST[mask]) for key, mask in self._selector.select(timeout)]
 
     def close(self) -> None:
@@ -49,7 +51,7 @@ _SELECTORS_MASK: Final = {interest: mask for mask, interest in _INTEREST.items()
 
 
 class EpollPoller:
-    """epoll itself: its masks for reading and writing are READ and WRITE."""
+    """Linux's epoll, whose masks for reading and writing are READ and WRITE."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -60,9 +62,10 @@ class EpollPoller:
         self.close = self._epoll.close
 
 
-#: What this platform does best.
+#: The poller of any platform.
 Poller: TypeAlias = EpollPoller | PortablePoller
 
 
 def new_poller() -> Poller:
+    """Return the fastest poller of this platform."""
     return EpollPoller() if hasattr(select, "epoll") else PortablePoller()

@@ -1,24 +1,23 @@
-"""What travels through the pipes between the parent and a sender process.
+"""The records in the pipes between the parent and a sender process.
 
-Fixed-size records in the machine's own byte order, some followed by as many bytes as they say. Each pipe has
-one writer and one reader; a reader takes all there is and keeps what is not yet whole.
+Records have a fixed size and the machine's own byte order; some are followed by as many bytes as they say.
+Each pipe has one writer and one reader; a reader takes what has arrived and keeps what is not yet whole.
 
 Command (parent -> sender), 48 bytes::
 
     kind u8 | expect_size u8 | epoch_at u16 | slot u32 | sequence u64 |
     offset u64 | size u32 | prefix_size u32 | controller_epoch i32 | expect 8s | following u32
 
-    SEND    the frame at shared memory ``offset``, ``size`` bytes, of which ``prefix_size`` come before the
-            part that all brokers share. Bytes 8:12 become the correlation id, 8 bytes at ``epoch_at`` the
-            broker epoch (0: this version has none). ``expect``: the response that needs no judgement
-    ADD     a broker: ``following`` bytes of JSON (``Target``)
-    REMOVE  close its connection, drop its requests; answered by REMOVED
-    GO      the response of ``sequence`` was judged: the next request may follow
-    AGAIN   the response of ``sequence`` was garbage: reconnect and send the request again
-    CREDENTIALS  how connections made from here on begin, for all brokers of this sender: ``following`` bytes
-            of JSON (``Credentials``). Never sent: they begin with nothing
-    RESUME  requests from here on are made for the versions that were told as agreement ``sequence``; those
-            before are forgotten
+    SEND    send the frame at shared memory ``offset``, ``size`` bytes, of which ``prefix_size`` come before
+            the shared body. Bytes 8:12 become the correlation id, 8 bytes at ``epoch_at`` the broker epoch
+            (0: this version has none). ``expect``: the response that needs no validation
+    ADD     serve a broker: ``following`` bytes of JSON (host, port, epoch)
+    REMOVE  close its connection and drop its requests; answered by REMOVED
+    GO      the response to ``sequence`` is valid: the next request may follow
+    AGAIN   the response to ``sequence`` is garbage: reconnect and send the request again
+    CREDENTIALS  how connections begin from here on, for all brokers of this sender: ``following`` bytes of
+            JSON (``Credentials``). Without this command they begin with nothing
+    RESUME  drop the queued requests; those that follow are made for the versions reported with ``sequence``
     PING    answered by READY
 
 Report (sender -> parent), 96 bytes::
@@ -27,38 +26,38 @@ Report (sender -> parent), 96 bytes::
     first_byte_ns u64 | last_byte_ns u64 | response_ns u64 | errno i32 | following u32 | inline 40s
 
     EXPECTED   the request ended with the response it expected (``inline``)
-    RESPONSE   it ended with another: ``inline``, or the PIECEs before it when it is longer
+    RESPONSE   the request has another response: ``inline``, or the PIECEs before this report if it is longer
     PIECE      ``following`` bytes of a response
     STALE      the request was not sent: its controller epoch is fenced
-    CONNECTED  a connection is up
-    VERSIONS   the broker has other versions than its requests were made for, or was asked for the first time:
-               ``following`` bytes of JSON, {api key: [lowest, highest]}, as agreement ``sequence``. Nothing
-               is sent before RESUME
+    CONNECTED  the connection is ready
+    VERSIONS   the broker's versions are not those that its requests are made for, or were asked for the first
+               time: ``following`` bytes of JSON, {api key: [lowest, highest]}, with the number ``sequence``.
+               Nothing is sent before RESUME
     FAILED     an attempt failed (``failure``, ``errno``, ``attempts``); the sender tries again after the
                back-off. ``following`` bytes of UTF-8 are details; lines after the first are a traceback
-    IDLE       a connection that nothing was waiting for is gone
-    REMOVED    nothing of this slot touches shared memory any more
-    READY      the process is up, and hears; ``sequence`` is its pid
+    IDLE       a connection that no request waited for is lost
+    REMOVED    the sender does not read this slot's frames in shared memory any more
+    READY      the process runs and reads commands; ``sequence`` is its pid
 
 Between parent and fork server::
 
-    birth   number i32 | broker id i32 (-1: it serves many), with two file descriptors: the read end of the
+    start   number i32 | broker id i32 (-1: it serves many), with two file descriptors: the read end of the
             sender's commands and the write end of its reports
-    death   number i32 | pid i32 | exit code i32 (negative: killed by that signal)
+    exit    number i32 | pid i32 | exit code i32 (negative: killed by that signal)
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 __all__ = ["COMMAND", "INLINE", "PIECE_BYTES", "REPORT", "Command", "Failure", "Report"]
 
 COMMAND: Final = Struct("=BBHIQQIIi8sI")
 REPORT: Final = Struct("=BBHIQIiQQQiI40s")
 
-#: The first 16 bytes of a command; what follows is the same for every broker a request goes to.
+#: The first 16 bytes of a command; the rest of a SEND command is the same for every broker.
 COMMAND_HEAD: Final = Struct("=BBHIQ")
 COMMAND_REST: Final = Struct("=QIIi8sI")
 NO_REST: Final = bytes(COMMAND_REST.size)
@@ -66,15 +65,42 @@ NO_REST: Final = bytes(COMMAND_REST.size)
 BIRTH: Final = Struct("=ii")
 DEATH: Final = Struct("=iii")
 
-#: kind, expect_size, epoch_at, slot, sequence, offset, size, prefix_size, controller_epoch, expect, following
-Command: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, bytes, int]
-#: kind, failure, inline_size, slot, sequence, attempts, correlation_id, first_byte_ns, last_byte_ns,
-#: response_ns, errno, following, inline
-Report: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, bytes]
 
-#: Positions in a Command and in a Report that more than one file reads.
-C_SEQUENCE: Final = 4
-C_CONTROLLER_EPOCH: Final = 8
+class Command(NamedTuple):
+    """The fields of a command, in the order of ``COMMAND``."""
+
+    kind: int
+    expect_size: int
+    epoch_at: int
+    slot: int
+    sequence: int
+    offset: int
+    size: int
+    prefix_size: int
+    controller_epoch: int
+    expect: bytes
+    following: int
+
+
+class Report(NamedTuple):
+    """The fields of a report, in the order of ``REPORT``."""
+
+    kind: int
+    failure: int
+    inline_size: int
+    slot: int
+    sequence: int
+    attempts: int
+    correlation_id: int
+    first_byte_ns: int
+    last_byte_ns: int
+    response_ns: int
+    errno: int
+    following: int
+    inline: bytes
+
+
+#: Positions of fields in a Report.
 R_SLOT: Final = 3
 R_ATTEMPTS: Final = 5
 R_CORRELATION: Final = 6
@@ -101,7 +127,7 @@ READY: Final = 7
 IDLE: Final = 8
 EXPECTED: Final = 9
 VERSIONS: Final = 10
-#: Said by the fork server, before the process itself can say anything.
+#: Written by the fork server, before the process itself can write; ``sequence`` is the pid.
 BORN: Final = 11
 
 #: A response up to this size travels inside its report.

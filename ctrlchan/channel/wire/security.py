@@ -1,15 +1,14 @@
-"""What a channel proves to a broker, and what it wants proven: TLS files, a SASL user.
+"""What a channel proves to a broker, and what it wants to be proved: TLS files, a SASL user.
 
-Plain values that the parent checks and the senders use; nothing heavy is imported for them. Passwords and
-keys are in no ``repr``. They reach the senders through their command pipes only: never as an argument, in the
-environment or in a file.
+Plain values that the parent checks and the senders use; importing this file loads nothing large. No ``repr``
+shows a password or a key. They reach the senders through their command pipes only: never as an argument, in
+the environment or in a file.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
 from typing import Any, Final, NoReturn
 
 __all__ = ["MECHANISMS", "SECURITY_PROTOCOLS", "Credentials", "SaslSettings", "TlsSettings"]
@@ -22,24 +21,33 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 #: The library for SCRAM, imported only where it is used.
 SCRAM: Final = "scramp"
 
-#: What older protocols there are, nobody may fall back to.
+#: No connection may use an older version.
 _TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TlsSettings:
-    """Files are PEM or PKCS#12 (told apart by what is in them) and are read again when they have changed.
+    """TLS of a channel's connections; each setting has the meaning of Kafka's ``ssl.*`` key beside it.
 
-    - ``ca_file``: the certificates that sign brokers' certificates (``ssl.truststore.location``), or
-      ``ca_pem``, their text (``ssl.truststore.certificates``). Neither: those that the system trusts.
+    Files are PEM or PKCS#12, which is found out from their content; they are read again for the next
+    connection when they have changed. All defaults are None but where another is named.
+
+    - ``ca_file``: the certificates that sign brokers' certificates (``ssl.truststore.location``).
+    - ``ca_pem``: their text instead of a file (``ssl.truststore.certificates``). With neither, the system's
+      certificate authorities are trusted.
     - ``certificate_file``: our certificate, its chain and, unless ``key_file`` has it, its private key
-      (``ssl.keystore.location``); or ``certificate_pem`` and ``key_pem``, their text
-      (``ssl.keystore.certificate.chain``, ``ssl.keystore.key``). None: we show no certificate.
-    - ``key_password``: of an encrypted private key; ``keystore_password``, ``truststore_password``: of
-      PKCS#12 files.
-    - ``verify_host_name``: the broker's certificate must be for the host that is connected to
-      (``ssl.endpoint.identification.algorithm=https``).
-    - ``versions``: those allowed (``ssl.enabled.protocols``); nothing below TLSv1.2 ever is.
+      (``ssl.keystore.location``). None: we show no certificate.
+    - ``certificate_pem``, ``key_pem``: their text instead of files (``ssl.keystore.certificate.chain``,
+      ``ssl.keystore.key``).
+    - ``key_password``: of an encrypted private key (``ssl.key.password``).
+    - ``keystore_password``, ``truststore_password``: of PKCS#12 files (``ssl.keystore.password``,
+      ``ssl.truststore.password``).
+    - ``verify_host_name``: whether the broker's certificate must be for the host that is connected to
+      (``ssl.endpoint.identification.algorithm=https``). Default True.
+    - ``versions``: the allowed versions (``ssl.enabled.protocols``), TLSv1.2 and TLSv1.3. Default both.
+
+    Raises ConfigError, naming the setting, for settings that exclude or need each other. Files are read when
+    a channel is made (``ControllerChannelManager``), which raises ConfigError for one that cannot be used.
     """
 
     ca_file: str | None = None
@@ -69,13 +77,19 @@ class TlsSettings:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Those that are read; they may change."""
+        """The files that are read; they may change."""
         return tuple(file for file in (self.ca_file, self.certificate_file, self.key_file) if file)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaslSettings:
-    """``mechanism`` is one of MECHANISMS."""
+    """How a channel authenticates with SASL.
+
+    - ``mechanism``: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 (``sasl.mechanism.inter.broker.protocol``).
+    - ``username``, ``password``: as in ``sasl.jaas.config``. Neither has a default, neither may be empty.
+
+    Raises ConfigError, naming the setting, for a value that cannot work.
+    """
 
     mechanism: str
     username: str
@@ -94,7 +108,8 @@ class SaslSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
-    """All that a sender must know to open a connection; it replaces what it was told before."""
+    """Everything that a sender needs to begin a connection. New ones replace those before, from the next
+    connection on."""
 
     client_id: str
     negotiate: bool = False
@@ -103,34 +118,21 @@ class Credentials:
 
     @property
     def are_needed(self) -> bool:
-        """Whether a connection begins with anything at all."""
+        """Whether connections begin with anything at all."""
         return self.negotiate or self.tls is not None or self.sasl is not None
 
-    def check(self) -> None:
-        """Raises ConfigError naming a file that cannot be used, or a package that is missing."""
-        if self.tls is not None:
-            from ctrlchan.channel.senders.tls import context_of
-
-            try:
-                context_of(self.tls)
-            except (OSError, ValueError) as problem:
-                _refuse(f"tls: {problem}")
-        if self.sasl is not None and self.sasl.mechanism != "PLAIN":
-            try:
-                import_module(SCRAM)
-            except ImportError:
-                _refuse(f"sasl: {self.sasl.mechanism} needs a package: pip install {SCRAM}")
-
     def modules(self) -> list[str]:
-        """What a sender imports for them."""
+        """Return the names of the modules that a sender imports for them."""
         found = [] if self.tls is None else ["ctrlchan.channel.senders.tls"]
         return [*found, SCRAM] if self.sasl is not None and self.sasl.mechanism != "PLAIN" else found
 
     def to_json(self) -> bytes:
+        """Return them as the bytes that follow a CREDENTIALS command."""
         return json.dumps(asdict(self)).encode()
 
     @staticmethod
     def from_json(data: bytes) -> Credentials:
+        """Return the credentials that ``to_json`` gave as bytes."""
         given: dict[str, Any] = json.loads(data)
         tls, sasl = given.pop("tls"), given.pop("sasl")
         if tls is not None:
@@ -143,7 +145,7 @@ class Credentials:
 
 
 def _refuse(reason: str) -> NoReturn:
-    # Senders import this file and must not carry the codec for an error that only their parent meets.
+    # Senders import this file, and must not load the codec for an error that only the parent meets.
     from ctrlchan.errors import ConfigError
 
     raise ConfigError(reason)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ctrlchan.channel.senders.failure import ConnectionFailed
 from ctrlchan.channel.senders.handshake import Handshake
-from ctrlchan.channel.senders.link import Broken
 from ctrlchan.channel.wire.records import Failure
 from ctrlchan.channel.wire.security import Credentials, SaslSettings, TlsSettings
 
@@ -89,7 +89,7 @@ def test_a_broker_that_knows_version_0_only() -> None:
 def test_what_is_wrong_is_refused(bad: bytes, failure: Failure) -> None:
     handshake = Handshake("0", negotiate=False, sasl=SASL)
     handshake.start()
-    with pytest.raises(Broken) as raised:
+    with pytest.raises(ConnectionFailed) as raised:
         handshake.receive(bad)
     assert raised.value.failure is failure
 
@@ -112,7 +112,7 @@ def test_garbage_is_broken_or_waited_for_and_nothing_else(
             handshake.receive(answer(handshake.correlation, data))
             if handshake.done:
                 break
-    except Broken as broken:
+    except ConnectionFailed as broken:
         words = str(broken)
     assert "s3cret" not in words
 
@@ -128,7 +128,7 @@ def test_scram_words_that_are_none(server_first: str) -> None:
     handshake.receive(API_VERSIONS)
     handshake.receive(answer(1, struct.pack(">hih", 0, 1, 13) + b"SCRAM-SHA-512"))
     said = server_first.encode()
-    with pytest.raises(Broken) as raised:
+    with pytest.raises(ConnectionFailed) as raised:
         handshake.receive(answer(2, b"\0\0\0\0" + bytes([len(said) + 1]) + said + bytes(9)))
     assert raised.value.failure is Failure.AUTHENTICATION
 
@@ -152,7 +152,7 @@ def test_scram_words_of_any_kind_are_broken_and_nothing_else(
     first = handshake.receive(answer(1, struct.pack(">hih", 0, 1, 13) + b"SCRAM-SHA-256"))
     ours = first[first.index(b"r=") + 2 : -1].decode()
     said = f"r={ours}{nonce},s={salt},i={iterations}{more}".encode()
-    with pytest.raises(Broken):
+    with pytest.raises(ConnectionFailed):
         _say(handshake, said, last.encode())
 
 

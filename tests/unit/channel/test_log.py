@@ -19,6 +19,7 @@ from ctrlchan.channel.observability import log_lines
 from ctrlchan.channel.observability.log_lines import response_line
 from ctrlchan.channel.outcome import Outcome, OutcomeKind, Sent, Verdict
 from ctrlchan.channel.queues import dispatcher
+from ctrlchan.channel.wire.records import Report
 from ctrlchan.state_change_log import TRACE
 from tests.fault.channels import channel_to, peers
 from tests.fault.peer import answer, hang_up
@@ -28,7 +29,7 @@ LOGGER = "state.change.logger"
 
 
 def outcome_of(response: ControlResponse) -> Outcome:
-    report = (1, 0, 0, 1, 1, 1, 42, 1, 1, 1, 0, 0, b"")
+    report = Report(1, 0, 0, 1, 1, 1, 42, 1, 1, 1, 0, 0, b"")
     return Outcome(Sent(1, update(), None, 0), Verdict(OutcomeKind.ACKNOWLEDGED, 0, response), report)
 
 

@@ -27,7 +27,7 @@ def end(sent: Sent, verdict: Verdict, report: Report | None = None) -> Outcome:
 def test_an_outcome_tells_what_the_sender_reported() -> None:
     sent = Sent(3, update(5), None, 100)
     sent.sender_deaths = 2
-    report: Report = REPORT.unpack(REPORT.pack(1, 0, 2, 8, 1, 4, 17, 200, 300, 400, 0, 0, b"ab"))
+    report = Report._make(REPORT.unpack(REPORT.pack(1, 0, 2, 8, 1, 4, 17, 200, 300, 400, 0, 0, b"ab")))
     outcome = end(sent, Verdict(OutcomeKind.REFUSED, 31, None, "CLUSTER_AUTHORIZATION_FAILED"), report)
     assert outcome.kind is OutcomeKind.REFUSED
     assert outcome.error_code == 31

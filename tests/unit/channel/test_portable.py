@@ -8,9 +8,7 @@ import select
 import pytest
 
 from ctrlchan.channel import OutcomeKind
-from ctrlchan.channel.processes import sender_pool
-from ctrlchan.interpreter import child_command
-from tests.fault.channels import MODES, channel_to, eventually, holdings, peers
+from tests.fault.channels import MODES, channel_to, eventually, holdings, peers, run_in_fork_server
 from tests.fault.requests import leader_and_isr, number_of, update
 
 
@@ -18,12 +16,7 @@ from tests.fault.requests import leader_and_isr, number_of, update
 def test_a_channel_works_with_the_portable_twins(senders: str | int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(select, "epoll", raising=False)
     monkeypatch.delattr(os, "memfd_create", raising=False)
-
-    def without_epoll(module: str, *arguments: str) -> list[str]:
-        *command, code, given = child_command(module, *arguments)
-        return [*command, f"import select; vars(select).pop('epoll', None); {code}", given]
-
-    monkeypatch.setattr(sender_pool, "child_command", without_epoll)
+    run_in_fork_server(monkeypatch, "import select; vars(select).pop('epoll', None)")
     with peers(3) as brokers, channel_to(brokers, senders=senders) as channel:
         sent = []
         for number in range(100):

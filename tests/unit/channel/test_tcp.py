@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ctrlchan.channel.senders.connection import Connection, Resolver
+from ctrlchan.channel.senders.tcp import Resolver, TcpConnection
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ def test_a_name_that_does_not_exist_is_an_error(resolver: Resolver, name: str) -
     assert isinstance(problem, OSError)
 
 
-def _begun(port: int) -> Connection:
-    connection = Connection((socket.AF_INET, ("127.0.0.1", port)))
+def _begun(port: int) -> TcpConnection:
+    connection = TcpConnection((socket.AF_INET, ("127.0.0.1", port)))
     assert select.select([], [connection.fd], [], 10)[1]
     return connection
 
@@ -95,6 +95,6 @@ def test_a_connection_to_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         # TCP's simultaneous open: what a port of this host may do by chance, done on purpose.
         sock.bind(("127.0.0.1", 0))
         sock.connect(sock.getsockname())
-        connection = Connection.__new__(Connection)
+        connection = TcpConnection.__new__(TcpConnection)
         connection._socket = sock
         assert connection.finish() == errno.ECONNREFUSED

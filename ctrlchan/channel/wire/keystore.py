@@ -1,6 +1,6 @@
 """Java's key stores, as PEM: PKCS#12, which is what keytool has made since Java 9.
 
-The older JKS is a format of Java's own that nobody keeps a library for; its owner is told how to convert it.
+No maintained library reads the older JKS; the error for such a file says how to convert it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
 
 def certificates_of(data: bytes, password: str | None, name: str) -> str:
-    """The certificates in a trust store. Raises ValueError."""
+    """Return the certificates in a trust store, as PEM. Raises ValueError."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
     store = _opened(data, password, name)
@@ -29,7 +29,7 @@ def certificates_of(data: bytes, password: str | None, name: str) -> str:
 
 
 def key_of(data: bytes, password: str | None, name: str) -> str:
-    """Private key, certificate and chain of a key store's entry. Raises ValueError."""
+    """Return private key, certificate and chain of a key store's entry, as PEM. Raises ValueError."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     store = _opened(data, password, name)

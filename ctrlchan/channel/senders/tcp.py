@@ -1,4 +1,4 @@
-"""TCP to one broker: names, connecting, closing. The only file of the channel that opens sockets."""
+"""TCP to a broker: name look-up, connecting, closing. The only file of the channel that opens TCP sockets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Address", "Buffer", "Connection", "Resolver"]
+__all__ = ["Address", "Buffer", "Resolver", "TcpConnection"]
 
 #: (address family, socket address), as ``socket`` wants them.
 Address: TypeAlias = tuple[int, tuple[Any, ...]]
@@ -21,17 +21,17 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 _IN_PROGRESS: Final = frozenset((0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR))
 
 
-class Connection:
-    """A non-blocking TCP connection that was begun; it sends and receives as its socket does."""
+class TcpConnection:
+    """A non-blocking TCP connection; ``send``, ``send_parts`` and ``receive`` are those of its socket."""
 
-    __slots__ = ("_socket", "direct", "fd", "receive", "send", "send_parts")
+    __slots__ = ("_socket", "fd", "plain_socket", "receive", "send", "send_parts")
 
     send: Callable[[Buffer], int]
     send_parts: Callable[[Sequence[Buffer]], int]
     receive: Callable[[int], bytes]
 
     def __init__(self, address: Address) -> None:
-        """Begin to connect. OSError when it fails at once."""
+        """Begin to connect. Raises OSError when that fails at once."""
         family, where = address
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -46,27 +46,27 @@ class Connection:
             self._socket.close()
             raise
         self.fd = self._socket.fileno()
-        #: The same when bytes pass it as they are, so that others may use it; else -1.
-        self.direct = self.fd
+        #: The same where bytes pass it unchanged, so that the fast path may use it; else -1.
+        self.plain_socket = self.fd
         self.send = self._socket.send
         self.send_parts = self._socket.sendmsg
         self.receive = self._socket.recv
 
     def finish(self) -> int:
-        """Call when it is writable: 0 when connected, else the errno."""
+        """Call when it is writable: return 0 when it is connected, else the errno."""
         error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
             return error
         try:
-            # A port of this host that nobody listens on may, by chance, be given to this very connection.
+            # The kernel may give this connection, by chance, the very port of this host that it connects to.
             if self._socket.getsockname() == self._socket.getpeername():
                 return errno.ECONNREFUSED
         except OSError as problem:
             return problem.errno or errno.ENOTCONN
         return 0
 
-    def shake(self) -> int:
-        """What to wait for (READ, WRITE) before the next call; 0 when bytes may pass, as here they may."""
+    def advance_tls(self) -> int:
+        """Return what to wait for (READ, WRITE) before the next call, or 0: there is no TLS here."""
         return 0
 
     def close(self) -> None:
@@ -74,9 +74,9 @@ class Connection:
 
 
 class Resolver:
-    """Host names to addresses; numeric ones at once, others in a thread, so that nobody else waits for DNS.
+    """Looks up host names, in threads: no broker waits for another's DNS. Numeric addresses need no thread.
 
-    ``fd`` is readable when ``collect`` has something. Names are resolved anew for each connection.
+    ``fd`` is readable when ``collect`` has results. Names are looked up anew for each connection.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Resolver:
         self._found: deque[tuple[int, list[Address] | OSError]] = deque()
 
     def resolve(self, ticket: int, host: str, port: int) -> list[Address] | None:
-        """The addresses, or None: ``collect`` will have them under ``ticket``."""
+        """Return the addresses, or None: ``collect`` will return them with this ticket."""
         numeric = _numeric(host, port)
         if numeric is None:
             threading.Thread(target=self._look_up, args=(ticket, host, port), daemon=True).start()
@@ -93,6 +93,7 @@ class Resolver:
         return [numeric]
 
     def collect(self) -> list[tuple[int, list[Address] | OSError]]:
+        """Return (ticket, addresses or the error) of the look-ups that have ended."""
         with suppress(BlockingIOError):
             os.read(self.fd, 4096)
         found = []
@@ -116,7 +117,10 @@ class Resolver:
 
 
 def _numeric(host: str, port: int) -> Address | None:
-    """Without ``getaddrinfo``, for which Python would load its tables of international names (1 MB)."""
+    """Return a numeric address, or None for a name.
+
+    Without ``getaddrinfo``, for which Python would load its tables of international names (1 MB).
+    """
     for family, where in ((socket.AF_INET, (host, port)), (socket.AF_INET6, (host, port, 0, 0))):
         with suppress(OSError):
             socket.inet_pton(family, host)

@@ -1,4 +1,4 @@
-"""The short way of a request: what it does, where it stops, and that nobody can tell it from the long one."""
+"""The fast path of a request: what it does, where it stops, and that the slow path has the same results."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctrlchan.channel.senders import sender as sender_module
-from ctrlchan.channel.senders._exchange import (
-    CommandQueue,
-    Exchange,
-    Outbox,
+from ctrlchan.channel.senders import broker_connection
+from ctrlchan.channel.senders._fast_path import (
+    ReportBuffer,
+    SocketDriver,
     begin_requests,
     queue_requests,
     take_responses,
 )
-from ctrlchan.channel.senders.connection import Address, Connection
-from ctrlchan.channel.senders.link import LinkSettings
-from ctrlchan.channel.senders.sender import Lane, Sender
+from ctrlchan.channel.senders._request import CommandQueue, RequestInFlight
+from ctrlchan.channel.senders.broker_connection import BrokerConnection
+from ctrlchan.channel.senders.sender import Sender
+from ctrlchan.channel.senders.states import NEVER, ONE_PIECE, ConnectionState
+from ctrlchan.channel.senders.tcp import Address, TcpConnection
 from ctrlchan.channel.wire.poller import READ, WRITE
 from ctrlchan.channel.wire.records import (
     AGAIN,
@@ -47,7 +48,7 @@ from ctrlchan.channel.wire.records import (
     SEND,
     Report,
 )
-from ctrlchan.channel.wire.states import NEVER, ONE_PIECE, LinkState
+from ctrlchan.channel.wire.settings import ConnectionSettings
 
 PREFIX = bytes(range(40))
 EPOCH_AT = 20
@@ -66,7 +67,7 @@ def command(
 
 
 def frame(size: int, correlation: int) -> bytes:
-    """What the broker must get."""
+    """Return the bytes that the broker must get."""
     data = bytearray(MEMORY[64 : 64 + size])
     struct.pack_into(">i", data, 8, correlation)
     struct.pack_into(">q", data, EPOCH_AT, BROKER_EPOCH)
@@ -77,23 +78,23 @@ def response(correlation: int, body: bytes = EXPECT) -> bytes:
     return struct.pack(">ii", 4 + len(body), correlation) + body
 
 
-class Recorded(Exchange):
-    """An exchange over one end of a pair of sockets; what it leaves to others is in ``left``."""
+class RecordingDriver(SocketDriver):
+    """A driver over one end of a pair of sockets; ``left`` has the calls that the fast path makes."""
 
     def __init__(self) -> None:
         self.fence = memoryview(bytearray(8)).cast("q")
-        super().__init__(3, BROKER_EPOCH, memoryview(MEMORY), self.fence, 1000)
+        super().__init__(RequestInFlight(3, BROKER_EPOCH, memoryview(MEMORY), self.fence, 1000))
         self.left: list[tuple[Any, ...]] = []
         self.ours, self.peer = socket.socketpair()
         self.ours.setblocking(False)
-        self.direct = self.ours.fileno()
-        self.state = LinkState.READY
+        self.plain_socket = self.ours.fileno()
+        self.protocol.state = ConnectionState.READY
 
     def write_rest(self, head: bytearray, count: int) -> None:
         self.left.append(("write_rest", bytes(head), count))
 
-    def lost(self, problem: int) -> None:
-        self.left.append(("lost", problem))
+    def io_failed(self, problem: int) -> None:
+        self.left.append(("io_failed", problem))
 
     def take(self, data: bytes) -> None:
         self.left.append(("take", data))
@@ -102,41 +103,41 @@ class Recorded(Exchange):
         self.left.append(("internal_error", str(problem)))
 
 
-def state_of(exchange: Exchange) -> LinkState:
-    """The state as it is now; mypy remembers what an earlier assertion said of the attribute."""
-    return exchange.state
+def state_of(driver: SocketDriver) -> ConnectionState:
+    """The state as it is now; mypy remembers an earlier assertion about the attribute."""
+    return driver.protocol.state
 
 
 @pytest.fixture
-def exchange() -> Iterator[Recorded]:
-    made = Recorded()
+def driver() -> Iterator[RecordingDriver]:
+    made = RecordingDriver()
     with made.ours, made.peer:
         yield made
 
 
-def begin(exchange: Recorded) -> bool:
-    others, deadline = begin_requests([exchange])
-    assert others in ([], [exchange])
-    assert deadline == (NEVER if others else exchange.deadline)
+def begin(driver: RecordingDriver) -> bool:
+    others, deadline = begin_requests([driver])
+    assert others in ([], [driver])
+    assert deadline == (NEVER if others else driver.protocol.deadline)
     return not others
 
 
-def receive(exchange: Recorded, mask: int = READ) -> tuple[bool, list[Report]]:
-    outbox, after = Outbox(), list[Recorded]()
-    event = (exchange.direct, mask)
-    others = take_responses([event, (-1, READ)], {exchange.direct: exchange}, outbox, after)
+def receive(driver: RecordingDriver, mask: int = READ) -> tuple[bool, list[Report]]:
+    reports, after = ReportBuffer(), list[RecordingDriver]()
+    event = (driver.plain_socket, mask)
+    others = take_responses([event, (-1, READ)], {driver.plain_socket: driver}, reports, after)
     assert others in ([(-1, READ)], [event, (-1, READ)])
-    settled = bool(len(outbox))
-    assert after == ([exchange] if settled and exchange.items else [])
-    return len(others) == 1, reports_of(outbox)
+    settled = bool(len(reports))
+    assert after == ([driver] if settled and driver.protocol.queue else [])
+    return len(others) == 1, reports_of(reports)
 
 
-def reports_of(outbox: Outbox) -> list[Report]:
+def reports_of(reports: ReportBuffer) -> list[Report]:
     reader, writer = os.pipe()
     try:
-        assert outbox.write(writer)
+        assert reports.write(writer)
         os.close(writer)
-        return list(REPORT.iter_unpack(os.read(reader, 1 << 16)))
+        return [Report._make(fields) for fields in REPORT.iter_unpack(os.read(reader, 1 << 16))]
     finally:
         os.close(reader)
 
@@ -145,118 +146,118 @@ def reports_of(outbox: Outbox) -> list[Report]:
 
 
 @pytest.mark.parametrize("size", [len(PREFIX), 100, ONE_PIECE, ONE_PIECE + 1, 50_000])
-def test_a_request_and_its_expected_response(exchange: Recorded, size: int) -> None:
+def test_a_request_and_its_expected_response(driver: RecordingDriver, size: int) -> None:
     for correlation in range(3):
-        exchange.items.append(command(correlation + 10, size))
+        driver.protocol.queue.append(command(correlation + 10, size))
         before = monotonic_ns()
-        assert begin(exchange)
-        assert state_of(exchange) is LinkState.AWAITING
-        assert exchange.deadline == exchange.first_byte_ns + 1000
-        assert exchange.peer.recv(size, socket.MSG_WAITALL) == frame(size, correlation)
-        exchange.peer.send(response(correlation))
-        taken, [report] = receive(exchange)
+        assert begin(driver)
+        assert state_of(driver) is ConnectionState.AWAITING
+        assert driver.protocol.deadline == driver.protocol.first_byte_ns + 1000
+        assert driver.peer.recv(size, socket.MSG_WAITALL) == frame(size, correlation)
+        driver.peer.send(response(correlation))
+        taken, [report] = receive(driver)
         assert taken
         assert before <= report[R_FIRST_BYTE] <= report[R_LAST_BYTE] <= report[R_RESPONSE] <= monotonic_ns()
         times = report[R_FIRST_BYTE : R_RESPONSE + 1]
         inline = EXPECT.ljust(INLINE, b"\0")
         assert report == (EXPECTED, 0, 4, 3, correlation + 10, 1, correlation, *times, 0, 0, inline)
-        assert state_of(exchange) is LinkState.READY
-        assert exchange.deadline == NEVER
-    assert exchange.left == []
+        assert state_of(driver) is ConnectionState.READY
+        assert driver.protocol.deadline == NEVER
+    assert driver.left == []
 
 
-def test_attempts_that_failed_before_are_counted(exchange: Recorded) -> None:
-    exchange.attempts = 2
+def test_attempts_that_failed_before_are_counted(driver: RecordingDriver) -> None:
+    driver.protocol.attempts = 2
     for correlation, attempts in enumerate((3, 1)):
-        exchange.items.append(command(1))
-        assert begin(exchange)
-        exchange.peer.send(response(correlation))
-        _, [report] = receive(exchange)
+        driver.protocol.queue.append(command(1))
+        assert begin(driver)
+        driver.peer.send(response(correlation))
+        _, [report] = receive(driver)
         assert report[R_ATTEMPTS] == attempts
 
 
-def test_correlation_ids_go_round(exchange: Recorded) -> None:
-    exchange.correlation = 2**31 - 1
+def test_correlation_ids_wrap_around(driver: RecordingDriver) -> None:
+    driver.protocol.correlation = 2**31 - 1
     for correlation in (2**31 - 1, 0):
-        exchange.items.append(command(1))
-        assert begin(exchange)
-        assert exchange.peer.recv(1000) == frame(100, correlation)
-        exchange.peer.send(response(correlation))
-        assert receive(exchange)[0]
+        driver.protocol.queue.append(command(1))
+        assert begin(driver)
+        assert driver.peer.recv(1000) == frame(100, correlation)
+        driver.peer.send(response(correlation))
+        assert receive(driver)[0]
 
 
 @pytest.mark.parametrize(
     "why",
-    ["no connection", "not plain", "nothing to send", "in flight", "no agreement", "fenced", "expired"],
+    ["no connection", "not plain", "nothing to send", "in flight", "other versions", "fenced", "expired"],
 )
-def test_what_is_not_begun_here(exchange: Recorded, why: str) -> None:
+def test_requests_that_the_fast_path_does_not_begin(driver: RecordingDriver, why: str) -> None:
     if why != "nothing to send":
-        exchange.items.append(command(1, epoch=7))
+        driver.protocol.queue.append(command(1, epoch=7))
     if why == "not plain":
-        exchange.direct = -1
+        driver.plain_socket = -1
     elif why == "no connection":
-        exchange.state = LinkState.IDLE
+        driver.protocol.state = ConnectionState.IDLE
     elif why == "in flight":
-        exchange.state = LinkState.AWAITING
-    elif why == "no agreement":
-        exchange.agreed = False
+        driver.protocol.state = ConnectionState.AWAITING
+    elif why == "other versions":
+        driver.protocol.versions_accepted = False
     elif why == "expired":
-        exchange.expires = monotonic_ns()
-    exchange.fence[0] = 7 if why == "fenced" else 6
-    state = exchange.state
-    assert not begin(exchange)
-    assert exchange.state is state
-    exchange.peer.setblocking(False)
+        driver.protocol.expires = monotonic_ns()
+    driver.fence[0] = 7 if why == "fenced" else 6
+    state = driver.protocol.state
+    assert not begin(driver)
+    assert driver.protocol.state is state
+    driver.peer.setblocking(False)
     with pytest.raises(BlockingIOError):
-        exchange.peer.recv(1)
+        driver.peer.recv(1)
 
 
-def test_a_frame_that_the_kernel_takes_in_part(exchange: Recorded) -> None:
+def test_a_frame_that_the_kernel_takes_in_part(driver: RecordingDriver) -> None:
     size = MEMORY_BYTES - 64
-    exchange.items.append(command(1, size))
-    assert begin(exchange)
-    [(what, head, count)] = exchange.left
+    driver.protocol.queue.append(command(1, size))
+    assert begin(driver)
+    [(what, head, count)] = driver.left
     assert what == "write_rest"
     assert head == frame(size, 0)[: len(PREFIX)]
     assert len(PREFIX) < count < size
-    assert exchange.state is LinkState.SENDING
-    assert exchange.peer.recv(count, socket.MSG_WAITALL) == frame(size, 0)[:count]
+    assert driver.protocol.state is ConnectionState.SENDING
+    assert driver.peer.recv(count, socket.MSG_WAITALL) == frame(size, 0)[:count]
 
 
-def test_a_frame_that_the_kernel_does_not_take(exchange: Recorded) -> None:
+def test_a_frame_that_the_kernel_does_not_take(driver: RecordingDriver) -> None:
     with suppress(BlockingIOError):
         while True:
-            exchange.ours.send(bytes(10_000))
-    exchange.items.append(command(1))
-    assert begin(exchange)
-    assert exchange.left == [("write_rest", frame(100, 0), 0)]
-    assert exchange.state is LinkState.SENDING
+            driver.ours.send(bytes(10_000))
+    driver.protocol.queue.append(command(1))
+    assert begin(driver)
+    assert driver.left == [("write_rest", frame(100, 0), 0)]
+    assert driver.protocol.state is ConnectionState.SENDING
 
 
-def test_a_connection_that_is_gone(exchange: Recorded) -> None:
-    exchange.items.append(command(1))
-    exchange.peer.close()
-    assert begin(exchange)
-    assert exchange.left == [("lost", errno.EPIPE)]
+def test_a_connection_that_is_gone(driver: RecordingDriver) -> None:
+    driver.protocol.queue.append(command(1))
+    driver.peer.close()
+    assert begin(driver)
+    assert driver.left == [("io_failed", errno.EPIPE)]
 
 
 @pytest.mark.parametrize("size", [100, 50_000])
 @pytest.mark.parametrize("offset", [MEMORY_BYTES - 99, MEMORY_BYTES, 2**64 - 1])
-def test_a_frame_outside_the_memory_is_refused(exchange: Recorded, size: int, offset: int) -> None:
-    exchange.items.append(command(1, size, offset=offset))
-    assert begin(exchange)
-    [(what, text)] = exchange.left
+def test_a_frame_outside_the_memory_is_refused(driver: RecordingDriver, size: int, offset: int) -> None:
+    driver.protocol.queue.append(command(1, size, offset=offset))
+    assert begin(driver)
+    [(what, text)] = driver.left
     assert what == "internal_error"
     assert text.startswith(f"a frame of {size} bytes at {offset}")
     with pytest.raises(ValueError, match="which is not in the memory"):
-        exchange.compose(bytearray(40), 0)
+        driver.protocol.begin(bytearray(40), 0)
 
 
 @pytest.mark.parametrize("size", [0, 11, 27])
-def test_a_frame_without_room_for_its_ids_is_refused(exchange: Recorded, size: int) -> None:
-    exchange.items.append(command(1))
+def test_a_frame_without_room_for_its_ids_is_refused(driver: RecordingDriver, size: int) -> None:
+    driver.protocol.queue.append(command(1))
     with pytest.raises(ValueError, match="a frame of 100 bytes"):
-        exchange.compose(bytearray(size), 0)
+        driver.protocol.begin(bytearray(size), 0)
 
 
 # -- one response
@@ -278,72 +279,74 @@ def test_a_frame_without_room_for_its_ids_is_refused(exchange: Recorded, size: i
         b"HTTP/1.1 400 Bad Request",
     ],
 )
-def test_what_is_not_the_expected_response_goes_to_the_state_machine(exchange: Recorded, data: bytes) -> None:
-    exchange.items.append(command(1))
-    begin(exchange)
-    exchange.peer.send(data)
-    assert receive(exchange) == (True, [])
-    assert exchange.left == [("take", data[:4096])]
-    assert exchange.state is LinkState.AWAITING
-    assert len(exchange.items) == 1
+def test_other_bytes_than_the_expected_response_go_to_the_protocol(
+    driver: RecordingDriver, data: bytes
+) -> None:
+    driver.protocol.queue.append(command(1))
+    begin(driver)
+    driver.peer.send(data)
+    assert receive(driver) == (True, [])
+    assert driver.left == [("take", data[:4096])]
+    assert driver.protocol.state is ConnectionState.AWAITING
+    assert len(driver.protocol.queue) == 1
 
 
-def test_a_request_that_expects_nothing_plain(exchange: Recorded) -> None:
-    exchange.items.append(command(1, expect=b""))
-    begin(exchange)
-    exchange.peer.send(response(0, b""))
-    receive(exchange)
-    assert exchange.left == [("take", response(0, b""))]
+def test_a_request_without_an_expected_response(driver: RecordingDriver) -> None:
+    driver.protocol.queue.append(command(1, expect=b""))
+    begin(driver)
+    driver.peer.send(response(0, b""))
+    receive(driver)
+    assert driver.left == [("take", response(0, b""))]
 
 
-def test_the_end_of_a_connection_while_a_response_is_awaited(exchange: Recorded) -> None:
-    exchange.items.append(command(1))
-    begin(exchange)
-    exchange.peer.close()
-    receive(exchange)
-    assert exchange.left[0] in (("take", b""), ("lost", errno.ECONNRESET))
+def test_the_end_of_a_connection_while_a_response_is_awaited(driver: RecordingDriver) -> None:
+    driver.protocol.queue.append(command(1))
+    begin(driver)
+    driver.peer.close()
+    receive(driver)
+    assert driver.left[0] in (("take", b""), ("io_failed", errno.ECONNRESET))
 
 
 def test_a_connection_that_is_reset_while_a_response_is_awaited() -> None:
-    exchange = Recorded()
-    with socket.create_server(("127.0.0.1", 0)) as server, exchange.ours, exchange.peer:
+    driver = RecordingDriver()
+    with socket.create_server(("127.0.0.1", 0)) as server, driver.ours, driver.peer:
         ours = socket.create_connection(server.getsockname())
         peer = server.accept()[0]
         with ours:
-            exchange.direct = ours.fileno()
-            exchange.items.append(command(1))
-            begin(exchange)
+            driver.plain_socket = ours.fileno()
+            driver.protocol.queue.append(command(1))
+            begin(driver)
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()
-            receive(exchange)
-            assert exchange.left == [("lost", errno.ECONNRESET)]
+            receive(driver)
+            assert driver.left == [("io_failed", errno.ECONNRESET)]
 
 
-def test_an_event_without_bytes_changes_nothing(exchange: Recorded) -> None:
-    exchange.items.append(command(1))
-    begin(exchange)
-    assert receive(exchange) == (True, [])
-    assert exchange.left == []
+def test_an_event_without_bytes_changes_nothing(driver: RecordingDriver) -> None:
+    driver.protocol.queue.append(command(1))
+    begin(driver)
+    assert receive(driver) == (True, [])
+    assert driver.left == []
 
 
 @pytest.mark.parametrize("why", ["nothing awaited", "half is here", "not plain", "writable as well"])
-def test_what_is_not_read_here(exchange: Recorded, why: str) -> None:
-    exchange.items.append(command(1))
-    begin(exchange)
-    fd = exchange.direct
+def test_responses_that_the_fast_path_does_not_read(driver: RecordingDriver, why: str) -> None:
+    driver.protocol.queue.append(command(1))
+    begin(driver)
+    fd = driver.plain_socket
     if why == "nothing awaited":
-        exchange.state = LinkState.READY
+        driver.protocol.state = ConnectionState.READY
     elif why == "half is here":
-        exchange.received = bytearray(b"\0")
-    exchange.peer.send(response(0))
+        driver.protocol.received = bytearray(b"\0")
+    driver.peer.send(response(0))
     if why == "not plain":
-        exchange.direct = -1
+        driver.plain_socket = -1
         event = (fd, READ)
-        assert take_responses([event], {fd: exchange}, Outbox(), []) == [event]
+        assert take_responses([event], {fd: driver}, ReportBuffer(), []) == [event]
     else:
-        assert receive(exchange, READ | WRITE if why == "writable as well" else READ) == (False, [])
-    assert exchange.ours.recv(100) == response(0)
-    assert exchange.left == []
+        assert receive(driver, READ | WRITE if why == "writable as well" else READ) == (False, [])
+    assert driver.ours.recv(100) == response(0)
+    assert driver.left == []
 
 
 # -- commands and reports
@@ -371,51 +374,51 @@ def test_a_command_queue_is_a_deque(steps: list[int | None]) -> None:
 
 @given(st.integers(0, 5 * COMMAND.size), st.integers(0, COMMAND.size))
 def test_commands_are_queued_as_far_as_they_are_whole(end: int, begin_at: int) -> None:
-    lanes = {slot: Recorded() for slot in (0, 1)}
+    drivers = {slot: RecordingDriver() for slot in (0, 1)}
     try:
         other = COMMAND.pack(GO, 0, 0, 0, 5, 0, 0, 0, 0, b"", 0)
         data = bytes(begin_at) + b"".join(command(n, slot=n % 2) for n in range(3)) + other + command(9)
-        after: list[Recorded] = []
-        position = queue_requests(data[: begin_at + end], begin_at, lanes, after)
+        after: list[RecordingDriver] = []
+        position = queue_requests(data[: begin_at + end], begin_at, drivers, after)
         count = min(3, end // COMMAND.size)
         assert position == begin_at + count * COMMAND.size
-        assert [len(lanes[slot].items) for slot in lanes] == [(count + 1) // 2, count // 2]
-        # Each once: the second command for a lane finds it busy.
-        assert after == list(lanes.values())[: min(count, 2)]
+        assert [len(drivers[slot].protocol.queue) for slot in drivers] == [(count + 1) // 2, count // 2]
+        # Each once: the second command for a slot finds it busy.
+        assert after == list(drivers.values())[: min(count, 2)]
     finally:
-        for lane in lanes.values():
-            lane.ours.close()
-            lane.peer.close()
+        for driver in drivers.values():
+            driver.ours.close()
+            driver.peer.close()
 
 
-def test_a_command_for_a_lane_that_is_not_there() -> None:
+def test_a_command_for_an_unknown_slot() -> None:
     with pytest.raises(KeyError):
-        queue_requests(command(1), 0, {}, list[Recorded]())
+        queue_requests(command(1), 0, {}, list[RecordingDriver]())
 
 
-def test_an_outbox_is_written_as_far_as_the_pipe_takes_it() -> None:
-    outbox = Outbox()
+def test_an_reports_is_written_as_far_as_the_pipe_takes_it() -> None:
+    reports = ReportBuffer()
     reader, writer = os.pipe()
     try:
         os.set_blocking(writer, False)
         put = got = b""
         for number in range(30):
             data = os.urandom(7_919 * number)
-            outbox.append(data)
+            reports.append(data)
             put += data
-            if outbox.write(writer):
-                assert len(outbox) == 0
-            assert len(put) - len(outbox) >= len(got)
-            if len(outbox):
+            if reports.write(writer):
+                assert len(reports) == 0
+            assert len(put) - len(reports) >= len(got)
+            if len(reports):
                 got += os.read(reader, 50_000)
         while len(got) < len(put):
             got += os.read(reader, 50_000)
-            outbox.write(writer)
+            reports.write(writer)
         assert got == put
         os.close(reader)
-        outbox.append(b"x")
+        reports.append(b"x")
         with pytest.raises(BrokenPipeError):
-            outbox.write(writer)
+            reports.write(writer)
     finally:
         os.close(writer)
 
@@ -423,17 +426,17 @@ def test_an_outbox_is_written_as_far_as_the_pipe_takes_it() -> None:
 # -- both ways
 
 
-class Roundabout(Connection):
-    """A connection that leaves nothing to the short way."""
+class SlowConnection(TcpConnection):
+    """A connection that the fast path does not use."""
 
     __slots__ = ()
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
-        self.direct = -1
+        self.plain_socket = -1
 
 
-SETTINGS = LinkSettings(
+SETTINGS = ConnectionSettings(
     connection_setup_timeout=10 * 10**9,
     connection_setup_timeout_max=10 * 10**9,
     socket_timeout=30 * 10**9,
@@ -460,23 +463,25 @@ class Rig:
         #: Frames as the broker got them.
         self.frames: list[bytes] = []
         host, port = server.getsockname()
-        self._sender._lanes[3] = self.lane = Lane(self._sender, 3, host, port, BROKER_EPOCH)
+        self._sender._by_slot[3] = self.connection = BrokerConnection(
+            self._sender, 3, host, port, BROKER_EPOCH
+        )
         self._sender.start()
-        assert self.look()[0][0][0] == READY
+        assert self.read_reports()[0][0][0] == READY
 
     def close(self) -> None:
-        self.lane.give_up()
+        self.connection.remove()
         self.hang_up()
         self._sender.poller.close()
         self._sender.resolver.close()
         for fd in self._fds:
             os.close(fd)
 
-    def tell(self, data: bytes) -> None:
+    def write_command(self, data: bytes) -> None:
         os.write(self._commands, data)
         self._sender.turn()
 
-    def look(self) -> list[tuple[Report, bytes]]:
+    def read_reports(self) -> list[tuple[Report, bytes]]:
         """The reports that are new."""
         try:
             data = self._unread + os.read(self._reports, 1 << 20)
@@ -497,7 +502,7 @@ class Rig:
 
     def connect(self) -> None:
         """Move until a request has gone out."""
-        while self.lane.state is not LinkState.AWAITING:
+        while self.connection.protocol.state is not ConnectionState.AWAITING:
             self._sender.turn()
 
     def hang_up(self) -> None:
@@ -511,29 +516,29 @@ class Rig:
             self._broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.frames.append(self._broker.recv(size, socket.MSG_WAITALL))
 
-    def say(self, data: bytes) -> bool:
+    def send(self, data: bytes) -> bool:
         """Have the sender read exactly this now; False when it has closed the connection."""
-        connection = self.lane._connection
+        tcp = self.connection._connection
         assert self._broker is not None
         if data:
             self._broker.sendall(data)
         else:
             self._broker.shutdown(socket.SHUT_WR)
         self._sender.turn()
-        while data and self.lane._connection is connection and self._is_unread():
+        while data and self.connection._connection is tcp and self._is_unread():
             self._sender.turn()
-        return self.lane._connection is connection
+        return self.connection._connection is tcp
 
     def _is_unread(self) -> bool:
-        assert self.lane._connection is not None
+        assert self.connection._connection is not None
         try:
-            return bool(self.lane._connection._socket.recv(1, socket.MSG_PEEK))
+            return bool(self.connection._connection._socket.recv(1, socket.MSG_PEEK))
         except BlockingIOError:
             return False
 
 
-#: What the broker says to a request: made of the correlation id.
-SAYS: dict[str, Any] = {
+#: What the broker answer to a request: made of the correlation id.
+ANSWERS: dict[str, Any] = {
     "as expected": response,
     "an error": lambda correlation: response(correlation, b"\0\x0b\0\0"),
     "longer than a report": lambda correlation: response(correlation, b"\1" * 70_000),
@@ -546,7 +551,7 @@ SAYS: dict[str, Any] = {
     "a half": lambda correlation: response(correlation)[:6],
     "a word": lambda correlation: response(correlation)[:3],
 }
-ANSWER = st.tuples(st.sampled_from(list(SAYS)), st.lists(st.integers(1, 14), max_size=5), st.booleans())
+ANSWER = st.tuples(st.sampled_from(list(ANSWERS)), st.lists(st.integers(1, 14), max_size=5), st.booleans())
 REQUEST = st.tuples(st.sampled_from([100, 200, ONE_PIECE + 1]), st.booleans(), st.lists(ANSWER, max_size=3))
 
 
@@ -554,7 +559,7 @@ def conversation(
     rig: Rig, requests: list[tuple[int, bool, list[tuple[str, list[int], bool]]]]
 ) -> list[tuple[Any, ...]]:
     """What is reported when requests, queued at once, are answered by these scripts and then as expected."""
-    rig.tell(
+    rig.write_command(
         b"".join(
             command(number, size, expect=EXPECT if plain else b"")
             for number, (size, plain, _) in enumerate(requests)
@@ -562,32 +567,32 @@ def conversation(
     )
     for number, (size, _, answers) in enumerate(requests):
         script = chain(answers, repeat(("as expected", list[int](), True)))
-        while len(rig.lane.items) == len(requests) - number:
+        while len(rig.connection.protocol.queue) == len(requests) - number:
             rig.connect()
             rig.read_frame(size)
-            says, cuts, accept = next(script)
-            data: bytes = SAYS[says](rig.lane.correlation)
+            answer, cuts, accept = next(script)
+            data: bytes = ANSWERS[answer](rig.connection.protocol.correlation)
             connected = True
             for begin_at, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(data)], strict=True):
                 if connected and begin_at < min(end, len(data)):
-                    connected = rig.say(data[begin_at:end])
+                    connected = rig.send(data[begin_at:end])
             if (
                 connected
-                and rig.lane.state is LinkState.AWAITING
-                and len(rig.lane.items) == len(requests) - number
+                and rig.connection.protocol.state is ConnectionState.AWAITING
+                and len(rig.connection.protocol.queue) == len(requests) - number
             ):
-                connected = rig.say(b"")
-            while rig.lane.state is LinkState.HELD:
-                kinds = [report[0] for report, _ in rig.look()]
+                connected = rig.send(b"")
+            while rig.connection.protocol.state is ConnectionState.HELD:
+                kinds = [report[0] for report, _ in rig.read_reports()]
                 if RESPONSE in kinds:
                     kind = GO if accept else AGAIN
-                    rig.tell(COMMAND.pack(kind, 0, 0, 3, number, 0, 0, 0, 0, b"", 0))
+                    rig.write_command(COMMAND.pack(kind, 0, 0, 3, number, 0, 0, 0, 0, b"", 0))
                     connected = connected and accept
                 else:
                     rig._sender.turn()
             if not connected:
                 rig.hang_up()
-    rig.look()
+    rig.read_reports()
     return [without_times(report, following) for report, following in rig.reports]
 
 
@@ -599,10 +604,10 @@ def without_times(report: Report, following: bytes) -> tuple[Any, ...]:
 
 
 @contextmanager
-def rig(roundabout: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+def rig(slow: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     with monkeypatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as server:
-        if roundabout:
-            patch.setattr(sender_module, "Connection", Roundabout)
+        if slow:
+            patch.setattr(broker_connection, "TcpConnection", SlowConnection)
         made = Rig(server)
         try:
             yield made
@@ -612,28 +617,28 @@ def rig(roundabout: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
 
 @settings(max_examples=200, deadline=None)
 @given(requests=st.lists(REQUEST, min_size=1, max_size=4))
-def test_both_ways_say_the_same(
+def test_both_paths_have_the_same_results(
     requests: list[tuple[int, bool, list[tuple[str, list[int], bool]]]],
 ) -> None:
     """For any answers, cut anywhere: the same frames to the broker, the same reports to the parent."""
     seen = []
     with pytest.MonkeyPatch.context() as monkeypatch:
-        for roundabout in (False, True):
-            with rig(roundabout, monkeypatch) as made:
+        for slow in (False, True):
+            with rig(slow, monkeypatch) as made:
                 seen.append((conversation(made, requests), made.frames))
                 assert len([1 for report, _ in made.reports if report[0] in (EXPECTED, RESPONSE)]) >= len(
                     requests
                 )
-                assert not made.lane.items
+                assert not made.connection.protocol.queue
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("roundabout", [False, True])
-def test_every_cut_of_an_expected_response(roundabout: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("slow", [False, True])
+def test_every_cut_of_an_expected_response(slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = len(response(0))
     answers = [("as expected", [cut], True) for cut in range(1, whole)]
     answers.append(("as expected", list(range(1, whole)), True))
-    with rig(roundabout, monkeypatch) as made:
+    with rig(slow, monkeypatch) as made:
         reports = conversation(made, [(100, True, [answer]) for answer in answers])
         assert [report[0] for report in reports].count(EXPECTED) == len(answers)
         assert FAILED not in [report[0] for report in reports]

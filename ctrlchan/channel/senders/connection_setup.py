@@ -1,12 +1,12 @@
-"""The way from a connected socket to where requests may pass: TLS, then the handshake's conversation."""
+"""What a connection begins with before requests may pass: TLS, then the handshake in Kafka's protocol."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ctrlchan.channel.senders.connection import Address, Connection
+from ctrlchan.channel.senders.failure import ConnectionFailed
 from ctrlchan.channel.senders.handshake import Handshake
-from ctrlchan.channel.senders.link import Broken
+from ctrlchan.channel.senders.tcp import Address, TcpConnection
 from ctrlchan.channel.wire.poller import READ, WRITE
 from ctrlchan.channel.wire.records import Failure
 from ctrlchan.channel.wire.security import Credentials
@@ -14,13 +14,13 @@ from ctrlchan.channel.wire.security import Credentials
 if TYPE_CHECKING:
     from ctrlchan.channel.senders.tls import TlsContexts
 
-__all__ = ["Access", "Opening"]
+__all__ = ["ConnectionSetup", "SecureConnections"]
 
 _READ_BYTES: Final = 16 * 1024
 
 
-class Access:
-    """What a sender was told (``Credentials``), ready for use: one for all its brokers."""
+class SecureConnections:
+    """Makes connections with a channel's ``Credentials``: one object for all brokers of a sender."""
 
     def __init__(self, credentials: Credentials) -> None:
         self.negotiates = credentials.negotiate
@@ -31,46 +31,50 @@ class Access:
 
             self._contexts = TlsContexts(credentials.tls)
 
-    def connect(self, address: Address, host: str) -> Connection:
-        """Begin to connect. OSError, or Broken when our own files cannot be used."""
+    def connect(self, address: Address, host: str) -> TcpConnection:
+        """Begin to connect. Raises OSError, or ConnectionFailed when our own files cannot be used."""
         if self._contexts is None:
-            return Connection(address)
+            return TcpConnection(address)
         from ctrlchan.channel.senders.tls import TlsConnection
 
         return TlsConnection(address, self._contexts.current(), host)
 
-    def opening(self, connection: Connection) -> Opening:
+    def set_up(self, connection: TcpConnection) -> ConnectionSetup:
+        """Begin what must precede requests on this connection."""
         credentials = self._credentials
         handshake = Handshake(credentials.client_id, negotiate=credentials.negotiate, sasl=credentials.sasl)
-        return Opening(connection, handshake)
+        return ConnectionSetup(connection, handshake)
 
 
-class Opening:
-    """``advance`` whenever the connection is ready for what it asked for."""
+class ConnectionSetup:
+    """One connection until requests may pass: call ``advance`` whenever it is ready for what it waits for."""
 
-    def __init__(self, connection: Connection, handshake: Handshake) -> None:
+    def __init__(self, connection: TcpConnection, handshake: Handshake) -> None:
         self.handshake = handshake
         self._connection = connection
-        #: Requests may follow; the parent may still have to say which.
-        self.over = False
-        self._shaking = True
+        #: Whether requests may follow. The parent may still have to make them for the broker's versions.
+        self.done = False
+        self._in_tls_handshake = True
         self._unsent = memoryview(b"")
 
     def advance(self) -> int:
-        """What to wait for: READ, READ | WRITE or WRITE; 0 when requests may follow. Raises Broken."""
+        """Go on; return what to wait for (READ, WRITE or both), or 0 when requests may follow.
+
+        Raises ConnectionFailed.
+        """
         try:
             return self._advance()
         except OSError as problem:
-            stage = "TLS" if self._shaking else self.handshake.stage
-            raise Broken(Failure.IO, f"{problem.strerror}, during {stage}") from None
+            stage = "TLS" if self._in_tls_handshake else self.handshake.stage
+            raise ConnectionFailed(Failure.IO, f"{problem.strerror}, during {stage}") from None
 
     def _advance(self) -> int:
         handshake, connection = self.handshake, self._connection
-        if self._shaking:
-            interest = connection.shake()
+        if self._in_tls_handshake:
+            interest = connection.advance_tls()
             if interest:
                 return interest
-            self._shaking = False
+            self._in_tls_handshake = False
             self._unsent = memoryview(handshake.start())
         while True:
             while len(self._unsent):
@@ -78,15 +82,15 @@ class Opening:
                     self._unsent = self._unsent[connection.send(self._unsent) :]
                 except BlockingIOError:
                     return READ | WRITE
-            if handshake.done and not self.over:
-                self.over = True
+            if handshake.done and not self.done:
+                self.done = True
                 return 0
             try:
                 data = connection.receive(_READ_BYTES)
             except BlockingIOError:
                 return READ
             if not data:
-                raise Broken(Failure.CLOSED, f"during {handshake.stage}")
-            if self.over:
-                raise Broken(Failure.SURPLUS)
+                raise ConnectionFailed(Failure.CLOSED, f"during {handshake.stage}")
+            if self.done:
+                raise ConnectionFailed(Failure.SURPLUS)
             self._unsent = memoryview(handshake.receive(data))
