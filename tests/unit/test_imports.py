@@ -25,6 +25,14 @@ def test_a_sender_is_small(heavy: str) -> None:
     assert heavy not in modules_after("import ctrlchan.channel.senders.sender")
 
 
+def test_a_sender_imports_of_ours_only_what_it_shares_with_the_parent() -> None:
+    senders, wire = "ctrlchan.channel.senders", "ctrlchan.channel.wire"
+    statement = f"import {senders}.fork_server, {senders}.tls, {wire}.keystore"
+    ours = {name for name in modules_after(statement) if name.split(".")[0] == "ctrlchan"}
+    shared = {name for name in ours if name.startswith((senders, wire))}
+    assert ours - shared == {"ctrlchan", "ctrlchan.channel"}
+
+
 def test_every_public_name_loads() -> None:
     import ctrlchan
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from ctrlchan.channel.senders._fast_path import ReportBuffer, SocketDriver
 from ctrlchan.channel.senders.connection_setup import ConnectionSetup, SecureConnections
 from ctrlchan.channel.senders.failure import ConnectionFailed
+from ctrlchan.channel.senders.handshake import Handshake
 from ctrlchan.channel.senders.protocol import ConnectionProtocol
 from ctrlchan.channel.senders.states import NEVER, ConnectionState
 from ctrlchan.channel.senders.tcp import Address, Resolver, TcpConnection
@@ -25,9 +26,6 @@ from ctrlchan.channel.wire.records import (
     Failure,
 )
 from ctrlchan.channel.wire.settings import ConnectionSettings
-
-if TYPE_CHECKING:
-    from ctrlchan.channel.senders.handshake import Handshake
 
 __all__ = ["BrokerConnection", "EventLoop"]
 
