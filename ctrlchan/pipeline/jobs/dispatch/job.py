@@ -123,7 +123,7 @@ def sending_of(about: Mapping[str, Any], brokers: pa.Table, config: DispatchConf
         claim_timeout=config.claim_timeout,
         flush_interval=config.flush_interval,
     )
-    sending.channel.credentials.check()
+    sending.channel.check_credentials()
     return sending
 
 
