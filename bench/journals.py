@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ctrlchan.state.storage.schemas import JOURNAL, MOMENTS
+from ctrlchan.state.storage.schemas import JOURNAL, TIMESTAMPS
 
 __all__ = ["write_journal"]
 
@@ -90,7 +90,7 @@ def _table(sequence: np.ndarray[Any, np.dtype[np.int64]], brokers: int, partitio
         "detail": pa.repeat("", count),
         "encoding_ns": spent(5),
     }
-    for name in MOMENTS:
+    for name in TIMESTAMPS:
         known = moments.get(name)
         columns[f"{name}_ns"] = pa.nulls(count) if known is None else known
         columns[f"{name}_at"] = pa.nulls(count) if known is None else known // 1_000 + _EPOCH

@@ -27,7 +27,7 @@ from ctrlchan.channel.config import ChannelConfig
 from ctrlchan.channel.observability.description import apis_of
 from ctrlchan.channel.observability.recorder import Recorder
 from ctrlchan.channel.outcome import Countdown, Outcome, OutcomeCallback, Sent
-from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata, BrokerStatus
+from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata, MetadataStatus
 from ctrlchan.channel.queues.channel_state import REMOVED_BROKER, TOO_LARGE, ChannelState
 from ctrlchan.channel.queues.dispatcher import Dispatcher
 from ctrlchan.channel.queues.frames import new_frame
@@ -35,7 +35,7 @@ from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.target import BrokerLike, targets_of
 from ctrlchan.channel.wire.security import SaslSettings, TlsSettings
 from ctrlchan.errors import ChannelClosedError, IllegalStateError, UnknownBrokerError
-from ctrlchan.journal.rows import OutcomeSink
+from ctrlchan.journal.rows import OutcomeReceiver
 from ctrlchan.protocol import request_versions
 
 if TYPE_CHECKING:
@@ -75,16 +75,20 @@ class ControllerChannelManager:
         self._config = config
         self._journal = journal
         self._metrics = metrics
-        sinks: list[OutcomeSink] = [sink for sink in (journal, metrics) if sink is not None]
+        receivers: list[OutcomeReceiver] = [
+            receiver for receiver in (journal, metrics) if receiver is not None
+        ]
         self._recorder = (
-            Recorder(sinks, config.controller_id, _channel_state_of(weakref.ref(self))) if sinks else None
+            Recorder(receivers, config.controller_id, _channel_state_of(weakref.ref(self)))
+            if receivers
+            else None
         )
         self._controller_epoch = controller_epoch
         self._versions = request_versions(config.inter_broker_protocol)
         self._log_prefix = f"[Channel manager on controller {config.controller_id}]: "
         self._pid = os.getpid()
         #: What the brokers were told and have acknowledged, for batches that send differences.
-        self.acknowledged: AcknowledgedMetadata[Any] = AcknowledgedMetadata(self._statuses)
+        self.acknowledged: AcknowledgedMetadata[Any] = AcknowledgedMetadata(self._metadata_statuses)
         # Guards the three below; the channel state's lock guards the rest.
         self._starting = threading.Lock()
         self._channel_state: ChannelState | None = None
@@ -437,12 +441,12 @@ class ControllerChannelManager:
                 raise UnknownBrokerError(f"the channel has no broker {broker_id}")
             return queue.needs_resync
 
-    def _statuses(self, broker_ids: Iterable[int]) -> dict[int, BrokerStatus]:
+    def _metadata_statuses(self, broker_ids: Iterable[int]) -> dict[int, MetadataStatus]:
         channel_state, _ = self._running()
         with channel_state.lock:
             by_id = channel_state.by_id
             return {
-                broker_id: BrokerStatus(queue.slot, queue.metadata_errors)
+                broker_id: MetadataStatus(queue.slot, queue.metadata_errors)
                 for broker_id in broker_ids
                 if (queue := by_id.get(broker_id)) is not None
             }

@@ -1,12 +1,11 @@
-"""The journal of outcomes: a folder of Parquet files, one row for each request that has ended; beside them
-how each channel stands, with the requests that have not.
+"""The journal of outcomes: a folder of Parquet files with one row for each request that has ended, and the
+status of each channel with its unfinished requests.
 
-In: chunks of rows and views from a channel (``rows``). Out: files that anybody with Parquet can read, Spark
-too. It knows no channel and no broker; the channel knows the rows, and nothing of files.
+In: chunks of rows and statuses from a channel (``rows``). Out: files that every Parquet reader can read. The
+journal imports nothing of the channel; the channel imports ``rows`` alone.
 
-``Journal`` writes, ``read_journal``, ``journal_dataset`` and ``read_channels`` read,
-``ctrlchan.state.storage.schemas`` and
-``channels`` say what stands in the files.
+``Journal`` writes; ``read_journal``, ``journal_dataset`` and ``read_channels`` read. The columns are
+described in ``ctrlchan.state.storage.schemas`` and ``channels``.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _MODULE_OF: Final = {
 
 
 def __getattr__(name: str) -> object:
-    # The channel imports the rows alone: Arrow is loaded by those who read or write files.
+    # The channel imports ``rows`` alone: Arrow is loaded only where files are read or written.
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

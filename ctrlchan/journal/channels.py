@@ -1,23 +1,21 @@
-"""How the channels of a journal stand: ``_channels/<channel>.parquet`` in its folder, one row for each
-broker.
+"""The status of the channels of a journal: ``_channels/<channel>.parquet``, one row for each broker.
 
-A request has its row in the journal when it has ended. Those that have not are told here, so that a request
-that is stuck can be seen, and nobody who counts rows counts it twice: the file of a channel is replaced when
-something has waited for longer than a flush interval, when that is over, when a generation of a broker
-begins, and when the channel closes. Files and folders that begin with ``_`` are no part of the journal for
-Spark or for Arrow.
+A request has its row in the journal when it has ended. Unfinished requests are listed here, so that a stuck
+request can be seen and is not counted twice. The file of a channel is replaced when a request has waited for
+longer than a flush interval, when that is over, when a generation of a broker begins, and when the channel
+closes. Spark and Arrow ignore files and folders that begin with ``_``.
 
 =====================  ===================================================================================
-seen_at, seen_ns       when the channel was looked at (wall time; the monotonic clock of ``host``)
+seen_at, seen_ns       when the status was read (wall time; the monotonic clock of ``host``)
 closed                 the channel has shut down; false also when it was killed
 outcomes               rows it had handed to the journal by then, lost ones included
-broker_epoch, since_at of the broker's present generation, and when the channel learned of it
-generation             as in the journal: rows of the broker with a lower one are of a process that is no more
-state, attempts, ...   as in ``describe()``: attempts and last error are those of the request at the head
-unfinished, ..._bytes  what the broker is owed in all
-requests               the first of it, in the order of the queue, as far as it has waited for long; with the
-                       columns of the journal. (channel, broker, enqueue_ns) tells a request from all others:
-                       a row of the journal that has the same has ended since
+broker_epoch, since_at of the broker's present generation, and when it was added to the channel
+generation             as in the journal: rows with a lower one are of an earlier process of the broker
+state, attempts, ...   as in ``describe()``: attempts and last error are those of the first request
+unfinished, ..._bytes  all unfinished requests of the broker
+requests               the first of them, in the order of the queue, that have waited for long, with the
+                       columns of the journal. (channel, broker, enqueue_ns) identifies a request: one with a
+                       row in the journal has ended since
 =====================  ===================================================================================
 """
 
@@ -32,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ctrlchan.errors import JournalError
-from ctrlchan.journal.rows import ChannelView, Unfinished
+from ctrlchan.journal.rows import ChannelStatus, Unfinished
 from ctrlchan.state.storage.schemas import CHANNELS, JOURNAL_VERSION, JOURNAL_VERSION_KEY
 
 __all__ = ["CHANNELS_FOLDER", "channel_files", "read_channels", "write_channel"]
@@ -43,38 +41,44 @@ CHANNELS_FOLDER: Final = "_channels"
 _NANOSECONDS: Final = 1_000
 
 
-def write_channel(folder: Path, mark: str, view: ChannelView, host: str, now: int, offset: int) -> None:
-    """Replace the channel's file in one step. ``mark``: of the writer, for hidden names. ``now``: monotonic
-    nanoseconds of the view, ``offset`` to wall time. Raises OSError."""
-    place = folder / CHANNELS_FOLDER
-    place.mkdir(parents=True, exist_ok=True)
-    hidden = place / f".{mark}.tmp"
+def write_channel(folder: Path, mark: str, status: ChannelStatus, host: str, now: int, offset: int) -> None:
+    """Replace the channel's file in one step.
+
+    ``mark``: of the writer, for hidden names. ``now``: monotonic nanoseconds of the status. ``offset``:
+    nanoseconds from the monotonic clock to wall time. Raises OSError.
+    """
+    channels = folder / CHANNELS_FOLDER
+    channels.mkdir(parents=True, exist_ok=True)
+    hidden = channels / f".{mark}.tmp"
     try:
-        pq.write_table(_table_of(view, host, now, offset), hidden, compression="zstd")
-        os.replace(hidden, place / f"{view.channel}.parquet")
+        pq.write_table(_table_of(status, host, now, offset), hidden, compression="zstd")
+        os.replace(hidden, channels / f"{status.channel}.parquet")
     except BaseException:
         hidden.unlink(missing_ok=True)
         raise
 
 
 def channel_files(path: str | Path) -> list[Path]:
-    """The files of the channels that have written into this journal folder; none when none has."""
-    place = Path(path) / CHANNELS_FOLDER
-    return sorted(file for file in place.glob("*.parquet") if not file.name.startswith("."))
+    """Return the files of the channels that have written into this journal folder, sorted by name."""
+    channels = Path(path) / CHANNELS_FOLDER
+    return sorted(file for file in channels.glob("*.parquet") if not file.name.startswith("."))
 
 
 def read_channels(path: str | Path) -> pa.Table:
-    """How the brokers of all channels stand; no rows where the journal has none of this (an older one).
+    """Return the status of the brokers of all channels of a journal folder.
 
-    Raises JournalError naming the file that is broken or of a newer version.
+    One row for each channel and broker, columns as in ``ctrlchan.state.storage.schemas.CHANNELS``; times are
+    UTC microseconds (``_at``) and monotonic nanoseconds (``_ns``). No rows for a folder without channels,
+    such as that of an older version. Raises JournalError naming the file that is broken or of a newer
+    version.
     """
     tables = [CHANNELS.empty_table()]
     for file in channel_files(path):
         try:
-            # At once: by its name it would be opened twice, and may have been replaced in between.
+            # Read in one step: opened by name, it would be opened twice and could be replaced in between.
             table = pq.read_table(pa.BufferReader(file.read_bytes()))
         except FileNotFoundError:
-            # Whoever tidies the folder is faster.
+            # It was removed after the folder was listed.
             continue
         except (pa.ArrowException, OSError) as problem:
             raise JournalError(f"{file}: not a whole Parquet file: {problem}") from problem
@@ -90,19 +94,19 @@ def read_channels(path: str | Path) -> pa.Table:
     return pa.concat_tables(tables, promote_options="permissive")
 
 
-def _table_of(view: ChannelView, host: str, now: int, offset: int) -> pa.Table:
-    def at(moment: int) -> int:
-        return (moment + offset) // _NANOSECONDS
+def _table_of(status: ChannelStatus, host: str, now: int, offset: int) -> pa.Table:
+    def at(timestamp: int) -> int:
+        return (timestamp + offset) // _NANOSECONDS
 
     rows = [
         {
-            "channel": view.channel,
+            "channel": status.channel,
             "host": host,
-            "controller_id": view.controller_id,
+            "controller_id": status.controller_id,
             "seen_at": at(now),
             "seen_ns": now,
-            "closed": view.closed,
-            "outcomes": view.outcomes,
+            "closed": status.closed,
+            "outcomes": status.outcomes,
             "broker": broker.broker,
             "broker_epoch": broker.broker_epoch,
             "generation": broker.generation,
@@ -115,7 +119,7 @@ def _table_of(view: ChannelView, host: str, now: int, offset: int) -> pa.Table:
             "unfinished_bytes": broker.unfinished_bytes,
             "requests": _requests_of(broker.requests, offset),
         }
-        for broker in view.brokers
+        for broker in status.brokers
     ]
     return pa.Table.from_pylist(rows, schema=CHANNELS)
 

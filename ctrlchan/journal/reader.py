@@ -1,4 +1,4 @@
-"""Reading a journal folder, also one that is being written."""
+"""Reads a journal folder, also while it is being written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["journal_dataset", "journal_files", "journal_schema", "read_journal"]
 
 
 def journal_files(path: str | Path) -> list[Path]:
-    """The files that are complete now, oldest first; hidden ones are being written.
+    """Return the files of a journal folder that are complete now, oldest first.
 
     Raises JournalError when there is no such folder.
     """
@@ -27,26 +27,28 @@ def journal_files(path: str | Path) -> list[Path]:
 
 
 def journal_dataset(path: str | Path) -> ds.Dataset:
-    """A folder, or one file of it, as a dataset: for journals that do not fit into memory.
+    """Return a journal folder, or one file of it, as a dataset: for journals that do not fit into memory.
 
-    Columns this version does not know are kept; a column that an older file lacks is null there. Raises
-    JournalError naming the file that is broken, is no journal, or is of a newer version.
+    One row for each outcome; columns as in ``ctrlchan.state.storage.schemas.JOURNAL``, with times as UTC
+    microseconds (``_at``) and monotonic nanoseconds of the host (``_ns``). Unknown columns are kept; a column
+    that an older file does not have is null there. Raises JournalError naming the file that is broken, is no
+    journal, or is of a newer version.
     """
     files = [str(Path(path))] if Path(path).is_file() else [str(file) for file in journal_files(path)]
     return ds.dataset(files, schema=journal_schema(files), format="parquet")
 
 
 def journal_schema(files: Iterable[str | Path]) -> pa.Schema:
-    """The columns of these files and of this version together, all nullable.
+    """Return the columns of these files and of this version together, all nullable.
 
-    Reads footers alone. Raises JournalError naming the file that is broken, is no journal, is of a newer
+    Reads only footers. Raises JournalError naming the file that is broken, is no journal, is of a newer
     version, or does not fit to the others.
     """
     schemas = [JOURNAL]
     unified = _nullable(JOURNAL)
     for file in files:
         schema = _schema_of(Path(file))
-        # Nearly all files have the very same columns.
+        # Nearly all files have the same columns.
         if not any(schema.equals(known) for known in schemas):
             schemas.append(schema)
             try:
@@ -57,12 +59,15 @@ def journal_schema(files: Iterable[str | Path]) -> pa.Schema:
 
 
 def read_journal(path: str | Path, columns: list[str] | None = None) -> pa.Table:
-    """All rows (or these columns of them), in the order of the files. Raises JournalError as above."""
+    """Return all rows of a journal folder, or these columns of them, in the order of the files.
+
+    Columns and errors are those of ``journal_dataset``.
+    """
     dataset = journal_dataset(path)
     try:
         return dataset.to_table(columns=columns)
     except (pa.ArrowException, OSError) as problem:
-        # The footer was whole; the pages are not.
+        # The footer is whole, a page is not.
         raise JournalError(f"{path}: a file is broken: {problem}") from problem
 
 

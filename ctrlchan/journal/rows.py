@@ -1,9 +1,7 @@
-"""What leaves a channel for the journal: rows of outcomes, and how its brokers stand now.
+"""The data that a channel hands to the journal: rows of outcomes, and the status of its brokers.
 
-Rows are a structured array, filled by ``channel/observability/_gather.pyx``: there are many. A view of the
-brokers is made
-of tuples: the journal asks for it once in a flush interval, and it names what waits, which is little or is
-news.
+Rows are a structured array, which ``channel/observability/_gather.pyx`` fills: there are many. A status is
+made of tuples: the journal asks for it once in a flush interval, and it lists few requests.
 """
 
 from __future__ import annotations
@@ -14,26 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "NOT_KNOWN",
-    "NOT_SAID",
+    "NO_NUMBER",
+    "NO_TEXT",
     "ROW",
-    "BrokerView",
-    "ChannelView",
+    "BrokerStatus",
+    "ChannelStatus",
     "Chunk",
-    "OutcomeSink",
+    "OutcomeReceiver",
+    "OutcomeSource",
     "Rows",
-    "Source",
     "Unfinished",
 ]
 
 #: ``broker_epoch``, ``state_version``, ``from_version``, ``frame``: there is none.
-NOT_KNOWN: Final = -(2**63)
+NO_NUMBER: Final = -(2**63)
 #: ``state_id``, ``partitions``, ``dataset``: there is none.
-NOT_SAID: Final = -1
+NO_TEXT: Final = -1
 
-#: One outcome; ``Row`` in ``_gather.pyx`` is the same struct. Times are monotonic nanoseconds, 0: it never
-#: came to that. ``encoding``: how long encoding took, nanoseconds. ``kind``, ``detail``, ``state_id``,
-#: ``partitions``, ``dataset``: places in the chunk's texts. ``generation``: 0 without a response.
+#: One outcome; ``Row`` in ``_gather.pyx`` is the same struct. Times are monotonic nanoseconds, 0: the request
+#: did not get that far. ``encoding``: duration of encoding, nanoseconds. ``kind``, ``detail``, ``state_id``,
+#: ``partitions``, ``dataset``: indices of the chunk's texts. ``generation``: 0 without a response.
 ROW: Final = np.dtype(
     [
         ("broker_epoch", np.int64),
@@ -72,21 +70,23 @@ Rows: TypeAlias = NDArray[Any]
 
 
 class Chunk(NamedTuple):
-    """Outcomes of one channel, in the order of their ends. Nobody changes it any more."""
+    """Outcomes of one channel, in the order of their ends. Never changed after it was handed on."""
 
     rows: Rows
     texts: list[str]
     #: Of the first row: rows of a channel are counted from 0.
     sequence: int
-    #: A UUID that no other channel has, and whose controller it speaks for.
+    #: The UUID of the channel.
     channel: str
     controller_id: int
 
 
 class Unfinished(NamedTuple):
-    """A request that has no outcome yet. ``enqueued``: monotonic nanoseconds; with channel and broker it
-    tells
-    it from all others, here and in the row of its outcome."""
+    """A request that has no outcome yet.
+
+    ``enqueued``: monotonic nanoseconds; with channel and broker it identifies the request, here and in the
+    row of its outcome.
+    """
 
     enqueued: int
     api: int
@@ -99,22 +99,22 @@ class Unfinished(NamedTuple):
     partitions: str | None
     rows: int
     bytes: int
-    #: A sender process has it in hand.
+    #: A sender process has it.
     in_flight: bool
 
 
-class BrokerView(NamedTuple):
-    """How a broker stands with its channel."""
+class BrokerStatus(NamedTuple):
+    """The status of one broker in its channel."""
 
     broker: int
     #: None: unknown (-1).
     broker_epoch: int | None
-    #: Numbers the generations of all brokers of the channel, ascending.
+    #: Generations of all brokers of the channel are numbered together, ascending.
     generation: int
-    #: When this one began, monotonic nanoseconds.
+    #: When this generation began, monotonic nanoseconds.
     since: int
     state: str
-    #: Failed attempts at the first request, and why the last of them failed.
+    #: Failed attempts at the first request, and the error of the last of them.
     attempts: int
     last_error: str
     needs_resync: bool
@@ -124,8 +124,8 @@ class BrokerView(NamedTuple):
     requests: tuple[Unfinished, ...]
 
 
-class ChannelView(NamedTuple):
-    """A channel at one moment."""
+class ChannelStatus(NamedTuple):
+    """The status of a channel at one time."""
 
     channel: str
     controller_id: int
@@ -133,19 +133,21 @@ class ChannelView(NamedTuple):
     closed: bool
     #: Outcomes handed on so far.
     outcomes: int
-    brokers: tuple[BrokerView, ...]
+    brokers: tuple[BrokerStatus, ...]
 
 
-class OutcomeSink(Protocol):
-    """Is given every chunk, on any thread; must not block and must not raise."""
+class OutcomeReceiver(Protocol):
+    """Receives every chunk of a channel, on any thread. ``take`` must not block and must not raise."""
 
     def take(self, chunk: Chunk) -> None: ...
 
 
-class Source(Protocol):
-    """What a channel's rows come from: ``flush`` hands on those that do not yet fill a chunk; ``view`` says
-    how
-    its brokers stand, and names what has waited for longer than so many nanoseconds."""
+class OutcomeSource(Protocol):
+    """The channel's side of a journal.
+
+    ``flush`` hands on the rows that do not yet fill a chunk. ``status`` lists requests that have waited for
+    more than ``waited`` nanoseconds.
+    """
 
     def flush(self) -> None: ...
-    def view(self, waited: int) -> ChannelView: ...
+    def status(self, waited: int) -> ChannelStatus: ...

@@ -1,8 +1,8 @@
-"""Journal: turns chunks of rows into Parquet files, on a thread of its own.
+"""Journal writes chunks of rows into Parquet files, on a thread of its own.
 
-A file is written under a hidden name and appears by rename, whole or not at all, after at most
-``flush_interval``: what a crash can lose is what no file holds yet. Names ascend, also when the clock goes
-back. How the channels stand (``channels.py``) is written behind the rows that have ended.
+A file is written under a hidden name and then renamed, so it is whole or absent; a crash loses at most the
+rows of one ``flush_interval``. Names ascend, also when the clock goes back. The status of the channels
+(``channels.py``) is written after the rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from ctrlchan.errors import ConfigError, JournalError
 from ctrlchan.journal.channels import write_channel
-from ctrlchan.journal.rows import ROW, ChannelView, Chunk, Source
+from ctrlchan.journal.rows import ROW, ChannelStatus, Chunk, OutcomeSource
 from ctrlchan.journal.table import table_of, wall_offset
 from ctrlchan.state.storage.schemas import JOURNAL
 
@@ -42,13 +42,13 @@ _LOG_EVERY: Final = 60.0
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: The columns of a smaller file take less room than its footer.
 _LEAST_ROWS_OF_FILE: Final = 64
-#: A hidden file that is older than this, in seconds, was left by a process that is no more.
+#: Seconds; an older hidden file was left by a process that has ended.
 _ORPHAN: Final = 3600.0
 _NAME: Final = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-(\d{6,})(?:-[0-9a-f]{12})?\.parquet")
 _STAMP: Final = "%Y%m%dT%H%M%S.%fZ"
 _AT_EXIT_TIMEOUT: Final = 2.0
-#: Numbers that grow from row to row are written as differences, a seventh of the time and half the bytes of a
-#: dictionary's; all others repeat.
+#: Columns that grow from row to row are written as differences: a seventh of the time and half the bytes of
+#: a dictionary. All other columns repeat values.
 _ASCENDING: Final = {
     name: "DELTA_BINARY_PACKED"
     for name in JOURNAL.names
@@ -62,17 +62,18 @@ _REPEATING: Final = [
 
 
 class Journal:
-    """A journal folder, written while it is open; give it to ``ControllerChannelManager(..., journal=...)``.
+    """Writes the outcomes of channels into a folder; ``ControllerChannelManager(..., journal=journal)``.
 
-    ``flush_interval``: seconds; rows are in a file, and visible to readers, at most so long after the end of
-    their requests (and the time it takes to write them). Longer gives fewer, larger files.
-    ``max_file_bytes``: a file holds no more than this of rows, before compression. ``max_pending_bytes``: of
-    rows that wait for a disk that is slow or full; beyond it the oldest are lost, counted and told. Several
-    channels, also of several processes, may write into one folder.
+    ``flush_interval``: seconds; the row of a request is in a file at most so long after its end (and the time
+    it takes to write the file). A longer interval gives fewer, larger files.
+    ``max_file_bytes``: limit of the rows in one file, before compression, bytes.
+    ``max_pending_bytes``: limit of the rows that wait for a slow or full disk, bytes; beyond it the oldest
+    are lost, counted (``describe``) and logged.
+    Several channels, also of several processes, may write into one folder.
 
-    Raises JournalError when the folder cannot be made, ConfigError for settings that cannot work. After that
-    nothing that happens to the disk reaches the channel: a write that fails is tried again with the next,
-    and logged once a minute.
+    Raises JournalError when the folder cannot be made, ConfigError for invalid settings. Later errors of the
+    disk never reach the channel: a failed write is tried again at the next interval, in smaller files where
+    there is little room, and logged once a minute.
 
         with Journal("outcomes") as journal, ControllerChannelManager(config, journal=journal) as channel:
             ...
@@ -98,19 +99,19 @@ class Journal:
         self._most_rows_of_file = max_file_bytes // ROW.itemsize
         self._most_pending_rows = max_pending_bytes // ROW.itemsize
         self._host = platform.node()
-        # Several journals may write into the folder, at the same moment: names must differ.
+        # Several journals may write into the folder at the same time: names must differ.
         self._mark = uuid.uuid4().hex[:12]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._last_name = self._look_around()
+            self._last_name = self._last_file()
         except OSError as problem:
             raise JournalError(f"{self.path}: no folder for a journal: {problem}") from problem
-        # Guards all below, but for what only the writer's thread touches.
+        # Guards the following; the last block belongs to the writer's thread alone.
         self._lock = threading.Lock()
         self._pending: deque[Chunk] = deque()
         self._pending_rows = 0
-        # Kept until they have closed and that is written.
-        self._sources: list[Source] = []
+        # Kept until they have closed and their last status is written.
+        self._sources: list[OutcomeSource] = []
         self._asked = 0
         self._closing = False
         self._lost_rows = 0
@@ -120,8 +121,8 @@ class Journal:
         self._wake = threading.Event()
         self._answered = threading.Condition(self._lock)
         self._served = 0
-        # The writer's thread alone. Channel -> what its file says, but for what waits.
-        self._told: dict[str, tuple[object, ...]] = {}
+        # The writer's thread alone. Channel -> the status in its file, without requests.
+        self._written_status: dict[str, tuple[object, ...]] = {}
         self._rows_of_file = self._most_rows_of_file
         # Of the log: no line before this time; rows that the last line called lost; whether an error was
         # logged and its end was not.
@@ -142,15 +143,15 @@ class Journal:
 
     # -- for channels
 
-    def attach(self, source: Source) -> None:
-        """Rows come from here; it is asked for them before every write."""
+    def attach(self, source: OutcomeSource) -> None:
+        """Add a source of rows, which is flushed before every write. Raises JournalError when closed."""
         with self._lock:
             if self._closing:
                 raise JournalError(f"{self.path}: the journal is closed")
             self._sources.append(source)
 
     def take(self, chunk: Chunk) -> None:
-        """Never blocks for longer than it takes to queue it, and never raises."""
+        """Queue a chunk for writing; never raises."""
         with self._lock:
             if self._closing:
                 self._lost_rows += len(chunk.rows)
@@ -168,8 +169,10 @@ class Journal:
     # -- for users
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Have everything that has ended so far written now; False: it was not within ``timeout`` seconds, or
-        could not be written."""
+        """Write the rows of all requests that have ended so far.
+
+        Return False when that fails or takes more than ``timeout`` seconds.
+        """
         with self._lock:
             self._asked += 1
             ticket = self._asked
@@ -178,9 +181,9 @@ class Journal:
             return in_time and not self._pending
 
     def close(self, timeout: float = 30.0) -> None:
-        """Write what there is and end the thread; what cannot be written within ``timeout`` seconds is lost.
+        """Write the pending rows and end the thread; rows not written in ``timeout`` seconds are lost.
 
-        Close the channel first. Calling it again does nothing.
+        Close the channel first. A second call does nothing.
         """
         atexit.unregister(self.close)
         if not self._thread.is_alive():
@@ -200,7 +203,7 @@ class Journal:
             )
 
     def describe(self) -> dict[str, Any]:
-        """Folder, rows and files written, rows that wait, rows lost, the last error (empty: none)."""
+        """Return path, written rows and files, pending rows, lost rows, and the last error ("": none)."""
         with self._lock:
             return {
                 "path": str(self.path),
@@ -231,7 +234,7 @@ class Journal:
                 for source in sources:
                     source.flush()
                 self._write_pending()
-                self._write_views(sources)
+                self._write_statuses(sources)
                 due = monotonic() + self._flush_interval
             with self._lock:
                 self._served = asked
@@ -263,31 +266,33 @@ class Journal:
                 self._last_error = ""
         self._log_trouble()
 
-    def _write_views(self, sources: list[Source]) -> None:
-        """Only behind all rows: a channel that has closed must not seem to have lost its last ones."""
+    def _write_statuses(self, sources: list[OutcomeSource]) -> None:
+        """Write the status of each channel, after its rows: a closed one must not miss its last rows."""
         for source in sources:
             now = monotonic_ns()
-            view = source.view(int(self._flush_interval * 1e9))
+            status = source.status(int(self._flush_interval * 1e9))
             with self._lock:
-                # A channel hands on its last rows before it says that it has closed.
+                # A channel hands on its last rows before its status is closed.
                 if self._pending:
                     return
-            told = _told_of(view)
-            if told == self._told.get(view.channel) and not any(one.requests for one in view.brokers):
+            identity = _identity_of(status)
+            if identity == self._written_status.get(status.channel) and not any(
+                one.requests for one in status.brokers
+            ):
                 continue
             try:
-                if view.brokers:
-                    write_channel(self.path, self._mark, view, self._host, now, wall_offset())
+                if status.brokers:
+                    write_channel(self.path, self._mark, status, self._host, now, wall_offset())
             except Exception as problem:  # noqa: BLE001 - as above
                 with self._lock:
                     self._last_error = str(problem) or repr(problem)
                 self._log_trouble()
                 continue
-            self._told[view.channel] = told
+            self._written_status[status.channel] = identity
             with self._lock:
                 self._last_error = ""
-                if view.closed:
-                    del self._told[view.channel]
+                if status.closed:
+                    del self._written_status[status.channel]
                     self._sources.remove(source)
 
     def _next_file(self) -> list[Chunk]:
@@ -337,7 +342,7 @@ class Journal:
     def _write(self, table: pa.Table) -> None:
         hidden = self.path / f".{self._mark}.tmp"
         try:
-            # Whoever moves the folder away gets a new one.
+            # The folder may have been moved away.
             self.path.mkdir(parents=True, exist_ok=True)
             with hidden.open("wb") as file:
                 pq.write_table(
@@ -357,15 +362,15 @@ class Journal:
             raise
 
     def _next_name(self) -> str:
-        """After all names that this journal has seen; no other journal takes it."""
+        """Return a name after all names that this journal has seen, unlike those of other journals."""
         stamp, number = datetime.now(UTC).strftime(_STAMP), 0
         last = _NAME.fullmatch(self._last_name)
         if last is not None:
             stamp, number = max(stamp, last[1]), int(last[2]) + 1
         return f"{stamp}-{number:06}-{self._mark}.parquet"
 
-    def _look_around(self) -> str:
-        """The last name in the folder, or nothing; what dead processes left half-written is removed."""
+    def _last_file(self) -> str:
+        """Return the last file name in the folder, or ""; remove hidden files of processes that ended."""
         last = ""
         for entry in os.scandir(self.path):
             if _NAME.fullmatch(entry.name):
@@ -379,11 +384,11 @@ class Journal:
             if time.time() - file.stat().st_mtime > _ORPHAN:
                 file.unlink()
         except FileNotFoundError:
-            # Its writer was alive after all.
+            # Its writer has renamed it.
             return
 
 
-def _told_of(view: ChannelView) -> tuple[object, ...]:
-    """What of a view is worth a new file when it changes."""
-    waits = any(broker.requests for broker in view.brokers)
-    return view.closed, waits, tuple((broker.broker, broker.generation) for broker in view.brokers)
+def _identity_of(status: ChannelStatus) -> tuple[object, ...]:
+    """Return the part of a status that needs a new file when it changes."""
+    waits = any(broker.requests for broker in status.brokers)
+    return status.closed, waits, tuple((broker.broker, broker.generation) for broker in status.brokers)

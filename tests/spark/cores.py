@@ -29,7 +29,7 @@ from ctrlchan.broker.apis.table import served_apis
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.channel import ControlRequest, OutcomeKind, Sent
 from ctrlchan.channel.outcome import OutcomeCallback
-from ctrlchan.channel.queues.acknowledged import BrokerStatus
+from ctrlchan.channel.queues.acknowledged import MetadataStatus
 from ctrlchan.channel.request import RequestBody
 from ctrlchan.pipeline.jobs.diff.job import Step, Told
 from ctrlchan.protocol import request_versions
@@ -68,7 +68,7 @@ class Cores(ManualChannel):
             core = self.cores.get(broker.id)
             if core is None or core.epoch != broker.epoch:
                 self.cores[broker.id] = new_core(broker)
-                self.statuses[broker.id] = BrokerStatus(broker.epoch, 0)
+                self.statuses[broker.id] = MetadataStatus(broker.epoch, 0)
                 fresh.add(broker.id)
         for gone in self.cores.keys() - {broker.id for broker in live}:
             del self.cores[gone], self.statuses[gone]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ctrlchan.journal.channels import write_channel
-from ctrlchan.journal.rows import BrokerView, ChannelView, Unfinished
+from ctrlchan.journal.rows import BrokerStatus, ChannelStatus, Unfinished
 from ctrlchan.state.storage.schemas import JOURNAL
 
 __all__ = ["STATE", "Planted", "unfinished"]
@@ -93,13 +93,13 @@ class Planted:
             row["broker"]: (row["generation"] or row["broker"], row["broker_epoch"]) for row in self.rows
         }
         current |= generations or {}
-        views = []
+        statuses = []
         for broker, (slot, epoch) in sorted(current.items()):
             requests = (waiting or {}).get(broker, ())
             size = sum(one.bytes for one in requests)
             error = "connecting failed (Connection refused)" if requests else ""
-            views.append(
-                BrokerView(
+            statuses.append(
+                BrokerStatus(
                     broker,
                     epoch,
                     slot,
@@ -114,9 +114,9 @@ class Planted:
                 )
             )
         count = len(self.rows) if outcomes is None else outcomes
-        view = ChannelView(self.channel, 0, closed, count, tuple(views))
+        status = ChannelStatus(self.channel, 0, closed, count, tuple(statuses))
         now = (len(self.rows) + 2) * _SECOND
-        write_channel(self.path, "mark", view, "host", now, _START * 1_000)
+        write_channel(self.path, "mark", status, "host", now, _START * 1_000)
         return self.path
 
 

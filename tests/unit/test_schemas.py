@@ -14,9 +14,9 @@ from ctrlchan.state.storage.schemas import (
     FRAMES,
     JOURNAL,
     JOURNAL_LATER,
-    MOMENTS,
     PARTITIONS,
     PARTITIONS_LATER,
+    TIMESTAMPS,
     check,
     check_version,
 )
@@ -125,6 +125,6 @@ def test_columns_that_older_journals_lack_may_be_null() -> None:
 
 
 def test_every_moment_has_both_clocks() -> None:
-    for name in MOMENTS:
+    for name in TIMESTAMPS:
         assert JOURNAL.field(f"{name}_ns").type == pa.int64()
         assert JOURNAL.field(f"{name}_at").type == pa.timestamp("us", tz="UTC")

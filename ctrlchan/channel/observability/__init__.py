@@ -1,5 +1,5 @@
-"""What a channel lets people see: metrics, rows for the journal, descriptions, lines of logs.
+"""Metrics, rows for the journal, descriptions and log lines of a channel.
 
-In: ended requests and the queues as they are. Out: numbers and words. Nothing here changes anything, and what
-is not asked for costs nothing: without metrics and journal there is no ``recorder``.
+In: ended requests, and the queues as they are (``observed``). Out: numbers and text. Nothing here changes the
+channel, and a channel without metrics and journal has no ``recorder``.
 """

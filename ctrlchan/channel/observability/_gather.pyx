@@ -1,8 +1,8 @@
-"""Outcomes -> rows (``ctrlchan.journal.rows``): no Python object for a field of a row.
+"""Turns outcomes into rows (``ctrlchan.journal.rows``), without a Python object for each field of a row.
 
 A hundred thousand requests may end in a second, and journal and metrics together may cost a tenth of that
-second's work, so this loop is C. It reads ``ControlRequest`` by its attributes; what is the same as in the row
-before (the request of thirty brokers, the verdict of nearly all) is copied from there.
+second's work, so this loop is C. Values that are the same as in the row before (of a request to thirty
+brokers, of the result that nearly all have) are copied from that row.
 """
 
 from cpython.ref cimport PyObject
@@ -14,7 +14,7 @@ from ctrlchan.channel.queues._entries cimport Outcome, Sent
 
 import numpy as np
 
-from ctrlchan.journal.rows import NOT_KNOWN, NOT_SAID, ROW
+from ctrlchan.journal.rows import NO_NUMBER, NO_TEXT, ROW
 
 cdef packed struct Row:
     int64_t broker_epoch
@@ -48,14 +48,14 @@ cdef packed struct Row:
 
 assert sizeof(Row) == ROW.itemsize
 
-cdef int64_t UNKNOWN = NOT_KNOWN
-cdef int32_t NO_TEXT = NOT_SAID
+cdef int64_t UNKNOWN = NO_NUMBER
+cdef int32_t WITHOUT_TEXT = NO_TEXT
 
 
 cdef class Gatherer:
-    """Rows being filled, and the texts they point at. Not thread-safe: its owner has a lock.
+    """Rows being filled, and the texts that they index. Not thread-safe: the owner has a lock.
 
-    ``epochs``: slot of a broker's generation -> its broker epoch; its owner keeps it.
+    ``epochs``: slot of a broker's generation -> its broker epoch; the owner changes it.
     """
 
     cdef object _array
@@ -79,7 +79,7 @@ cdef class Gatherer:
         self.count = 0
 
     def take(self):
-        """(rows, texts) gathered so far; the next ones begin anew."""
+        """Return (rows, texts) gathered so far, and begin new ones."""
         rows, texts = self._array[: self.count], self._texts
         self._begin()
         return rows, texts
@@ -92,22 +92,22 @@ cdef class Gatherer:
         return code
 
     def extend(self, list ended not None, Py_ssize_t position, list called):
-        """Take the outcomes of ``ended[position:]`` as far as there is room; where it stopped.
+        """Add rows for ``ended[position:]`` as far as there is room, and return the position behind them.
 
-        ``called``: when the callback of each had returned, monotonic nanoseconds; None: they have none.
+        ``called``: monotonic nanoseconds when the callback of each returned; None: they have no callbacks.
         """
         cdef Py_ssize_t end = min(len(ended), position + self.capacity - self.count)
         cdef Row* row
         cdef Row* last = NULL
         cdef PyObject* request = NULL
-        cdef PyObject* verdict = NULL
+        cdef PyObject* result = NULL
         cdef PyObject* epoch
         cdef Outcome outcome
-        cdef object its_request, its_verdict, version, coverage, origin
+        cdef object its_request, its_result, version, coverage, origin
         while position < end:
             outcome = (<Sent?>ended[position]).outcome
             its_request = outcome.request
-            its_verdict = outcome.verdict
+            its_result = outcome.verdict
             row = &self._rows[self.count]
             row.broker = outcome.broker_id
             row.enqueued = outcome.enqueued_ns
@@ -148,27 +148,27 @@ cdef class Gatherer:
                 coverage = its_request.coverage
                 if coverage is None:
                     row.from_version = UNKNOWN
-                    row.state_id = row.partitions = NO_TEXT
+                    row.state_id = row.partitions = WITHOUT_TEXT
                 else:
                     state_id, version, partitions = coverage
                     row.state_id = self._code_of(state_id)
                     row.from_version = UNKNOWN if version is None else version
-                    row.partitions = NO_TEXT if partitions is None else self._code_of(partitions)
+                    row.partitions = WITHOUT_TEXT if partitions is None else self._code_of(partitions)
                 origin = its_request.origin
                 if origin is None:
-                    row.frame, row.dataset = UNKNOWN, NO_TEXT
+                    row.frame, row.dataset = UNKNOWN, WITHOUT_TEXT
                 else:
                     dataset, row.frame = origin
                     row.dataset = self._code_of(dataset)
-            if <PyObject*>its_verdict == verdict:
+            if <PyObject*>its_result == result:
                 row.kind = last.kind
                 row.detail = last.detail
                 row.error_code = last.error_code
             else:
-                verdict = <PyObject*>its_verdict
-                row.kind = self._code_of(its_verdict.kind.value)
-                row.detail = self._code_of(its_verdict.detail)
-                row.error_code = its_verdict.error_code
+                result = <PyObject*>its_result
+                row.kind = self._code_of(its_result.kind.value)
+                row.detail = self._code_of(its_result.detail)
+                row.error_code = its_result.error_code
             last = row
             self.count += 1
             position += 1

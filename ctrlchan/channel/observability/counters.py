@@ -1,4 +1,4 @@
-"""Counts and time histograms per broker and API, brought up to date a chunk of outcomes at a time."""
+"""Counts outcomes and their times per broker and API, one chunk of outcomes at a time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ctrlchan.journal.rows import Chunk, Rows
 
 __all__ = ["EDGES", "TIMES", "Key", "OutcomeCounters", "quantile"]
 
-#: Upper ends of the buckets in seconds; one more takes the rest. A frame on the same rack is back within a
-#: millisecond, a broker that is busy takes seconds, and 30 s is the socket timeout.
+#: Upper ends of the buckets in seconds; a last bucket counts the rest. A response on the same rack takes a
+#: millisecond, that of a busy broker takes seconds, and 30 s is the socket timeout.
 EDGES: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
 _EDGES_NS: Final = np.array([edge * 1e9 for edge in EDGES], dtype=np.int64)
 _BUCKETS: Final = len(EDGES) + 1
 
-#: What is measured: encoding, from being queued to the last attempt's first byte, from there to its last
-#: byte, from there to the response.
+#: The times that are measured: encoding, from queueing to the first byte of the last attempt, from there to
+#: its last byte, from there to the response.
 TIMES: Final = ("encode", "queue", "send", "remote")
 
 #: An API key fits: keys are one byte so far.
@@ -35,12 +35,13 @@ class Key(NamedTuple):
 
 
 class OutcomeCounters:
-    """Not thread-safe. ``rows`` says where a key stands in the arrays; their other rows are free.
+    """Counters of outcomes by broker and API. Not thread-safe.
 
-    ``requests``, ``bytes``, ``attempts``: int64, one for each row; ``bytes`` of what was sent, of however
-    many it was merged and however often it was tried. ``buckets``: (TIMES, rows, buckets) int64, not
-    cumulative; ``sums``: (TIMES, rows) float64, seconds. ``outcomes``: (key, kind) -> count, ``errors``:
-    (key, error) -> count; ``kinds`` counts the outcomes of all brokers, also of those that are gone.
+    ``rows``: key -> its row in the arrays; their other rows are free. ``requests``, ``bytes``, ``attempts``:
+    int64, one for each row; ``bytes`` counts a merged request once, and one with several attempts once.
+    ``buckets``: (TIMES, rows, buckets) int64, not cumulative; ``sums``: (TIMES, rows) float64, seconds.
+    ``outcomes``: (key, kind) -> count, ``errors``: (key, error) -> count; ``kinds`` counts the outcomes of
+    all brokers, removed ones included.
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,7 @@ class OutcomeCounters:
         self.kinds: Counter[str] = Counter()
 
     def copy(self) -> OutcomeCounters:
-        """One to be read, while this one counts on."""
+        """Return a copy to be read while this one goes on counting."""
         other = OutcomeCounters()
         for name, value in vars(self).items():
             setattr(other, name, value.copy() if hasattr(value, "copy") else value)
@@ -100,7 +101,7 @@ class OutcomeCounters:
             self.errors[keys[of], ErrorCode.name_of(int(codes[which]))] += times
 
     def keep(self, broker_ids: Container[int]) -> None:
-        """Forget all brokers but these."""
+        """Remove the counters of all brokers but these."""
         for key in [key for key in self.rows if key.broker_id not in broker_ids]:
             row = self.rows.pop(key)
             self._free.append(row)
@@ -132,7 +133,7 @@ class OutcomeCounters:
 
 
 def _times_of(rows: Rows) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
-    """For each of TIMES: which rows have it, and nanoseconds."""
+    """Return for each of TIMES which rows have it, and the nanoseconds."""
     answered, encoded = rows["response"] != 0, rows["encoded"] != 0
     return [
         (encoded, rows["encoding"]),
@@ -143,7 +144,7 @@ def _times_of(rows: Rows) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
 
 
 def _sent_bytes(rows: Rows) -> NDArray[np.float64]:
-    """What each row's request adds to the bytes that were sent: its share, where several went as one."""
+    """Return the bytes that each row adds to the bytes sent: its share of a merged request."""
     share: NDArray[np.float64] = rows["bytes"] / rows["merged"]
     share[rows["attempts"] == 0] = 0
     return share

@@ -1,4 +1,4 @@
-"""What a broker is still owed, in words: parts of ``ControllerChannelManager.describe``."""
+"""Describes the unfinished requests of a broker: parts of ``ControllerChannelManager.describe``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def api_name(api_key: int) -> str:
 
 
 def head_of(sent: Sent | None, now: int) -> dict[str, Any] | None:
-    """The request that everything behind it waits for; ``age`` in seconds. ``now``: monotonic nanoseconds."""
+    """Describe the first request of a queue; ``age`` in seconds. ``now``: monotonic nanoseconds."""
     if sent is None:
         return None
     request = sent.request
@@ -36,10 +36,9 @@ def head_of(sent: Sent | None, now: int) -> dict[str, Any] | None:
 def apis_of(
     unfinished: Iterable[Sent], now: int, counters: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """API name -> how many requests are unfinished, their bytes, the age of the oldest in seconds; and what
-    the ``counters`` of that API say.
+    """Return API name -> number, bytes and oldest age (seconds) of its unfinished requests, and its counters.
 
-    ``unfinished``: in the order of their queue.
+    ``unfinished``: in the order of their queue. ``now``: monotonic nanoseconds.
     """
     apis: dict[int, dict[str, Any]] = {}
     for sent in unfinished:
@@ -61,5 +60,5 @@ def apis_of(
 
 
 def _age(sent: Sent, now: int) -> float:
-    # A request may be queued between the reading of the clock and that of the queue.
+    # A request may be queued after the clock was read.
     return max(0, now - sent.enqueued_ns) / 1e9

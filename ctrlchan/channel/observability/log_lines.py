@@ -1,7 +1,7 @@
-"""The channel's line in the state-change log: one for each response, in Kafka's words; its tools read it.
+"""Formats the channel's line of the state-change log for each response, as Kafka's tools read it.
 
-Call it only when the log ``traces``. Kafka prints the whole response; here partitions without an error are
-left out, and of the others only the first are named. Source: ``kafka.controller.RequestSendThread``.
+Call it only when the log ``traces``. Kafka prints the whole response; partitions without an error are left
+out here, and only the first of the others are named. Source: ``kafka.controller.RequestSendThread``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["response_line"]
 
 #: Partitions with an error that a line names.
 _NAMED: Final = 20
-#: LeaderAndIsr's responses speak of topics by their ids.
+#: From this version on LeaderAndIsr responses carry topic ids instead of names.
 _IDS_SINCE: Final = 5
 
 #: API key -> Kafka's constant, its response, its partition's error.
@@ -31,7 +31,7 @@ _NAMES: Final = {
 
 
 def response_line(outcome: Outcome, response: ControlResponse, brokers: Mapping[int, str]) -> str:
-    """``brokers``: id -> the broker as Kafka prints it, as far as it is still known."""
+    """Return the line of one response. ``brokers``: id -> the broker as Kafka prints it, if still known."""
     api, _, _ = _NAMES[response.api_key]
     broker = brokers.get(outcome.broker_id, f"(id: {outcome.broker_id} rack: null)")
     return (
@@ -53,7 +53,7 @@ def _response(response: ControlResponse) -> str:
 
 
 def _failed(response: ControlResponse) -> tuple[list[tuple[int, int, int]], str]:
-    """(topic, partition, error) of the first that failed, and how many more did."""
+    """Return (topic, partition, error) of the first partitions that failed, and a note on the others."""
     rows = np.flatnonzero(response.partition_error)
     topics = np.searchsorted(response.topic_starts, rows, side="right") - 1
     more = len(rows) - _NAMED
@@ -102,5 +102,5 @@ def _topic(response: ControlResponse, topic: int) -> str:
 
 
 def _id(response: ControlResponse, topic: int) -> str:
-    """As Kafka's Uuid prints itself."""
+    """Return the topic id as Kafka's Uuid prints itself."""
     return base64.urlsafe_b64encode(bytes(response.topics.ids[topic])).rstrip(b"=").decode()

@@ -1,8 +1,8 @@
-"""The channel as Prometheus metrics.
+"""The metrics of a channel for Prometheus.
 
-Kafka's own come under the names that the JMX exporter usually gives them
-(``kafka.controller:type=ControllerChannelManager``); what Kafka does not show is ``ctrlchan_channel_…``,
-above all the age of the oldest unfinished request: a broker that is stuck moves none of Kafka's timers.
+Kafka's metrics (``kafka.controller:type=ControllerChannelManager``) have the names that the JMX exporter
+usually gives them. Metrics that Kafka does not have begin with ``ctrlchan_channel_``; the most useful one is
+the age of the oldest unfinished request, since a stuck request changes no timer of Kafka.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["ChannelMetrics", "MetricsServer"]
 
 _KAFKA: Final = "kafka_controller_controllerchannelmanager_"
 _OURS: Final = "ctrlchan_channel_"
-#: Those of Kafka's timers.
+#: The quantiles of Kafka's timers.
 _QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 #: Seconds, of ``QueueTimes.histogram``.
 _QUEUE_TIME_EDGES: Final = tuple(2**power / 1e9 for power in range(63))
@@ -52,10 +52,10 @@ _TIME_TEXTS: Final = {
 #: Gauges of a broker: name, text, key in its description.
 _BROKER_GAUGES: Final = (
     ("queued_bytes", "Bytes of the unfinished requests", "queued_bytes"),
-    ("in_flight_requests", "Unfinished requests that a sender process has in hand", "in_flight"),
+    ("in_flight_requests", "Unfinished requests that a sender process has", "in_flight"),
     ("oldest_request_age_seconds", "Age of the oldest unfinished request, queued or in flight", "oldest_age"),
     ("head_attempts", "Failed attempts at the first unfinished request", "attempts"),
-    ("needs_resync", "1: an error makes a full resync necessary", "needs_resync"),
+    ("needs_resync", "1: after an error the broker needs a full resync", "needs_resync"),
 )
 
 _Describe: TypeAlias = Callable[[], dict[str, Any]]
@@ -64,13 +64,14 @@ _Describe: TypeAlias = Callable[[], dict[str, Any]]
 class ChannelMetrics(Collector):
     """A Prometheus collector for one channel: ``ControllerChannelManager(..., metrics=metrics)``.
 
-    Register it where the process's metrics are (``prometheus_client.REGISTRY.register(metrics)``), or serve
-    it alone with ``serve``. Requests are counted a chunk at a time; everything else is read at the scrape.
-    The series of a broker that was removed are gone with the next scrape.
+    Register it with the metrics of the process (``prometheus_client.REGISTRY.register(metrics)``), or serve
+    it alone with ``serve``. Times are in seconds, those of Kafka's timer in milliseconds, sizes in bytes. A
+    scrape reads the channel once; the series of a removed broker end with the next one. Source of the Kafka
+    metrics: ``kafka.controller.ControllerChannelManager`` and ``RequestSendThread`` (3.9).
     """
 
     def __init__(self) -> None:
-        # Guards the outcome_counters. While it is held no other lock of the channel is taken.
+        # Guards the counters. No other lock of the channel is taken while it is held.
         self._lock = threading.Lock()
         self._outcome_counters = OutcomeCounters()
         self._recorder: Recorder | None = None
@@ -87,7 +88,7 @@ class ChannelMetrics(Collector):
             self._outcome_counters.add(chunk)
 
     def counters(self) -> dict[int, dict[str, dict[str, Any]]]:
-        """Broker id -> API name -> requests that have ended, their bytes, attempts, and kinds of outcomes."""
+        """Return broker id -> API name -> ended requests, their bytes, attempts, and kinds of outcomes."""
         if self._recorder is not None:
             self._recorder.flush()
         counters: dict[int, dict[str, dict[str, Any]]] = {}
@@ -111,7 +112,7 @@ class ChannelMetrics(Collector):
         if self._recorder is None or describe is None:
             return
         described = describe()
-        # What ended before the description is counted; the other way round a removed broker could come back.
+        # Flushed after the description: before it, rows of a broker removed in between could come back.
         self._recorder.flush()
         brokers = described["brokers"]
         queue_times = self._recorder.queue_times()
@@ -119,20 +120,20 @@ class ChannelMetrics(Collector):
         with self._lock:
             self._outcome_counters.keep(brokers)
             outcome_counters = self._outcome_counters.copy()
-        # Outside the lock: text for a thousand brokers takes a second, and the dispatcher counts meanwhile.
+        # Without the lock: text for a thousand brokers takes a second, and the dispatcher has to count.
         yield from _counters(outcome_counters)
         yield from _histograms(outcome_counters)
         yield _kafka_timer({one: queue_times[one] for one in brokers if one in queue_times})
 
     def serve(self, port: int = 0, host: str = "127.0.0.1") -> MetricsServer:
-        """These metrics alone at ``http://host:port/metrics``; port 0: a free one. Raises OSError."""
+        """Serve these metrics alone at ``http://host:port/metrics``; port 0: a free one. Raises OSError."""
         registry = CollectorRegistry()
         registry.register(self)
         return MetricsServer(registry, port, host)
 
 
 class MetricsServer:
-    """A HTTP server on a thread of its own, until ``close``."""
+    """An HTTP server on a thread of its own, until ``close``. ``port``: the one it listens on."""
 
     def __init__(self, registry: CollectorRegistry, port: int, host: str) -> None:
         self._server, self._thread = start_http_server(port, host, registry)
@@ -182,7 +183,7 @@ def _described(described: dict[str, Any], brokers: dict[int, dict[str, Any]]) ->
     states = GaugeMetricFamily(
         f"{_OURS}broker_state", "1: the broker's connection is in this state", labels=["broker_id", "state"]
     )
-    last = InfoMetricFamily(f"{_OURS}last_error", "Why an attempt failed last", labels=["broker_id"])
+    last = InfoMetricFamily(f"{_OURS}last_error", "Error of the last failed attempt", labels=["broker_id"])
     for broker_id, broker in brokers.items():
         states.add_metric([str(broker_id), broker["state"]], 1)
         if broker["last_error"]:
@@ -191,7 +192,7 @@ def _described(described: dict[str, Any], brokers: dict[int, dict[str, Any]]) ->
     yield last
     coalesced = CounterMetricFamily(
         f"{_OURS}coalesced_requests",
-        "Requests that were not sent because they were merged",
+        "Requests that were not sent because they were merged with others",
         labels=["broker_id"],
     )
     for broker_id, broker in brokers.items():
@@ -202,14 +203,14 @@ def _described(described: dict[str, Any], brokers: dict[int, dict[str, Any]]) ->
     )
     collapsed = CounterMetricFamily(
         f"{_OURS}collapsed_requests",
-        "Requests that were dropped for a full state, the backlog being too long",
+        "Requests that a full state replaced because the backlog was too long",
         labels=["broker_id"],
     )
     for broker_id, broker in brokers.items():
         collapsed.add_metric([str(broker_id)], broker["collapsed"])
     yield collapsed
     yield CounterMetricFamily(
-        f"{_OURS}full_states", "Full states made in place of backlogs", described["full_states"]
+        f"{_OURS}full_states", "Full states that replaced backlogs", described["full_states"]
     )
 
 
@@ -221,7 +222,7 @@ def _kafka_queue_size(broker: dict[str, Any]) -> int:
 
 def _counters(outcome_counters: OutcomeCounters) -> Iterable[Metric]:
     labels = ["broker_id", "api"]
-    requests = CounterMetricFamily(f"{_OURS}requests", "Requests by their end", labels=[*labels, "outcome"])
+    requests = CounterMetricFamily(f"{_OURS}requests", "Requests by outcome", labels=[*labels, "outcome"])
     for (key, kind), count in outcome_counters.outcomes.items():
         requests.add_metric([*_labels(key), kind], count)
     errors = CounterMetricFamily(f"{_OURS}errors", "Error codes of responses", labels=[*labels, "error"])
@@ -229,7 +230,7 @@ def _counters(outcome_counters: OutcomeCounters) -> Iterable[Metric]:
         errors.add_metric([*_labels(key), error], count)
     sent = CounterMetricFamily(
         f"{_OURS}bytes",
-        "Bytes of requests that were sent and have ended, merged and tried again or not",
+        "Bytes of requests that were sent and have ended; merged requests and further attempts count once",
         labels=labels,
     )
     attempts = CounterMetricFamily(f"{_OURS}attempts", "Attempts at requests that have ended", labels=labels)
@@ -238,7 +239,7 @@ def _counters(outcome_counters: OutcomeCounters) -> Iterable[Metric]:
         attempts.add_metric(_labels(key), int(outcome_counters.attempts[row]))
     outcomes = CounterMetricFamily(
         f"{_OURS}outcomes",
-        "Requests of all brokers by their end, removed brokers included",
+        "Requests of all brokers by outcome, removed brokers included",
         labels=["outcome"],
     )
     for kind, count in outcome_counters.kinds.items():

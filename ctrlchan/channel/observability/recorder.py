@@ -1,6 +1,6 @@
-"""The channel's outcomes as chunks of rows, for those who asked for them: the journal, the metrics.
+"""Gathers the outcomes of a channel as chunks of rows for the journal and the metrics.
 
-Without any of them there is no recorder, and the channel does nothing for it.
+A channel without journal and metrics has no recorder, and does nothing for it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ctrlchan.channel.observability._gather import Gatherer
-from ctrlchan.channel.observability.broker_status import Generation, views_of
-from ctrlchan.journal.rows import ChannelView, Chunk, OutcomeSink
+from ctrlchan.channel.observability.broker_status import Generation, broker_statuses
+from ctrlchan.journal.rows import ChannelStatus, Chunk, OutcomeReceiver
 
 if TYPE_CHECKING:
+    from ctrlchan.channel.observability.observed import ObservedChannel
     from ctrlchan.channel.outcome import Sent
-    from ctrlchan.channel.queues.channel_state import ChannelState
 
 __all__ = ["QueueTimesSnapshot", "Recorder"]
 
 _LOG: Final = logging.getLogger("ctrlchan.channel")
 
-#: What cannot be recorded is said once in so many seconds.
-_COMPLAIN_EVERY: Final = 60.0
+#: Seconds from one line about errors to the next.
+_LOG_EVERY: Final = 60.0
 #: Rows handed on at once: half a megabyte.
 _CHUNK: Final = 4096
-#: Generations whose broker epoch is remembered. Rows are gathered within a turn of the dispatcher.
+#: Generations whose broker epoch is remembered. Rows are gathered within one turn of the dispatcher.
 _GENERATIONS: Final = 16_384
 
 
@@ -41,24 +41,26 @@ class QueueTimesSnapshot(NamedTuple):
 
 
 class Recorder:
-    """Thread-safe; the dispatcher calls ``ended`` and ``close``, anybody ``flush`` and ``view``.
+    """Turns outcomes into chunks of rows and hands them to ``receivers``.
 
-    ``channel_state``: gives what is unfinished; None before the channel has begun.
+    Thread-safe; the dispatcher calls ``ended`` and ``close``, any thread ``flush``, ``status`` and
+    ``queue_times``. ``channel_state`` returns the channel state, None before the channel has begun.
     """
 
     def __init__(
         self,
-        sinks: Sequence[OutcomeSink],
+        receivers: Sequence[OutcomeReceiver],
         controller_id: int,
-        channel_state: Callable[[], ChannelState | None],
+        channel_state: Callable[[], ObservedChannel | None],
     ) -> None:
         self.channel = str(uuid.uuid4())
         self._controller_id = controller_id
-        self._sinks = sinks
+        self._receivers = receivers
         self._channel_state = channel_state
+        # The lock of the channel state is taken before this one, never while this one is held.
         self._lock = threading.Lock()
         self._epochs: dict[int, int] = {}
-        # Of each broker the last, also when the channel knows it no more.
+        # The last generation of each broker, also of removed ones.
         self._generations: dict[int, Generation] = {}
         self._closed = False
         self._rows = Gatherer(_CHUNK, self._epochs)
@@ -67,7 +69,7 @@ class Recorder:
         self._silent_until = 0.0
 
     def generation(self, slot: int, broker_id: int, broker_epoch: int) -> None:
-        """A generation of a broker begins; reports name it by its slot."""
+        """Begin a generation of a broker; reports identify it by its slot."""
         with self._lock:
             self._generations[broker_id] = Generation(slot, broker_epoch, monotonic_ns())
             if len(self._epochs) >= _GENERATIONS:
@@ -76,8 +78,10 @@ class Recorder:
             self._epochs[slot] = broker_epoch
 
     def ended(self, ended: list[Sent], called: list[int] | None = None) -> None:
-        """These have their outcomes. ``called``: when the callback of each returned, monotonic nanoseconds;
-        None: they have none."""
+        """Record the outcomes of these requests.
+
+        ``called``: monotonic nanoseconds when the callback of each returned; None: they have no callbacks.
+        """
         with self._lock:
             position = 0
             while position < len(ended):
@@ -86,7 +90,7 @@ class Recorder:
                     position = self._rows.extend(ended, position, called)
                 except Exception:  # noqa: BLE001 - such as a state version that is no number
                     position += self._rows.count - before + 1
-                    self._complain()
+                    self._log_failure()
                 if self._rows.count == _CHUNK:
                     self._hand_on()
 
@@ -97,20 +101,20 @@ class Recorder:
                 self._hand_on()
 
     def close(self) -> None:
-        """The channel has ended; nothing comes any more."""
+        """Hand on the last rows; the channel has ended."""
         self.flush()
         with self._lock:
             self._closed = True
 
-    def view(self, waited: int) -> ChannelView:
+    def status(self, waited: int) -> ChannelStatus:
+        """Return the status of the channel, with requests that have waited for ``waited`` nanoseconds."""
         with self._lock:
             closed, outcomes, generations = self._closed, self._sequence, dict(self._generations)
-        # The channel state's lock comes before ours.
-        brokers = views_of(generations, None if closed else self._channel_state(), waited)
-        return ChannelView(self.channel, self._controller_id, closed, outcomes, brokers)
+        brokers = broker_statuses(generations, None if closed else self._channel_state(), waited)
+        return ChannelStatus(self.channel, self._controller_id, closed, outcomes, brokers)
 
     def queue_times(self) -> dict[int, QueueTimesSnapshot]:
-        """Broker id -> how long the requests of its present generation waited in the queue."""
+        """Return how long the requests of each broker's present generation waited in its queue."""
         channel_state = self._channel_state()
         if channel_state is None:
             return {}
@@ -125,13 +129,13 @@ class Recorder:
         rows, texts = self._rows.take()
         chunk = Chunk(rows, texts, self._sequence, self.channel, self._controller_id)
         self._sequence += len(rows)
-        for sink in self._sinks:
+        for receiver in self._receivers:
             try:
-                sink.take(chunk)
-            except Exception:  # noqa: BLE001 - what is only watched does not end for its watchers
-                self._complain()
+                receiver.take(chunk)
+            except Exception:  # noqa: BLE001 - an observer's error must not end the channel
+                self._log_failure()
 
-    def _complain(self) -> None:
+    def _log_failure(self) -> None:
         if monotonic() >= self._silent_until:
-            self._silent_until = monotonic() + _COMPLAIN_EVERY
+            self._silent_until = monotonic() + _LOG_EVERY
             _LOG.exception("Outcomes of channel %s could not be recorded", self.channel)

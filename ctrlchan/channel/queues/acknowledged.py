@@ -17,7 +17,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from ctrlchan.channel.outcome import LISTENING, Outcome, OutcomeKind, Sent
 
-__all__ = ["AcknowledgedMetadata", "BrokerStatus", "Push"]
+__all__ = ["AcknowledgedMetadata", "MetadataStatus", "Push"]
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 _NEVER_SENT: Final = (OutcomeKind.CANCELLED,)
 
 
-class BrokerStatus(NamedTuple):
+class MetadataStatus(NamedTuple):
     """After another generation or another metadata error nothing is known of a broker's metadata cache, until
     it acknowledges a full UpdateMetadata."""
 
@@ -39,7 +39,7 @@ class _Record(Generic[T]):
 
     __slots__ = ("acknowledged", "acknowledged_at", "broken", "expected", "first", "full", "last", "status")
 
-    def __init__(self, status: BrokerStatus, first: int) -> None:
+    def __init__(self, status: MetadataStatus, first: int) -> None:
         self.status = status
         #: Known once all requests have arrived; None: uncertain.
         self.expected: T | None = None
@@ -61,7 +61,7 @@ class AcknowledgedMetadata(Generic[T]):
     the channel's lock, so it is never called while this object's lock is held.
     """
 
-    def __init__(self, statuses: Callable[[Iterable[int]], Mapping[int, BrokerStatus]]) -> None:
+    def __init__(self, statuses: Callable[[Iterable[int]], Mapping[int, MetadataStatus]]) -> None:
         self._statuses = statuses
         self._lock = threading.Lock()
         self._records: dict[int, _Record[T]] = {}
@@ -159,7 +159,7 @@ class Push(Generic[T]):
         number: int,
         metadata: T,
         full: bool,
-        statuses: Mapping[int, BrokerStatus],
+        statuses: Mapping[int, MetadataStatus],
     ) -> None:
         self._acknowledged = acknowledged
         self.number = number

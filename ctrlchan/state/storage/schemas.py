@@ -27,11 +27,11 @@ __all__ = [
     "JOURNAL_LATER",
     "JOURNAL_VERSION",
     "JOURNAL_VERSION_KEY",
-    "MOMENTS",
     "PARTITIONS",
     "PARTITIONS_LATER",
     "ROW_VERSION",
     "SNAPSHOT_VERSION",
+    "TIMESTAMPS",
     "check",
     "check_version",
 ]
@@ -100,7 +100,7 @@ _JOURNAL_METADATA: Final[dict[bytes | str, bytes | str]] = {
 #: nanoseconds of the host's monotonic clock, shared by all its processes: differences between them are exact.
 #: ``…_at`` are the same moments as wall time, microseconds UTC (Spark reads no nanoseconds), by the offset of
 #: the two clocks when the file was written. Null: it never came to that.
-MOMENTS: Final = {
+TIMESTAMPS: Final = {
     # The request's bytes were ready; before ``enqueue``, and shared by all its brokers.
     "encode": "encoded",
     # ``send_request`` took it.
@@ -157,8 +157,8 @@ _JOURNAL: Final[list[pa.Field[Any]]] = [
     pa.field("detail", pa.string(), nullable=False),
     # How long encoding took; null when nobody measured it.
     pa.field("encoding_ns", pa.int64()),
-    *(pa.field(f"{name}_ns", pa.int64()) for name in MOMENTS),
-    *(pa.field(f"{name}_at", _UTC) for name in MOMENTS),
+    *(pa.field(f"{name}_ns", pa.int64()) for name in TIMESTAMPS),
+    *(pa.field(f"{name}_at", _UTC) for name in TIMESTAMPS),
 ]
 #: One request that has ended. (channel, sequence) is the key. What a broker knows after an acknowledged
 #: UpdateMetadata: of the state ``state_id``, as it was at ``state_version``, everything that changed after

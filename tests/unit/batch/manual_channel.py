@@ -18,7 +18,7 @@ from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.channel import ChannelConfig, ControlRequest, Outcome, OutcomeKind, Sent
 from ctrlchan.channel.outcome import OutcomeCallback, Verdict
 from ctrlchan.channel.outcome import publish as publish_ended
-from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata, BrokerStatus
+from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata, MetadataStatus
 from ctrlchan.protocol import request_versions
 from ctrlchan.state import NO_LEADERSHIP, Broker, ClusterState, Endpoint, SecurityProtocol
 
@@ -37,7 +37,7 @@ class ManualChannel:
         self.config = ChannelConfig(controller_id=1, inter_broker_protocol=ibp)
         self.queues: dict[int, deque[tuple[Sent, Any]]] = {one: deque() for one in broker_ids}
         self.caches = {one: MetadataCache() for one in broker_ids}
-        self.statuses = {one: BrokerStatus(one, 0) for one in broker_ids}
+        self.statuses = {one: MetadataStatus(one, 0) for one in broker_ids}
         self.requests: list[tuple[list[int], UpdateMetadataRequest, ControlRequest]] = []
         self.has_journal = False
         self.acknowledged: AcknowledgedMetadata[Any] = AcknowledgedMetadata(
@@ -103,7 +103,7 @@ class ManualChannel:
             publish(sent, OutcomeKind.BROKER_GONE)
         if forgets:
             self.caches[broker_id] = MetadataCache()
-        self.statuses[broker_id] = BrokerStatus(self.statuses[broker_id].generation + 1000, 0)
+        self.statuses[broker_id] = MetadataStatus(self.statuses[broker_id].generation + 1000, 0)
 
 
 def publish(sent: Sent, kind: OutcomeKind) -> None:

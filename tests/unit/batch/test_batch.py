@@ -112,7 +112,7 @@ def test_a_known_absence_of_a_leader_is_sent(
     assert leaders(channel.bodies(1, UpdateMetadataRequest)[0]) == {("a", 0): -1}
 
 
-def test_an_unsorted_selection_with_doubles_is_sorted_and_unique(
+def test_an_unsorted_selection_with_duplicates_is_sorted_and_unique(
     batch: ControllerBrokerRequestBatch, channel: RecordingChannel
 ) -> None:
     batch.add_leader_and_isr([1], np.array([9, 0, 5, 9, 0]))
@@ -161,7 +161,7 @@ def test_negative_broker_ids_and_empty_selections_add_nothing(
 
 
 @pytest.mark.parametrize("rows", [12, -1, np.array([0, 12]), "some", [0.5]])
-def test_rows_that_are_not_there(batch: ControllerBrokerRequestBatch, rows: Any) -> None:
+def test_unknown_rows(batch: ControllerBrokerRequestBatch, rows: Any) -> None:
     with pytest.raises(InvalidStateError):
         batch.add_update_metadata([1], rows)
     with pytest.raises(InvalidStateError):
@@ -185,7 +185,7 @@ def test_leader_and_isr_needs_leadership(
 # -- order, sharing, versions
 
 
-def test_order_and_sharing(
+def test_requests_are_in_order_and_shared_by_brokers(
     batch: ControllerBrokerRequestBatch, channel: RecordingChannel, state: ClusterState
 ) -> None:
     batch.add_stop_replica([2, 3], 3)
@@ -242,7 +242,7 @@ def test_leader_epochs_of_stop_replica(
 # -- endpoints
 
 
-def test_live_leaders_are_those_of_the_broker_s_own_partitions(
+def test_live_leaders_are_those_of_the_partitions_of_the_broker(
     batch: ControllerBrokerRequestBatch, channel: RecordingChannel, state: ClusterState
 ) -> None:
     lead(state, "a", 0, 3, [3])
@@ -358,7 +358,7 @@ def test_a_new_batch_needs_an_empty_one(batch: ControllerBrokerRequestBatch, api
     batch.new_batch()
 
 
-def test_rows_may_not_join_or_leave_the_state_in_between(
+def test_rows_may_not_be_added_or_removed_before_the_batch_is_sent(
     batch: ControllerBrokerRequestBatch, channel: RecordingChannel, state: ClusterState
 ) -> None:
     batch.add_update_metadata([1], ())
@@ -399,7 +399,7 @@ def test_without_handlers_there_are_no_callbacks(
     assert {recorded.callback for recorded in channel.sent} == {None}
 
 
-def test_a_deletion_s_answer_after_the_topic_has_moved(state: ClusterState) -> None:
+def test_the_response_of_a_deletion_after_the_topic_has_moved(state: ClusterState) -> None:
     channel = RecordingChannel()
     answers: list[tuple[int, int, dict[tuple[str, int], int]]] = []
     batch = ControllerBrokerRequestBatch(

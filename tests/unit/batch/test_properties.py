@@ -1,4 +1,4 @@
-"""A batch is what a dict of partitions would be, however its partitions were named.
+"""A batch sends what a dict of partitions holds, however its partitions were named.
 
 The model below is Kafka's: a map of maps, filled one partition at a time, read by one request per broker.
 """

@@ -43,7 +43,7 @@ def test_merge_is_what_a_dict_would_do(calls: list[tuple[int | np.ndarray | None
 
 
 @given(CALLS)
-def test_equal_calls_have_equal_histories(calls: list[tuple[int | np.ndarray | None, bool]]) -> None:
+def test_equal_calls_have_equal_fingerprints(calls: list[tuple[int | np.ndarray | None, bool]]) -> None:
     one, two = Selection(), Selection()
     for rows, flag in calls:
         shared = keys_of(rows, flag) if isinstance(rows, np.ndarray) else None

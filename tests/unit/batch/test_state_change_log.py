@@ -70,7 +70,7 @@ def test_trace_for_each_partition(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.records[0].levelname == "TRACE"
 
 
-def test_nothing_is_gathered_when_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_formatted_when_the_log_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("gathered")
 

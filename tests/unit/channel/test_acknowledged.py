@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ctrlchan.channel import OutcomeKind, Sent
-from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata, BrokerStatus
+from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata, MetadataStatus
 from tests.fault.requests import update
 from tests.unit.batch.manual_channel import publish
 
 
 class Channel:
     def __init__(self) -> None:
-        self.statuses = {1: BrokerStatus(10, 0), 2: BrokerStatus(20, 0)}
+        self.statuses = {1: MetadataStatus(10, 0), 2: MetadataStatus(20, 0)}
         self.acknowledged: AcknowledgedMetadata[str] = AcknowledgedMetadata(
             lambda ids: {one: self.statuses[one] for one in ids if one in self.statuses}
         )
@@ -70,14 +70,14 @@ def test_nothing_is_known_of_a_new_generation_or_after_a_metadata_error() -> Non
     channel = Channel()
     publish(channel.push("a", 1, full=True)[0], OutcomeKind.ACKNOWLEDGED)
     [late] = channel.push("b", 1)
-    channel.statuses[1] = BrokerStatus(11, 0)
+    channel.statuses[1] = MetadataStatus(11, 0)
     assert channel.expected(1) == {None: [1]}
     [fresh] = channel.push("c", 1, full=True)
     # The end of a request of the old generation changes nothing for the new one.
     publish(late, OutcomeKind.BROKER_GONE)
     assert channel.expected(1) == {"c": [1]}
     publish(fresh, OutcomeKind.ACKNOWLEDGED)
-    channel.statuses[1] = BrokerStatus(11, 1)
+    channel.statuses[1] = MetadataStatus(11, 1)
     assert channel.expected(1) == {None: [1]}
     assert channel.acknowledged.of(1) is None
     # After a cancelled full push nothing is certain.
@@ -100,7 +100,7 @@ def test_a_push_that_was_begun_before_another_one() -> None:
     channel.push("x", 2, full=True)
     assert channel.expected(2) == {None: [2]}
     changed = channel.acknowledged.push((1,), "d", full=False)
-    channel.statuses[1] = BrokerStatus(12, 0)
+    channel.statuses[1] = MetadataStatus(12, 0)
     changed.watch([Sent(1, update(), None, 0)])
     assert channel.expected(1) == {None: [1]}
 

@@ -1,4 +1,4 @@
-"""Metrics: what Prometheus reads is what has happened, and a broker that is gone is gone there too."""
+"""Metrics: Prometheus reads the counts of the outcomes, and no series of removed brokers."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_counts_are_those_of_the_outcomes() -> None:
         name = f"ctrlchan_channel_{what}_total"
         assert of(samples, name, broker_id=str(broker_id), api=api) == total
         assert described[broker_id]["apis"][api][what] == total
-    told = [key for key in samples if key[0] == "ctrlchan_channel_requests_total"]
-    assert len(told) == len(requests)
+    counted = [key for key in samples if key[0] == "ctrlchan_channel_requests_total"]
+    assert len(counted) == len(requests)
     assert of(samples, "ctrlchan_channel_outcomes_total", outcome="acknowledged") == sum(
         outcome.kind.value == "acknowledged" for outcome in outcomes
     )
@@ -93,12 +93,12 @@ def test_counts_are_those_of_the_outcomes() -> None:
 
 
 def seconds_of(outcome: Outcome, name: str) -> float:
-    moments = {
+    ends = {
         "queue": (outcome.enqueued_ns, outcome.first_byte_ns),
         "send": (outcome.first_byte_ns, outcome.last_byte_ns),
         "remote": (outcome.last_byte_ns, outcome.response_ns),
     }
-    begin, end = moments[name]
+    begin, end = ends[name]
     return (end - begin) / 1e9
 
 
@@ -130,7 +130,7 @@ def test_histograms_hold_the_times_of_the_outcomes() -> None:
     )
 
 
-def test_a_stuck_request_is_seen_while_it_is_stuck() -> None:
+def test_a_stuck_request_is_in_the_metrics() -> None:
     with peers(2) as brokers, measured(brokers) as (channel, metrics):
         brokers[0].gate.clear()
         begun = monotonic_ns()
@@ -173,7 +173,7 @@ def scrape_of(channel: ControllerChannelManager, broker_id: int, name: str) -> o
     return channel.describe()["brokers"][broker_id][name]
 
 
-def test_a_removed_broker_takes_its_series_along() -> None:
+def test_the_series_of_a_removed_broker_end() -> None:
     with peers(2) as brokers, measured(brokers) as (channel, metrics):
         channel.wait(channel.send_requests([1, 2, 9], update()), 30)
         assert {"1", "2"} == brokers_in(scrape(metrics))
@@ -186,7 +186,7 @@ def test_a_removed_broker_takes_its_series_along() -> None:
         channel.wait([channel.send_request(1, update())], 30)
         labels = {"broker_id": "1", "api": "UpdateMetadata", "outcome": "acknowledged"}
         assert of(scrape(metrics), "ctrlchan_channel_requests_total", **labels) == 1
-    # The channel is closed: what is left speaks of no broker.
+    # The channel is closed: the series that are left have no broker.
     assert brokers_in(scrape(metrics)) == set()
 
 
@@ -204,7 +204,7 @@ def test_metrics_without_a_channel_are_empty() -> None:
     assert scrape(metrics) == {}
 
 
-def test_they_are_served() -> None:
+def test_metrics_are_served_over_http() -> None:
     with (
         peers(1) as brokers,
         measured(brokers) as (channel, metrics),
@@ -237,13 +237,13 @@ outcome_rows = st.lists(
 
 
 @given(st.lists(outcome_rows, min_size=1, max_size=4), st.sets(st.integers(0, 4)))
-def test_a_counters_is_the_sum_of_its_rows(chunks: list[list[dict[str, int]]], kept: set[int]) -> None:
+def test_counters_are_the_sums_of_their_rows(chunks: list[list[dict[str, int]]], kept: set[int]) -> None:
     counters = OutcomeCounters()
     for rows in chunks:
         counters.add(chunk_of(rows))
     assert sum(counters.kinds.values()) == sum(map(len, chunks))
     counters.keep(kept)
-    # Rows that became free are used again.
+    # Free rows are used again.
     for rows in chunks:
         counters.add(chunk_of(rows))
     every = [row for rows in chunks for row in rows]
@@ -267,7 +267,7 @@ def test_a_counters_is_the_sum_of_its_rows(chunks: list[list[dict[str, int]]], k
             assert counters.errors[key, name] == times * sum(row["error_code"] == code for row in mine)
 
 
-def test_bytes_of_merged_requests_count_once_and_what_was_not_sent_does_not() -> None:
+def test_bytes_of_merged_requests_count_once_and_unsent_ones_do_not_count() -> None:
     row = {"broker": 1, "api": 6, "bytes": 1000, "merged": 3, "attempts": 2}
     counters = OutcomeCounters()
     for count in (1, 2):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ctrlchan.journal.rows import NOT_KNOWN, NOT_SAID, ROW, Chunk
+from ctrlchan.journal.rows import NO_NUMBER, NO_TEXT, ROW, Chunk
 
 __all__ = ["TEXTS", "chunk_of", "plain_chunk"]
 
@@ -17,8 +17,8 @@ TEXTS = ["acknowledged", "", "fenced", "STALE_BROKER_EPOCH", "orders-0,pay.ments
 def chunk_of(rows: Sequence[Mapping[str, Any]], *, sequence: int = 0, channel: str = "c") -> Chunk:
     """``rows``: fields of ROW; those left out are 0, and epochs, versions and what was covered unknown."""
     array = np.zeros(len(rows), dtype=ROW)
-    array["broker_epoch"] = array["state_version"] = array["from_version"] = array["frame"] = NOT_KNOWN
-    array["state_id"] = array["partitions"] = array["dataset"] = NOT_SAID
+    array["broker_epoch"] = array["state_version"] = array["from_version"] = array["frame"] = NO_NUMBER
+    array["state_id"] = array["partitions"] = array["dataset"] = NO_TEXT
     array["detail"] = 1
     for number, row in enumerate(rows):
         for name, value in row.items():

@@ -1,4 +1,4 @@
-"""A real channel's outcomes, row by row; and what is left when its process is killed."""
+"""Outcomes of a real channel as journal rows, also when its process is killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.fault.peer import Peer, answer, hang_up
 from tests.fault.requests import leader_and_isr, stop_replica, update
 from tests.unit.channel.bodies import Told, shared_body_of
 
-#: What a row says that an Outcome says too, but for the times.
+#: Columns that are fields of an Outcome too; the times follow.
 FIELDS = (
     "broker",
     "api",
@@ -64,7 +64,7 @@ def key(fields: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("senders", MODES)
-def test_rows_are_the_outcomes(tmp_path: Path, senders: str | int) -> None:
+def test_rows_have_the_fields_of_their_outcomes(tmp_path: Path, senders: str | int) -> None:
     with (
         peers(3) as brokers,
         Journal(tmp_path, flush_interval=0.02) as journal,
@@ -99,7 +99,7 @@ def test_rows_are_the_outcomes(tmp_path: Path, senders: str | int) -> None:
         assert (row["merged"], row["state_version"]) == (1, None)
 
 
-def test_a_ready_frame_is_known_by_its_dataset_and_its_number(tmp_path: Path) -> None:
+def test_the_row_of_a_ready_frame_has_its_dataset_and_its_number(tmp_path: Path) -> None:
     with (
         peers(2) as brokers,
         Journal(tmp_path) as journal,
@@ -115,11 +115,11 @@ def test_a_ready_frame_is_known_by_its_dataset_and_its_number(tmp_path: Path) ->
         assert journal.flush()
     rows = read_journal(tmp_path).to_pylist()
     for broker in (1, 2):
-        told = [(row["dataset"], row["frame"]) for row in rows if row["broker"] == broker]
-        assert told == [(None, None), *(("frames of today", number) for number in range(3))]
+        origins = [(row["dataset"], row["frame"]) for row in rows if row["broker"] == broker]
+        assert origins == [(None, None), *(("frames of today", number) for number in range(3))]
 
 
-def test_a_merged_request_says_how_many_travelled_as_one(tmp_path: Path) -> None:
+def test_the_rows_of_merged_requests_count_them(tmp_path: Path) -> None:
     metrics = ChannelMetrics()
     with (
         peers(1) as [peer],
@@ -144,7 +144,7 @@ def test_a_merged_request_says_how_many_travelled_as_one(tmp_path: Path) -> None
     rows = read_journal(tmp_path).to_pylist()
     assert [row["merged"] for row in rows] == [outcome.merged for outcome in outcomes]
     assert max(row["merged"] for row in rows) > 1
-    # Those that travelled as one have one correlation id.
+    # Requests that were merged have one correlation id.
     assert len({row["correlation_id"] for row in rows}) == len(peer.received)
 
 
@@ -179,7 +179,9 @@ def test_the_state_version_of_a_request_is_in_its_row(tmp_path: Path) -> None:
     assert read_journal(tmp_path)["state_version"].to_pylist() == [2**40]
 
 
-def test_what_cannot_be_recorded_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outcome_that_cannot_be_recorded_stops_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with (
         peers(1) as [peer],
         Journal(tmp_path) as journal,
@@ -197,7 +199,7 @@ def test_what_cannot_be_recorded_stops_nothing(tmp_path: Path, caplog: pytest.Lo
     assert record.exc_info is not None
 
 
-def test_what_the_end_of_a_channel_ends_is_written(tmp_path: Path) -> None:
+def test_requests_that_end_with_their_channel_are_written(tmp_path: Path) -> None:
     with peers(1) as [peer], Journal(tmp_path) as journal:
         with ControllerChannelManager(config(), 7, journal=journal) as channel:
             channel.startup([peer.broker])
@@ -214,7 +216,7 @@ def test_what_the_end_of_a_channel_ends_is_written(tmp_path: Path) -> None:
     assert [row["detail"] for row in rows] == ["the broker was removed"] * 200 + ["the channel was shut down"]
 
 
-def test_generations_are_told_apart_by_their_epochs(tmp_path: Path) -> None:
+def test_rows_have_the_broker_epoch_of_their_generation(tmp_path: Path) -> None:
     with (
         peers(1) as [peer],
         Journal(tmp_path) as journal,
@@ -262,12 +264,13 @@ with Journal(path, flush_interval=0.1) as journal:
             print(done, monotonic_ns(), flush=True)
 """
 
-#: How long the process lives: the interval, the writing, and a machine with other things to do.
+#: Seconds for which the process runs, and the nanoseconds a row may take until it is in a file: the interval,
+#: writing, and the load of the machine.
 _LIFE = 2.0
 _SLACK_NS = 1_000_000_000
 
 
-def test_a_killed_process_loses_no_more_than_an_interval(tmp_path: Path) -> None:
+def test_a_killed_process_loses_at_most_the_rows_of_an_interval(tmp_path: Path) -> None:
     with peers(2) as brokers:
         process = subprocess.Popen(
             [sys.executable, "-c", _ENDLESS, str(tmp_path), json.dumps([port_of(peer) for peer in brokers])],
@@ -276,24 +279,28 @@ def test_a_killed_process_loses_no_more_than_an_interval(tmp_path: Path) -> None
         )
         assert process.stdout is not None
         try:
-            told: list[tuple[int, int]] = []
+            printed: list[tuple[int, int]] = []
             deadline = monotonic() + 30
-            while not told or told[-1][1] - told[0][1] < _LIFE * 1e9 or len(journal_files(tmp_path)) < 4:
+            while (
+                not printed
+                or printed[-1][1] - printed[0][1] < _LIFE * 1e9
+                or len(journal_files(tmp_path)) < 4
+            ):
                 assert monotonic() < deadline
-                told.append(parse(process.stdout.readline()))
-                if len(told) % 100 == 0:
-                    # Readable while it is written.
+                printed.append(parse(process.stdout.readline()))
+                if len(printed) % 100 == 0:
+                    # It can be read while it is written.
                     read_journal(tmp_path)
         finally:
             process.kill()
             killed = monotonic_ns()
-            told += [parse(line) for line in process.stdout.read().splitlines() if line.count(" ") == 1]
+            printed += [parse(line) for line in process.stdout.read().splitlines() if line.count(" ") == 1]
             process.wait()
             process.stdout.close()
     rows = read_journal(tmp_path)
     numbers = rows["sequence"].to_pylist()
     assert numbers == list(range(len(numbers)))
-    old_enough = max(done for done, at in told if at < killed - _SLACK_NS)
+    old_enough = max(done for done, at in printed if at < killed - _SLACK_NS)
     assert len(numbers) >= old_enough
 
 

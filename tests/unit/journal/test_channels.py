@@ -1,4 +1,4 @@
-"""How channels stand, beside the journal: what waits is seen while it waits, and counted once."""
+"""The status of channels beside the journal: unfinished requests are listed there and counted once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def brokers_of(journal: Path) -> dict[int, dict[str, Any]]:
     return {row["broker"]: row for row in read_channels(journal).to_pylist()}
 
 
-def test_what_waits_is_seen_while_it_waits_and_ends_once(tmp_path: Path) -> None:
+def test_an_unfinished_request_is_listed_until_it_has_its_row(tmp_path: Path) -> None:
     coverage = Coverage("state", 3, "orders-0,orders-1")
     with (
         peers(2) as brokers,
@@ -46,7 +46,7 @@ def test_what_waits_is_seen_while_it_waits_and_ends_once(tmp_path: Path) -> None
         request.state_version, request.coverage = 5, coverage
         sent = channel.send_requests([1, 2], request)
         channel.wait(sent[:1], 10)
-        # Before, both may have been seen waiting for their connections.
+        # Until both are connected, both may be listed.
         eventually(
             lambda: {one: len(row["requests"]) for one, row in brokers_of(tmp_path).items()} == {1: 0, 2: 1}
         )
@@ -73,7 +73,7 @@ def test_what_waits_is_seen_while_it_waits_and_ends_once(tmp_path: Path) -> None
     assert all(row["closed"] and row["outcomes"] == 2 for row in closed.values())
 
 
-def test_requests_that_were_merged_or_split_are_told_as_they_were_sent(tmp_path: Path) -> None:
+def test_merged_and_split_requests_are_listed_as_they_were_sent(tmp_path: Path) -> None:
     with (
         peers(1) as [peer],
         Journal(tmp_path, flush_interval=FLUSH) as journal,
@@ -97,7 +97,7 @@ def test_requests_that_were_merged_or_split_are_told_as_they_were_sent(tmp_path:
     assert read_journal(tmp_path).num_rows == len(sent)
 
 
-def test_a_new_generation_is_told_before_it_answers_anything(tmp_path: Path) -> None:
+def test_a_new_generation_is_written_before_its_first_response(tmp_path: Path) -> None:
     with (
         peers(2) as [first, second],
         Journal(tmp_path, flush_interval=FLUSH) as journal,
@@ -116,7 +116,7 @@ def test_a_new_generation_is_told_before_it_answers_anything(tmp_path: Path) -> 
     assert after["since_at"] > before["since_at"]
 
 
-def test_a_closed_channel_says_so_however_short_it_lived(tmp_path: Path) -> None:
+def test_the_status_of_a_short_channel_is_closed(tmp_path: Path) -> None:
     with peers(1) as [peer], Journal(tmp_path) as journal:
         for _ in range(2):
             with ControllerChannelManager(config(), 7, journal=journal) as channel:
@@ -127,7 +127,7 @@ def test_a_closed_channel_says_so_however_short_it_lived(tmp_path: Path) -> None
     assert [(row["closed"], row["outcomes"], row["broker_epoch"]) for row in rows] == [(True, 1, 1001)] * 2
 
 
-def test_journals_without_it_are_read_and_newer_ones_refused(tmp_path: Path) -> None:
+def test_journals_without_channels_are_read_and_newer_ones_refused(tmp_path: Path) -> None:
     assert read_channels(tmp_path).schema.equals(CHANNELS)
     older = table_of([plain_chunk(3)], "host", 0).drop_columns(sorted(JOURNAL_LATER))
     pq.write_table(older, tmp_path / "a.parquet")
@@ -163,7 +163,7 @@ class Pushing:
 
 @contextmanager
 def pushing(tmp_path: Path, brokers: int, partitions: int) -> Iterator[Pushing]:
-    """To embedded brokers 1 to ``brokers``, which all have every partition."""
+    """Push to embedded brokers 1 to ``brokers``, which all have every partition."""
     with (
         EmbeddedCluster(count=brokers) as cluster,
         Journal(tmp_path) as journal,
@@ -178,7 +178,7 @@ def pushing(tmp_path: Path, brokers: int, partitions: int) -> Iterator[Pushing]:
 
 
 def pushed(tmp_path: Path) -> tuple[ClusterState, list[dict[str, Any]]]:
-    """What a controller's usual pushes cover."""
+    """Return the state and the journal rows after the usual pushes of a controller."""
     with pushing(tmp_path, 3, 100) as controller:
         channel, state, batch = controller.channel, controller.state, controller.batch
 
@@ -202,14 +202,14 @@ def pushed(tmp_path: Path) -> tuple[ClusterState, list[dict[str, Any]]]:
     return state, read_journal(tmp_path).to_pylist()
 
 
-def test_what_requests_cover(tmp_path: Path) -> None:
+def test_the_coverage_of_requests(tmp_path: Path) -> None:
     state, rows = pushed(tmp_path)
-    told = [
+    covered = [
         (row["api"], row["from_version"], row["state_version"], row["partitions"])
         for row in rows
         if row["broker"] == 1
     ]
-    everything, single, many, changed, changed_again, others, brokers_only, leader, leader_too = told
+    everything, single, many, changed, changed_again, others, brokers_only, leader, leader_too = covered
     assert {row["state_id"] for row in rows} == {state.changes.id}
     assert all(row["outcome"] == "acknowledged" for row in rows)
     start = everything[2]
@@ -229,7 +229,7 @@ def test_what_requests_cover(tmp_path: Path) -> None:
     assert (stop["broker"], stop["partitions"], stop["from_version"]) == (2, ["orders-6"], None)
 
 
-def test_nothing_is_said_where_nobody_asks() -> None:
+def test_without_a_journal_there_is_no_coverage() -> None:
     with EmbeddedCluster(count=1) as cluster, ControllerChannelManager(config(), 7) as channel:
         state = ClusterState.empty(controller_epoch=7)
         state.set_brokers(cluster.brokers)
@@ -243,7 +243,7 @@ def test_nothing_is_said_where_nobody_asks() -> None:
     assert sent.request.state_version is None
 
 
-def test_rows_of_before_and_after_lie_in_one_folder(tmp_path: Path) -> None:
+def test_older_and_newer_rows_are_in_one_folder(tmp_path: Path) -> None:
     """Spark and Arrow pass over what begins with an underscore."""
     pushed(tmp_path)
     older = table_of([plain_chunk(3, channel="older")], "host", 0).drop_columns(sorted(JOURNAL_LATER))
@@ -252,9 +252,9 @@ def test_rows_of_before_and_after_lie_in_one_folder(tmp_path: Path) -> None:
     assert table["channel"].to_pylist().count("older") == 3
 
 
-def test_what_a_push_of_changes_covers_that_builds_on_others(tmp_path: Path) -> None:
-    """It leaves out what was told by name, so a range says too little: its partitions are named, or nothing
-    is said."""
+def test_the_coverage_of_a_push_of_changes_after_named_rows(tmp_path: Path) -> None:
+    """It leaves out rows that were named before, so it has no range of versions: its partitions are named,
+    unless they are many."""
     with pushing(tmp_path, 2, 3_000) as controller:
         state, push = controller.state, controller.push
         push([1, 2], "changed")

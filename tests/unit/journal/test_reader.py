@@ -1,4 +1,4 @@
-"""Reading: what is not a journal is told apart, what is newer is kept or refused."""
+"""Reading: files that are no journal are named, unknown columns are kept, newer versions refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_an_empty_folder_is_an_empty_journal(tmp_path: Path) -> None:
     assert read_journal(tmp_path).schema.names == JOURNAL.names
 
 
-def test_there_must_be_a_folder(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="nowhere: no such journal folder"):
         read_journal(tmp_path / "nowhere")
 

@@ -1,4 +1,4 @@
-"""Writing: every row once, in order, in whole files; a disk that fails loses rows and nothing else."""
+"""The writer: every row once, in order, in whole files; errors of the disk cost rows and nothing else."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 
 from ctrlchan.errors import ConfigError, JournalError
 from ctrlchan.journal import Journal, journal_files, read_journal
-from ctrlchan.journal.rows import ROW, ChannelView
+from ctrlchan.journal.rows import ROW, ChannelStatus
 from ctrlchan.journal.table import table_of, wall_offset
-from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_VERSION, JOURNAL_VERSION_KEY, MOMENTS
+from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_VERSION, JOURNAL_VERSION_KEY, TIMESTAMPS
 from tests.fault.channels import eventually
 from tests.unit.journal.chunks import TEXTS, chunk_of, plain_chunk
 
-#: Long enough to never come by itself.
+#: A flush interval that never ends during a test.
 NEVER = 3600.0
 
 
@@ -52,7 +52,7 @@ def sequences(path: Path) -> list[int | None]:
         max_size=20,
     )
 )
-def test_a_table_holds_what_the_rows_hold(rows: list[dict[str, int]]) -> None:
+def test_a_table_has_the_values_of_the_rows(rows: list[dict[str, int]]) -> None:
     table = table_of([chunk_of(rows, sequence=5)], "here", 0)
     assert table.schema.equals(JOURNAL, check_metadata=True)
     for number, (row, written) in enumerate(zip(rows, table.to_pylist(), strict=True)):
@@ -65,7 +65,7 @@ def test_a_table_holds_what_the_rows_hold(rows: list[dict[str, int]]) -> None:
         assert written["dataset"] == (None if row["dataset"] < 0 else TEXTS[row["dataset"]])
         named = {-1: None, 1: [], 0: ["acknowledged"], 4: ["orders-0", "pay.ments-12"]}
         assert written["partitions"] == named[row["partitions"]]
-        for name, field in MOMENTS.items():
+        for name, field in TIMESTAMPS.items():
             assert written[f"{name}_ns"] == row[field]
         for name in (
             "broker",
@@ -81,7 +81,7 @@ def test_a_table_holds_what_the_rows_hold(rows: list[dict[str, int]]) -> None:
             assert written[name] == row[name]
 
 
-def test_what_never_came_is_null_and_wall_times_are_of_the_wall() -> None:
+def test_missing_times_are_null_and_wall_times_follow_the_wall_clock() -> None:
     now, wall = time.monotonic_ns(), datetime.now(UTC)
     [row] = table_of(
         [chunk_of([{"enqueued": now, "ended": now, "correlation_id": -1}])], "here", wall_offset()
@@ -97,13 +97,13 @@ def test_what_never_came_is_null_and_wall_times_are_of_the_wall() -> None:
         "dataset",
         "frame",
     } | {
-        f"{moment}_{unit}"
-        for moment in ("encode", "first_byte", "last_byte", "response", "callback")
+        f"{name}_{unit}"
+        for name in ("encode", "first_byte", "last_byte", "response", "callback")
         for unit in ("ns", "at")
     }
 
 
-def test_flush_writes_what_there_is_in_one_file(tmp_path: Path) -> None:
+def test_flush_writes_the_pending_rows_into_one_file(tmp_path: Path) -> None:
     with Journal(tmp_path / "a" / "b", flush_interval=NEVER) as journal:
         journal.take(plain_chunk(3))
         journal.take(plain_chunk(2, 3))
@@ -121,7 +121,7 @@ def test_flush_writes_what_there_is_in_one_file(tmp_path: Path) -> None:
         assert len(journal_files(journal.path)) == 1
 
 
-def test_rows_are_written_after_the_interval_without_being_asked(tmp_path: Path) -> None:
+def test_rows_are_written_after_the_interval(tmp_path: Path) -> None:
     with Journal(tmp_path, flush_interval=0.02) as journal:
         for number in range(3):
             journal.take(plain_chunk(1, number))
@@ -129,18 +129,18 @@ def test_rows_are_written_after_the_interval_without_being_asked(tmp_path: Path)
         assert sequences(tmp_path) == [0, 1, 2]
 
 
-def test_a_file_has_no_more_bytes_of_rows_than_it_may(tmp_path: Path) -> None:
+def test_a_file_is_no_larger_than_its_limit(tmp_path: Path) -> None:
     with Journal(tmp_path, flush_interval=NEVER, max_file_bytes=10 * ROW.itemsize) as journal:
         journal.take(plain_chunk(7))
         assert journal_files(tmp_path) == []
         journal.take(plain_chunk(25, 7))
-        # It is full: nobody has to ask.
+        # A full file is written without a flush.
         eventually(lambda: journal.describe()["written_rows"] == 32)
         assert [read_journal(file).num_rows for file in journal_files(tmp_path)] == [10, 10, 10, 2]
         assert sequences(tmp_path) == list(range(32))
 
 
-def test_closing_writes_the_rest_and_closing_again_does_nothing(tmp_path: Path) -> None:
+def test_close_writes_the_rest_and_a_second_close_does_nothing(tmp_path: Path) -> None:
     journal = Journal(tmp_path, flush_interval=NEVER)
     journal.take(plain_chunk(4))
     journal.close()
@@ -159,11 +159,11 @@ class _Source:
     def flush(self) -> None:
         self.asked += 1
 
-    def view(self, waited: int) -> ChannelView:
-        return ChannelView("c", 3, False, 0, ())
+    def status(self, waited: int) -> ChannelStatus:
+        return ChannelStatus("c", 3, False, 0, ())
 
 
-def test_sources_are_asked_before_a_write(tmp_path: Path) -> None:
+def test_sources_are_flushed_before_a_write(tmp_path: Path) -> None:
     source = _Source()
     with Journal(tmp_path, flush_interval=NEVER) as journal:
         journal.attach(source)
@@ -185,7 +185,7 @@ def test_names_ascend_also_when_the_clock_goes_back(tmp_path: Path) -> None:
     ]
 
 
-def test_two_journals_write_at_the_same_moment(tmp_path: Path) -> None:
+def test_two_journals_write_at_the_same_time(tmp_path: Path) -> None:
     """By a clock that stands still, which is what one that has gone back is."""
     future = tmp_path / "29990101T000000.000000Z-000000.parquet"
     pq.write_table(table_of([plain_chunk(1, channel="before")], "host", 0), future)
@@ -227,7 +227,7 @@ def test_only_old_hidden_files_are_orphans(tmp_path: Path) -> None:
     assert not old.exists()
 
 
-def test_a_write_that_fails_is_tried_again_and_said_once(
+def test_a_failed_write_is_tried_again_and_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -250,7 +250,7 @@ def test_a_write_that_fails_is_tried_again_and_said_once(
     assert "No space left on device. 2 rows wait, 0 are lost so far" in record.getMessage()
 
 
-def test_rows_that_wait_are_bounded_and_the_lost_are_counted(
+def test_pending_rows_are_limited_and_lost_rows_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -336,12 +336,12 @@ def test_rows_beyond_the_limit_are_lost_while_the_disk_is_full_and_the_rest_is_w
     "settings",
     [{"flush_interval": 0}, {"max_file_bytes": 1}, {"max_file_bytes": 2000, "max_pending_bytes": 1999}],
 )
-def test_settings_that_cannot_work(tmp_path: Path, settings: dict[str, int]) -> None:
+def test_invalid_settings(tmp_path: Path, settings: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         Journal(tmp_path, **settings)
 
 
-def test_a_folder_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:
+def test_a_folder_that_was_moved_away_is_made_again(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal", flush_interval=NEVER) as journal:
         journal.take(plain_chunk(1))
         journal.flush()
