@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from ctrlchan.state.brokers import Broker, Endpoint, SecurityProtocol, broker_at, brokers_from
 from ctrlchan.state.cluster_state import ClusterState
+from ctrlchan.state.difference import StateDifference
 from ctrlchan.state.invariants import Violation
 from ctrlchan.state.new_rows import NO_LEADER, NO_LEADERSHIP
 
@@ -23,6 +24,7 @@ __all__ = [
     "ClusterState",
     "Endpoint",
     "SecurityProtocol",
+    "StateDifference",
     "Violation",
     "broker_at",
     "brokers_from",

@@ -15,6 +15,7 @@ from ctrlchan._codec import Brokers, ListColumn, Partitions, StringColumn, Topic
 from ctrlchan.errors import InvalidStateError
 from ctrlchan.state.brokers import Broker, broker_at, brokers_from, brokers_list
 from ctrlchan.state.changes import Changes
+from ctrlchan.state.difference import StateDifference, difference
 from ctrlchan.state.invariants import Violation, check_invariants
 from ctrlchan.state.lists import differing, empty_lists, take
 from ctrlchan.state.liveness import offline_lists, online_ids, with_failed_dirs
@@ -236,6 +237,14 @@ class ClusterState:
     def describe(self) -> dict[str, Any]:
         """Counts for people and for JSON; see ``ctrlchan.state.summary``."""
         return summarise(self)
+
+    def diff(self, new: ClusterState) -> StateDifference:
+        """Compare this state with a newer one: partitions by column, topics, brokers, the cluster's facts.
+
+        Costs array operations over all partitions, and a Python object for each topic and broker. Hold the
+        ``lock`` of a state that another thread may change.
+        """
+        return difference(self, new)
 
     def check(self) -> list[Violation]:
         """Every invariant that does not hold, with the rows where; see ``ctrlchan.state.invariants``."""

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ctrlchan._codec import ListColumn
 from ctrlchan.state.lists import contains, has_duplicates, not_within, packed_values, select, take
-
-if TYPE_CHECKING:
-    from ctrlchan.state.cluster_state import ClusterState
+from ctrlchan.state.view import StateView
 
 __all__ = ["Violation", "check_invariants"]
 
@@ -47,7 +44,7 @@ class Violation:
         return f"{self.rule}: {self.reason} in {self.count:,} partitions ({', '.join(self.examples)}{more})"
 
 
-def check_invariants(state: ClusterState) -> list[Violation]:
+def check_invariants(state: StateView) -> list[Violation]:
     """The broken rules of a state, none when it is sound."""
     checker = _Checker(state)
     checker.check_leadership()
@@ -57,7 +54,7 @@ def check_invariants(state: ClusterState) -> list[Violation]:
 
 
 class _Checker:
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: StateView) -> None:
         self.violations: list[Violation] = []
         self._state = state
         self._columns = state.partitions

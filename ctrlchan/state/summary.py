@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +10,8 @@ import numpy.typing as npt
 from ctrlchan._codec import ListColumn
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.lists import packed_values, total_length
+from ctrlchan.state.view import StateView
 from ctrlchan.topic_names import id_to_text
-
-if TYPE_CHECKING:
-    from ctrlchan.state.cluster_state import ClusterState
 
 __all__ = ["broker_loads", "summarise", "topic_detail", "under_replicated"]
 
@@ -21,7 +19,7 @@ Bool = npt.NDArray[np.bool_]
 Int64 = npt.NDArray[np.int64]
 
 
-def summarise(state: ClusterState) -> dict[str, Any]:
+def summarise(state: StateView) -> dict[str, Any]:
     """Counts over the whole cluster, ready for JSON.
 
     A partition is offline when it is known to have no leader, and of unknown leadership when nothing is
@@ -54,14 +52,14 @@ def summarise(state: ClusterState) -> dict[str, Any]:
     }
 
 
-def under_replicated(state: ClusterState) -> Bool:
+def under_replicated(state: StateView) -> Bool:
     """A flag for each row: is the ISR shorter than the replicas, those being added left aside?"""
     columns = state.partitions
     assert columns.adding is not None
     return columns.isr.lengths < columns.replicas.lengths - columns.adding.lengths
 
 
-def broker_loads(state: ClusterState) -> list[dict[str, Any]]:
+def broker_loads(state: StateView) -> list[dict[str, Any]]:
     """One entry for each broker that is live or holds a replica or leads, ascending by id.
 
     ``live`` is false for a broker that is only named by partitions.
@@ -91,7 +89,7 @@ def broker_loads(state: ClusterState) -> list[dict[str, Any]]:
     return loads
 
 
-def topic_detail(state: ClusterState, name: str) -> dict[str, Any]:
+def topic_detail(state: StateView, name: str) -> dict[str, Any]:
     """One topic and each of its partitions, ready for JSON; KeyError."""
     columns = state.partitions
     topic_row = state.topic_row(name)
