@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ctrlchan._codec import Brokers, ListColumn, Partitions, StringColumn, Topics
-from ctrlchan.errors import InvalidStateError
+from ctrlchan.errors import InvalidStateError, SnapshotError
 from ctrlchan.state.brokers import Broker, broker_at, brokers_from, brokers_list
 from ctrlchan.state.changes import Changes
 from ctrlchan.state.difference import StateDifference, difference
@@ -20,6 +20,7 @@ from ctrlchan.state.invariants import Violation, check_invariants
 from ctrlchan.state.lists import differing, empty_lists, take
 from ctrlchan.state.liveness import offline_lists, online_ids, with_failed_dirs
 from ctrlchan.state.new_rows import NewRowValues, new_rows
+from ctrlchan.state.parts import StateParts
 from ctrlchan.state.rows import first_unsorted, locate, sort_keys
 from ctrlchan.state.summary import summarise
 from ctrlchan.state.table import PartitionTable
@@ -30,6 +31,7 @@ from ctrlchan.topic_names import ZERO_ID, check_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from kazoo.client import KazooClient
 
 __all__ = ["ClusterState"]
 
@@ -116,11 +118,38 @@ class ClusterState:
         )
 
     @classmethod
-    def read(cls, path: str | Path) -> ClusterState:
-        """Reads a snapshot folder (see ``ctrlchan.state.storage.snapshot``). Raises SnapshotError."""
-        from ctrlchan.state.storage.snapshot import read_snapshot
+    def from_parts(cls, parts: StateParts) -> ClusterState:
+        """Return the state with these contents, which it adopts. Raises KeyError for a name or id that is in
+        none of the columns, and as the constructor."""
+        state = cls(
+            parts.topics,
+            parts.partitions,
+            parts.brokers,
+            cluster_id=parts.cluster_id,
+            controller_id=parts.controller_id,
+            controller_epoch=parts.controller_epoch,
+        )
+        # Before counting begins: these flags are part of what was counted.
+        if parts.shutting_down:
+            state.set_shutting_down(parts.shutting_down)
+        state.mark_topics_deleting(parts.deleting)
+        state.set_deletion_in_progress(parts.deletion_in_progress)
+        if parts.changes is not None:
+            state.go_on_counting(parts.changes)
+        return state
 
-        return read_snapshot(Path(path))
+    @classmethod
+    def read(cls, path: str | Path) -> ClusterState:
+        """Read a snapshot folder (see ``ctrlchan.state.storage.snapshot``). Raises SnapshotError."""
+        from ctrlchan.state.storage.snapshot import CLUSTER_FILE, read_snapshot
+
+        folder = Path(path)
+        try:
+            return cls.from_parts(read_snapshot(folder))
+        except KeyError as error:
+            raise SnapshotError(
+                f"{folder / CLUSTER_FILE}: {error.args[0]!r} is not in the snapshot"
+            ) from error
 
     def write(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes a snapshot folder in one step: it is there whole or not at all.
@@ -134,12 +163,18 @@ class ClusterState:
 
     @classmethod
     def from_zookeeper(
-        cls, connect: str, *, timeout: float = 10.0, progress: Callable[[str, int, int], None] | None = None
+        cls,
+        connect: str | KazooClient,
+        *,
+        timeout: float = 10.0,
+        progress: Callable[[str, int, int], None] | None = None,
     ) -> ClusterState:
         """Return the state of the cluster in a ZooKeeper. Partitions may change while they are read.
 
-        ``connect`` is Kafka's ``zookeeper.connect``: ``HOST:PORT[,HOST:PORT...][/chroot]``. ``timeout``:
-        seconds to connect. ``progress`` is called with (what is being read, nodes read, of how many).
+        ``connect``: Kafka's ``zookeeper.connect``, ``HOST:PORT[,HOST:PORT...][/chroot]``, or a connected
+        kazoo client, which stays open. ``timeout``: seconds to connect. ``progress`` is called with (what is
+        being read, nodes read, of how many).
+
         A broker's epoch is its node's czxid, a partition's epoch the version of its state node. Partitions
         without a state node are of unknown leadership (``leader_epoch`` -1).
 
@@ -149,7 +184,7 @@ class ClusterState:
         """
         from ctrlchan.state.importing.zookeeper import read_zookeeper
 
-        return read_zookeeper(connect, progress, timeout)
+        return cls.from_parts(read_zookeeper(connect, progress, timeout))
 
     @classmethod
     def from_arrow(

@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from ctrlchan import ClusterState
-from ctrlchan.state.importing.zookeeper import import_zookeeper
 from tests.acceptance.clients import metadata
 from tests.kafka.jars import java_command
 from tests.kafka.rig import KafkaRig
@@ -45,7 +44,7 @@ def leave_behind(kafka: KafkaRig) -> Inherited:
         "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", kafka.bootstrap, "--describe"
     )
     described = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    return Inherited(topic, partitions, described, import_zookeeper(kafka.zookeeper))
+    return Inherited(topic, partitions, described, ClusterState.from_zookeeper(kafka.zookeeper))
 
 
 def _knows_all(kafka: KafkaRig, broker_id: int, topic: str, partitions: int) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 from ctrlchan import ClusterState
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.importing.describe_text import import_describe
-from ctrlchan.state.importing.zookeeper import import_zookeeper
 from tests.acceptance.inherited import Inherited
 from tests.kafka.rig import KafkaRig
 from tests.unit.state.helpers import rows_of
@@ -40,7 +39,7 @@ def test_a_dump_of_zookeeper(kafka: KafkaRig, inherited: Inherited, tmp_path: Pa
     # A line of a topic describes the topic and each of its partitions.
     state = ClusterState.read(tmp_path / "out")
     assert counts["in"] == len(ran.stdout.splitlines()) + len(state.partitions)
-    by_driver = import_zookeeper(kafka.zookeeper)
+    by_driver = ClusterState.from_zookeeper(kafka.zookeeper)
     assert inherited.topic in state.topics.names.to_list()
     assert rows_of(state) == rows_of(by_driver)
     assert brokers_list(state.brokers) == brokers_list(by_driver.brokers)

@@ -15,13 +15,13 @@ import ctrlchan
 from ctrlchan import (
     Broker,
     ChannelConfig,
+    ClusterState,
     ControllerBrokerRequestBatch,
     ControllerChannelManager,
     Endpoint,
     Outcome,
     SecurityProtocol,
 )
-from ctrlchan.state.importing.zookeeper import import_zookeeper
 from tests.acceptance.znodes import ControllerZnodes
 from tests.kafka.rig import KafkaRig, RegisteredBroker
 
@@ -45,7 +45,7 @@ class ZkController:
             inter_broker_protocol=inter_broker_protocol,
             inter_broker_listener=kafka.inter_broker_listener,
         )
-        self.state = import_zookeeper(kafka.zookeeper)
+        self.state = ClusterState.from_zookeeper(kafka.zookeeper)
         self.channel = ControllerChannelManager(config, controller_epoch=znodes.controller_epoch)
         self.deleted: dict[tuple[str, int], set[int]] = {}
         self.batch = ControllerBrokerRequestBatch(

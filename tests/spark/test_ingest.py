@@ -17,7 +17,6 @@ from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.importing.describe_text import import_describe
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
-from ctrlchan.state.importing.zookeeper import import_zookeeper
 from tests.unit.batch.manual_channel import broker
 from tests.unit.state.helpers import rows_of
 from tests.unit.state.test_import_zookeeper import FakeZooKeeper
@@ -122,7 +121,7 @@ def test_zookeeper_as_the_driver_reads_it(ingesting: Ingesting) -> None:
     file = ingesting.file("zk.tsv.gz", dump_of(nodes) + passed_over)
     state, rejects = ingesting.run(zookeeper=[file])
     assert rejects == []
-    assert same(state, import_zookeeper(FakeZooKeeper(nodes)))
+    assert same(state, ClusterState.from_zookeeper(FakeZooKeeper(nodes)))
 
 
 def test_a_snapshot_as_it_was(ingesting: Ingesting) -> None:

@@ -67,15 +67,15 @@ def import_describe(
         raise SnapshotError(f"{source}: no partition in {number:,} lines")
     reader.check_counts(source)
     live = [Broker(broker_id) for broker_id in sorted(reader.in_sync)] if brokers is None else brokers
-    state = reader.rows.state(
+    parts = reader.rows.parts(
         reader.topic_ids,
         live,
+        deleting=reader.deleting,
         cluster_id=cluster_id,
         controller_id=controller_id,
         controller_epoch=controller_epoch,
     )
-    state.mark_topics_deleting(reader.deleting & reader.lines_of.keys())
-    return state
+    return ClusterState.from_parts(parts)
 
 
 class _Reader:

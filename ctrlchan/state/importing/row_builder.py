@@ -1,4 +1,4 @@
-"""Single partitions, in any order -> a state."""
+"""Single partitions, in any order -> the contents of a state."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy.typing as npt
 from ctrlchan._codec import ListColumn, StringColumn, Topics
 from ctrlchan.errors import InvalidStateError
 from ctrlchan.state.brokers import Broker, brokers_from
-from ctrlchan.state.cluster_state import ClusterState
 from ctrlchan.state.lists import empty_lists, take
 from ctrlchan.state.liveness import offline_lists, online_ids
 from ctrlchan.state.new_rows import NO_LEADER, NO_LEADERSHIP
+from ctrlchan.state.parts import StateParts
 from ctrlchan.state.rows import sort_keys
 from ctrlchan.state.table import FIXED_COLUMNS, make_partitions
 from ctrlchan.state.values import HIGHEST, LOWEST
@@ -80,18 +80,20 @@ class RowBuilder:
         for name, brokers in lists.items():
             self._lists[name].append(brokers)
 
-    def state(
+    def parts(
         self,
         topic_ids: Mapping[str, bytes],
         brokers: Iterable[Broker],
         *,
+        deleting: Iterable[str] = (),
         cluster_id: str = "",
         controller_id: int = -1,
         controller_epoch: int = 0,
-    ) -> ClusterState:
-        """Return the state: topics in the order of their names, partitions ascending.
+    ) -> StateParts:
+        """Return a state's contents: topics in the order of their names, partitions ascending.
 
-        Replicas on brokers that are not live are offline. Topics without partitions are left out.
+        Replicas on brokers that are not live are offline. Topics without partitions are left out, also of
+        those that are queued for deletion.
         """
         names = sorted(self._topics, key=str.encode)
         rank = np.empty(len(names), np.int32)
@@ -105,13 +107,14 @@ class RowBuilder:
         online = online_ids(columns, frozenset())
         lists["offline"] = offline_lists(lists["replicas"], empty_lists(len(self)), online, online)
         ids = np.frombuffer(b"".join(topic_ids.get(name, ZERO_ID) for name in names), np.uint8)
-        return ClusterState(
-            Topics(StringColumn.from_strings(names), ids.reshape(-1, len(ZERO_ID))),
-            make_partitions(fixed, lists),
-            columns,
+        return StateParts(
+            topics=Topics(StringColumn.from_strings(names), ids.reshape(-1, len(ZERO_ID))),
+            partitions=make_partitions(fixed, lists),
+            brokers=columns,
             cluster_id=cluster_id,
             controller_id=controller_id,
             controller_epoch=controller_epoch,
+            deleting=self._topics.keys() & set(deleting),
         )
 
 

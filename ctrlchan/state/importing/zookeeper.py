@@ -1,4 +1,4 @@
-"""The ZooKeeper nodes of a cluster -> a state.
+"""The ZooKeeper nodes of a cluster -> the contents of a state.
 
 Read are the cluster id, the controller and its epoch, the registrations of live brokers (a broker's epoch is
 its node's czxid), topics with their assignments, partition states (a partition's epoch is the node's version)
@@ -10,47 +10,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from kazoo.client import KazooClient
 
 from ctrlchan.errors import InvalidStateError, MalformedError, SnapshotError, ZooKeeperError
 from ctrlchan.state.brokers import Broker, Endpoint, SecurityProtocol, brokers_from
-from ctrlchan.state.cluster_state import ClusterState
 from ctrlchan.state.importing.row_builder import RowBuilder
+from ctrlchan.state.parts import StateParts
 from ctrlchan.text import parse_number, printable
 from ctrlchan.topic_names import why_invalid
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.client import NodeReader, Progress, Znode, connected
 
-__all__ = ["cluster_children", "import_zookeeper", "read_zookeeper"]
+__all__ = ["cluster_children", "read_zookeeper"]
 
 _T = TypeVar("_T")
 
+#: Seconds that ZooKeeper may take to answer one read.
+_ANSWER_TIMEOUT: Final = 30.0
 
-def read_zookeeper(connect: str, progress: Progress | None = None, timeout: float = 10.0) -> ClusterState:
+
+def read_zookeeper(
+    connect: str | KazooClient, progress: Progress | None = None, timeout: float = 10.0
+) -> StateParts:
     """See ``ClusterState.from_zookeeper``."""
     try:
+        if not isinstance(connect, str):
+            return _parts(NodeReader(connect, progress or _no_progress, _ANSWER_TIMEOUT))
         with connected(connect, timeout) as client:
-            return import_zookeeper(client) if progress is None else import_zookeeper(client, progress)
+            return _parts(NodeReader(client, progress or _no_progress, _ANSWER_TIMEOUT))
     except ZooKeeperError as error:
         raise SnapshotError(str(error)) from error
 
 
-def import_zookeeper(
-    client: KazooClient, progress: Progress = lambda what, done, total: None, timeout: float = 30.0
-) -> ClusterState:
-    """Return the state of the cluster under the client's chroot.
-
-    Partitions may change while they are read: each one is as it was at some time during the call. Raises
-    SnapshotError for a node that cannot be read or parsed, naming its path, and when one answer takes longer
-    than ``timeout`` seconds.
-    """
-    reader = NodeReader(client, progress, timeout)
-    try:
-        return _state(reader)
-    except ZooKeeperError as error:
-        raise SnapshotError(str(error)) from error
+def _no_progress(what: str, done: int, total: int) -> None:
+    pass
 
 
 def cluster_children(reader: NodeReader) -> tuple[list[str], list[str]]:
@@ -64,20 +59,18 @@ def cluster_children(reader: NodeReader) -> tuple[list[str], list[str]]:
     return brokers, topics
 
 
-def _state(reader: NodeReader) -> ClusterState:
+def _parts(reader: NodeReader) -> StateParts:
     broker_ids, topics = cluster_children(reader)
     brokers = _brokers(reader, broker_ids)
     rows, topic_ids = _partitions(reader, sorted(topics))
-    state = rows.state(
+    return rows.parts(
         topic_ids,
         brokers,
+        deleting=reader.children(paths.DELETED_TOPICS) or (),
         cluster_id=_single(reader, paths.CLUSTER_ID, nodes.parse_cluster_id, ""),
         controller_id=_single(reader, paths.CONTROLLER, nodes.parse_controller, -1),
         controller_epoch=_single(reader, paths.CONTROLLER_EPOCH, nodes.parse_controller_epoch, 0),
     )
-    known = state.topics.names.to_list()
-    state.mark_topics_deleting(set(reader.children(paths.DELETED_TOPICS) or ()).intersection(known))
-    return state
 
 
 def _single(reader: NodeReader, path: str, parse: Callable[[bytes], _T], absent: _T) -> _T:

@@ -1,6 +1,6 @@
 """The ZooKeeper nodes of a cluster's metadata -> lines of text, one for each node.
 
-``PATH<TAB>DATA<TAB>VERSION<TAB>CZXID``: the nodes that ``import_zookeeper`` reads, paths below the chroot.
+``PATH<TAB>DATA<TAB>VERSION<TAB>CZXID``: the nodes that ``read_zookeeper`` reads, paths below the chroot.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import secrets
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 
 from ctrlchan.errors import InvalidStateError, SnapshotError
 from ctrlchan.state.changes import Changes
+from ctrlchan.state.parts import StateParts
 from ctrlchan.state.storage.arrow import (
     partitions_from_arrow,
     partitions_to_arrow,
@@ -39,9 +40,7 @@ from ctrlchan.state.storage.arrow_brokers import brokers_from_arrow, brokers_to_
 from ctrlchan.state.storage.arrow_columns import columns_of
 from ctrlchan.state.storage.problems import Source
 from ctrlchan.state.storage.schemas import PARTITIONS, SNAPSHOT_VERSION
-
-if TYPE_CHECKING:
-    from ctrlchan.state.cluster_state import ClusterState
+from ctrlchan.state.view import StateView
 
 __all__ = [
     "BROKERS_FILE",
@@ -61,10 +60,11 @@ BROKERS_FILE: Final = "brokers.parquet"
 FORMAT_NAME: Final = "ctrlchan-snapshot"
 
 
-def read_snapshot(path: Path) -> ClusterState:
-    """See ``ClusterState.read``."""
-    from ctrlchan.state.cluster_state import ClusterState
+def read_snapshot(path: Path) -> StateParts:
+    """Return the contents of a snapshot folder. Raises SnapshotError.
 
+    That ``cluster.json`` names no topic and no broker that the tables do not have is not checked.
+    """
     if not path.is_dir():
         raise SnapshotError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
     cluster = _read_cluster(path / CLUSTER_FILE)
@@ -83,29 +83,21 @@ def read_snapshot(path: Path) -> ClusterState:
     # The columns refer to the memory they need; the rest (topic names, ids of each row) can go.
     del table
     brokers_path = path / BROKERS_FILE
-    brokers = brokers_from_arrow(_read_parquet(brokers_path), _file_source(brokers_path))
-    state = ClusterState(
-        topics,
-        partitions,
-        brokers,
+    return StateParts(
+        topics=topics,
+        partitions=partitions,
+        brokers=brokers_from_arrow(_read_parquet(brokers_path), _file_source(brokers_path)),
         cluster_id=cluster["cluster_id"],
         controller_id=cluster["controller_id"],
         controller_epoch=cluster["controller_epoch"],
+        shutting_down=cluster["shutting_down"],
+        deleting=cluster["deleting"],
+        deletion_in_progress=cluster["deletion_in_progress"],
+        changes=changes,
     )
-    # Its flags are part of what was counted.
-    try:
-        if cluster["shutting_down"]:
-            state.set_shutting_down(cluster["shutting_down"])
-        state.mark_topics_deleting(cluster["deleting"])
-        state.set_deletion_in_progress(cluster["deletion_in_progress"])
-    except KeyError as error:
-        raise SnapshotError(f"{path / CLUSTER_FILE}: {error.args[0]!r} is not in the snapshot") from error
-    if changes is not None:
-        state.go_on_counting(changes)
-    return state
 
 
-def write_snapshot(state: ClusterState, path: Path, *, overwrite: bool = False) -> None:
+def write_snapshot(state: StateView, path: Path, *, overwrite: bool = False) -> None:
     """See ``ClusterState.write``."""
     check_writable(path, overwrite=overwrite)
     try:
@@ -243,7 +235,7 @@ def check_writable(path: Path, *, overwrite: bool) -> None:
         raise SnapshotError(f"{path}: exists and is not a snapshot, so it is not overwritten")
 
 
-def _write_files(state: ClusterState, folder: Path) -> None:
+def _write_files(state: StateView, folder: Path) -> None:
     # Whoever pushes this state later, and whoever reads the snapshot and pushes it, mean the same versions.
     changes = state.changes
     partitions = partitions_to_arrow(state.topics, state.partitions, changes.rows)

@@ -15,7 +15,6 @@ from kazoo.handlers.threading import KazooTimeoutError
 from ctrlchan.errors import SnapshotError
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 from ctrlchan.state.brokers import brokers_list
-from ctrlchan.state.importing.zookeeper import import_zookeeper, read_zookeeper
 from ctrlchan.topic_names import id_from_text
 from tests.unit.state.helpers import default_row, rows_of
 
@@ -101,7 +100,7 @@ def cluster() -> dict[str, Any]:
 
 
 def read(nodes: dict[str, Any], **options: Any) -> ClusterState:
-    return import_zookeeper(FakeZooKeeper(nodes), **options)
+    return ClusterState.from_zookeeper(FakeZooKeeper(nodes), **options)
 
 
 def test_a_cluster() -> None:
@@ -239,4 +238,4 @@ def test_no_connection() -> None:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}/kafka"
         with pytest.raises(SnapshotError, match=rf"^zookeeper {address}: no connection within 0\.3 s"):
-            read_zookeeper(address, timeout=0.3)
+            ClusterState.from_zookeeper(address, timeout=0.3)
