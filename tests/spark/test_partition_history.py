@@ -208,7 +208,7 @@ def test_errors_in_responses_and_refusals() -> None:
     )
     history = _history([_MADE, *_fully(0), answer.format(code=56)])
     assert _kinds(history) == [("error_answer", 2, None)]
-    assert "KAFKA_STORAGE_ERROR" in history.faults[0].says
+    assert "KAFKA_STORAGE_ERROR" in history.faults[0].text
     # Harmless: the broker was in that leader epoch already.
     history = _history([_MADE, *_fully(0), known, answer.format(code=11)])
     assert history.faults == []
@@ -234,7 +234,7 @@ def test_a_partition_has_no_leader() -> None:
     )
     history = _history([_MADE, *_fully(0), shrunk, *_fully(2, leader=2)])
     assert _kinds(history) == [("no_leader", None, 1)]
-    assert "for 1.000 s" in history.faults[0].says
+    assert "for 1.000 s" in history.faults[0].text
     assert _kinds(_history([_MADE, *_fully(0), shrunk])) == [("no_leader", None, 1)]
     # A partition that is deleted loses its leader first.
     gone = (
@@ -281,7 +281,7 @@ def test_findings_from_the_journal() -> None:
 def test_the_last_epoch_is_compared_with_a_snapshot(row: SnapshotRow, differs: list[str]) -> None:
     history = _history([_MADE, *_fully(0)], Context(coverage=_ALL_LOGS, snapshot=row))
     assert len(history.faults) == len(differs)
-    assert all(words in fault.says for words, fault in zip(differs, history.faults, strict=True))
+    assert all(words in fault.text for words, fault in zip(differs, history.faults, strict=True))
 
 
 def test_text_and_json() -> None:

@@ -1,4 +1,4 @@
-"""Embedded brokers of this process that remember every frame they were sent, and can be made to wait."""
+"""Embedded brokers in this process that record every frame and can be made to wait."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _CORRELATION: Final = 4
 
 
 class Permits:
-    """Brokers that share these answer a request for each; ``unlimited`` ends that. Who waits for a request
-    whose connection is gone takes one too."""
+    """Limits the answers of the brokers that share it: each answer takes a permit.
+
+    A broker that waits for a permit takes one even if the connection of the request has closed.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -26,14 +28,17 @@ class Permits:
         self._waiting = 0
 
     def give(self, count: float) -> None:
+        """Add permits."""
         with self._changed:
             self._left += count
             self._changed.notify_all()
 
     def unlimited(self) -> None:
+        """Let brokers answer without limit."""
         self.give(float("inf"))
 
     def take(self) -> None:
+        """Wait for a permit and take it."""
         with self._changed:
             self._waiting += 1
             self._changed.notify_all()
@@ -43,14 +48,17 @@ class Permits:
             self._changed.notify_all()
 
     def until_spent(self, timeout: float = 120.0) -> None:
-        """Until all are taken and somebody waits for more."""
+        """Wait until all permits are taken and a broker waits for one."""
         with self._changed:
             assert self._changed.wait_for(lambda: self._left <= 0 < self._waiting, timeout)
 
 
 class WatchedBroker:
-    """``frames``: what came, in order, without the four bytes of size and with correlation id 0. ``gate``:
-    while it is closed the broker reads and does not answer. ``permits``: what it needs for each answer."""
+    """An embedded broker that records its frames.
+
+    ``frames``: in order, without the four bytes of size and with correlation id 0. ``gate``: while it is
+    closed the broker reads and does not answer. ``permits``: each answer takes one.
+    """
 
     def __init__(self, broker_id: int, epoch: int, permits: Permits | None = None) -> None:
         self.embedded = ctrlchan.EmbeddedBroker(broker_id, epoch=epoch)
@@ -58,7 +66,7 @@ class WatchedBroker:
         self._permits = permits
         self.gate = threading.Event()
         self.gate.set()
-        self._came = threading.Condition()
+        self._arrived = threading.Condition()
         self.embedded.inspect(self._watch)
 
     @property
@@ -66,24 +74,24 @@ class WatchedBroker:
         return self.embedded.broker
 
     def until(self, count: int, timeout: float = 60.0) -> None:
-        """Wait until so many frames have come."""
-        with self._came:
-            assert self._came.wait_for(lambda: len(self.frames) >= count, timeout), len(self.frames)
+        """Wait until this many frames have arrived."""
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: len(self.frames) >= count, timeout), len(self.frames)
 
     def state(self) -> dict[str, Any]:
-        """All that it knows of the cluster, and of its own replicas."""
+        """Return the broker's metadata of the cluster and its own replicas."""
         return self.embedded.inspect(_state)
 
     def _watch(self, core: BrokerCore) -> None:
-        # What the server asks for each frame, on the broker's own thread.
+        # The server calls it for each frame, on the broker's own thread.
         server = self.embedded._service._server
         permits = self._permits
         handle = server.handle
 
         def watching(frame: memoryview) -> Any:
-            with self._came:
+            with self._arrived:
                 self.frames.append(without_correlation(bytes(frame)))
-                self._came.notify_all()
+                self._arrived.notify_all()
             self.gate.wait(60)
             if permits is not None:
                 permits.take()
@@ -94,11 +102,11 @@ class WatchedBroker:
 
 def _state(core: BrokerCore) -> dict[str, Any]:
     partitions, brokers = core.metadata.state.to_arrow()
-    told = [name for name in partitions.column_names if name != "row_version"]
+    names = [name for name in partitions.column_names if name != "row_version"]
     replicas = core.replicas.columns
     return {
         "controller_epoch": core.controller_epoch,
-        "partitions": partitions.select(told).to_pylist(),
+        "partitions": partitions.select(names).to_pylist(),
         "brokers": brokers.select(["id", "epoch", "rack"]).to_pylist(),
         "replicas": [replicas.partition.tolist(), replicas.leader.tolist(), replicas.leader_epoch.tolist()],
     }
@@ -119,20 +127,20 @@ def watched(count: int, epoch: int = 3, permits: Permits | None = None) -> Itera
 
 
 def without_correlation(frame: bytes) -> bytes:
-    """``frame`` without its four bytes of size."""
+    """Return a frame, given without its four bytes of size, with correlation id 0."""
     end = _API_AND_VERSION + _CORRELATION
     return frame[:_API_AND_VERSION] + bytes(_CORRELATION) + frame[end:]
 
 
 def numbers_of(frames: Sequence[bytes], expected: Sequence[bytes]) -> list[int]:
-    """Where these frames stand among the expected ones; -1: nowhere."""
+    """Return the index of each frame among the expected ones; -1: not expected."""
     number_of = {frame: number for number, frame in enumerate(expected)}
     assert len(number_of) == len(expected)
     return [number_of.get(frame, -1) for frame in frames]
 
 
 def steps_of(frames: Sequence[bytes], expected: Sequence[bytes], cuts: int) -> None:
-    """These frames came in the order of ``expected``, to the end, and went back at most ``cuts`` times."""
+    """Assert that all ``expected`` frames arrived in order, with at most ``cuts`` steps back."""
     numbers = numbers_of(frames, expected)
     assert -1 not in numbers, numbers
     back = 0

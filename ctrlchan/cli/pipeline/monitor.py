@@ -230,7 +230,7 @@ class _Lines:
 
 
 def _alert_line(alert: Alert) -> str:
-    return f"alert: {alert.rule}: broker {alert.broker}: {alert.says}"
+    return f"alert: {alert.rule}: broker {alert.broker}: {alert.text}"
 
 
 def _table(figures: Figures, alerts: Sequence[Alert]) -> Table:

@@ -70,8 +70,8 @@ def _not_applied(incarnation: Incarnation, context: Context) -> Iterator[Finding
                 kind, end = "not_received", "never received it"
             elif progress.received is None:
                 end = "did not apply it (only a log at level TRACE shows whether it was received)"
-            says = f"broker {broker} was sent leader epoch {step.leader_epoch} and {end}"
-            yield Finding("fault", kind, says, sent, broker, step.leader_epoch)
+            text = f"broker {broker} was sent leader epoch {step.leader_epoch} and {end}"
+            yield Finding("fault", kind, text, sent, broker, step.leader_epoch)
 
 
 def _applied_later(broker: int, step: EpochStep, incarnation: Incarnation) -> bool:
@@ -105,15 +105,15 @@ def _older_applied(incarnation: Incarnation) -> Iterator[Finding]:
             applied.pop(broker, None)
         elif epoch is not None and entry.event in ("became_leader", "became_follower"):
             if epoch < applied.get(broker, -1):
-                says = f"broker {broker} applied leader epoch {epoch} after leader epoch {applied[broker]}"
-                yield Finding("fault", "older_epoch_applied", says, entry.time, broker, epoch)
+                text = f"broker {broker} applied leader epoch {epoch} after leader epoch {applied[broker]}"
+                yield Finding("fault", "older_epoch_applied", text, entry.time, broker, epoch)
             applied[broker] = epoch
         elif epoch is not None and entry.event == "metadata_cached" and entry.leader != LEADER_DURING_DELETE:
             if epoch < cached.get(broker, -1):
-                says = (
+                text = (
                     f"broker {broker} replaced metadata of leader epoch {cached[broker]} by that of {epoch}"
                 )
-                yield Finding("fault", "older_metadata", says, entry.time, broker, epoch)
+                yield Finding("fault", "older_metadata", text, entry.time, broker, epoch)
             cached[broker] = epoch
 
 
@@ -133,8 +133,8 @@ def _stale_metadata(incarnation: Incarnation, context: Context) -> Iterator[Find
             continue
         if coverage.last > max(others):
             epoch = last.leader_epoch
-            says = f"broker {broker} received no UpdateMetadata with leader epoch {epoch}, others did"
-            yield Finding("fault", "metadata_stale", says, max(others), broker, epoch)
+            text = f"broker {broker} received no UpdateMetadata with leader epoch {epoch}, others did"
+            yield Finding("fault", "metadata_stale", text, max(others), broker, epoch)
 
 
 def _without_leader(incarnation: Incarnation) -> Iterator[Finding]:
@@ -146,22 +146,22 @@ def _without_leader(incarnation: Incarnation) -> Iterator[Finding]:
             # A partition that is being deleted loses its leader.
             continue
         how_long = f"for {(led[0] - step.time) / 1e6:.3f} s" if led else "to the end of the logs"
-        says = f"no leader in leader epoch {step.leader_epoch}, {how_long}"
-        yield Finding("fault", "no_leader", says, step.time, None, step.leader_epoch)
+        text = f"no leader in leader epoch {step.leader_epoch}, {how_long}"
+        yield Finding("fault", "no_leader", text, step.time, None, step.leader_epoch)
 
 
 def _failures(incarnation: Incarnation) -> Iterator[Finding]:
     for entry in incarnation.entries:
         if entry.event in _FAILED:
             why = f": {entry.error}" if entry.error else ""
-            says = f"{entry.role or 'broker'} {entry.broker}: {entry.event.replace('_', ' ')}{why}"
-            yield Finding("fault", "failed", says, entry.time, entry.broker, entry.leader_epoch)
+            text = f"{entry.role or 'broker'} {entry.broker}: {entry.event.replace('_', ' ')}{why}"
+            yield Finding("fault", "failed", text, entry.time, entry.broker, entry.leader_epoch)
         elif entry.event == "stale_leader_epoch":
-            says = (
+            text = (
                 f"broker {entry.broker} ignored {entry.api} of leader epoch {entry.leader_epoch}: "
                 f"it is in {entry.known_epoch}"
             )
-            yield Finding("fault", entry.event, says, entry.time, entry.broker, entry.leader_epoch)
+            yield Finding("fault", entry.event, text, entry.time, entry.broker, entry.leader_epoch)
 
 
 def _error_answers(incarnation: Incarnation) -> Iterator[Finding]:
@@ -186,8 +186,8 @@ def _error_answers(incarnation: Incarnation) -> Iterator[Finding]:
                 and (broker, entry.correlation_id, entry.controller_epoch) in known
             )
             why = " (it was in that leader epoch already)" if harmless else ""
-            says = f"broker {broker} answered {entry.api} with {ErrorCode.name_of(code)}{why}"
-            yield Finding("note" if harmless else "fault", "error_answer", says, entry.time, broker)
+            text = f"broker {broker} answered {entry.api} with {ErrorCode.name_of(code)}{why}"
+            yield Finding("note" if harmless else "fault", "error_answer", text, entry.time, broker)
 
 
 def _deletion(incarnation: Incarnation, context: Context) -> Iterator[Finding]:
@@ -204,11 +204,11 @@ def _deletion(incarnation: Incarnation, context: Context) -> Iterator[Finding]:
                 if broker in received or coverage is None or not coverage.traces:
                     continue
                 if coverage.last > entry.time:
-                    says = f"broker {broker} was sent the deletion of its replica and never received it"
-                    yield Finding("fault", "delete_not_received", says, entry.time, broker)
+                    text = f"broker {broker} was sent the deletion of its replica and never received it"
+                    yield Finding("fault", "delete_not_received", text, entry.time, broker)
         elif entry.event == "replica_state" and entry.to_state == "ReplicaDeletionIneligible":
-            says = f"the replica on broker {entry.replica} cannot be deleted now"
-            yield Finding("fault", "deletion_ineligible", says, entry.time, entry.replica)
+            text = f"the replica on broker {entry.replica} cannot be deleted now"
+            yield Finding("fault", "deletion_ineligible", text, entry.time, entry.replica)
 
 
 def _controllers(context: Context) -> Iterator[Finding]:
@@ -216,24 +216,24 @@ def _controllers(context: Context) -> Iterator[Finding]:
     terms = sorted(context.terms, key=lambda term: (term.controller_epoch, term.first))
     for before, after in pairwise(terms):
         if after.controller_epoch > before.controller_epoch:
-            says = (
+            text = (
                 f"controller {after.controller_id} epoch {after.controller_epoch} after controller "
                 f"{before.controller_id} epoch {before.controller_epoch}"
             )
-            yield Finding("note", "controller_change", says, after.first, after.controller_id)
+            yield Finding("note", "controller_change", text, after.first, after.controller_id)
         else:
-            says = (
+            text = (
                 f"controllers {before.controller_id} and {after.controller_id} share epoch "
                 f"{after.controller_epoch}"
             )
-            yield Finding("fault", "two_controllers", says, after.first, after.controller_id)
+            yield Finding("fault", "two_controllers", text, after.first, after.controller_id)
     for refusal in context.refusals:
-        says = (
+        text = (
             f"broker {refusal.broker} refused {refusal.count} {refusal.api} of controller "
             f"{refusal.controller_id} epoch {refusal.controller_epoch}, because it was in controller epoch "
             f"{refusal.known_epoch}; the log does not name their partitions"
         )
-        yield Finding("note", "requests_refused", says, refusal.first, refusal.broker)
+        yield Finding("note", "requests_refused", text, refusal.first, refusal.broker)
 
 
 def _old_controllers(incarnation: Incarnation, context: Context) -> Iterator[Finding]:
@@ -246,11 +246,11 @@ def _old_controllers(incarnation: Incarnation, context: Context) -> Iterator[Fin
         if entry.role != "controller" or epoch is None or not entry.event.startswith("send_"):
             continue
         if any(other > epoch and first < entry.time for other, first in begun.items()):
-            says = (
+            text = (
                 f"controller {entry.controller_id} of epoch {epoch} still sent to broker "
                 f"{', '.join(map(str, entry.to or ()))} when a newer controller had begun"
             )
-            yield Finding("fault", "old_controller_sent", says, entry.time, entry.controller_id)
+            yield Finding("fault", "old_controller_sent", text, entry.time, entry.controller_id)
 
 
 def _requests(context: Context) -> Iterator[Finding]:
@@ -259,11 +259,11 @@ def _requests(context: Context) -> Iterator[Finding]:
         took = "" if one.milliseconds is None else f" after {one.milliseconds:.1f} ms"
         if one.outcome != "acknowledged":
             code = f" {ErrorCode.name_of(one.error_code)}" if one.error_code else ""
-            says = f"the journal: {one.api} to broker {one.broker} ended as {one.outcome}{code}{took}"
-            yield Finding("fault", "request_failed", says, one.time, one.broker)
+            text = f"the journal: {one.api} to broker {one.broker} ended as {one.outcome}{code}{took}"
+            yield Finding("fault", "request_failed", text, one.time, one.broker)
         elif one.attempts > 1:
-            says = f"the journal: {one.api} to broker {one.broker} took {one.attempts} attempts{took}"
-            yield Finding("note", "request_repeated", says, one.time, one.broker)
+            text = f"the journal: {one.api} to broker {one.broker} took {one.attempts} attempts{took}"
+            yield Finding("note", "request_repeated", text, one.time, one.broker)
 
 
 def _snapshot(incarnations: Sequence[Incarnation], context: Context) -> Iterator[Finding]:
@@ -289,8 +289,8 @@ def _snapshot(incarnations: Sequence[Incarnation], context: Context) -> Iterator
             ",".join(map(str, value)) if isinstance(value, list | tuple) else value
             for value in (logged, stored)
         )
-        says = f"{name.replace('_', ' ')}: {logged} in the logs, {stored} in the snapshot"
-        yield Finding("fault", "snapshot_differs", says, last.time, None, last.leader_epoch)
+        text = f"{name.replace('_', ' ')}: {logged} in the logs, {stored} in the snapshot"
+        yield Finding("fault", "snapshot_differs", text, last.time, None, last.leader_epoch)
 
 
 def _without_log(incarnations: Sequence[Incarnation], context: Context) -> Iterator[Finding]:
@@ -310,5 +310,5 @@ def _without_log(incarnations: Sequence[Incarnation], context: Context) -> Itera
             if context.coverage_of(broker) is None
             else f"the log of broker {broker} ends too early"
         )
-        says = f"{missing}; whether it applied leader epoch {listed} is not known"
-        yield Finding("note", "no_log", says, None, broker)
+        text = f"{missing}; whether it applied leader epoch {listed} is not known"
+        yield Finding("note", "no_log", text, None, broker)

@@ -178,7 +178,7 @@ class Finding:
 
     severity: Literal["fault", "note"]
     kind: str
-    says: str
+    text: str
     time: int | None = None
     broker: int | None = None
     leader_epoch: int | None = None

@@ -85,7 +85,7 @@ def _findings(history: PartitionHistory) -> Iterator[str]:
     yield f"{len(history.faults)} faults, {len(history.findings) - len(history.faults)} notes"
     for finding in history.findings:
         when = "" if finding.time is None else f"{iso(finding.time)} "
-        yield f"  {finding.severity}: {when}{finding.says}"
+        yield f"  {finding.severity}: {when}{finding.text}"
 
 
 def _entry(entry: LocatedEntry) -> Iterator[str]:

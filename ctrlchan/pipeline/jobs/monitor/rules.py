@@ -38,7 +38,7 @@ class Alert:
     rule: str
     broker: int
     value: float
-    says: str
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,8 @@ class Rules:
             age = figures.age(wait)
             if self.stuck is not None and age is not None and age > self.stuck:
                 why = f": {wait.last_error}" if wait.last_error else ""
-                says = f"{wait.unfinished} requests wait, the oldest for {age:.1f} s ({wait.state}{why})"
-                yield Alert("stuck", wait.broker, age, says)
+                text = f"{wait.unfinished} requests wait, the oldest for {age:.1f} s ({wait.state}{why})"
+                yield Alert("stuck", wait.broker, age, text)
 
     def _error_rate(self, figures: Figures) -> Iterator[Alert]:
         if self.error_rate is None:
@@ -103,8 +103,8 @@ class Rules:
             mine = [one for one in figures.requests if one.broker == broker]
             ended, failed = sum(one.recent for one in mine), sum(one.recent_failed for one in mine)
             if ended >= self.error_rate_at_least and failed / ended > self.error_rate:
-                says = f"{failed} of {ended} requests failed in {figures.window:g} s"
-                yield Alert("error_rate", broker, failed / ended, says)
+                text = f"{failed} of {ended} requests failed in {figures.window:g} s"
+                yield Alert("error_rate", broker, failed / ended, text)
 
     def _fenced(self, figures: Figures) -> Iterator[Alert]:
         if not self.fenced:
@@ -119,8 +119,8 @@ class Rules:
             if self.diverged is not None and one.partitions > self.diverged:
                 named = f": {', '.join(one.named)}" if one.named else ""
                 more = ", ..." if one.partitions > len(one.named) > 0 else ""
-                says = f"stale metadata of {one.partitions} partitions{named}{more}"
-                yield Alert("diverged", one.broker, float(one.partitions), says)
+                text = f"stale metadata of {one.partitions} partitions{named}{more}"
+                yield Alert("diverged", one.broker, float(one.partitions), text)
 
 
 #: Rule -> its keys: (name in the file, field of Rules, types).
