@@ -73,7 +73,7 @@ def run_in_fork_server(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(sender_pool, "child_command", command)
 
 
-def eventually(condition: Callable[[], bool], timeout: float = 10.0) -> None:
+def eventually(condition: Callable[[], bool], timeout: float = 60.0) -> None:
     """Look every few milliseconds; for what nobody announces."""
     deadline = monotonic() + timeout
     while not condition():

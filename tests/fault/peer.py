@@ -200,7 +200,7 @@ class Peer:
             return any(sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) for sock in self._sockets)
         return False
 
-    def until(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    def until(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
         """Wait for something that a request or a connection brings about."""
         deadline = monotonic() + timeout
         with self._changed:

@@ -132,7 +132,7 @@ def test_a_refused_connection_is_tried_again_until_the_broker_is_there(
         assert described["state"] in ("backing off", "connecting")
         assert described["last_error"] == "connecting failed (Connection refused)"
         assert described["queue_size"] == 3
-        channel.wait(channel.send_requests([2], update()), 5)
+        channel.wait(channel.send_requests([2], update()), 60)
         brokers[0].listen()
         outcomes = channel.wait(sent, 10)
         assert outcomes[0].attempts >= 6

@@ -124,7 +124,7 @@ def test_senders_hold_nothing_of_the_fork_servers_however_many_descriptors_the_p
             kill(fork_server)
             eventually(lambda: has_ended(fork_server))
             channel.add_broker(brokers[1].broker)
-            channel.wait([channel.send_request(2, update(1))], 5)
+            channel.wait([channel.send_request(2, update(1))], 60)
 
 
 def test_senders_that_cannot_live_end_their_requests(

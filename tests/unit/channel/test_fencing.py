@@ -45,7 +45,7 @@ def test_resigning_ends_everything_at_once_and_sends_nothing_more(senders: str |
         eventually(unread.has_unread)
         eventually(lambda: channel.describe()["brokers"][3]["attempts"] > 1)
         channel.resign()
-        outcomes = channel.wait(sent, 5)
+        outcomes = channel.wait(sent, 60)
         assert kinds(outcomes) == {OutcomeKind.FENCED}
         assert {outcome.detail for outcome in outcomes} == {"the controller has resigned"}
         assert channel.describe()["state"] == "resigned"
@@ -69,7 +69,7 @@ def test_after_resigning_every_request_is_fenced_and_no_broker_comes_back(
         channel.add_broker(brokers[0].broker)
         channel.remove_broker(2)
         sent = channel.send_requests([1, 2, 3], update(epoch=2**31 - 1))
-        assert kinds(channel.wait(sent, 5)) == {OutcomeKind.FENCED}
+        assert kinds(channel.wait(sent, 60)) == {OutcomeKind.FENCED}
         assert channel.describe()["brokers"] == {}
         assert not any(peer.connections for peer in brokers)
         assert "offline" not in caplog.text
@@ -80,7 +80,7 @@ def test_a_channel_that_was_never_used_can_resign() -> None:
     before = holdings()
     with ControllerChannelManager(config(), 7) as channel:
         channel.resign()
-        assert kinds(channel.wait(channel.send_requests([1], update()), 5)) == {OutcomeKind.FENCED}
+        assert kinds(channel.wait(channel.send_requests([1], update()), 60)) == {OutcomeKind.FENCED}
     assert holdings() == before
 
 
