@@ -4,10 +4,8 @@ In: encoded-once requests (``ControlRequest``) for broker ids. Out: exactly one 
 It knows frames, connections and error codes; it must not know what a partition is, nor where the cluster's
 state comes from.
 
-Two worlds meet here. The parent (this folder; ``rewriting`` and ``sight`` are its side rooms) decides
-everything and owns all memory. The processes in ``senders`` move bytes; of this folder they import the little
-that both sides speak (``records``, ``poller``, ``security``), which is why the public names below are looked
-up only when they are used.
+The parent process decides everything and owns all memory. The processes of ``senders`` move bytes; of this
+folder they import ``wire`` alone, which is why the public names below are looked up only when they are used.
 """
 
 from __future__ import annotations

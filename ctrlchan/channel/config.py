@@ -1,4 +1,4 @@
-"""Settings of a controller channel, under Kafka's names where Kafka has them."""
+"""The settings of a controller channel, with Kafka's keys where Kafka has them."""
 
 from __future__ import annotations
 
@@ -14,52 +14,78 @@ from ctrlchan.protocol import request_versions
 
 __all__ = ["AUTO", "PER_BROKER", "ChannelConfig"]
 
-#: ``senders``: a process for each broker.
+#: Value of ``senders``: a process for each broker.
 PER_BROKER: Final = "per-broker"
-#: ``senders``: as many processes as is fastest for the brokers and the cores at hand.
+#: Value of ``senders``: as many processes as is fastest for this number of brokers and processors.
 AUTO: Final = "auto"
 
-#: A process that is ready to run may have to wait for so long on a machine with too much to do.
+#: On an overloaded machine a process that is ready to run may have to wait for this many seconds.
 _LEAST_SENDER_TIMEOUT: Final = 0.5
 #: A frame's size is an int32.
 _MAX_FRAME: Final = 2**31 - 1
+#: Seconds; a longer time does not fit into 64 bits of nanoseconds when it is added to the clock's.
+_MAX_SECONDS: Final = 2**31 - 1
+_TIMES: Final = (
+    "connection_setup_timeout",
+    "connection_setup_timeout_max",
+    "socket_timeout",
+    "request_timeout",
+    "retry_backoff",
+    "sender_timeout",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelConfig:
-    """How one controller talks to its brokers. Times are seconds, sizes bytes.
+    """How one controller talks to its brokers. Times are seconds, sizes bytes; the defaults are Kafka's.
 
     Raises ConfigError, naming the setting, for a value that cannot work.
 
-    - ``controller_id``: id in every request head; ``client_id``: Kafka's default is the id as a string.
-    - ``inter_broker_protocol``: the IBP that fixes the request versions (``3.9``, ``2.8-IV1``, ...).
-    - ``listener_name``: the control-plane listener (``control.plane.listener.name``). None: the inter-broker
-      listener, ``inter_broker_listener`` (``inter.broker.listener.name``); None there: the listener named as
-      ``security_protocol`` (``security.inter.broker.protocol``), else the first that speaks it.
-    - ``security_protocol``: of that listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, with ``tls`` (None
-      with SSL: the system's authorities, no certificate of ours) and ``sasl`` for how.
-    - ``negotiate``: ask each broker for its versions (ApiVersions) with each connection, and connect without
-      waiting for a request. False: nobody is asked, as in Kafka.
-    - ``connection_setup_timeout``: for resolving and connecting; doubles with each attempt that runs into
-      it, up to ``connection_setup_timeout_max`` (``socket.connection.setup.timeout[.max].ms``).
-    - ``socket_timeout``: for getting a connection ready: name look-up, TCP, TLS, SASL and ApiVersions
-      together (``controller.socket.timeout.ms``).
-    - ``request_timeout``: from a request's first byte to its whole response (``request.timeout.ms``).
-    - ``retry_backoff``: pause after every failure (100 ms in Kafka's RequestSendThread).
-    - ``senders``: ``"auto"`` (as many processes as is fastest for the cores at hand share the brokers), a
-      number of processes that share them, or ``"per-broker"`` (a process for each).
-    - ``sender_timeout``: a sender process that has work and does not answer for so long is killed and
-      replaced. Not below 0.5: a process that has just been started on a busy machine would be taken for one
-      that hangs.
-    - ``max_request_bytes``: a larger request is split, and ends as TOO_LARGE where that cannot be done (the
-      brokers' ``socket.request.max.bytes``).
-    - ``merge_update_metadata``: neighbouring UpdateMetadata that wait for a broker go as one.
-    - ``max_backlog_bytes``: when more UpdateMetadata than that wait for one broker though they were merged,
-      those of a batch give way to the whole state, read when the broker can take it (``full_state.py``); of
-      others everything is merged that can be.
-    - ``max_response_bytes``: a larger response is garbage.
-    - ``shared_memory_bytes``: room for request bodies, sparse: what is not used costs nothing. A body that
-      finds no room waits in private memory.
+    Who sends, and what:
+
+    - ``controller_id`` (-1): the id in every request (``broker.id`` of the controller).
+    - ``client_id`` (None: the controller's id as text): the client id in every request header.
+    - ``inter_broker_protocol`` ("3.9"): the IBP that fixes the request versions
+      (``inter.broker.protocol.version``: ``3.9``, ``2.8-IV1``, ...).
+    - ``negotiate`` (False, as in Kafka): ask each broker for its versions (ApiVersions) on each connection,
+      and connect without waiting for a request.
+
+    Which endpoint of a broker, and how connections begin:
+
+    - ``listener_name`` (None: the inter-broker listener): the control-plane listener
+      (``control.plane.listener.name``).
+    - ``inter_broker_listener`` (None: the listener named as ``security_protocol``, else the first with that
+      protocol): the inter-broker listener (``inter.broker.listener.name``).
+    - ``security_protocol`` ("PLAINTEXT"): PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL
+      (``security.inter.broker.protocol``).
+    - ``tls`` (None; with SSL: the system's certificate authorities, no certificate of ours): TLS.
+    - ``sasl`` (None): the SASL user; SASL_PLAINTEXT and SASL_SSL need one.
+
+    Time limits:
+
+    - ``connection_setup_timeout`` (10): of name look-up and TCP together; doubles with each attempt that runs
+      into it, up to ``connection_setup_timeout_max`` (30) (``socket.connection.setup.timeout.ms`` and
+      ``socket.connection.setup.timeout.max.ms``).
+    - ``socket_timeout`` (30): of everything until a connection is ready: name look-up, TCP, TLS, ApiVersions
+      and SASL together (``controller.socket.timeout.ms``).
+    - ``request_timeout`` (30): from a request's first byte to its whole response (``request.timeout.ms``).
+    - ``retry_backoff`` (0.1): the pause after every failure, as in Kafka's RequestSendThread.
+    - ``sender_timeout`` (10, at least 0.5): a sender process that has work and does not answer for this long
+      is killed and replaced.
+
+    Processes and memory:
+
+    - ``senders`` ("auto"): "auto" (as many processes as is fastest on this machine share the brokers), the
+      number of processes that share them, or "per-broker" (one process for each broker).
+    - ``max_request_bytes`` (100 MiB): a larger request is split, or ends as TOO_LARGE if it cannot be split
+      (``socket.request.max.bytes`` of the brokers).
+    - ``max_response_bytes`` (100 MiB): a larger response fails the connection.
+    - ``merge_update_metadata`` (True): UpdateMetadata requests that wait for one broker, one behind the
+      other, are merged.
+    - ``max_backlog_bytes`` (256 MiB): when more UpdateMetadata than this waits for one broker although it was
+      merged, a full state replaces it, where a batch can make one.
+    - ``shared_memory_bytes`` (64 GiB): address space for request bodies; unused pages cost nothing. A body
+      that finds no room waits in private memory.
     """
 
     controller_id: int = -1
@@ -98,6 +124,9 @@ class ChannelConfig:
             raise ConfigError(f"retry_backoff: {self.retry_backoff!r} is below 0 seconds")
         if not self.connection_setup_timeout_max >= self.connection_setup_timeout:
             raise ConfigError("connection_setup_timeout_max is below connection_setup_timeout")
+        for name in _TIMES:
+            if not getattr(self, name) <= _MAX_SECONDS:
+                raise ConfigError(f"{name}: {getattr(self, name)!r} is above {_MAX_SECONDS} seconds")
         for name in ("max_request_bytes", "max_response_bytes"):
             if not 0 < getattr(self, name) <= _MAX_FRAME:
                 raise ConfigError(f"{name}: {getattr(self, name)!r} is not in 1 .. {_MAX_FRAME}")
@@ -130,9 +159,11 @@ class ChannelConfig:
         listener: str | None = None,
         **settings: Any,
     ) -> ChannelConfig:
-        """The settings of a broker's ``server.properties`` (a path, or its keys and values), which are also
-        its controller's; ``settings`` win over them. ``listener``: use this one of its listeners, whatever
-        the file says of controllers. See ``properties.py`` for the keys.
+        """Return the settings of a broker's ``server.properties``, which are also its controller's.
+
+        ``source`` is a path, or a mapping of its keys and values; ``settings`` override what it has.
+        ``listener``: use this listener instead of ``control.plane.listener.name``. ``properties.py`` lists
+        the keys.
 
         Raises ConfigError naming file, line and key for a value that cannot work.
         """
@@ -159,7 +190,7 @@ class ChannelConfig:
 
     @property
     def credentials(self) -> Credentials:
-        """How each connection begins."""
+        """What each connection begins with."""
         tls = self.tls or TlsSettings() if self.security_protocol.endswith("SSL") else None
         return Credentials(
             client_id=self.client_id_bytes.decode(), negotiate=self.negotiate, tls=tls, sasl=self.sasl
@@ -167,9 +198,10 @@ class ChannelConfig:
 
     @property
     def client_id_bytes(self) -> bytes:
+        """The client id in request headers."""
         return (str(self.controller_id) if self.client_id is None else self.client_id).encode()
 
     @property
     def broker_listener(self) -> str:
-        """The name of the inter-broker listener, which is what brokers are told of each other."""
+        """The name of the inter-broker listener, whose endpoints LeaderAndIsr requests carry."""
         return self.inter_broker_listener or self.security_protocol

@@ -1,8 +1,9 @@
 """A broker's ``server.properties`` as settings of a channel, under Kafka's own names.
 
 A ZooKeeper-mode controller is a broker and takes its settings from the same file. Keys that are not in
-``_PLAIN`` or ``_SECURITY`` are other people's and are skipped. Keys of TLS and SASL are looked for first with
-the prefix of the listener that the channel uses (``listener.name.<name>.``, in small letters), then without.
+``_PLAIN`` and have nothing to do with listeners, TLS or SASL are skipped. Keys of TLS and SASL are looked for
+first with the prefix of the listener that the channel uses (``listener.name.<name>.``, in small letters),
+then without it.
 
 The syntax is that of ``java.util.Properties``. Kafka's config providers (``${file:...}``) are not resolved.
 """
@@ -22,14 +23,14 @@ __all__ = ["read_properties", "settings_of"]
 
 
 class Entry(NamedTuple):
-    """A value and the line that its key is on; 0 in a mapping, which has no lines."""
+    """A value and the line of its key; 0 where it comes from a mapping."""
 
     value: str
     line: int
 
 
 def read_properties(text: str) -> dict[str, Entry]:
-    """Keys and values of a properties file; of a key that comes twice the last counts."""
+    """Return the keys and values of a properties file. The last value of a key counts."""
     found: dict[str, Entry] = {}
     logical, begun = "", 0
     for number, line in enumerate(_LINE_END.split(text), 1):
@@ -74,7 +75,7 @@ def _unescaped(text: str) -> str:
 def settings_of(
     source: str | PathLike[str] | Mapping[str, str], listener: str | None = None
 ) -> dict[str, Any]:
-    """Arguments for ``ChannelConfig``; those that the file says nothing of are left out.
+    """Return arguments for ``ChannelConfig``, without those that the file does not set.
 
     ``listener`` is used in the place of ``control.plane.listener.name``.
     """
@@ -136,7 +137,7 @@ _STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 
 
 class _Reading:
-    """``name`` is the file's, for errors."""
+    """Reads the settings out of a file's entries. ``name`` is the file's, for errors."""
 
     def __init__(self, name: str, entries: Mapping[str, Entry], listener: str | None) -> None:
         self._name = name
@@ -164,7 +165,7 @@ class _Reading:
             settings["sasl"] = self._sasl()
         return settings
 
-    # -- which listener
+    # -- the listener
 
     def _listener(self) -> dict[str, Any]:
         protocols = self._protocols()
@@ -227,7 +228,7 @@ class _Reading:
                 self._refuse(theirs, f"only a store of type PEM has it, not {kind}")
         versions = self._secured("ssl.enabled.protocols")
         if versions is not None:
-            # As in Kafka, old names may stand there; nothing below TLSv1.2 is ever used.
+            # As in Kafka, the list may have older versions; none below TLSv1.2 is ever used.
             named = tuple(version.strip() for version in versions.split(",") if version.strip())
             allowed = tuple(version for version in ("TLSv1.2", "TLSv1.3") if version in named)
             if not allowed:
@@ -281,7 +282,7 @@ class _Reading:
             self._refuse(key, str(problem))
 
     def _jaas_options(self, key: str, text: str, module: str) -> dict[str, str]:
-        """``<login module> required <name>="<value>" ... ;``. Nothing of it is repeated in an error."""
+        """Parse ``<login module> required <name>="<value>" ... ;``. Errors repeat nothing of it."""
         match = _JAAS.fullmatch(text)
         if match is None:
             self._refuse(key, 'it is not "<login module> required <name>=<value> ... ;"')
@@ -292,7 +293,7 @@ class _Reading:
     # -- values
 
     def _secured(self, key: str, *, empty: bool = False) -> str | None:
-        """The value for the listener, else the one for all. An empty one is none, unless it may be."""
+        """Return the value for the listener, else the one for all. An empty value is None unless `empty`."""
         for name in (self._prefix + key, key):
             value = self._plain(name, empty=empty)
             if value is not None:

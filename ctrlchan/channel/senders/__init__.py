@@ -1,8 +1,11 @@
-"""What runs in a sender process, and the process that they all come from.
+"""What runs in a sender process, and the fork server that starts these processes.
 
 In: commands through a pipe, frames in shared memory. Out: bytes to brokers, reports through a pipe. Nothing
-here decides what a request says or who gets it, and nothing here imports NumPy or what is not needed: there
-may be a process for each broker. ``link`` (one broker's conversation) and ``handshake`` never touch a socket,
-``connection`` and ``tls`` do, ``sender`` is the event loop around them, ``fork_server`` the parent of them
-all.
+here decides the content of a request or who gets it. There may be one process for each broker, so nothing
+here imports NumPy or anything else that is large.
+
+``sender`` is the event loop over ``broker_connection``s. Each of these composes a ``protocol`` (with its C
+part ``_request``), which has neither socket nor clock, with a connection of ``tcp`` or ``tls`` and, until it
+is ready, a ``connection_setup`` (with the ``handshake``). ``_fast_path`` does the steps of nearly every
+request in C. ``fork_server`` starts the processes.
 """

@@ -339,7 +339,7 @@ class BrokerConnection(SocketDriver):
     # -- bytes
 
     def on_event(self, mask: int) -> None:
-        """The socket is ready for what `mask` says."""
+        """The socket is ready to be read or written, as `mask` has it."""
         connection = self._connection
         if connection is None:
             return

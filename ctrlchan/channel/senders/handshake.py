@@ -1,4 +1,4 @@
-"""What is said on a new connection before requests may pass: ApiVersions, then SASL. Bytes in, bytes out.
+"""The handshake in Kafka's protocol on a new connection: ApiVersions, then SASL. Bytes in, bytes out.
 
 ::
 
@@ -27,8 +27,8 @@ __all__ = ["CONTROL_APIS", "Handshake", "Ranges"]
 
 #: API key -> (lowest, highest) version.
 Ranges: TypeAlias = dict[int, tuple[int, int]]
-#: Asks with a frame's body, is sent the answer's.
-_Talk: TypeAlias = Generator[bytes, bytes, None]
+#: Yields a frame to send, is sent the body of the answer.
+_Steps: TypeAlias = Generator[bytes, bytes, None]
 
 #: LeaderAndIsr, StopReplica, UpdateMetadata.
 CONTROL_APIS: Final = (4, 5, 6)
@@ -51,8 +51,8 @@ _MAX_ANSWER: Final = 1024 * 1024
 _SCRAM_ITERATIONS: Final = (4_096, 131_072)
 #: A SASL session that lasts longer than 100 years does not end; more would not fit into nanoseconds.
 _MAX_LIFETIME_MS: Final = 100 * 365 * 24 * 3600 * 1000
-#: What a broker says goes into logs: so much of it.
-_MAX_WORDS: Final = 300
+#: The longest text of a broker that goes into a log.
+_MAX_TEXT: Final = 300
 
 _CORRELATION_SIZE: Final = 4
 #: In place of a version of SaslAuthenticate: tokens are sent as they are.
@@ -66,34 +66,37 @@ _HEAD: Final = Struct(">hhi")
 
 
 class Handshake:
-    """``start`` gives the first bytes to send, ``receive`` takes bytes and gives the next; until ``done``.
+    """One connection's handshake: ``start``, then ``receive`` for all bytes that arrive, until ``done``.
 
-    Raises ConnectionFailed when the broker refuses us, is not to be trusted, or does not speak the protocol.
+    ``negotiate``: ask for the broker's versions; ``sasl``: authenticate so. Both methods return bytes to
+    send. They raise ConnectionFailed when the broker refuses us, cannot be trusted, or does not follow the
+    protocol.
     """
 
     def __init__(self, client_id: str, *, negotiate: bool, sasl: SaslSettings | None) -> None:
         name = client_id.encode()
         self._client_id = _INT16.pack(len(name)) + name
         self._sasl = sasl
-        #: Of the next request on this connection.
+        #: The correlation id of the next request on this connection.
         self.correlation = 0
-        #: What is under way, for people.
+        #: The current step, for error messages.
         self.stage = ""
         #: The broker's versions of the control APIs it has, when it was asked.
         self.ranges: Ranges | None = None
-        #: Nanoseconds from now until the broker ends what was authenticated; 0: it does not.
+        #: Nanoseconds from now until the broker ends the SASL session; 0: it does not.
         self.session_lifetime = 0
         self.done = not negotiate and sasl is None
         # After SaslHandshake v0: tokens have no correlation id.
         self._has_header = True
         self._received = bytearray()
-        self._talk = self._converse()
+        self._steps = self._run()
 
     def start(self) -> bytes:
-        """Nothing when there is nothing to say."""
-        return b"" if self.done else next(self._talk)
+        """Return the first bytes to send; none when there is no handshake."""
+        return b"" if self.done else next(self._steps)
 
     def receive(self, data: bytes) -> bytes:
+        """Take bytes from the broker; return the next bytes to send, if any."""
         received = self._received
         received += data
         if len(received) < 4:
@@ -115,16 +118,16 @@ class Handshake:
         if header_size:
             self.correlation += 1
         try:
-            return self._talk.send(body)
+            return self._steps.send(body)
         except StopIteration:
             self.done = True
             return b""
         except (error, UnicodeDecodeError):
             raise ConnectionFailed(Failure.HANDSHAKE, f"{self.stage}: not an answer of this API") from None
 
-    # -- the conversation
+    # -- the steps
 
-    def _converse(self) -> _Talk:
+    def _run(self) -> _Steps:
         versions: Ranges = {}
         yield from self._ask_versions(versions)
         self.ranges = {api: versions[api] for api in CONTROL_APIS if api in versions}
@@ -132,11 +135,11 @@ class Handshake:
             handshake_version = yield from self._choose_mechanism(self._sasl, versions)
             version = _NO_HEADER if handshake_version == 0 else _highest(_SASL_AUTHENTICATE, 0, 2, versions)
             if self._sasl.mechanism == "PLAIN":
-                yield from self._prove_plainly(self._sasl, version)
+                yield from self._authenticate_plain(self._sasl, version)
             else:
-                yield from self._prove_by_scram(self._sasl, version)
+                yield from self._authenticate_scram(self._sasl, version)
 
-    def _ask_versions(self, versions: Ranges) -> _Talk:
+    def _ask_versions(self, versions: Ranges) -> _Steps:
         self.stage = "ApiVersions"
         name, version = _compact(b"ctrlchan"), _compact(b"0")
         reader = _Reader((yield self._frame(_API_VERSIONS, 3, name + version + b"\0")))
@@ -153,7 +156,7 @@ class Handshake:
                 reader.skip_tags()
 
     def _choose_mechanism(self, sasl: SaslSettings, versions: Ranges) -> Generator[bytes, bytes, int]:
-        """Have the broker accept our mechanism; the version of SaslHandshake, which decides what follows."""
+        """Have the broker accept our mechanism; return the version of SaslHandshake, which fixes the rest."""
         self.stage = "SaslHandshake"
         version = _highest(_SASL_HANDSHAKE, 0, 1, versions)
         mechanism = sasl.mechanism.encode()
@@ -162,20 +165,20 @@ class Handshake:
         code = reader.int16()
         offered = [reader.text() for _ in range(reader.int32())]
         if code == _UNSUPPORTED_SASL_MECHANISM or (code == 0 and sasl.mechanism not in offered):
-            has = self._words(", ".join(offered)) or "none"
+            has = self._printable(", ".join(offered)) or "none"
             raise ConnectionFailed(Failure.MECHANISM, f"{sasl.mechanism}; it has: {has}")
         if code:
             raise ConnectionFailed(Failure.HANDSHAKE, f"SaslHandshake is answered with error code {code}")
         return version
 
-    def _prove_plainly(self, sasl: SaslSettings, version: int) -> _Talk:
+    def _authenticate_plain(self, sasl: SaslSettings, version: int) -> _Steps:
         """RFC 4616."""
         self.stage = _stage_of(version, "PLAIN")
         token = f"\0{sasl.username}\0{sasl.password}".encode()
         self._token((yield self._authenticate(version, token)), version)
 
-    def _prove_by_scram(self, sasl: SaslSettings, version: int) -> _Talk:
-        """RFC 5802: both sides prove that they know the password."""
+    def _authenticate_scram(self, sasl: SaslSettings, version: int) -> _Steps:
+        """RFC 5802: both sides prove that they have the password."""
         from scramp import ScramClient, ScramException
 
         self.stage = _stage_of(version, sasl.mechanism)
@@ -188,7 +191,7 @@ class Handshake:
             answer = yield self._authenticate(version, client.get_client_final().encode())
             client.set_server_final(self._token(answer, version).decode())
         except ScramException as problem:
-            raise ConnectionFailed(Failure.AUTHENTICATION, self._words(str(problem))) from None
+            raise ConnectionFailed(Failure.AUTHENTICATION, self._printable(str(problem))) from None
 
     # -- frames
 
@@ -217,25 +220,25 @@ class Handshake:
         message = reader.take(reader.count() if flexible else reader.int16()).decode()
         if code:
             kind = Failure.HANDSHAKE if code == _ILLEGAL_SASL_STATE else Failure.AUTHENTICATION
-            words = self._words(message)
-            if code != _SASL_AUTHENTICATION_FAILED or not words:
-                words = f"error code {code}" + (f": {words}" if words else "")
-            raise ConnectionFailed(kind, words)
+            reason = self._printable(message)
+            if code != _SASL_AUTHENTICATION_FAILED or not reason:
+                reason = f"error code {code}" + (f": {reason}" if reason else "")
+            raise ConnectionFailed(kind, reason)
         token = reader.take(reader.count() if flexible else reader.int32())
         if version >= 1:
             self.session_lifetime = min(max(0, reader.int64()), _MAX_LIFETIME_MS) * 1_000_000
         return token
 
-    def _words(self, text: str) -> str:
-        """A broker's words, fit for a line of a log: no control characters, no end of them, no password."""
+    def _printable(self, text: str) -> str:
+        """Return a broker's text fit for a log line: short, without control characters and the password."""
         if self._sasl is not None:
             text = text.replace(self._sasl.password, "********")
         text = "".join(character if character.isprintable() else " " for character in text)
-        return text if len(text) <= _MAX_WORDS else text[:_MAX_WORDS] + "..."
+        return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
 
 
 class _Scram(Protocol):
-    """What is used of scramp's client."""
+    """The methods of scramp's client that are used."""
 
     def get_client_first(self) -> str: ...
     def set_server_first(self, message: str) -> None: ...
@@ -244,7 +247,7 @@ class _Scram(Protocol):
 
 
 class _Reader:
-    """Reads on from the front; ``struct.error`` when there is not as much as was announced."""
+    """Reads the fields of an answer in order; raises ``struct.error`` where it is too short."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -276,15 +279,15 @@ class _Reader:
                 raise error("a varint of more than 5 bytes")
 
     def count(self) -> int:
-        """A compact length; -1 is null."""
+        """Read a compact length; -1 is null."""
         return self.varint() - 1
 
     def take(self, size: int) -> bytes:
-        """Null (a size of -1) is nothing."""
+        """Read this many bytes; none for null, whose size is -1."""
         if size < 0:
             return b""
         if self._at + size > len(self._data):
-            raise error("shorter than it says")
+            raise error("a field is longer than the answer")
         self._at += size
         return self._data[self._at - size : self._at]
 
@@ -314,7 +317,7 @@ def _compact(data: bytes) -> bytes:
 
 
 def _highest(api: int, lowest: int, highest: int, versions: Ranges) -> int:
-    """The highest version both sides have."""
+    """Return the highest version of this API that both sides have. Raises ConnectionFailed."""
     theirs = versions.get(api, (0, -1))
     version = min(highest, theirs[1])
     if version < max(lowest, theirs[0]):
@@ -326,7 +329,7 @@ def _highest(api: int, lowest: int, highest: int, versions: Ranges) -> int:
 
 
 def _check_iterations(server_first: str) -> None:
-    """Before any work is done for it."""
+    """Raise ConnectionFailed for a number of iterations that is not allowed, before any of them is done."""
     value = next((part[2:] for part in server_first.split(",") if part.startswith("i=")), "")
     least, most = _SCRAM_ITERATIONS
     if not (value.isascii() and value.isdecimal() and len(value) < 10 and least <= int(value) <= most):
@@ -337,9 +340,9 @@ def _check_iterations(server_first: str) -> None:
 
 
 def _foreign(data: bytes) -> str:
-    """What the first bytes of something that is not Kafka's protocol look like."""
+    """Return what bytes that are not Kafka's protocol look like."""
     if data[:1] in (b"\x15", b"\x16") and data[1:2] == b"\x03":
-        return "the broker speaks TLS on this port"
+        return "the broker uses TLS on this port"
     if data.startswith(b"HTTP"):
         return "this is an HTTP server"
     return "not an answer in Kafka's protocol"

@@ -23,8 +23,8 @@ __all__ = ["TlsConnection", "TlsContexts"]
 #: OpenSSL takes a buffer whole, record by record, or asks for the same bytes again: it gets so much.
 _PIECE: Final = 256 * 1024
 
-#: OpenSSL's reasons (X509_V_ERR_...) in words that say what to do.
-_VERIFY_WORDS: Final = {
+#: OpenSSL's reasons (X509_V_ERR_...) as text that shows what to do.
+_VERIFY_TEXT: Final = {
     10: "it has expired",
     9: "it is not yet valid",
     18: "it is signed by itself and not among the trusted certificates",
@@ -35,14 +35,14 @@ _VERIFY_WORDS: Final = {
     64: "it is not for this IP address",
 }
 #: The same for ``SSLError.reason``.
-_REASON_WORDS: Final = {
-    "WRONG_VERSION_NUMBER": "the broker does not speak TLS on this port",
+_REASON_TEXT: Final = {
+    "WRONG_VERSION_NUMBER": "the broker does not use TLS on this port",
     "UNSUPPORTED_PROTOCOL": "the broker offers only a protocol version that is not allowed",
     "TLSV1_ALERT_PROTOCOL_VERSION": "the broker has none of the allowed protocol versions",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker wants a client certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the broker refuses our certificate, or wants one",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the broker does not accept our certificate",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the broker says that our certificate has expired",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the broker finds that our certificate has expired",
     "TLSV1_ALERT_UNKNOWN_CA": "the broker does not trust the authority of our certificate",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "the broker refuses: no common cipher, or it wants a client certificate",
     "NO_PROTOCOLS_AVAILABLE": "this platform's OpenSSL has none of the allowed protocol versions",
@@ -144,7 +144,7 @@ class TlsConnection(TcpConnection):
         try:
             self._tls.recv(1)
         except ssl.SSLError as problem:
-            if problem.reason in _REASON_WORDS:
+            if problem.reason in _REASON_TEXT:
                 return _broken(problem)
         except OSError:
             pass
@@ -187,11 +187,11 @@ def _state_of(name: str) -> object:
 
 def _broken(problem: ssl.SSLError) -> ConnectionFailed:
     if isinstance(problem, ssl.SSLCertVerificationError):
-        words = _VERIFY_WORDS.get(problem.verify_code, problem.verify_message)
-        return ConnectionFailed(Failure.CERTIFICATE, words)
+        reason = _VERIFY_TEXT.get(problem.verify_code, problem.verify_message)
+        return ConnectionFailed(Failure.CERTIFICATE, reason)
     if isinstance(problem, ssl.SSLEOFError):
         return ConnectionFailed(Failure.TLS, "the broker closed the connection in the middle of it")
     reason = problem.reason or ""
     return ConnectionFailed(
-        Failure.TLS, _REASON_WORDS.get(reason, reason.replace("_", " ").lower() or "no reason given")
+        Failure.TLS, _REASON_TEXT.get(reason, reason.replace("_", " ").lower() or "no reason given")
     )

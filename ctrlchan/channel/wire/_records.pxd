@@ -1,4 +1,4 @@
-# The records of ``records.py`` as C sees them; what each field means is said there.
+# The records of ``records.py`` as C structs; that file describes the fields.
 
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 

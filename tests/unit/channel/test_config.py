@@ -20,6 +20,9 @@ from ctrlchan.errors import ConfigError
         ("connection_setup_timeout_max", 1),
         ("socket_timeout", -1),
         ("request_timeout", 0),
+        ("request_timeout", float("inf")),
+        ("socket_timeout", 1e300),
+        ("retry_backoff", 2.0**31),
         ("request_timeout", float("nan")),
         ("sender_timeout", 0.4),
         ("sender_timeout", float("nan")),
@@ -44,7 +47,7 @@ def test_the_client_id_is_the_controllers_id_unless_given() -> None:
     assert ChannelConfig(client_id="кто").client_id_bytes == "кто".encode()
 
 
-def test_processes_share_the_brokers_unless_told_otherwise() -> None:
+def test_processes_share_the_brokers_by_default() -> None:
     assert ChannelConfig().senders == "auto"
 
 

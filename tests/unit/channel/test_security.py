@@ -270,7 +270,7 @@ def test_no_tls_to_a_broker_that_wants_it(
     peer = secure(protocol="SASL_PLAINTEXT", context=authority.server())
     error = refused(peer, caplog, PASSWORD, sasl=sasl())
     # OpenSSL may say so before it resets the connection.
-    assert "the broker speaks TLS on this port" in error or error.endswith("during ApiVersions")
+    assert "the broker uses TLS on this port" in error or error.endswith("during ApiVersions")
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
