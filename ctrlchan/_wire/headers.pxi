@@ -158,12 +158,12 @@ class RequestHeader:
         )
 
 
-def decode_request_header(const uint8_t[::1] data not None, header_version=None):
+def decode_request_header(data, header_version=None):
     """Read the header at the front of ``data``; see ``_codec.pyi``."""
     cdef Reader r
     cdef Fault fault
     cdef int version
-    open_reader(&r, &fault, data, 0)
+    held = open_reader(&r, &fault, data, 0)
     api_key = read_i16(&r, F_API_KEY)
     api_version = read_i16(&r, F_API_VERSION)
     correlation_id = read_i32(&r, F_CORRELATION_ID)
@@ -183,13 +183,13 @@ def decode_request_header(const uint8_t[::1] data not None, header_version=None)
     return RequestHeader(api_key, api_version, correlation_id, client_id, r.p - r.start, r.unknown_tags)
 
 
-def decode_response_header(const uint8_t[::1] data not None, int header_version):
+def decode_response_header(data, int header_version):
     """(correlation_id, size in bytes, unknown tagged fields) of the header at the front of ``data``."""
     cdef Reader r
     cdef Fault fault
     if not 0 <= header_version <= 1:
         raise UnsupportedVersionError(f"version {header_version} does not exist (0 to 1)", api="ResponseHeader")
-    open_reader(&r, &fault, data, 0)
+    held = open_reader(&r, &fault, data, 0)
     correlation_id = read_i32(&r, F_CORRELATION_ID)
     if header_version >= 1:
         read_tags(&r)

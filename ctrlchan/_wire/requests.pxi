@@ -113,12 +113,12 @@ cdef int read_ungrouped(Reader* r, int api_key, int version, int64_t count, Stri
 ControlRequestBody = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
 
-def decode_request(int api_key, int version, const uint8_t[::1] data not None, int64_t offset=0):
+def decode_request(int api_key, int version, data, int64_t offset=0):
     """Decode the body that begins at ``offset`` and must end with ``data``; see ``_codec.pyi``."""
     cdef Reader r
     cdef Fault fault
     check_version(api_key, version)
-    open_reader(&r, &fault, data, offset)
+    held = open_reader(&r, &fault, data, offset)
     if api_key == API_UPDATE_METADATA:
         request = read_update_metadata(&r, version)
     elif api_key == API_LEADER_AND_ISR:

@@ -48,10 +48,14 @@ cdef bytes encode_response(response):
     cdef bint flexible = is_flexible(api_key, version)
     cdef bint by_id = api_key == API_LEADER_AND_ISR and version >= 5
     cdef Topics topics = response.topics
-    cdef const int64_t[::1] starts = as_column(response.topic_starts, _np_int64, "topic_starts")
-    cdef const int32_t[::1] partition = as_column(response.partition, _np_int32, "partition")
-    cdef const int32_t[::1] error = as_column(response.partition_error, _np_int32, "partition_error")
-    cdef int64_t n = partition.shape[0], n_topics = topics.names.c.n, t, i
+    cdef const int64_t* starts = NULL
+    cdef const int32_t* partition = NULL
+    cdef const int32_t* error = NULL
+    cdef int64_t n = 0, n_starts = 0, n_errors = 0, n_topics = topics.names.c.n, t, i
+    # The arrays are kept until this function returns.
+    starts_array = int64_column(response.topic_starts, "topic_starts", &starts, &n_starts)
+    partition_array = int32_column(response.partition, "partition", &partition, &n)
+    error_array = int32_column(response.partition_error, "partition_error", &error, &n_errors)
     cdef int64_t size, one
     cdef uint8_t* p
     cdef const uint8_t* end
@@ -59,7 +63,7 @@ cdef bytes encode_response(response):
     fault.reason = R_NONE
     if not -0x8000 <= response.error_code <= 0x7FFF:
         raise EncodeError(f"{response.error_code} does not fit int16", api=api, version=version, field="errorCode")
-    if starts.shape[0] != n_topics + 1 or starts[0] != 0 or starts[n_topics] != n or error.shape[0] != n:
+    if n_starts != n_topics + 1 or starts[0] != 0 or starts[n_topics] != n or n_errors != n:
         raise ValueError("ControlResponse: topic_starts, partition and partition_error do not fit each other")
     size = 2 + (1 if flexible else 0)
     if api_key == API_UPDATE_METADATA:
@@ -111,12 +115,12 @@ cdef bytes encode_response(response):
     return out
 
 
-def decode_response(int api_key, int version, const uint8_t[::1] data not None, int64_t offset=0):
+def decode_response(int api_key, int version, data, int64_t offset=0):
     """Decode the response body that begins at ``offset`` and must end with ``data``; see ``_codec.pyi``."""
     cdef Reader r
     cdef Fault fault
     check_version(api_key, version, True)
-    open_reader(&r, &fault, data, offset)
+    held = open_reader(&r, &fault, data, offset)
     cdef bint flexible = is_flexible(api_key, version)
     cdef bint by_id = api_key == API_LEADER_AND_ISR and version >= 5
     cdef int error_code = read_i16(&r, F_ERROR_CODE)

@@ -5,6 +5,7 @@ second's work, so this loop is C. Values that are the same as in the row before 
 brokers, of the result that nearly all have) are copied from that row.
 """
 
+from cpython.buffer cimport PyBUF_ND, PyBuffer_Release, PyObject_GetBuffer
 from cpython.ref cimport PyObject
 from cpython.dict cimport PyDict_GetItem
 from libc.stdint cimport int32_t, int64_t
@@ -59,7 +60,7 @@ cdef class Gatherer:
     """
 
     cdef object _array
-    cdef Row[::1] _rows
+    cdef Row* _rows
     cdef dict _epochs
     cdef list _texts
     cdef dict _codes
@@ -72,8 +73,12 @@ cdef class Gatherer:
         self._begin()
 
     cdef _begin(self):
+        cdef Py_buffer view
         self._array = np.empty(self.capacity, dtype=ROW)
-        self._rows = self._array
+        # `_array` keeps the memory.
+        PyObject_GetBuffer(self._array, &view, PyBUF_ND)
+        self._rows = <Row*>view.buf
+        PyBuffer_Release(&view)
         self._texts = []
         self._codes = {}
         self.count = 0

@@ -16,6 +16,10 @@ cdef class CommandQueue:
     cdef void drop(self) noexcept
 
 
+cdef class HeldBuffer:
+    cdef Py_buffer view
+
+
 cdef class RequestInFlight:
     cdef readonly uint32_t slot
     cdef readonly int64_t broker_epoch
@@ -32,8 +36,9 @@ cdef class RequestInFlight:
     cdef readonly int64_t last_byte_ns
     cdef public object received
     cdef int64_t _request_timeout
-    cdef const unsigned char[::1] _memory
-    cdef const int64_t[::1] _fence
+    # Frames lie in `_memory`; `_fence` is one int64, the fenced controller epoch.
+    cdef HeldBuffer _memory
+    cdef HeldBuffer _fence
 
     cpdef bint is_stale(self)
     cdef int fill(self, unsigned char* head, size_t size, int64_t now) except -1

@@ -4,6 +4,8 @@ This is the part of ``ConnectionProtocol`` that changes with each request, as C.
 reads no clock. The record layouts are those of ``wire/records.py``; ``protocol.py`` draws frames and responses.
 """
 
+cimport cython
+from cpython.buffer cimport PyBUF_ND, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -100,14 +102,28 @@ cdef class CommandQueue:
         )
 
 
+@cython.no_gc
+cdef class HeldBuffer:
+    """Holds the memory of an object until it is freed; a typed memoryview would be 15,000 lines of C."""
+
+    def __cinit__(self, owner, Py_ssize_t item_size):
+        PyObject_GetBuffer(owner, &self.view, PyBUF_ND)
+        if self.view.ndim != 1 or self.view.itemsize != item_size:
+            raise ValueError(f"expected items of {item_size} bytes, got {self.view.itemsize}")
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
 cdef class RequestInFlight:
     """The requests of one broker, and the state of the first of them. The stub describes the attributes."""
 
     def __init__(self, slot, broker_epoch, memory, fence, request_timeout):
         self.slot = slot
         self.broker_epoch = broker_epoch
-        self.memory = self._memory = memory
-        self._fence = fence
+        self.memory = memory
+        self._memory = HeldBuffer(memory, 1)
+        self._fence = HeldBuffer(fence, sizeof(int64_t))
         self._request_timeout = request_timeout
         self.queue = CommandQueue()
         self.state_code = IDLE
@@ -123,14 +139,14 @@ cdef class RequestInFlight:
         self.state_code = state
 
     cpdef bint is_stale(self):
-        return self.queue.at(0).controller_epoch <= self._fence[0]
+        return self.queue.at(0).controller_epoch <= (<const int64_t*>self._fence.view.buf)[0]
 
     def begin(self, bytearray head not None, int64_t now):
         self.fill(head, len(head), now)
 
     cdef int fill(self, unsigned char* head, size_t size, int64_t now) except -1:
         cdef Command* command = self.queue.at(0)
-        cdef uint64_t memory_size = self._memory.shape[0]
+        cdef uint64_t memory_size = self._memory.view.len
         if (
             not CORRELATION_AT + 4 <= <int64_t>size <= command.size
             or command.epoch_at + 8 > <int64_t>size
@@ -140,7 +156,7 @@ cdef class RequestInFlight:
             raise ValueError(
                 f"a frame of {command.size} bytes at {command.offset}, which is not in the memory"
             )
-        memcpy(head, &self._memory[command.offset], size)
+        memcpy(head, <const unsigned char*>self._memory.view.buf + command.offset, size)
         ctrlchan_put32(head + CORRELATION_AT, <uint32_t>self.correlation)
         if command.epoch_at:
             ctrlchan_put32(head + command.epoch_at, <uint32_t>(<uint64_t>self.broker_epoch >> 32))
@@ -152,7 +168,7 @@ cdef class RequestInFlight:
 
     cdef const unsigned char* body_at(self, size_t prefix_size) noexcept:
         """The first request's bytes from `prefix_size` on; ``fill`` has checked that they are in the memory."""
-        return &self._memory[self.queue.at(0).offset + prefix_size]
+        return <const unsigned char*>self._memory.view.buf + self.queue.at(0).offset + prefix_size
 
     cpdef written(self, int64_t now):
         self.state_code = AWAITING

@@ -1,0 +1,70 @@
+"""Installs ctrlchan in place, into the environment whose Python runs this: ``python tools/install.py``.
+
+``--build`` compiles the extensions where they stand, while pip downloads what the package needs, and installs
+the command. Without it only the packages of the named extras are installed. Nothing is compiled twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[1]
+LOG: Final = ROOT / "build" / "extensions.log"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("extra", nargs="*", help="extras of pyproject.toml whose packages are installed, too")
+    parser.add_argument("--build", action="store_true", help="compile the extensions and install the command")
+    options = parser.parse_args()
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = packages_of(declared, options.extra)
+    if not options.build:
+        pip("install", *packages)
+        return
+    pip("install", *declared["build-system"]["requires"])
+    print("compiling the extensions meanwhile (half a minute of processor time)", flush=True)
+    LOG.parent.mkdir(exist_ok=True)
+    with LOG.open("wb") as log:
+        build = subprocess.Popen(
+            [sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=ROOT, stdout=log, stderr=log
+        )
+        try:
+            pip("install", *packages)
+            print("waiting for the compiler", flush=True)
+            failed = build.wait() != 0
+        finally:
+            build.kill()
+            build.wait()
+    if failed:
+        sys.exit(
+            f"{LOG.read_text(errors='replace')}\nerror: the extensions could not be compiled (see above)"
+        )
+    # The extensions stand in place; CTRLCHAN_PREBUILT keeps pip from compiling them again.
+    pip("install", "--no-deps", "--no-build-isolation", "-e", ".", CTRLCHAN_PREBUILT="1")
+
+
+def packages_of(declared: dict[str, Any], extras: list[str]) -> list[str]:
+    """The requirements of the package and of these extras."""
+    project = declared["project"]
+    packages = list(project["dependencies"])
+    for extra in extras:
+        packages += project["optional-dependencies"][extra]
+    return packages
+
+
+def pip(*arguments: str, **environment: str) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
+    status = subprocess.run(command, cwd=ROOT, env=os.environ | environment, check=False).returncode
+    if status != 0:
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
