@@ -167,19 +167,19 @@ def test_a_host_name_is_resolved_with_each_connection() -> None:
 def test_a_broker_that_never_answers_is_given_up_after_the_request_timeout(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with peers(2) as brokers, channel_to(brokers, request_timeout=0.2) as channel:
+    with peers(2) as brokers, channel_to(brokers, request_timeout=1.0) as channel:
         brokers[0].script.extend([silence, cut_after(0)])
         sent = channel.send_requests([1], update(1))
         channel.wait(channel.send_requests([2], update()), 60)
         [outcome] = channel.wait(sent, 60)
-        assert outcome.completed_ns - outcome.enqueued_ns >= 0.2e9
+        assert outcome.completed_ns - outcome.enqueued_ns >= 1e9
         assert outcome.attempts == 3
         assert outcome.kind is OutcomeKind.ACKNOWLEDGED
     assert f"attempt 1: {Failure.REQUEST_TIMEOUT.text}" in caplog.text
 
 
 def test_a_stalled_half_response_runs_into_the_request_timeout_too() -> None:
-    with peers(1) as [peer], channel_to([peer], request_timeout=0.2) as channel:
+    with peers(1) as [peer], channel_to([peer], request_timeout=1.0) as channel:
         peer.script.append(raw(lambda exchange: exchange.response()[:7]))
         [outcome] = channel.wait([channel.send_request(1, update(1))], 10)
         assert outcome.attempts == 2

@@ -74,7 +74,7 @@ def test_corrupted_at_every_byte_of_the_response() -> None:
     def plan(number: int) -> tuple[Harm, Harm]:
         return harms[number // 2] if number % 2 == 0 else (FINE, FINE)
 
-    with through(plan, request_timeout=0.15, retry_backoff=0) as (peer, proxy, channel):
+    with through(plan, request_timeout=1.0, retry_backoff=0) as (peer, proxy, channel):
         for number in range(RESPONSE_BYTES):
             [outcome] = channel.wait([channel.send_request(1, update(number))], 10)
             error_code_at = RESPONSE_BYTES - 3 <= number < RESPONSE_BYTES - 1
@@ -116,7 +116,7 @@ def test_a_half_open_connection_is_given_up(way: str) -> None:
             return FINE, FINE
         return (Harm(stall_at=size), FINE) if way == "requests" else (FINE, Harm(stall_at=RESPONSE_BYTES))
 
-    with through(plan, request_timeout=0.2) as (peer, proxy, channel):
+    with through(plan, request_timeout=1.0) as (peer, proxy, channel):
         channel.wait([channel.send_request(1, update(0))], 10)
         sent = [channel.send_request(1, update(number)) for number in (1, 2)]
         outcomes = channel.wait(sent, 10)

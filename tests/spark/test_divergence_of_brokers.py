@@ -31,7 +31,7 @@ TOPICS = 6
 PARTITIONS = 30
 EPOCH = 7
 #: Seconds for the answers of all running brokers.
-TIMEOUT = 30.0
+TIMEOUT = 120.0
 
 
 class World:
