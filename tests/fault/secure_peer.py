@@ -1,4 +1,4 @@
-"""A peer that wants TLS and a password and tells its versions; wrongly where it is told to."""
+"""A peer with TLS, SASL and ApiVersions; a test may change each of its answers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class _Opening:
         self._sock = sock
         self._scram: Any = None
         self._mechanism = ""
-        self._said = 0
+        self._answered = 0
         # After SaslHandshake v0.
         self._tokens_only = False
 
@@ -117,19 +117,19 @@ class _Opening:
             assert api == SASL_AUTHENTICATE
             # A compact length has another byte from 127 bytes on.
             token = body[1 + (body[0] > 0x7F) : -1] if flexible else body[4:]
-            code, said, over = self._check(token)
-            words = REFUSED.encode() if code else None
+            code, reply, over = self._check(token)
+            message = REFUSED.encode() if code else None
             if flexible:
-                text = b"\0" if words is None else bytes([len(words) + 1]) + words
+                text = b"\0" if message is None else bytes([len(message) + 1]) + message
                 answer = b"\0" + struct.pack(">h", code) + text
-                answer += _uvarint(len(said) + 1) + said + lifetime + b"\0"
+                answer += _uvarint(len(reply) + 1) + reply + lifetime + b"\0"
             else:
-                text = b"\xff\xff" if words is None else struct.pack(">h", len(words)) + words
-                answer = struct.pack(">h", code) + text + struct.pack(">i", len(said)) + said
+                text = b"\xff\xff" if message is None else struct.pack(">h", len(message)) + message
+                answer = struct.pack(">h", code) + text + struct.pack(">i", len(reply)) + reply
                 answer += lifetime if version else b""
         whole = framed(struct.pack(">i", correlation) + answer)
-        meddled = peer.meddle(self._said, whole)
-        self._said += 1
+        meddled = peer.meddle(self._answered, whole)
+        self._answered += 1
         if meddled is None:
             raise EOFError
         peer.answers.append(meddled)
@@ -147,7 +147,7 @@ class _Opening:
         return struct.pack(">hB", 0, len(ranges) + 1) + rows + bytes(5)
 
     def _check(self, token: bytes) -> tuple[int, bytes, bool]:
-        """Error code, the answer in the mechanism's words, whether it is over."""
+        """Error code, the mechanism's reply, whether it is over."""
         users = self._peer.users
         if self._mechanism == "PLAIN":
             _, user, password = token.decode().split("\0")

@@ -21,7 +21,7 @@ def broker_at(host: str, port: int) -> Broker:
 
 
 @pytest.mark.parametrize("host", BAD_HOSTS)
-def test_a_registration_with_a_host_that_is_none_is_refused(host: str) -> None:
+def test_a_registration_with_a_bad_host_is_refused(host: str) -> None:
     with peers(1) as [peer], ControllerChannelManager(config(), 7) as channel:
         channel.startup([peer.broker])
         with pytest.raises(ChannelError, match="broker 9: host: "):

@@ -29,7 +29,7 @@ def in_order(peer: Peer) -> list[int]:
 
 @contextmanager
 def through(plan: Plan, **settings: Any) -> Iterator[tuple[Peer, Proxy, ControllerChannelManager]]:
-    """A broker, the proxy before it, and a channel that knows the proxy only."""
+    """A broker, the proxy before it, and a channel to the proxy."""
     with (
         Peer() as peer,
         Proxy(peer.port, plan) as proxy,
@@ -108,7 +108,7 @@ def test_halved_and_delayed_everything_arrives_at_the_first_attempt() -> None:
 
 @pytest.mark.parametrize("way", ["requests", "responses"])
 def test_a_half_open_connection_is_given_up(way: str) -> None:
-    """The first request passes; then nothing arrives any more in one direction, and nobody says so."""
+    """The first request passes; then nothing arrives in one direction, and the connection does not end."""
     size = frame_size()
 
     def plan(number: int) -> tuple[Harm, Harm]:

@@ -396,7 +396,7 @@ def test_a_command_for_an_unknown_slot() -> None:
         queue_requests(command(1), 0, {}, list[RecordingDriver]())
 
 
-def test_an_reports_is_written_as_far_as_the_pipe_takes_it() -> None:
+def test_reports_are_written_as_far_as_the_pipe_takes_them() -> None:
     reports = ReportBuffer()
     reader, writer = os.pipe()
     try:

@@ -1,4 +1,4 @@
-"""The handshake without a connection: however its answers arrive, and whatever they are."""
+"""The handshake without a connection: its answers whole, byte by byte, and wrong."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ CHOSEN = answer(1, struct.pack(">hih", 0, 1, 5) + b"PLAIN")
 PROVEN = answer(2, b"\0" + struct.pack(">h", 0) + b"\0\1" + bytes(9))
 
 
-def test_nothing_to_say() -> None:
+def test_no_handshake() -> None:
     handshake = Handshake("0", negotiate=False, sasl=None)
     assert handshake.done
     assert handshake.start() == b""
     assert handshake.correlation == 0
 
 
-def test_questions_byte_for_byte() -> None:
+def test_requests_byte_for_byte() -> None:
     handshake = Handshake("кто", negotiate=False, sasl=SASL)
     name = struct.pack(">h", 6) + "кто".encode()
     asked = [handshake.start(), handshake.receive(API_VERSIONS), handshake.receive(CHOSEN)]
@@ -61,7 +61,7 @@ def test_answers_byte_by_byte() -> None:
     assert handshake.ranges == {4: (0, 7), 5: (0, 4), 6: (0, 8)}
 
 
-def test_a_broker_that_knows_version_0_only() -> None:
+def test_a_broker_that_has_version_0_only() -> None:
     handshake = Handshake("0", negotiate=True, sasl=None)
     handshake.start()
     again = handshake.receive(answer(0, struct.pack(">hi", 35, 0)))
@@ -86,7 +86,7 @@ def test_a_broker_that_knows_version_0_only() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_refused(bad: bytes, failure: Failure) -> None:
+def test_a_wrong_answer_is_refused(bad: bytes, failure: Failure) -> None:
     handshake = Handshake("0", negotiate=False, sasl=SASL)
     handshake.start()
     with pytest.raises(ConnectionFailed) as raised:
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_refused(bad: bytes, failure: Failure) -> None:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @given(garbage=st.lists(st.binary(max_size=60), max_size=5), good=st.integers(0, 2))
 @settings(max_examples=150, deadline=None)
-def test_garbage_is_broken_or_waited_for_and_nothing_else(
+def test_garbage_fails_or_is_incomplete_and_nothing_else(
     mechanism: str, garbage: list[bytes], good: int
 ) -> None:
     sasl = SaslSettings(mechanism=mechanism, username="admin", password="s3cret")
@@ -106,30 +106,30 @@ def test_garbage_is_broken_or_waited_for_and_nothing_else(
     chosen = answer(1, struct.pack(">hih", 0, 1, len(mechanism)) + mechanism.encode())
     for whole in (API_VERSIONS, chosen)[:good]:
         handshake.receive(whole)
-    words = ""
+    text = ""
     try:
         for data in garbage:
             handshake.receive(answer(handshake.correlation, data))
             if handshake.done:
                 break
-    except ConnectionFailed as broken:
-        words = str(broken)
-    assert "s3cret" not in words
+    except ConnectionFailed as failed:
+        text = str(failed)
+    assert "s3cret" not in text
 
 
 @pytest.mark.parametrize(
     "server_first", ["", "r=,s=,i=", "e=other-error", "r=x,s=c2FsdA==,i=4096", "i=4096", "é"]
 )
-def test_scram_words_that_are_none(server_first: str) -> None:
+def test_bad_first_messages_of_scram(server_first: str) -> None:
     handshake = Handshake(
         "0", negotiate=False, sasl=SaslSettings(mechanism="SCRAM-SHA-512", username="a", password="s3cret")
     )
     handshake.start()
     handshake.receive(API_VERSIONS)
     handshake.receive(answer(1, struct.pack(">hih", 0, 1, 13) + b"SCRAM-SHA-512"))
-    said = server_first.encode()
+    token = server_first.encode()
     with pytest.raises(ConnectionFailed) as raised:
-        handshake.receive(answer(2, b"\0\0\0\0" + bytes([len(said) + 1]) + said + bytes(9)))
+        handshake.receive(answer(2, b"\0\0\0\0" + bytes([len(token) + 1]) + token + bytes(9)))
     assert raised.value.failure is Failure.AUTHENTICATION
 
 
@@ -141,7 +141,7 @@ def test_scram_words_that_are_none(server_first: str) -> None:
     last=st.text("ve=AQ,é", max_size=8),
 )
 @settings(max_examples=300, deadline=None)
-def test_scram_words_of_any_kind_are_broken_and_nothing_else(
+def test_any_bad_message_of_scram_fails_the_connection(
     nonce: str, salt: str, iterations: str, more: str, last: str
 ) -> None:
     handshake = Handshake(
@@ -151,19 +151,19 @@ def test_scram_words_of_any_kind_are_broken_and_nothing_else(
     handshake.receive(API_VERSIONS)
     first = handshake.receive(answer(1, struct.pack(">hih", 0, 1, 13) + b"SCRAM-SHA-256"))
     ours = first[first.index(b"r=") + 2 : -1].decode()
-    said = f"r={ours}{nonce},s={salt},i={iterations}{more}".encode()
+    token = f"r={ours}{nonce},s={salt},i={iterations}{more}".encode()
     with pytest.raises(ConnectionFailed):
-        _say(handshake, said, last.encode())
+        _send(handshake, token, last.encode())
 
 
-def _say(handshake: Handshake, *tokens: bytes) -> None:
+def _send(handshake: Handshake, *tokens: bytes) -> None:
     for token in tokens:
         size = len(token) + 1
         length = bytes([size]) if size < 128 else bytes([size & 0x7F | 0x80, size >> 7])
         handshake.receive(answer(handshake.correlation, b"\0\0\0\0" + length + token + bytes(9)))
 
 
-def test_credentials_travel_whole_and_are_not_shown() -> None:
+def test_credentials_are_sent_whole_and_not_shown() -> None:
     given = Credentials(
         client_id="0",
         negotiate=True,

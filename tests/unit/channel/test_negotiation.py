@@ -37,13 +37,13 @@ def test_brokers_are_asked_before_there_is_a_request(peer: SecurePeer, senders: 
     assert peer.received[0].correlation_id == 1
 
 
-def test_a_channel_that_does_not_ask_knows_nothing() -> None:
+def test_a_channel_that_does_not_negotiate_has_no_versions() -> None:
     with SecurePeer() as peer, channel_to([peer]) as channel:
         channel.wait([channel.send_request(1, update())], 10)
         assert channel.describe()["brokers"][1]["versions"] is None
 
 
-def test_what_is_sent_before_the_answer_waits(peer: SecurePeer) -> None:
+def test_requests_wait_until_the_broker_has_answered(peer: SecurePeer) -> None:
     peer.stop_listening()
     with channel_to([peer], negotiate=True) as channel:
         sent = [channel.send_request(1, update(number)) for number in range(100)]
@@ -69,7 +69,7 @@ def test_an_idle_connection_that_is_lost_is_made_again(peer: SecurePeer) -> None
 
 
 @pytest.mark.parametrize("after", [0, 1, 5])
-def test_a_broker_that_comes_back_with_other_versions_gets_everything_anew(
+def test_a_broker_that_comes_back_with_other_versions_gets_all_requests_again(
     peer: SecurePeer, after: int
 ) -> None:
     """In order, nothing lost; what was in flight may come twice."""
@@ -109,7 +109,7 @@ def test_requests_that_are_sent_while_versions_change_again_and_again(peer: Secu
     assert once == list(range(300))
 
 
-def test_a_new_sender_asks_anew(peer: SecurePeer) -> None:
+def test_a_new_sender_asks_again(peer: SecurePeer) -> None:
     with channel_to([peer], negotiate=True) as channel:
 
         def is_new(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""epoll and its portable twin say the same."""
+"""epoll and its portable counterpart have the same results."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def test_reading_and_writing(poller: Poller, pair: tuple[socket.socket, socket.s
     assert poller.wait(0) == []
 
 
-def test_what_is_not_told_at_once_is_told_next(poller: Poller) -> None:
+def test_events_that_are_left_out_are_returned_next(poller: Poller) -> None:
     pairs = [socket.socketpair() for _ in range(5)]
     left = {b.fileno(): b for _, b in pairs}
     for a, b in pairs:
         a.send(b"x")
         poller.register(b.fileno(), READ)
     while left:
-        told = poller.wait(1, 2)
-        assert told
-        assert len(told) <= (2 if isinstance(poller, EpollPoller) else len(left))
-        for fd, mask in told:
+        events = poller.wait(1, 2)
+        assert events
+        assert len(events) <= (2 if isinstance(poller, EpollPoller) else len(left))
+        for fd, mask in events:
             assert mask == READ
             assert left.pop(fd).recv(1) == b"x"
     for a, b in pairs:
@@ -62,7 +62,7 @@ def test_what_is_not_told_at_once_is_told_next(poller: Poller) -> None:
         b.close()
 
 
-def test_the_end_of_a_pipe_is_something_to_read(poller: Poller) -> None:
+def test_the_end_of_a_pipe_is_readable(poller: Poller) -> None:
     reader, writer = os.pipe()
     poller.register(reader, READ)
     os.close(writer)
@@ -89,7 +89,7 @@ def test_a_failed_connection_is_reported_in_some_way(poller: Poller) -> None:
         poller.unregister(sock.fileno())
 
 
-def test_the_platforms_best_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epoll_is_used_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(new_poller(), KINDS[-1])
     monkeypatch.delattr(select, "epoll", raising=False)
     assert isinstance(new_poller(), PortablePoller)

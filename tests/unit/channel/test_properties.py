@@ -14,7 +14,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
-def test_the_syntax_is_javas() -> None:
+def test_the_syntax_of_java() -> None:
     text = (
         "# a comment \\\n"
         "! another\n"
@@ -46,7 +46,7 @@ def test_the_syntax_is_javas() -> None:
     assert (found["long"].line, found["twice"].line) == (7, 13)
 
 
-def test_a_file_that_says_nothing_of_us() -> None:
+def test_a_file_without_any_of_the_keys() -> None:
     config = ChannelConfig.from_properties({"zookeeper.connect": "zk:2181", "log.dirs": "/data"})
     assert config == ChannelConfig(inter_broker_listener="PLAINTEXT")
 
@@ -103,7 +103,7 @@ def test_the_inter_broker_listener_is_used() -> None:
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_the_control_plane_listener_wins_with_its_own_values(given: bool) -> None:
+def test_the_control_plane_listener_comes_first_with_its_own_values(given: bool) -> None:
     if given:
         config = ChannelConfig.from_properties(TWO_LISTENERS, listener="CTRL")
     else:
@@ -215,7 +215,7 @@ WRONG: dict[str, tuple[dict[str, str], str, str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_an_error_names_file_line_and_key(case: str, tmp_path: Path) -> None:
-    properties, key, words = WRONG[case]
+    properties, key, reason = WRONG[case]
     file = tmp_path / "server.properties"
     lines = ["# first"] + [f"{name}={value}" for name, value in properties.items()]
     file.write_text("\n".join(lines))
@@ -225,7 +225,7 @@ def test_an_error_names_file_line_and_key(case: str, tmp_path: Path) -> None:
     at = next((f":{n}" for n, line in enumerate(lines, 1) if line.startswith(key + "=")), "")
     assert text.startswith(f"{file}{at}: ")
     assert f"{key}: " in text
-    assert words in text
+    assert reason in text
     assert "s3cret" not in text
 
 

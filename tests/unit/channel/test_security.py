@@ -1,4 +1,4 @@
-"""Brokers that want TLS and passwords: who is let in, who is refused, and what is said about it."""
+"""Brokers with TLS and SASL: which connections are made, which are refused, and with which message."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def refused(
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_password_lets_us_in(secure: Callable[..., SecurePeer], mechanism: str) -> None:
+def test_the_right_password(secure: Callable[..., SecurePeer], mechanism: str) -> None:
     peer = secure(protocol="SASL_PLAINTEXT")
     assert delivers(peer, sasl=sasl(mechanism)) == [0, 1, 2, 3]
     proofs = 1 if mechanism == "PLAIN" else 2
@@ -124,7 +124,7 @@ def test_a_password_lets_us_in(secure: Callable[..., SecurePeer], mechanism: str
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_versions_of_sasl_are_the_brokers(secure: Callable[..., SecurePeer], version: int) -> None:
+def test_sasl_has_the_brokers_version(secure: Callable[..., SecurePeer], version: int) -> None:
     peer = secure(protocol="SASL_PLAINTEXT")
     peer.versions[36] = (0, version)
     assert delivers(peer, sasl=sasl()) == [0, 1, 2, 3]
@@ -157,7 +157,7 @@ def test_scram_under_tls(secure: Callable[..., SecurePeer], authority: Authority
     assert delivers(peer, tls=tls, sasl=sasl(), senders=senders) == [0, 1, 2, 3]
 
 
-def test_the_host_name_is_asked_for(secure: Callable[..., SecurePeer], authority: Authority) -> None:
+def test_the_host_name_is_sent_with_tls(secure: Callable[..., SecurePeer], authority: Authority) -> None:
     context = authority.server()
     asked: list[str | None] = []
     context.sni_callback = lambda tls, name, context: asked.append(name)
@@ -171,7 +171,7 @@ def test_a_host_name_need_not_be_checked(secure: Callable[..., SecurePeer], auth
     assert delivers(peer, tls=TlsSettings(ca_file=authority.ca_file, verify_host_name=False))
 
 
-def test_a_lost_connection_is_opened_anew(secure: Callable[..., SecurePeer], authority: Authority) -> None:
+def test_a_lost_connection_is_made_again(secure: Callable[..., SecurePeer], authority: Authority) -> None:
     peer = secure(protocol="SASL_SSL", context=authority.server())
     tls = TlsSettings(ca_file=authority.ca_file)
     with channel_to([peer], security_protocol="SASL_SSL", tls=tls, sasl=sasl()) as channel:
@@ -221,14 +221,14 @@ TLS_CASES: dict[str, tuple[Callable[[Authority], ssl.SSLContext], Failure, str]]
 
 
 @pytest.mark.parametrize("case", TLS_CASES)
-def test_tls_that_must_not_be_trusted(
+def test_certificates_that_must_not_be_trusted(
     secure: Callable[..., SecurePeer], authority: Authority, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
-    context, failure, words = TLS_CASES[case]
+    context, failure, reason = TLS_CASES[case]
     peer = secure(protocol="SSL", context=context(authority))
     error = refused(peer, caplog, tls=TlsSettings(ca_file=authority.ca_file))
     assert error.startswith(failure.text)
-    assert words in error
+    assert reason in error
 
 
 def test_another_hosts_certificate(
@@ -256,20 +256,20 @@ def test_a_downgrade_of_tls_is_refused(
     assert refused(peer, caplog, tls=TlsSettings(ca_file=authority.ca_file)).startswith(Failure.TLS.text)
 
 
-def test_tls_to_a_broker_that_speaks_none(
+def test_tls_to_a_broker_without_tls(
     secure: Callable[..., SecurePeer], authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    peer = secure(protocol="SSL", asked=True, meddle=lambda number, answer: b"no TLS here, said the broker")
+    peer = secure(protocol="SSL", asked=True, meddle=lambda number, answer: b"there is no TLS here at all.")
     error = refused(peer, caplog, tls=TlsSettings(ca_file=authority.ca_file), socket_timeout=0.5)
     assert error.startswith((Failure.TLS.text, Failure.HANDSHAKE_TIMEOUT.text))
 
 
-def test_no_tls_to_a_broker_that_wants_it(
+def test_no_tls_to_a_broker_with_tls(
     secure: Callable[..., SecurePeer], authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     peer = secure(protocol="SASL_PLAINTEXT", context=authority.server())
     error = refused(peer, caplog, PASSWORD, sasl=sasl())
-    # OpenSSL may say so before it resets the connection.
+    # The broker's OpenSSL may send an alert before it resets the connection.
     assert "the broker uses TLS on this port" in error or error.endswith("during ApiVersions")
 
 
@@ -282,7 +282,7 @@ def test_a_wrong_password(
     assert error == f"{Failure.AUTHENTICATION.text}: Authentication failed: Invalid username or password"
 
 
-def test_a_mechanism_that_the_broker_lacks(
+def test_a_mechanism_that_the_broker_does_not_have(
     secure: Callable[..., SecurePeer], caplog: pytest.LogCaptureFixture
 ) -> None:
     peer = secure(protocol="SASL_PLAINTEXT", mechanisms=("PLAIN", "SCRAM-SHA-256"))
@@ -291,7 +291,7 @@ def test_a_mechanism_that_the_broker_lacks(
 
 
 @pytest.mark.parametrize("iterations", [1, 4095, 200_000, 2**31])
-def test_scram_that_is_too_cheap_or_too_dear(
+def test_scram_with_too_few_or_too_many_iterations(
     secure: Callable[..., SecurePeer], caplog: pytest.LogCaptureFixture, iterations: int
 ) -> None:
     def ask(number: int, answer: bytes) -> bytes:
@@ -318,7 +318,7 @@ def _lengths(answer: bytes, asked: bytes) -> tuple[bytes, bytes]:
     return tuple(bytes([n & 0x7F | 0x80, n >> 7]) if n > 127 else bytes([n]) for n in (old, new))  # type: ignore[return-value]
 
 
-def test_a_broker_that_does_not_know_the_password_itself(
+def test_a_broker_that_does_not_have_the_password(
     secure: Callable[..., SecurePeer], caplog: pytest.LogCaptureFixture
 ) -> None:
     def forge(number: int, answer: bytes) -> bytes:
@@ -331,10 +331,10 @@ def test_a_broker_that_does_not_know_the_password_itself(
 def test_a_password_that_the_broker_repeats_is_not_shown(
     secure: Callable[..., SecurePeer], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def tell(number: int, answer: bytes) -> bytes:
+    def reveal(number: int, answer: bytes) -> bytes:
         return answer.replace(b"Invalid", PASSWORD.encode() + b"\n") if number == 2 else answer
 
-    peer = secure(protocol="SASL_PLAINTEXT", users={}, meddle=tell)
+    peer = secure(protocol="SASL_PLAINTEXT", users={}, meddle=reveal)
     error = refused(peer, caplog, PASSWORD, sasl=sasl("PLAIN"))
     assert "********  username or password" in error
 
@@ -399,7 +399,7 @@ def test_a_handshake_cut_at_every_byte(secure: Callable[..., SecurePeer]) -> Non
     assert [number_of(exchange.body) for exchange in peer.received] == [0, 7]
 
 
-def test_a_broker_that_says_nothing(
+def test_a_broker_that_sends_nothing(
     secure: Callable[..., SecurePeer], authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     peer = secure(protocol="SASL_PLAINTEXT", meddle=lambda number, answer: b"")

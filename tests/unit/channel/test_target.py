@@ -1,4 +1,4 @@
-"""Which endpoint of a broker the controller talks to."""
+"""Which endpoint of a broker the channel connects to."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_control_plane_listener_comes_first_then_the_inter_broker_listener(
     assert targets_of(given, ChannelConfig(**settings)) == [Target(7, 99, "host", port)]
 
 
-def test_without_a_listener_of_the_protocols_name_the_first_that_speaks_it_is_taken() -> None:
+def test_without_a_listener_of_the_protocols_name_the_first_with_the_protocol_is_used() -> None:
     broker = Broker(1, 5, (endpoint("CLIENT", 1, SecurityProtocol.SSL), endpoint("A", 2), endpoint("B", 3)))
     assert targets_of([broker], ChannelConfig())[0].port == 2
 
@@ -75,7 +75,7 @@ def test_a_broker_without_endpoints_is_named() -> None:
     "host", ["", "a\0b", "\ud800", "a b", "a\n", "\x1b[31m", "\x7f", "host\u2028", "\udcff.example"]
 )
 @pytest.mark.parametrize("columns", [False, True])
-def test_a_host_that_is_none_is_refused_with_the_brokers_id(host: str, columns: bool) -> None:
+def test_a_bad_host_is_refused_with_the_brokers_id(host: str, columns: bool) -> None:
     broker = Broker(7, 99, (endpoint("PLAINTEXT", 1, host=host),))
     if columns and not host.isascii():
         host = "utf-8"
@@ -102,7 +102,7 @@ def test_a_host_in_columns_that_is_not_utf8_is_refused() -> None:
 
 
 @pytest.mark.parametrize("epoch", [2**63, -(2**63) - 1])
-def test_an_epoch_that_is_no_int64_is_refused(epoch: int) -> None:
+def test_an_epoch_beyond_int64_is_refused(epoch: int) -> None:
     with pytest.raises(ChannelError, match="broker 7: epoch: "):
         targets_of([Broker(7, epoch, (endpoint("PLAINTEXT", 1),))], ChannelConfig())
 

@@ -21,7 +21,7 @@ def resolver() -> Iterator[Resolver]:
 
 
 @pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
-def test_numbers_are_resolved_at_once(resolver: Resolver, host: str, family: int) -> None:
+def test_numeric_addresses_need_no_look_up(resolver: Resolver, host: str, family: int) -> None:
     addresses = resolver.resolve(1, host, 9092)
     assert addresses is not None
     assert addresses[0][0] == family
@@ -36,7 +36,7 @@ def _collected(resolver: Resolver) -> list[tuple[int, object]]:
     return found
 
 
-def test_names_are_resolved_in_a_thread(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_looked_up_in_a_thread(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def getaddrinfo(host: str, port: int, **options: int) -> list[tuple[object, ...]]:
@@ -81,7 +81,7 @@ def test_a_connection_has_no_delay_and_does_not_block() -> None:
         connection.close()
 
 
-def test_a_refused_connection_says_so() -> None:
+def test_a_refused_connection_is_an_error() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

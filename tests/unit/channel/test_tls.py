@@ -1,4 +1,4 @@
-"""Certificates and keys from files of every kind, and what is said of those that cannot be used."""
+"""Certificates and keys from files of every kind, and the errors for files that cannot be used."""
 
 from __future__ import annotations
 
@@ -159,14 +159,14 @@ UNUSABLE: dict[str, tuple[str, bytes, dict[str, str], str]] = {
 
 @pytest.mark.parametrize("case", UNUSABLE)
 def test_a_file_that_cannot_be_used_is_named(case: str, tmp_path: Path) -> None:
-    setting, data, more, words = UNUSABLE[case]
+    setting, data, more, reason = UNUSABLE[case]
     file = tmp_path / "given"
     given: dict[str, Any] = {setting: str(file), **more}
     if case != "not there":
         file.write_bytes(data)
     with pytest.raises(ValueError, match=str(file)) as raised:
         context_of(TlsSettings(**given))
-    assert words in str(raised.value)
+    assert reason in str(raised.value)
     assert "s3cret" not in str(raised.value)
 
 
@@ -181,6 +181,6 @@ def test_a_file_that_cannot_be_used_is_named(case: str, tmp_path: Path) -> None:
         ({"versions": ()}, "none"),
     ],
 )
-def test_settings_that_do_not_go_together(settings: dict[str, Any], name: str) -> None:
+def test_settings_that_exclude_each_other(settings: dict[str, Any], name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         TlsSettings(**settings)

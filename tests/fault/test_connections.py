@@ -1,4 +1,4 @@
-"""Brokers and links that misbehave: every request is delivered, in order, or has an end that says why."""
+"""Brokers and connections that misbehave: every request arrives, in order, or its outcome has the reason."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BAD: dict[str, tuple[Behaviour, Failure]] = {
     "size zero": (raw(lambda exchange: bytes(20)), Failure.RESPONSE_SIZE),
     "size over the limit": (raw(lambda exchange: b"\x7f" + b"\xff" * 20), Failure.RESPONSE_SIZE),
     "two responses": (twice, Failure.SURPLUS),
-    "longer than it says": (raw(lambda exchange: exchange.response() + b"!"), Failure.SURPLUS),
+    "longer than its size": (raw(lambda exchange: exchange.response() + b"!"), Failure.SURPLUS),
     "garbage in the body": (
         raw(lambda exchange: framed(struct.pack(">i", exchange.correlation_id) + b"\xff" * 30)),
         Failure.GARBAGE,

@@ -41,7 +41,7 @@ def settings_of(protocol: str, authority: Authority) -> dict[str, Any]:
 def through(
     protocol: str, authority: Authority, plan: Plan, **more: Any
 ) -> Iterator[tuple[SecurePeer, Proxy, ControllerChannelManager]]:
-    """A broker of this protocol, the proxy before it, and a channel that knows the proxy only."""
+    """A broker of this protocol, the proxy before it, and a channel to the proxy."""
     context = authority.server(client_auth=True) if protocol.endswith("SSL") else None
     with ExitStack() as stack:
         peer = SecurePeer(protocol=protocol, context=context)
@@ -115,7 +115,7 @@ def test_halved_and_delayed_it_succeeds_at_once(protocol: str, authority: Author
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-def test_a_byte_of_a_record_that_changes_is_never_believed(protocol: str, authority: Authority) -> None:
+def test_a_changed_byte_of_a_tls_record_is_never_accepted(protocol: str, authority: Authority) -> None:
     """Sealed: whatever is changed on the way to us or to the broker, nothing wrong is taken for right."""
     with through(protocol, authority, lambda _: (FINE, FINE)) as (peer, proxy, channel):
         channel.wait([channel.send_request(1, update(0))], 20)
