@@ -1,8 +1,8 @@
 """Real Kafka 3.9.1 brokers driven by this package as their controller.
 
 ``znodes`` writes ZooKeeper as a controller does and ``zk_controller`` joins it with the package's channel
-and batch; together they are a controller for tests, without a mind of its own. All tests of a session share
-one rig and one controller (``conftest``), so each has topics of its own and leaves the cluster whole.
+and batch; together they are a controller for tests, which decides nothing by itself. All tests of a session
+share one rig and one controller (``conftest``), so each has topics of its own and leaves the cluster whole.
 """
 
 import pytest

@@ -85,8 +85,8 @@ def without_map_order(request: bytes, response: bytes | None) -> object:
     """A response so that two can be compared, without the order in which a JVM's maps come out.
 
     Control responses as their bytes. Kafka lists Metadata's brokers and partitions and DescribeCluster's
-    brokers in the order of Scala maps that it copies with each UpdateMetadata: it tells of what was there
-    before, and nobody may rely on it. Of those all fields, the bytes' number, and the topics' order remain.
+    brokers in the order of Scala maps that it copies with each UpdateMetadata: the order depends on earlier
+    requests, and no client may rely on it. All fields, the number of bytes and the topics' order remain.
     """
     api_key, version = int.from_bytes(request[:2]), int.from_bytes(request[2:4])
     if response is None or api_key not in (METADATA, DESCRIBE_CLUSTER):

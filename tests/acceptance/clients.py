@@ -19,7 +19,7 @@ TIMEOUT = 60.0  # s, for messages to arrive
 
 @dataclass(frozen=True)
 class PartitionView:
-    """A partition as one broker tells it to clients."""
+    """A partition in the metadata of one broker."""
 
     error: int
     leader: int
@@ -51,7 +51,7 @@ def produce(bootstrap: str, topic: str, values: Sequence[bytes], partition: int)
 
 @contextmanager
 def producing(bootstrap: str) -> Iterator[Any]:
-    """A producer that learns of new leaders quickly."""
+    """A producer that finds new leaders quickly."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from kazoo.client import KazooClient
 
-from tests.acceptance.conversation import RealConversations
 from tests.acceptance.inherited import Inherited, leave_behind
+from tests.acceptance.recordings import RealRecordings
 from tests.acceptance.zk_controller import ZkController, refused
 from tests.acceptance.znodes import ControllerZnodes, TakeOver
 from tests.kafka.fixtures import kafka, kafka_jars_ready, pytest_runtest_makereport
@@ -35,13 +35,13 @@ def znodes(kafka: KafkaRig) -> Iterator[ControllerZnodes]:
 
 @pytest.fixture(scope="session")
 def inherited(kafka: KafkaRig) -> Inherited:
-    """What the rig's JVM controller did while it reigned."""
+    """The state that the rig's JVM controller leaves to its successor."""
     return leave_behind(kafka)
 
 
 @pytest.fixture(scope="session")
 def take_over(kafka: KafkaRig, znodes: ControllerZnodes, inherited: Inherited) -> TakeOver:
-    """The election that ends the reign of the rig's JVM controller."""
+    """The election that replaces the rig's JVM controller."""
     return znodes.take_over()
 
 
@@ -56,6 +56,6 @@ def controller(kafka: KafkaRig, znodes: ControllerZnodes, take_over: TakeOver) -
 
 
 @pytest.fixture(scope="session")
-def conversations(kafka: KafkaRig, znodes: ControllerZnodes, take_over: TakeOver) -> RealConversations:
-    """What the real broker 1 said in each scenario; each takes place once."""
-    return RealConversations(kafka, znodes)
+def recordings(kafka: KafkaRig, znodes: ControllerZnodes, take_over: TakeOver) -> RealRecordings:
+    """The answers of the real broker 1 in each scenario; each is recorded once."""
+    return RealRecordings(kafka, znodes)

@@ -1,4 +1,4 @@
-"""One request and what is known of a broker's response to it: the parts of a conversation (``scenarios``)."""
+"""One request and the checks of a broker's response to it: the parts of a scenario (``scenarios``)."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class DescribeCluster:
 
 @dataclass(frozen=True)
 class UnknownApiVersions:
-    """ApiVersions in a version nobody knows: answered in v0 with UNSUPPORTED_VERSION."""
+    """ApiVersions in an unknown version: answered in v0 with UNSUPPORTED_VERSION."""
 
     version: int = 99
 

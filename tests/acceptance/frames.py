@@ -47,7 +47,7 @@ class LiveBroker:
 
 @dataclass(frozen=True)
 class Target:
-    """A broker, the controller that speaks to it, and the brokers that are alive."""
+    """A broker, its controller, and the brokers that are alive."""
 
     broker_id: int
     broker_epoch: int
@@ -64,7 +64,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Row:
-    """One partition as a request tells it; by default a new single replica on broker 1, which leads it."""
+    """One partition of a request; by default a new single replica on broker 1, which leads it."""
 
     topic: Topic
     partition: int = 0
@@ -80,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Head:
-    """What a request says of its sender, as steps away from the truth. ``broker`` None: epoch −1, unknown."""
+    """The epochs of a request's head, as differences from the true ones. ``broker`` None: -1, unknown."""
 
     controller: int = 0
     broker: int | None = 0

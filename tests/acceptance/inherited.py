@@ -1,4 +1,4 @@
-"""What the rig's JVM controller leaves behind: a topic, and the cluster as it was told at that time."""
+"""The state that the rig's JVM controller leaves: a topic, and the description of the cluster."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def leave_behind(kafka: KafkaRig) -> Inherited:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
     new_topic = NewTopic(topic, partitions, len(kafka.broker_ids))
     admin.create_topics([new_topic])[topic].result(timeout=60)
-    # Told to every broker before the reign ends.
+    # Every broker has the topic before the next controller takes over.
     for broker_id in kafka.broker_ids:
         wait_until(
-            partial(_knows_all, kafka, broker_id, topic, partitions),
-            what=f"broker {broker_id} hears of {topic}",
+            partial(_has_all, kafka, broker_id, topic, partitions),
+            what=f"broker {broker_id} has {topic}",
         )
     # kafka-topics asks the controller for reassignments, which only a JVM controller answers.
     command = java_command(
@@ -47,6 +47,6 @@ def leave_behind(kafka: KafkaRig) -> Inherited:
     return Inherited(topic, partitions, described, ClusterState.from_zookeeper(kafka.zookeeper))
 
 
-def _knows_all(kafka: KafkaRig, broker_id: int, topic: str, partitions: int) -> bool:
+def _has_all(kafka: KafkaRig, broker_id: int, topic: str, partitions: int) -> bool:
     view = metadata(kafka, broker_id, [topic])[topic]
     return view.error == 0 and len(view.partitions) == partitions

@@ -1,6 +1,6 @@
 """Conversations with one broker: request frames in order, and what Kafka 3.9.1 answers to each.
 
-Each scenario speaks of topics of its own and takes them away again, so that scenarios can follow one another
+Each scenario has topics of its own and removes them again, so that scenarios can follow one another
 on one broker. They cover the table of what a real broker answers, in every version that matters, and what
 clients then see. ``test_broker_answers`` holds them against a real broker, ``test_embedded_broker`` holds the
 embedded broker's bytes against the real one's.
@@ -134,7 +134,7 @@ def _topic_ids() -> Iterable[Exchange]:
     yield _leader_and_isr(Row(none, leader_epoch=2))
     yield _leader_and_isr(Row(none, leader_epoch=2), error=STALE_CONTROLLER)
     yield _leader_and_isr(Row(topic, leader_epoch=2), error=STALE_CONTROLLER)
-    # A follower that hears its own epoch again without an id takes that as a downgrade.
+    # A follower that gets its own epoch again without an id takes that for a downgrade.
     follower = Row(topic, leader=2, leader_epoch=3, isr=(2,), replicas=(2, 1))
     yield _leader_and_isr(follower)
     yield _leader_and_isr(replace(follower, topic=none))
@@ -168,7 +168,7 @@ def _foreign_replicas() -> Iterable[Exchange]:
     yield _leader_and_isr(foreign, version=1, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     for delete in (False, True):
         for version in range(5):
-            yield _stop_replica(Row(_topic("never-heard-of"), delete=delete), version=version)
+            yield _stop_replica(Row(_topic("unknown-to-it"), delete=delete), version=version)
     yield from _deletion(foreign)
 
 
@@ -224,7 +224,7 @@ def _unknown_versions() -> Iterable[Exchange]:
 
 
 def _odd_bytes() -> Iterable[Exchange]:
-    """Frames that are not quite what the schema says: what can be read is answered, the rest closes."""
+    """Frames that differ from the schema: some are answered, others close the connection."""
     row = Row(_topic("odd-bytes"))
     epochs = iter(range(100))
     # Ends of a flexible request: the body's tag buffer, which is empty, is its last byte.
@@ -239,7 +239,7 @@ def _odd_bytes() -> Iterable[Exchange]:
     ):
 
         def odd(what: str, mangle: Callable[[bytes], bytes], control: Control = control) -> Exchange:
-            # Each LeaderAndIsr is news.
+            # Each LeaderAndIsr has a newer leader epoch.
             now = replace(control, rows=(replace(row, leader_epoch=next(epochs)),), closed=False)
             return Mangled(now, what, mangle)
 
@@ -352,7 +352,7 @@ _SCENARIOS: Final[Sequence[tuple[Callable[[], Iterable[Exchange]], int]]] = (
     (_controller_epoch_ahead, 1),
 )
 
-# A broker makes no follower of a leader that it does not know to be alive, so each begins with who is.
+# A broker follows only a leader that is alive, so each scenario begins with the live brokers.
 SCENARIOS: Final = tuple(
     Scenario(make.__name__.strip("_").replace("_", " "), (_update_metadata(), *make()), ahead)
     for make, ahead in _SCENARIOS

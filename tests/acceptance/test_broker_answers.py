@@ -1,18 +1,18 @@
-"""What a real broker answers: every row of the error table, in every version."""
+"""Answers of a real broker: every row of the error table, in every version."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.acceptance.conversation import RealConversations
+from tests.acceptance.recordings import RealRecordings
 from tests.acceptance.scenarios import SCENARIOS, Scenario
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(" ", "-"))
-def test_a_real_broker_answers_as_written(scenario: Scenario, conversations: RealConversations) -> None:
-    for number, said in enumerate(conversations.about(scenario).said):
+def test_a_real_broker_answers_as_expected(scenario: Scenario, recordings: RealRecordings) -> None:
+    for number, recorded in enumerate(recordings.of(scenario).exchanges):
         try:
-            said.exchange.check(said.response)
+            recorded.exchange.check(recorded.response)
         except AssertionError as error:
-            error.add_note(f"exchange {number}: {said.exchange.label}")
+            error.add_note(f"exchange {number}: {recorded.exchange.label}")
             raise

@@ -1,4 +1,4 @@
-"""A broker is killed and restarted in the middle of a stream of updates: at the end all say the same."""
+"""A broker is killed and restarted in the middle of a stream of updates: at the end all brokers agree."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def test_a_broker_restarted_during_a_stream_of_updates(kafka: KafkaRig, controll
     now = kafka.restart_broker(RESTARTED)
     stream.move(MOVES, others)
 
-    # Its registration tells that this is another life of it; the channel alone cannot know.
+    # The registration shows that the broker has restarted; the channel alone cannot see that.
     assert now.epoch > former.epoch
     assert refused(controller.broker_is_back(RESTARTED)) == []
     stream.move(MOVES, others)
     outcomes = stream.outcomes()
     gone = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.ACKNOWLEDGED]
-    # What its former life was owed ended with it, or was refused by the new one; nobody else missed anything.
+    # Requests for its former generation ended with it, or the new one refused them; others missed none.
     assert {outcome.broker_id for outcome in gone} == {RESTARTED}
     assert {outcome.kind for outcome in gone} <= {OutcomeKind.BROKER_GONE, OutcomeKind.FENCED}
     assert controller.channel.describe()["brokers"][RESTARTED]["broker_epoch"] == now.epoch
     assert broker_of(now) == broker_of(kafka.broker(RESTARTED))
 
-    # The replicas catch up and the leaders tell ZooKeeper, which is the JVM controller's business no more.
+    # The ISR is not compared: the leaders write it to ZooKeeper as the replicas catch up.
     views = {broker_id: metadata(kafka, broker_id, [TOPIC])[TOPIC] for broker_id in kafka.broker_ids}
     columns, rows = controller.state.partitions, controller.state.rows_of_topic(TOPIC)
     for view in views.values():

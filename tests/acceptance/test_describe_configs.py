@@ -13,7 +13,7 @@ from tests.acceptance.client_frames import DESCRIBE_CONFIGS, client_response, de
 from tests.acceptance.zk_controller import ZkController, refused
 from tests.kafka.rig import KafkaRig
 from tests.kafka.wire import exchange
-from tests.unit.broker.talk import Part, control_frame
+from tests.unit.broker.local_broker import Part, control_frame
 
 BROKER_ID = 1
 TOPIC_NAME = "described"
@@ -25,7 +25,7 @@ STATIC_BROKER_CONFIG = 4
 
 @pytest.fixture(scope="module")
 def ports(kafka: KafkaRig, controller: ZkController) -> Iterator[tuple[int, int]]:
-    """(real, embedded): the ports of two brokers of one id that know one topic."""
+    """(real, embedded): the ports of two brokers with the same id and topic."""
     assert refused(controller.create_topic(TOPIC_NAME, {0: [BROKER_ID]})) == []
     with EmbeddedBroker(BROKER_ID) as embedded:
         exchange("127.0.0.1", embedded.port, control_frame(UPDATE_METADATA, 8, [Part(TOPIC_NAME)]))

@@ -1,4 +1,4 @@
-"""rows="changed" to real brokers: each is told what it lacks and no more, also one that has restarted."""
+"""rows="changed" to real brokers: each gets its missing metadata and no more, also after a restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def send_changed(controller: ZkController) -> list[Sent]:
 
 
 def push_changed(controller: ZkController) -> dict[int, int]:
-    """Broker id -> how many partitions it was told of; brokers that lacked nothing are not there."""
+    """Broker id -> number of partitions sent to it; brokers without missing metadata are not there."""
     outcomes = controller.channel.wait(send_changed(controller), timeout=TIMEOUT)
     assert refused(outcomes) == []
     return {outcome.broker_id: outcome.rows for outcome in outcomes}
@@ -32,13 +32,13 @@ def to_all(controller: ZkController, rows: int) -> dict[int, int]:
 
 
 def change(controller: ZkController, partition: int) -> None:
-    """Another leader epoch, which only metadata tells of."""
+    """A new leader epoch, sent by UpdateMetadata only."""
     row = controller.state.row(KEPT, partition)
     controller.state.update(row, leader_epoch=int(controller.state.partitions.leader_epoch[row]) + 1)
 
 
 def check(kafka: KafkaRig, controller: ZkController) -> None:
-    """Every broker tells clients what the state says."""
+    """Every broker shows clients the partitions of the state."""
     columns, rows = controller.state.partitions, controller.state.rows_of_topic(KEPT)
     for broker_id in kafka.broker_ids:
         view = metadata(kafka, broker_id, [KEPT])[KEPT]
@@ -53,7 +53,7 @@ def test_differences_to_real_brokers(kafka: KafkaRig, controller: ZkController) 
     assert refused(controller.create_topic(KEPT, assignment)) == []
     assert refused(controller.create_topic(DROPPED, assignment)) == []
 
-    # What it was told before somebody asked for differences does not count: everything, once.
+    # Metadata sent before the first request for differences does not count: everything is sent once.
     # Both topics, and what other tests have left or deleted on this cluster.
     first = push_changed(controller)
     assert sorted(first) == sorted(controller.broker_ids)
@@ -66,13 +66,13 @@ def test_differences_to_real_brokers(kafka: KafkaRig, controller: ZkController) 
         assert push_changed(controller) == to_all(controller, 1)
     check(kafka, controller)
 
-    # A topic that goes is told to go; the brokers' replicas of it go with StopReplica before.
+    # Removed topics are sent as deleted; StopReplica has deleted their replicas before.
     assert refused(controller.delete_topic(DROPPED)) == []
     push_changed(controller)
     assert push_changed(controller) == {}
     for broker_id in kafka.broker_ids:
-        told = metadata(kafka, broker_id, [DROPPED])[DROPPED]
-        assert told.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        shown = metadata(kafka, broker_id, [DROPPED])[DROPPED]
+        assert shown.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     check(kafka, controller)
 
     # Killed in the middle of a stream that nobody waits for.
@@ -90,7 +90,7 @@ def test_differences_to_real_brokers(kafka: KafkaRig, controller: ZkController) 
     change(controller, 0)
     last = controller.channel.wait(send_changed(controller), timeout=TIMEOUT)
     assert refused(last) == []
-    # Of the restarted one nothing is known, so it is told what is gone as well; the others lack one row.
+    # The restarted broker has acknowledged nothing, so it gets deletions too; the others miss one row.
     rows = {outcome.broker_id: outcome.rows for outcome in last}
     assert rows.pop(RESTARTED) >= 2 * PARTITIONS
     assert set(rows.values()) == {1}
@@ -105,7 +105,7 @@ def test_differences_to_real_brokers(kafka: KafkaRig, controller: ZkController) 
 
 
 def check_ends(outcomes: list[Outcome]) -> None:
-    """What its former life was owed ended with it, or was refused by the new one; nobody missed anything."""
+    """Requests for its former generation ended with it, or the new one refused them; no broker missed any."""
     others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.ACKNOWLEDGED]
     assert {outcome.broker_id for outcome in others} <= {RESTARTED}
     assert {outcome.kind for outcome in others} <= {OutcomeKind.BROKER_GONE, OutcomeKind.FENCED}

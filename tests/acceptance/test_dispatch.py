@@ -12,8 +12,8 @@ from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.errors import ErrorCode
 from ctrlchan.journal import read_journal
 from tests.acceptance.clients import TopicView, metadata
-from tests.acceptance.conversation import target_of
 from tests.acceptance.frames import TRUE_HEAD, Row, Topic, control_errors, control_frame
+from tests.acceptance.recordings import target_of
 from tests.acceptance.test_push import ctrlchan
 from tests.acceptance.zk_controller import ZkController, refused
 from tests.acceptance.znodes import ControllerZnodes
@@ -27,7 +27,7 @@ SPARK = ["--json", "--master", "local[2]", "--conf", "spark.driver.memory=1g"]
 
 @pytest.fixture(scope="module")
 def views(kafka: KafkaRig, controller: ZkController) -> dict[int, TopicView]:
-    """The topic as every broker rightly tells it."""
+    """The topic as every broker should show it to clients."""
     assert refused(controller.create_topic(TOPIC, ASSIGNMENT)) == []
     assert refused(controller.move_leader(TOPIC, 0, 2)) == []
     return {broker_id: metadata(kafka, broker_id, [TOPIC])[TOPIC] for broker_id in kafka.broker_ids}
@@ -40,7 +40,7 @@ def snapshot(kafka: KafkaRig, views: dict[int, TopicView], tmp_path_factory: pyt
     return folder
 
 
-def test_a_dispatch_puts_right_what_brokers_forgot_as_a_push_does(
+def test_a_dispatch_restores_lost_metadata_like_a_push(
     kafka: KafkaRig,
     snapshot: Path,
     views: dict[int, TopicView],

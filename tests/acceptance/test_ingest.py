@@ -24,10 +24,10 @@ def test_the_text_of_kafka_topics(inherited: Inherited, tmp_path: Path) -> None:
     by_driver = import_describe(inherited.described.splitlines())
     assert rows_of(state) == rows_of(by_driver)
     assert brokers_list(state.brokers) == brokers_list(by_driver.brokers)
-    # The tool and ZooKeeper tell the same of what both tell.
-    told, kept = state.partitions, inherited.state.partitions
-    assert told.leader.tolist() == kept.leader.tolist()
-    assert told.replicas.to_lists() == kept.replicas.to_lists()
+    # The tool and ZooKeeper agree on the columns that both have.
+    described, kept = state.partitions, inherited.state.partitions
+    assert described.leader.tolist() == kept.leader.tolist()
+    assert described.replicas.to_lists() == kept.replicas.to_lists()
     assert state.topics.ids.tobytes() == inherited.state.topics.ids.tobytes()
 
 

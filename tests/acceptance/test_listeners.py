@@ -44,17 +44,17 @@ def test_the_channel_takes_the_inter_broker_listener(two_listeners: ZkController
     assert connected == {i: f"{e.host}:{e.port}" for i, e in internal.items()}
 
 
-def test_each_listener_is_told_its_own_endpoints(two_listeners: ZkController) -> None:
+def test_clients_of_a_listener_get_its_endpoints(two_listeners: ZkController) -> None:
     rig = two_listeners.kafka
     for listener in ("PLAINTEXT", INTERNAL):
         for asked in rig.broker_ids:
             address = rig.broker(asked).endpoint(listener)
             response = exchange(address.host, address.port, metadata_frame(12, []))
-            told = {int(b.node_id): int(b.port) for b in client_response(METADATA, 12, response).brokers}
-            assert told == {i: rig.broker(i).endpoint(listener).port for i in rig.broker_ids}
+            shown = {int(b.node_id): int(b.port) for b in client_response(METADATA, 12, response).brokers}
+            assert shown == {i: rig.broker(i).endpoint(listener).port for i in rig.broker_ids}
 
 
-def test_replicas_follow_over_it(two_listeners: ZkController) -> None:
+def test_replicas_follow_over_the_inter_broker_listener(two_listeners: ZkController) -> None:
     """Acknowledged by both replicas, then read from the one that followed."""
     rig, topic = two_listeners.kafka, "followed"
     assert refused(two_listeners.create_topic(topic, {0: [1, 2]})) == []

@@ -13,9 +13,9 @@ from ctrlchan import ClusterState
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.errors import ErrorCode
 from tests.acceptance.clients import TopicView, metadata
-from tests.acceptance.conversation import target_of
 from tests.acceptance.frames import TRUE_HEAD, Row, Topic, control_errors, control_frame
 from tests.acceptance.inherited import Inherited
+from tests.acceptance.recordings import target_of
 from tests.acceptance.zk_controller import ZkController, refused
 from tests.acceptance.znodes import ControllerZnodes
 from tests.kafka.rig import KafkaRig
@@ -27,7 +27,7 @@ ASSIGNMENT = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1], 3: [2]}
 
 @pytest.fixture(scope="module")
 def views(kafka: KafkaRig, controller: ZkController) -> dict[int, TopicView]:
-    """The topic as every broker rightly tells it."""
+    """The topic as every broker should show it to clients."""
     assert refused(controller.create_topic(TOPIC, ASSIGNMENT)) == []
     assert refused(controller.move_leader(TOPIC, 0, 2)) == []
     return {broker_id: metadata(kafka, broker_id, [TOPIC])[TOPIC] for broker_id in kafka.broker_ids}
@@ -59,7 +59,7 @@ def test_the_snapshot_is_the_controllers_state(snapshot: Path, controller: ZkCon
             )
 
 
-def test_a_push_puts_right_what_brokers_forgot(
+def test_a_push_restores_lost_metadata(
     kafka: KafkaRig, snapshot: Path, views: dict[int, TopicView], znodes: ControllerZnodes
 ) -> None:
     rows = [Row(Topic(TOPIC), partition, leader=-2) for partition in ASSIGNMENT]
@@ -91,7 +91,7 @@ def test_a_former_controllers_push_is_fenced(kafka: KafkaRig, snapshot: Path) ->
     assert result["acknowledged"] == 0
 
 
-def test_what_kafka_topics_describes_is_the_same_cluster(inherited: Inherited, tmp_path: Path) -> None:
+def test_kafka_topics_describes_the_same_cluster(inherited: Inherited, tmp_path: Path) -> None:
     (tmp_path / "describe.txt").write_text(inherited.described)
     ctrlchan("snapshot", "import", "--describe", str(tmp_path / "describe.txt"), str(tmp_path / "snapshot"))
     theirs, ours = ClusterState.read(tmp_path / "snapshot"), inherited.state

@@ -1,7 +1,7 @@
-"""A real broker and an embedded one hear the same random control requests and must say the same.
+"""A real broker and an embedded one get the same random control requests and must give the same answers.
 
-Responses are compared byte for byte; what clients are told afterwards as sets, because its order is that of
-hash maps with a history. Requests speak of few topics, partitions and epochs, so that most of them meet what
+Responses are compared byte for byte, the metadata for clients afterwards as sets, because its order is that
+of hash maps with a history. Requests have few topics, partitions and epochs, so that most of them meet what
 former ones left; ``odd`` ones also hold what no controller sends: topics and partitions twice, leader epochs
 below zero, a KRaft controller, a listener twice. A failure names its seed and request.
 """
@@ -19,9 +19,9 @@ import pytest
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.broker import EmbeddedBroker
-from tests.acceptance.conversation import ask
+from tests.acceptance.recordings import ask
 from tests.kafka.rig import KafkaRig
-from tests.unit.broker.talk import (
+from tests.unit.broker.local_broker import (
     NO_ID,
     LiveBroker,
     Part,
@@ -42,7 +42,7 @@ DELETED: Final = -2
 
 @pytest.fixture(scope="module")
 def rig(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaRig]:
-    """A broker of our own: it hears of controller epochs far above the true one."""
+    """A broker for these tests alone: it gets controller epochs far above the true one."""
     with KafkaRig(tmp_path_factory.mktemp("random"), brokers=1) as rig:
         yield rig
 
@@ -60,7 +60,7 @@ class Both:
     real: tuple[str, int]
     embedded: tuple[str, int]
 
-    def say(self, frame: bytes) -> tuple[bytes | None, bytes | None]:
+    def send(self, frame: bytes) -> tuple[bytes | None, bytes | None]:
         return ask(*self.real, frame), ask(*self.embedded, frame)
 
 
@@ -171,7 +171,9 @@ class Requests:
 
 @pytest.mark.parametrize("odd", [False, True], ids=["plain", "odd"])
 @pytest.mark.parametrize("seed", range(6))
-def test_both_say_the_same(rig: KafkaRig, epochs: Iterator[int], seed: int, odd: bool) -> None:
+def test_both_brokers_give_the_same_answers(
+    rig: KafkaRig, epochs: Iterator[int], seed: int, odd: bool
+) -> None:
     registered = rig.broker(OURS)
     endpoint = registered.endpoint("PLAINTEXT")
     cluster_id = json.loads(rig.zookeeper.get("/cluster/id")[0])["id"]
@@ -179,19 +181,19 @@ def test_both_say_the_same(rig: KafkaRig, epochs: Iterator[int], seed: int, odd:
     requests = Requests(seed, epoch, registered.epoch, odd)
     with EmbeddedBroker(OURS, epoch=registered.epoch, cluster_id=cluster_id) as embedded:
         both = Both((endpoint.host, endpoint.port), ("127.0.0.1", embedded.port))
-        _begin_anew(both, epoch)
+        _clear(both, epoch)
         for step in range(STEPS):
             api_key, version, arguments = requests.next()
             where = f"seed {seed}, step {step}: api {api_key} v{version} {arguments}"
-            real, ours = both.say(control_frame(api_key, version, **arguments))
+            real, ours = both.send(control_frame(api_key, version, **arguments))
             assert _hex(ours) == _hex(real), where
             requests.epoch = max(requests.epoch, embedded.describe()["controller_epoch"])
             if api_key == UPDATE_METADATA:
                 _compare_clients(both, requests.choose, where)
 
 
-def _begin_anew(both: Both, epoch: int) -> None:
-    """Nothing hosted, nothing known, on either side, whatever there was."""
+def _clear(both: Both, epoch: int) -> None:
+    """Remove every hosted replica and all metadata of both brokers."""
     everything = [Part(topic, partition) for topic in TOPICS for partition in PARTITIONS]
     head: dict[str, Any] = {"controller_epoch": epoch, "broker_epoch": -1, "live": []}
     deleted = [Part(part.topic, part.partition, leader=DELETED) for part in everything]
@@ -201,15 +203,15 @@ def _begin_anew(both: Both, epoch: int) -> None:
         control_frame(UPDATE_METADATA, 8, deleted, **head),
         control_frame(STOP_REPLICA, 4, stopped, **head),
     ):
-        both.say(frame)
+        both.send(frame)
 
 
 def _compare_clients(both: Both, choose: random.Random, where: str) -> None:
     version = choose.choice([12] * 3 + list(range(4, 13)))
     asked: list[Any] | None = choose.choice([None, [*TOPICS[:2], "absent", "not a name"]])
     frame = client_frame(3, version, topics=asked)
-    real, ours = (_as_sets(read_client_response(3, version, said or b"")) for said in both.say(frame))
-    # A KRaft controller is hidden behind a random broker.
+    real, ours = (_as_sets(read_client_response(3, version, answer or b"")) for answer in both.send(frame))
+    # The controller id is left out: a random broker stands for a KRaft controller.
     assert ours == real, f"Metadata v{version} of {asked} after {where}"
 
 

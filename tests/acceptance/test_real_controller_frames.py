@@ -1,4 +1,4 @@
-"""Frames of a real JVM controller, in every version it can speak.
+"""Frames of a real JVM controller, in every version it can send.
 
 A broker of this package registers in ZooKeeper under a JVM controller, which drives it through a relay that
 keeps every frame: a topic is created, gets a replica more, the controller fails over, the topic is deleted.
@@ -67,7 +67,7 @@ def frames(ibp: str, kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFa
     return _frames(relay)
 
 
-def test_the_codec_reads_and_writes_them_byte_for_byte(frames: list[Frame]) -> None:
+def test_the_codec_decodes_and_encodes_them_byte_for_byte(frames: list[Frame]) -> None:
     for frame in frames:
         header = frame.header
         key, version = header.api_key, header.api_version
@@ -86,14 +86,14 @@ def test_the_codec_reads_and_writes_them_byte_for_byte(frames: list[Frame]) -> N
         assert response.error_code == 0
 
 
-def test_it_speaks_the_versions_of_our_table(ibp: str, frames: list[Frame]) -> None:
+def test_it_sends_the_versions_of_our_table(ibp: str, frames: list[Frame]) -> None:
     versions = request_versions(ibp)
     assert {(f.header.api_key, f.header.api_version) for f in frames} == {
         (key, versions.for_api(key)) for key in HIGHEST_VERSION
     }
 
 
-def test_it_introduces_itself_by_its_id(frames: list[Frame]) -> None:
+def test_its_client_id_is_its_broker_id(frames: list[Frame]) -> None:
     assert {f.header.client_id for f in frames} == {b"1"}
     assert {f.body.controller_id for f in frames} == {1}
     assert {f.body.controller_epoch for f in frames} == {1, 2}
@@ -101,32 +101,32 @@ def test_it_introduces_itself_by_its_id(frames: list[Frame]) -> None:
     assert (first.api_key, first.correlation_id) == (UPDATE_METADATA, 0)
 
 
-def test_it_keeps_the_order_our_controller_keeps(frames: list[Frame]) -> None:
+def test_it_sends_requests_in_our_order(frames: list[Frame]) -> None:
     """Create: LeaderAndIsr, UpdateMetadata. Failover: brokers, leaders, metadata. Delete: -2, stop twice."""
-    said = [_gist(frame.body) for frame in frames]
-    created = said.index("leaders, new")
-    assert said[:created] == ["brokers only"] * created
-    assert said[created + 1] == "metadata"
-    reign = next(n for n, frame in enumerate(frames) if frame.body.controller_epoch == 2)
-    assert said[reign : reign + 3] == ["brokers only", "leaders", "metadata"]
-    deletion = said.index("metadata during delete")
-    assert said[deletion:] == ["metadata during delete", "stop", "stop and delete"]
+    kinds = [_gist(frame.body) for frame in frames]
+    created = kinds.index("leaders, new")
+    assert kinds[:created] == ["brokers only"] * created
+    assert kinds[created + 1] == "metadata"
+    takeover = next(n for n, frame in enumerate(frames) if frame.body.controller_epoch == 2)
+    assert kinds[takeover : takeover + 3] == ["brokers only", "leaders", "metadata"]
+    deletion = kinds.index("metadata during delete")
+    assert kinds[deletion:] == ["metadata during delete", "stop", "stop and delete"]
 
 
-def test_a_new_replica_is_told_as_added(ibp: str, frames: list[Frame]) -> None:
+def test_a_new_replica_is_sent_as_adding(ibp: str, frames: list[Frame]) -> None:
     adding = [
         lists
         for frame in frames
         if isinstance(frame.body, LeaderAndIsrRequest) and frame.body.partitions.adding is not None
         for lists in frame.body.partitions.adding.to_lists()
     ]
-    # Older versions cannot say it.
+    # Older versions have no such field.
     assert ([OURS] in adding) == (request_versions(ibp).leader_and_isr >= 3)
 
 
 @contextmanager
 def _recording(ibp: str, folder: Path) -> Iterator[RecordingRelay]:
-    """Drive the controller through all it can tell the embedded broker, which is gone again at the end."""
+    """Make the controller send every kind of request to the embedded broker; the broker stops at the end."""
     properties = {"inter.broker.protocol.version": ibp}
     if ibp.startswith(("0.8", "0.9", "0.10")):
         properties["log.message.format.version"] = ibp
@@ -145,7 +145,7 @@ def _recording(ibp: str, folder: Path) -> Iterator[RecordingRelay]:
         assignment = {"0": [1, OURS], "1": [OURS, 1], "2": [1]}
         rig.zookeeper.create(f"/config/topics/{TOPIC}", _json({"version": 1, "config": {}}))
         rig.zookeeper.create(f"/brokers/topics/{TOPIC}", _json({"version": 2, "partitions": assignment}))
-        wait_until(sent("metadata"), what="the controller tells of the topic")
+        wait_until(sent("metadata"), what="the controller sends the topic")
 
         # The third partition gets the embedded broker as a second replica.
         rig.zookeeper.create(
@@ -158,7 +158,7 @@ def _recording(ibp: str, folder: Path) -> Iterator[RecordingRelay]:
         rig.zookeeper.delete("/controller")
         wait_until(
             lambda: any(f.body.controller_epoch == 2 and _gist(f.body) == "metadata" for f in _frames(relay)),
-            what="the new controller has told everything",
+            what="the new controller has sent everything",
         )
 
         rig.zookeeper.create(f"/admin/delete_topics/{TOPIC}")
@@ -216,7 +216,7 @@ def _frames(relay: RecordingRelay) -> list[Frame]:
 
 def _gist(body: ControlRequestBody) -> str:
     if isinstance(body, LeaderAndIsrRequest):
-        # v0 does not say whether replicas are new, and then everything looks old.
+        # v0 has no field for new replicas, so every replica counts as old.
         new = body.is_new.any() or (body.version == 0 and bool((body.partitions.leader_epoch == 0).all()))
         return "leaders, new" if new else "leaders"
     if isinstance(body, StopReplicaRequest):

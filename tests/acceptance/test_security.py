@@ -33,8 +33,8 @@ from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.channel.wire.records import Failure
 from ctrlchan.errors import ErrorCode
 from tests.acceptance.clients import TopicView, metadata
-from tests.acceptance.conversation import target_of
 from tests.acceptance.frames import TRUE_HEAD, Row, Topic, control_errors, control_frame
+from tests.acceptance.recordings import target_of
 from tests.acceptance.test_push import ctrlchan
 from tests.acceptance.zk_controller import ZkController, refused
 from tests.acceptance.znodes import ControllerZnodes
@@ -83,7 +83,7 @@ def jaas(module: str, users: str = "") -> str:
 
 
 def broker_properties(folder: Path) -> dict[str, str]:
-    """What a broker's server.properties say of security, and the files they name."""
+    """The security settings of a broker's server.properties, and the files that they name."""
     ca = trustme.CA()
     ca.cert_pem.write_to_path(folder / "ca.pem")
     issued = ca.issue_cert("127.0.0.1")
@@ -175,7 +175,7 @@ def secured(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def forget(secured: Secured) -> None:
-    """Have every broker tell clients that there is no such topic."""
+    """Remove a topic from the metadata of every broker."""
     rig, znodes = secured.rig, secured.controller.znodes
     rows = [Row(Topic(TOPIC), partition, leader=-2) for partition in ASSIGNMENT]
     for broker_id in rig.broker_ids:
@@ -306,7 +306,7 @@ REFUSALS: dict[str, tuple[str, dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_a_broker_refuses_us_and_says_why(secured: Secured, case: str) -> None:
+def test_the_error_has_the_brokers_reason(secured: Secured, case: str) -> None:
     listener, more, words = REFUSALS[case]
     with channel(secured, secured.of(listener, **more)) as connected:
         batch = ControllerBrokerRequestBatch(connected, secured.controller.state)

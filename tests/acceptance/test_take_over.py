@@ -31,17 +31,17 @@ def test_the_jvm_controller_resigns(kafka: KafkaRig, controller: ZkController, t
 def test_topics_of_the_jvm_controller_are_taken_over(
     kafka: KafkaRig, controller: ZkController, inherited: Inherited
 ) -> None:
-    """The state read from ZooKeeper is what the brokers were told by their former controller."""
+    """The state read from ZooKeeper is the one that the former controller has sent to the brokers."""
     topic, columns = inherited.topic, inherited.state.partitions
     for broker_id in kafka.broker_ids:
         view = metadata(kafka, broker_id, [topic])[topic]
         assert (view.error, view.topic_id) == (0, inherited.state.topics.ids[0].tobytes())
         assert len(view.partitions) == inherited.partitions
         for row, partition in enumerate(columns.partition.tolist()):
-            told = view.partitions[partition]
-            assert (told.leader, told.leader_epoch) == (columns.leader[row], columns.leader_epoch[row])
-            assert list(told.replicas) == columns.replicas[row].tolist()
-            assert list(told.isr) == columns.isr[row].tolist()
+            shown = view.partitions[partition]
+            assert (shown.leader, shown.leader_epoch) == (columns.leader[row], columns.leader_epoch[row])
+            assert list(shown.replicas) == columns.replicas[row].tolist()
+            assert list(shown.isr) == columns.isr[row].tolist()
     outcomes = controller.move_leader(topic, 0, int(columns.replicas[0][1]))
     assert refused(outcomes) == []
 

@@ -54,7 +54,7 @@ def test_clients_follow_the_leader(kafka: KafkaRig, controller: ZkController) ->
 
 
 def test_a_consumer_group_finds_its_coordinator(kafka: KafkaRig, controller: ZkController) -> None:
-    """The offsets topic is a topic like others; its leader becomes coordinator when LeaderAndIsr says so."""
+    """The offsets topic is a topic like others; LeaderAndIsr makes its leader the coordinator."""
     topic = "in-a-group"
     assert refused(controller.create_topic(topic, {0: [1, 2]})) == []
     values = [b"%d" % n for n in range(10)]

@@ -25,7 +25,7 @@ def test_the_list_of_protocols_holds_every_version(api_key: int) -> None:
 
 
 @pytest.mark.parametrize("ibp", INTER_BROKER_PROTOCOLS)
-def test_a_topic_lives_in_every_version(
+def test_a_topic_is_created_moved_and_deleted_in_every_version(
     ibp: str, kafka: KafkaRig, controller: ZkController, znodes: ControllerZnodes
 ) -> None:
     """Created, written, moved to another leader, read from there, deleted."""

@@ -1,6 +1,6 @@
 """A controller for tests: ZooKeeper's writes and reads, and the package's state, batch and channel.
 
-It does what it is told and decides nothing; brokers hear from it only through the package's public names.
+It decides nothing by itself, and sends requests only through the package's public names.
 The order of the requests is a JVM controller's: see each method.
 """
 

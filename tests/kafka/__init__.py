@@ -2,5 +2,5 @@
 
 ``jars`` fetches the class path once for each checkout and compiles Java helpers against it; ``rig`` starts
 and ends ZooKeeper 3.8.4 and Kafka 3.9.1 brokers in ZooKeeper mode; ``fixtures`` makes both pytest fixtures.
-Nothing here knows the package under test.
+Nothing here imports the package under test.
 """

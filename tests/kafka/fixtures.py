@@ -14,14 +14,14 @@ _RIG = pytest.StashKey[KafkaRig]()
 
 @pytest.fixture(scope="session")
 def kafka_jars_ready(pytestconfig: pytest.Config) -> None:
-    """Kafka's jars are there; the words of their download reach the terminal."""
+    """Kafka's jars are there; the progress of their download is shown on the terminal."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
 
-    def say(line: str) -> None:
+    def report(line: str) -> None:
         with capture.global_and_fixture_disabled():
             print(f"\n{line}", flush=True)
 
-    require_kafka(say)
+    require_kafka(report)
 
 
 @pytest.fixture(scope="session")

@@ -29,14 +29,14 @@ LOWEST_JAVA = 17
 # A JVM that does a little and ends: no second compiler tier, no parallel collector threads.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class KafkaUnavailableError(Exception):
-    """Kafka cannot run here; the message says what is missing and what to install."""
+    """Kafka cannot run here; the message names what is missing and what to install."""
 
 
-def say_on_stderr(line: str) -> None:
+def report_on_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
@@ -59,7 +59,7 @@ def check_java() -> None:
         raise KafkaUnavailableError(f"needs Java {LOWEST_JAVA} or newer, found {java_version()}")
 
 
-def kafka_jars(say: Say = say_on_stderr) -> Path:
+def kafka_jars(report: Report = report_on_stderr) -> Path:
     """The folder of jars, fetched when this checkout does not have it yet.
 
     Several processes may ask at once: one fetches, the others wait. The folder appears by rename, so a
@@ -71,13 +71,13 @@ def kafka_jars(say: Say = say_on_stderr) -> Path:
         return folder
     with _locked(folder.parent / "lock"):
         if not folder.is_dir():
-            _fetch(folder, say)
+            _fetch(folder, report)
     return folder
 
 
-def class_path(say: Say = say_on_stderr) -> str:
+def class_path(report: Report = report_on_stderr) -> str:
     """The jars as a ``-cp`` argument. Raises KafkaUnavailableError, as ``kafka_jars``."""
-    return f"{kafka_jars(say)}{os.sep}*"
+    return f"{kafka_jars(report)}{os.sep}*"
 
 
 def java_command(
@@ -119,11 +119,11 @@ def _compile(folder: Path, jars: str, sources: Sequence[Path]) -> None:
             raise RuntimeError(f"javac failed:\n{result.stdout}{result.stderr}")
 
 
-def _fetch(folder: Path, say: Say) -> None:
+def _fetch(folder: Path, report: Report) -> None:
     mvn = shutil.which("mvn")
     if mvn is None:
         raise KafkaUnavailableError("needs Maven to fetch Kafka's jars: no `mvn` on the PATH")
-    say(f"Kafka's jars: fetching them with Maven into {folder} (about 50 MB, once)")
+    report(f"Kafka's jars: fetching them with Maven into {folder} (about 50 MB, once)")
     with _appearing(folder) as unfinished:
         command = [
             mvn,
@@ -144,13 +144,13 @@ def _fetch(folder: Path, say: Say) -> None:
                 if "Downloaded from" in line and ".jar" in line:
                     downloaded += 1
                     if downloaded % 20 == 0:
-                        say(f"Kafka's jars: {downloaded} downloaded …")
+                        report(f"Kafka's jars: {downloaded} downloaded …")
         if process.returncode:
             words = "".join(last_lines)
             raise KafkaUnavailableError(
                 f"Maven could not fetch Kafka's jars (exit status {process.returncode}):\n{words}"
             )
-    say(f"Kafka's jars: {len(list(folder.glob('*.jar')))} files are there")
+    report(f"Kafka's jars: {len(list(folder.glob('*.jar')))} files are there")
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Children of a test run that never outlive it.
 
-A ``Reaper`` is a small process that knows the ids of the children and holds the reading end of a pipe. When
+A ``Reaper`` is a small process that has the ids of the children and holds the reading end of a pipe. When
 the test run ends in any way, ``kill -9`` too, the kernel closes the writing end and the reaper kills what is
 left. (The parent-death signal would do on Linux alone, and only with code between fork and exec.)
 """
@@ -47,10 +47,10 @@ class Reaper:
         )
 
     def add(self, pid: int) -> None:
-        self._tell(f"+{pid}\n")
+        self._send(f"+{pid}\n")
 
     def remove(self, pid: int) -> None:
-        self._tell(f"-{pid}\n")
+        self._send(f"-{pid}\n")
 
     def close(self) -> None:
         """End the reaper, and with it every child that is still registered."""
@@ -58,7 +58,7 @@ class Reaper:
         self._process.stdin.close()
         self._process.wait(timeout=10)
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line)
         self._process.stdin.flush()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.jars import KafkaUnavailableError, Say, kafka_jars, say_on_stderr
+from tests.kafka.jars import KafkaUnavailableError, Report, kafka_jars, report_on_stderr
 
 
 def kafka_is_required() -> bool:
@@ -15,10 +15,10 @@ def kafka_is_required() -> bool:
     return any(os.environ.get(name, "") not in ("", "0") for name in ("CI", "CTRLCHAN_REQUIRE_KAFKA"))
 
 
-def require_kafka(say: Say = say_on_stderr) -> Path:
+def require_kafka(report: Report = report_on_stderr) -> Path:
     """The folder of Kafka's jars; without Java or Maven the calling test is skipped, or fails in CI."""
     try:
-        return kafka_jars(say)
+        return kafka_jars(report)
     except KafkaUnavailableError as error:
         if kafka_is_required():
             pytest.fail(f"real Kafka is required here, and {error}", pytrace=False)

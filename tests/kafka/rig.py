@@ -6,8 +6,8 @@
         rig.kill_broker(2)              # SIGKILL; returns when ZooKeeper has let go of it
         rig.restart_broker(2)           # same ports, same data, a new broker epoch
 
-Everything is ready when ``start`` returns: brokers are registered and answer ApiVersions. Whatever is slow or
-fails says so with the last lines of the log that knows why.
+Everything is ready when ``start`` returns: brokers are registered and answer ApiVersions. An error contains
+the last lines of the log that shows its cause.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class KafkaRig:
     def _start_zookeeper(self) -> None:
         folder = self.folder / "zookeeper"
         folder.mkdir(parents=True)
-        # ZooKeeper does not say which port it took for 0, so one is looked for; somebody may take it first.
+        # ZooKeeper does not report the port that it takes for 0: a free one is chosen, which may be taken.
         for _ in range(5):
             self._zookeeper_port = _free_port()
             write_zookeeper_configuration(folder, self._zookeeper_port)

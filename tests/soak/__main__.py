@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     arguments = parser.parse_args()
     seed = int.from_bytes(os.urandom(4), "big") if arguments.seed is None else arguments.seed
-    # What the channel says of its troubles is what is wanted here.
+    # The channel's own log lines about its troubles are not shown here.
     logging.getLogger("ctrlchan").setLevel(logging.CRITICAL)
     _share_one_arena()
     print(f"{arguments.seconds:g} s, --seed {seed}", flush=True)

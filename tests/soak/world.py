@@ -328,8 +328,8 @@ class World:
         while monotonic() < deadline:
             sleep(0.1)
             now = self._figures()
-            quiet = all(proxy.open_connections <= 1 for proxy in self._proxies.values())
-            if quiet and (now.processes, now.descriptors, now.threads) == (
+            settled = all(proxy.open_connections <= 1 for proxy in self._proxies.values())
+            if settled and (now.processes, now.descriptors, now.threads) == (
                 before.processes,
                 before.descriptors,
                 before.threads,

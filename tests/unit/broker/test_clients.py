@@ -1,4 +1,4 @@
-"""Real clients read back what a controller pushed: kafka-python and librdkafka, 100,000 partitions."""
+"""Real clients against embedded brokers with 100,000 partitions: kafka-python and librdkafka."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def kafka_python() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    """Three brokers that know 100,000 partitions; broker (t + p) % 3 + 1 leads partition p of topic t."""
+    """Three brokers with 100,000 partitions; broker (t + p) % 3 + 1 leads partition p of topic t."""
     rows = TOPICS * EACH
     topic_row = np.repeat(np.arange(TOPICS, dtype=np.int32), EACH)
     partition = np.tile(np.arange(EACH, dtype=np.int32), TOPICS)
@@ -53,7 +53,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
     lists = ListColumn(
         np.arange(rows, dtype=np.int32) * 3, np.full(rows, 3, np.int32), replicas.astype(np.int32).reshape(-1)
     )
-    with EmbeddedCluster(3, cluster_id="told-by-nobody") as cluster:
+    with EmbeddedCluster(3, cluster_id="test-cluster") as cluster:
         shared_body = update_metadata_body(
             8,
             Topics(StringColumn.from_strings(topic(number) for number in range(TOPICS))),
@@ -97,13 +97,13 @@ SAMPLE = [(number, partition) for number in range(0, TOPICS, 37) for partition i
 
 def test_librdkafka_reads_all_topics(cluster: EmbeddedCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
-    told = admin.list_topics(timeout=60)
-    assert (len(told.topics), told.controller_id) == (TOPICS, CONTROLLER)
-    assert told.cluster_id == "told-by-nobody"
-    assert sum(len(one.partitions) for one in told.topics.values()) == TOPICS * EACH
-    assert {f"{one.host}:{one.port}" for one in told.brokers.values()} == {a for _, a in addresses(cluster)}
+    listed = admin.list_topics(timeout=60)
+    assert (len(listed.topics), listed.controller_id) == (TOPICS, CONTROLLER)
+    assert listed.cluster_id == "test-cluster"
+    assert sum(len(one.partitions) for one in listed.topics.values()) == TOPICS * EACH
+    assert {f"{one.host}:{one.port}" for one in listed.brokers.values()} == {a for _, a in addresses(cluster)}
     for number, partition in SAMPLE:
-        one = told.topics[topic(number)].partitions[partition]
+        one = listed.topics[topic(number)].partitions[partition]
         assert one.error is None
         assert (one.leader, one.replicas) == expected(number, partition)
         assert one.isrs == one.replicas
@@ -112,22 +112,25 @@ def test_librdkafka_reads_all_topics(cluster: EmbeddedCluster) -> None:
 def test_librdkafka_describes_the_cluster(cluster: EmbeddedCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
     described: Any = admin.describe_cluster().result(timeout=60)
-    assert (described.cluster_id, described.controller.id) == ("told-by-nobody", CONTROLLER)
+    assert (described.cluster_id, described.controller.id) == ("test-cluster", CONTROLLER)
     assert sorted(node.id for node in described.nodes) == [1, 2, 3]
 
 
 def test_kafka_python_reads_all_topics(cluster: EmbeddedCluster, kafka_python: ModuleType) -> None:
     client = kafka_python.KafkaAdminClient(bootstrap_servers=addresses(cluster)[0][1])
     try:
-        told = {one["name"]: one for one in client.describe_topics()}
-        assert len(told) == TOPICS
+        described = {one["name"]: one for one in client.describe_topics()}
+        assert len(described) == TOPICS
         for number, partition in SAMPLE:
-            one = told[topic(number)]["partitions"][partition]
+            one = described[topic(number)]["partitions"][partition]
             assert (one["error_code"], one["partition_index"], one["leader_epoch"]) == (0, partition, number)
             assert (one["leader_id"], one["replica_nodes"]) == expected(number, partition)
             assert one["isr_nodes"] == one["replica_nodes"]
-        cluster_told = client.describe_cluster()
-        assert (cluster_told["cluster_id"], cluster_told["controller_id"]) == ("told-by-nobody", CONTROLLER)
+        described_cluster = client.describe_cluster()
+        assert (described_cluster["cluster_id"], described_cluster["controller_id"]) == (
+            "test-cluster",
+            CONTROLLER,
+        )
     finally:
         client.close()
 

@@ -1,4 +1,4 @@
-"""``ctrlchan broker``: what it prints, how it ends, how it refuses."""
+"""``ctrlchan broker``: its output, its end, and wrong usage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.broker import EmbeddedBroker
 from tests.kafka.wire import answers_api_versions, exchange
-from tests.unit.broker.talk import Part, control_frame
+from tests.unit.broker.local_broker import Part, control_frame
 
 COMMAND = [sys.executable, "-m", "ctrlchan", "broker"]
 
@@ -47,9 +47,9 @@ def ended(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_prints_its_port_and_ends_on_a_signal(number: int) -> None:
     with running("--id", "7", "--listener", "INTERNAL") as process:
-        told = re.fullmatch(r"broker 7 listens on INTERNAL://127\.0\.0\.1:(\d+)", line(process))
-        assert told is not None
-        assert answers_api_versions("127.0.0.1", int(told[1]))
+        printed = re.fullmatch(r"broker 7 listens on INTERNAL://127\.0\.0\.1:(\d+)", line(process))
+        assert printed is not None
+        assert answers_api_versions("127.0.0.1", int(printed[1]))
         assert ended(process, number) == (0, "")
 
 
@@ -59,13 +59,13 @@ def test_it_prints_its_port_and_ends_on_a_signal(number: int) -> None:
 )
 def test_several_brokers_in_one_process(arguments: list[str], ids: list[int]) -> None:
     with running("--json", "--epoch", "9", *arguments) as process:
-        told = [json.loads(line(process)) for _ in ids]
-        assert [one["id"] for one in told] == ids
-        assert {(one["host"], one["listener"], one["epoch"]) for one in told} == {
+        printed = [json.loads(line(process)) for _ in ids]
+        assert [one["id"] for one in printed] == ids
+        assert {(one["host"], one["listener"], one["epoch"]) for one in printed} == {
             ("127.0.0.1", "PLAINTEXT", 9)
         }
-        assert len({one["port"] for one in told}) == len(ids)
-        assert all(answers_api_versions("127.0.0.1", one["port"]) for one in told)
+        assert len({one["port"] for one in printed}) == len(ids)
+        assert all(answers_api_versions("127.0.0.1", one["port"]) for one in printed)
         assert ended(process, signal.SIGTERM) == (0, "")
 
 
@@ -82,14 +82,14 @@ def test_verbose_logs_a_line_for_each_control_request() -> None:
         exchange("127.0.0.1", port, control_frame(UPDATE_METADATA, 8, [], controller_epoch=1))
         status, errors = ended(process, signal.SIGTERM)
     assert status == 0
-    said = [re.sub(r"^\S+ \S+ INFO |\d+ bytes|[\d.]+ ms", "~", one) for one in errors.splitlines()]
+    lines = [re.sub(r"^\S+ \S+ INFO |\d+ bytes|[\d.]+ ms", "~", one) for one in errors.splitlines()]
     head = "correlation 77 controller 1000 epoch 5 broker epoch 50: 1 partitions, ~"
-    assert said == [
+    assert lines == [
         f"~broker 1: UpdateMetadata v8 {head}, NONE, ~",
         f"~broker 1: LeaderAndIsr v7 {head}, NONE, ~",
         f"~broker 1: LeaderAndIsr v7 {head}, NONE, 1 partition errors, ~",
         f"~broker 1: StopReplica v4 {head}, NONE, ~",
-        "~broker 1 refuses UpdateMetadataRequest: the latest controller epoch known is 5",
+        "~broker 1 refuses UpdateMetadataRequest: the latest controller epoch is 5",
         "~broker 1: UpdateMetadata v8 correlation 77 controller 1000 epoch 1 broker epoch 50: "
         "0 partitions, ~, STALE_CONTROLLER_EPOCH, ~",
     ]
@@ -101,9 +101,9 @@ def test_a_port_that_is_taken_is_one_line_and_status_1() -> None:
             [*COMMAND, "--port", str(taken.port)], capture_output=True, text=True, timeout=60
         )
     assert ran.returncode == 1
-    (said,) = ran.stderr.splitlines()
-    assert said.startswith("error: ")
-    assert "in use" in said
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert "in use" in line
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from ctrlchan.broker import EmbeddedBroker
-from tests.unit.broker.talk import OURS, Part, Talk
+from tests.unit.broker.local_broker import OURS, LocalBroker, Part
 
 DESCRIBE_CONFIGS = 32
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -19,14 +19,14 @@ STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 4, 5
 
 
 @pytest.fixture
-def talk() -> Talk:
-    talk = Talk()
-    talk.update_metadata(Part("alpha"))
-    return talk
+def broker() -> LocalBroker:
+    broker = LocalBroker()
+    broker.update_metadata(Part("alpha"))
+    return broker
 
 
 def describe(
-    talk: Talk,
+    broker: LocalBroker,
     *resources: tuple[int, str],
     version: int = 4,
     keys: Sequence[str] | None = None,
@@ -45,12 +45,12 @@ def describe(
     }
     if version >= 1:
         fields["include_synonyms"] = synonyms
-    return talk.client(DESCRIBE_CONFIGS, version, **fields).results  # type: ignore[no-any-return]
+    return broker.client(DESCRIBE_CONFIGS, version, **fields).results  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_topic_has_kafkas_defaults(talk: Talk, version: int) -> None:
-    (result,) = describe(talk, (TOPIC, "alpha"), version=version)
+def test_a_topic_has_kafkas_defaults(broker: LocalBroker, version: int) -> None:
+    (result,) = describe(broker, (TOPIC, "alpha"), version=version)
     assert (result.error_code, result.resource_type, result.resource_name) == (ErrorCode.none, TOPIC, "alpha")
     values = {config.name: config.value for config in result.configs}
     assert len(values) == 36
@@ -64,8 +64,8 @@ def test_a_topic_has_kafkas_defaults(talk: Talk, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_broker_has_its_own_settings(talk: Talk, version: int) -> None:
-    (result,) = describe(talk, (BROKER, str(OURS)), version=version)
+def test_a_broker_has_its_own_settings(broker: LocalBroker, version: int) -> None:
+    (result,) = describe(broker, (BROKER, str(OURS)), version=version)
     configs = {config.name: config for config in result.configs}
     assert configs["broker.id"].value == str(OURS)
     assert configs["advertised.listeners"].value == "PLAINTEXT://127.0.0.1:9092"
@@ -83,15 +83,15 @@ def test_the_limits_of_the_server_are_shown() -> None:
     assert configs == ({"connections.max.idle.ms": "-1", "socket.request.max.bytes": "1048576"}, "r")
 
 
-def test_only_the_wanted_configs_are_described(talk: Talk) -> None:
-    (result,) = describe(talk, (TOPIC, "alpha"), keys=["cleanup.policy", "no.such.config"])
+def test_only_the_wanted_configs_are_described(broker: LocalBroker) -> None:
+    (result,) = describe(broker, (TOPIC, "alpha"), keys=["cleanup.policy", "no.such.config"])
     assert [config.name for config in result.configs] == ["cleanup.policy"]
-    (result,) = describe(talk, (TOPIC, "alpha"), keys=[])
+    (result,) = describe(broker, (TOPIC, "alpha"), keys=[])
     assert len(result.configs) == 36, "no keys are all keys"
 
 
-def test_synonyms_come_when_they_are_wanted(talk: Talk) -> None:
-    (result,) = describe(talk, (TOPIC, "alpha"), synonyms=False)
+def test_synonyms_come_when_they_are_wanted(broker: LocalBroker) -> None:
+    (result,) = describe(broker, (TOPIC, "alpha"), synonyms=False)
     assert {config.synonyms for config in result.configs} == {()}
 
 
@@ -111,14 +111,14 @@ def test_synonyms_come_when_they_are_wanted(talk: Talk) -> None:
         (CLIENT_METRICS, "m", ErrorCode.invalid_request),
     ],
 )
-def test_resources_without_configs(talk: Talk, kind: int, name: str, error: ErrorCode) -> None:
-    refused, alpha = describe(talk, (kind, name), (TOPIC, "alpha"))
+def test_resources_without_configs(broker: LocalBroker, kind: int, name: str, error: ErrorCode) -> None:
+    refused, alpha = describe(broker, (kind, name), (TOPIC, "alpha"))
     assert (refused.error_code, refused.configs) == (error, ())
     assert alpha.error_code is ErrorCode.none
 
 
 @pytest.mark.parametrize("kind", [0, 3, GROUP, -1])
-def test_an_unknown_resource_type_fails_the_whole_request(talk: Talk, kind: int) -> None:
-    results = describe(talk, (kind, "x"), (TOPIC, "alpha"))
+def test_an_unknown_resource_type_fails_the_whole_request(broker: LocalBroker, kind: int) -> None:
+    results = describe(broker, (kind, "x"), (TOPIC, "alpha"))
     assert [one.error_code for one in results] == [ErrorCode.invalid_request] * 2
     assert all(str(kind) in one.error_message for one in results)

@@ -1,4 +1,4 @@
-"""EmbeddedBroker and EmbeddedCluster: they come up, can be looked into, and leave nothing behind."""
+"""EmbeddedBroker and EmbeddedCluster: start, inspection, and an end that leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ctrlchan.errors import ConfigError, CtrlchanError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import exchange
-from tests.unit.broker.talk import (
+from tests.unit.broker.local_broker import (
     EPOCH,
     Part,
     client_frame,
@@ -51,7 +51,7 @@ def test_an_embedded_broker() -> None:
         assert broker.inspect(lambda core: core.metadata.state.topic_name(0)) == "alpha"
         broker.set_epoch(EPOCH + 1)
         assert send(broker.broker, UPDATE_METADATA, 8, Part()) == 77
-    # Closed, it can still be looked into; closing again changes nothing.
+    # After its end it can still be inspected; a second close changes nothing.
     broker.close()
     assert broker.describe()["apis"]["UpdateMetadata"]["errors"] == {"STALE_BROKER_EPOCH": 1}
 
@@ -66,7 +66,7 @@ def test_a_log_directory_can_fail() -> None:
             broker.set_offline("alpha", 1)
 
 
-def test_what_inspect_raises_is_the_callers() -> None:
+def test_inspect_raises_the_functions_error() -> None:
     def fail(core: object) -> None:
         raise ZeroDivisionError
 
@@ -87,7 +87,7 @@ def test_what_inspect_raises_is_the_callers() -> None:
         {"id": 1, "idle_timeout": 0},
     ],
 )
-def test_settings_that_cannot_work(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         EmbeddedBroker(**wrong)
 
@@ -156,7 +156,7 @@ def test_a_cluster_leaves_nothing() -> None:
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
-def test_a_cluster_that_cannot_come_up_leaves_nothing() -> None:
+def test_a_cluster_that_cannot_start_leaves_nothing() -> None:
     before = set(psutil.Process().children())
     # TEST-NET-1: no machine has this address.
     with pytest.raises(CtrlchanError, match=r"192\.0\.2\.1"):
@@ -165,12 +165,12 @@ def test_a_cluster_that_cannot_come_up_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"count": 0}, {"count": 2, "processes": 0}, {"count": 2, "first_id": -1}])
-def test_clusters_that_cannot_be(wrong: dict[str, Any]) -> None:
+def test_invalid_cluster_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         EmbeddedCluster(**wrong)
 
 
-def test_a_child_that_died_is_named() -> None:
+def test_the_error_names_a_child_that_was_killed() -> None:
     with EmbeddedCluster(2, processes=1) as cluster:
         (pid,) = cluster.pids
         os.kill(pid, signal.SIGKILL)

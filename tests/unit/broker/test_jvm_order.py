@@ -91,7 +91,7 @@ def test_maps_against_their_models(case: tuple[list[int], list[int]]) -> None:
     assert java_map_order(*columns).tolist() == model_java_map(puts)
 
 
-def test_a_jvms_own_words() -> None:
+def test_maps_against_a_real_jvm() -> None:
     topics = string_hashes([f"topic-{number}" for number in range(12)])
     hashes = topic_partition_hashes(np.repeat(topics, 4), np.tile(np.arange(4, dtype=np.int32), 12))
     keys = np.arange(48, dtype=np.int64)

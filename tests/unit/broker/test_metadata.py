@@ -7,11 +7,11 @@ from uuid import UUID
 import pytest
 
 from ctrlchan.errors import DecodeError, UnsupportedVersionError
-from tests.unit.broker.talk import (
+from tests.unit.broker.local_broker import (
     CORRELATION_ID,
     LiveBroker,
+    LocalBroker,
     Part,
-    Talk,
     client_frame,
     read_client_response,
     topic_id,
@@ -25,10 +25,10 @@ NOT_ASKED = -(2**31)
 
 
 @pytest.fixture
-def talk() -> Talk:
+def broker() -> LocalBroker:
     """Five partitions: well; leader dead; none; without our listener; with a dead replica. One topic more."""
-    talk = Talk()
-    error = talk.update_metadata(
+    broker = LocalBroker()
+    error = broker.update_metadata(
         Part("alpha", 0, leader=2, leader_epoch=7, isr=(2, 1), replicas=(1, 2)),
         Part("alpha", 1, leader=9, leader_epoch=8, isr=(9,), replicas=(9, 1), offline=(9,)),
         Part("alpha", 2, leader=-1, leader_epoch=9, isr=(1,), replicas=(1,)),
@@ -39,15 +39,15 @@ def talk() -> Talk:
         controller_id=2,
     )
     assert error == 0
-    return talk
+    return broker
 
 
 @pytest.mark.parametrize("version", METADATA_VERSIONS)
-def test_partitions_in_every_version(talk: Talk, version: int) -> None:
-    body = talk.metadata("alpha", version=version)
+def test_partitions_in_every_version(broker: LocalBroker, version: int) -> None:
+    body = broker.metadata("alpha", version=version)
     (topic,) = body.topics
     no_listener = 72 if version >= 6 else 5
-    # v0 leaves dead replicas out and says so with an error.
+    # v0 leaves dead replicas out and sets an error.
     fewer, alive = (9, (1,)) if version == 0 else (0, (1, 9))
     expected = [
         (0, 0, 2, 7, (1, 2), (2, 1), ()),
@@ -74,8 +74,8 @@ def test_partitions_in_every_version(talk: Talk, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", METADATA_VERSIONS)
-def test_brokers_controller_and_cluster_in_every_version(talk: Talk, version: int) -> None:
-    body = talk.metadata("alpha", version=version)
+def test_brokers_controller_and_cluster_in_every_version(broker: LocalBroker, version: int) -> None:
+    body = broker.metadata("alpha", version=version)
     # Broker 3 does not have the listener that the client came by.
     assert [(broker.node_id, broker.host, broker.port) for broker in body.brokers] == [
         (1, "host-1", 9001),
@@ -95,16 +95,18 @@ def test_brokers_controller_and_cluster_in_every_version(talk: Talk, version: in
 
 
 @pytest.mark.parametrize("version", METADATA_VERSIONS)
-def test_all_topics_none_and_unknown_ones(talk: Talk, version: int) -> None:
-    all_topics = talk.metadata(version=0) if version == 0 else talk.metadata(version=version, all_topics=True)
+def test_all_topics_none_and_unknown_ones(broker: LocalBroker, version: int) -> None:
+    all_topics = (
+        broker.metadata(version=0) if version == 0 else broker.metadata(version=version, all_topics=True)
+    )
     assert [(topic.name, len(topic.partitions)) for topic in all_topics.topics] == [
         ("alpha", 5),
         ("__consumer_offsets", 1),
     ]
     if version >= 1:
         assert [topic.is_internal for topic in all_topics.topics] == [False, True]
-        assert talk.metadata(version=version).topics == ()
-    mixed = talk.metadata("absent", "alpha", "not a name", "alpha", version=version)
+        assert broker.metadata(version=version).topics == ()
+    mixed = broker.metadata("absent", "alpha", "not a name", "alpha", version=version)
     assert [(int(topic.error_code), topic.name, len(topic.partitions)) for topic in mixed.topics] == [
         (0, "alpha", 5),
         (3, "absent", 0),
@@ -112,21 +114,21 @@ def test_all_topics_none_and_unknown_ones(talk: Talk, version: int) -> None:
     ]
 
 
-def test_topics_by_id(talk: Talk) -> None:
+def test_topics_by_id(broker: LocalBroker) -> None:
     known, unknown = UUID(bytes=topic_id("alpha")), UUID(int=1)
-    body = talk.metadata(unknown, known)
+    body = broker.metadata(unknown, known)
     assert [(int(topic.error_code), topic.name, topic.topic_id) for topic in body.topics] == [
         (100, None, unknown),
         (0, "alpha", known),
     ]
     assert len(body.topics[1].partitions) == 5
     # With one id among them, names do not count.
-    assert [topic.name for topic in talk.metadata("__consumer_offsets", known).topics] == ["alpha"]
+    assert [topic.name for topic in broker.metadata("__consumer_offsets", known).topics] == ["alpha"]
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_versions_that_have_the_id_but_cannot_ask_by_it(talk: Talk, version: int) -> None:
-    body = talk.metadata(UUID(int=1), "alpha", version=version)
+def test_versions_that_have_the_id_but_do_not_find_topics_by_it(broker: LocalBroker, version: int) -> None:
+    body = broker.metadata(UUID(int=1), "alpha", version=version)
     assert [(int(topic.error_code), topic.name, topic.topic_id) for topic in body.topics] == [
         (42, "", UUID(int=1)),
         (42, "alpha", None),
@@ -135,26 +137,26 @@ def test_versions_that_have_the_id_but_cannot_ask_by_it(talk: Talk, version: int
 
 
 @pytest.mark.parametrize("version", METADATA_VERSIONS[8:])
-def test_authorized_operations(talk: Talk, version: int) -> None:
+def test_authorized_operations(broker: LocalBroker, version: int) -> None:
     flags = {"include_topic_authorized_operations": True}
     if version <= 10:
         flags["include_cluster_authorized_operations"] = True
-    body = talk.metadata("alpha", "absent", version=version, **flags)
+    body = broker.metadata("alpha", "absent", version=version, **flags)
     assert [topic.topic_authorized_operations for topic in body.topics] == [TOPIC_OPERATIONS] * 2
     if version <= 10:
         assert body.cluster_authorized_operations == CLUSTER_OPERATIONS
 
 
-def test_before_the_first_update_nothing_is_known() -> None:
-    body = Talk().metadata(all_topics=True)
+def test_metadata_is_empty_before_the_first_update() -> None:
+    body = LocalBroker().metadata(all_topics=True)
     assert (body.brokers, body.topics, body.controller_id) == ((), (), -1)
 
 
-def test_an_answer_that_is_made_later_tells_the_state_of_its_request(talk: Talk) -> None:
-    answer = talk.handler.handle(memoryview(client_frame(METADATA, 12, topics=["alpha"])))
+def test_a_deferred_answer_has_the_state_at_its_request(broker: LocalBroker) -> None:
+    answer = broker.handler.handle(memoryview(client_frame(METADATA, 12, topics=["alpha"])))
     assert callable(answer)
     for leader_epoch in range(100, 140):
-        talk.update_metadata(Part("alpha", 0, leader=1, leader_epoch=leader_epoch, isr=(1,), replicas=(1,)))
+        broker.update_metadata(Part("alpha", 0, leader=1, leader_epoch=leader_epoch, isr=(1,), replicas=(1,)))
     before = b"".join(answer())
     assert b"host-2" in before
     (topic,) = read_client_response(METADATA, 12, before[4:]).topics
@@ -162,8 +164,8 @@ def test_an_answer_that_is_made_later_tells_the_state_of_its_request(talk: Talk)
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_describe_cluster(talk: Talk, version: int) -> None:
-    body = talk.client(DESCRIBE_CLUSTER, version)
+def test_describe_cluster(broker: LocalBroker, version: int) -> None:
+    body = broker.client(DESCRIBE_CLUSTER, version)
     assert (int(body.error_code), body.error_message) == (0, None)
     assert (body.cluster_id, body.controller_id) == ("the-cluster", 2)
     assert [(broker.broker_id, broker.host, broker.port, broker.rack) for broker in body.brokers] == [
@@ -171,19 +173,21 @@ def test_describe_cluster(talk: Talk, version: int) -> None:
         (2, "host-2", 9002, None),
     ]
     assert body.cluster_authorized_operations == NOT_ASKED
-    asked = talk.client(DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True)
+    asked = broker.client(DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True)
     assert asked.cluster_authorized_operations == CLUSTER_OPERATIONS
 
 
-def test_describe_cluster_hides_a_controller_that_is_no_broker(talk: Talk) -> None:
-    talk.update_metadata(controller_id=1000)
-    assert talk.client(DESCRIBE_CLUSTER, 1).controller_id == -1
-    assert talk.metadata().controller_id == 1000
+def test_describe_cluster_omits_a_controller_that_is_no_broker(broker: LocalBroker) -> None:
+    broker.update_metadata(controller_id=1000)
+    assert broker.client(DESCRIBE_CLUSTER, 1).controller_id == -1
+    assert broker.metadata().controller_id == 1000
 
 
 @pytest.mark.parametrize(("endpoint_type", "error"), [(2, 114), (7, 115)])
-def test_describe_cluster_of_another_endpoint_type(talk: Talk, endpoint_type: int, error: int) -> None:
-    body = talk.client(DESCRIBE_CLUSTER, 1, endpoint_type=endpoint_type)
+def test_describe_cluster_of_another_endpoint_type(
+    broker: LocalBroker, endpoint_type: int, error: int
+) -> None:
+    body = broker.client(DESCRIBE_CLUSTER, 1, endpoint_type=endpoint_type)
     assert (int(body.error_code), body.brokers) == (error, ())
     assert body.error_message
 
@@ -192,8 +196,8 @@ SOFTWARE = {"client_software_name": "a-client", "client_software_version": "1.0"
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions(talk: Talk, version: int) -> None:
-    body = talk.client(API_VERSIONS, version, **(SOFTWARE if version >= 3 else {}))
+def test_api_versions(broker: LocalBroker, version: int) -> None:
+    body = broker.client(API_VERSIONS, version, **(SOFTWARE if version >= 3 else {}))
     assert int(body.error_code) == 0
     assert [(api.api_key, api.min_version, api.max_version) for api in body.api_keys] == [
         (0, 0, 11),
@@ -210,18 +214,18 @@ def test_api_versions(talk: Talk, version: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "a b", "a_b"])
-def test_api_versions_of_a_client_with_an_invalid_name(talk: Talk, name: str) -> None:
-    body = talk.client(API_VERSIONS, 3, client_software_name=name, client_software_version="1")
+def test_api_versions_of_a_client_with_an_invalid_name(broker: LocalBroker, name: str) -> None:
+    body = broker.client(API_VERSIONS, 3, client_software_name=name, client_software_version="1")
     assert (int(body.error_code), body.api_keys) == (42, ())
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
-def test_api_versions_in_an_unknown_version_is_answered_in_v0(talk: Talk, version: int) -> None:
+def test_api_versions_in_an_unknown_version_is_answered_in_v0(broker: LocalBroker, version: int) -> None:
     frame = bytearray(
         client_frame(API_VERSIONS, 4 if version > 0 else 0, **(SOFTWARE if version > 0 else {}))
     )
     frame[2:4] = version.to_bytes(2, "big", signed=True)
-    response = talk.ask(bytes(frame))
+    response = broker.ask(bytes(frame))
     assert response == (CORRELATION_ID.to_bytes(4, "big") + bytes.fromhex("0023 00000001 0012 0000 0004"))
 
 
@@ -229,24 +233,26 @@ def test_api_versions_in_an_unknown_version_is_answered_in_v0(talk: Talk, versio
     ("api_key", "version"),
     [(3, 13), (3, -1), (4, 8), (5, 5), (6, 9), (6, -1), (60, 2), (0, 12), (2, 0), (7, 0), (-1, 0)],
 )
-def test_what_is_not_served_closes_the_connection(talk: Talk, api_key: int, version: int) -> None:
+def test_an_api_that_is_not_served_closes_the_connection(
+    broker: LocalBroker, api_key: int, version: int
+) -> None:
     head = api_key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
     with pytest.raises(UnsupportedVersionError, match="not served"):
-        talk.ask(head + bytes(40))
+        broker.ask(head + bytes(40))
 
 
-def test_client_requests_that_cannot_be_read_close_the_connection(talk: Talk) -> None:
+def test_client_requests_that_cannot_be_decoded_close_the_connection(broker: LocalBroker) -> None:
     for frame in (client_frame(METADATA, 12, topics=["alpha"]), client_frame(DESCRIBE_CLUSTER, 1)):
         for cut in range(len(frame)):
             with pytest.raises(DecodeError):
-                talk.ask(frame[:cut])
+                broker.ask(frame[:cut])
 
 
-def test_counters_and_description(talk: Talk) -> None:
-    talk.leader_and_isr(Part("alpha", 4, replicas=(1, 2)), Part("alpha", 0, leader=2, replicas=(2,)))
-    talk.leader_and_isr(Part(), controller_epoch=0)
-    talk.metadata("alpha")
-    described = talk.handler.describe()
+def test_counters_and_description(broker: LocalBroker) -> None:
+    broker.leader_and_isr(Part("alpha", 4, replicas=(1, 2)), Part("alpha", 0, leader=2, replicas=(2,)))
+    broker.leader_and_isr(Part(), controller_epoch=0)
+    broker.metadata("alpha")
+    described = broker.handler.describe()
     assert described["metadata"] == {"topics": 2, "partitions": 6, "live_brokers": [1, 2, 3]}
     assert described["replicas"] == {"partitions": 2, "led": 1, "followed": 0, "offline": 0}
     assert described["controller_id"] == 2

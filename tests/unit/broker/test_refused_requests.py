@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from ctrlchan.broker.apis.client_messages import throttled
 from ctrlchan.errors import ProtocolError
-from tests.unit.broker.talk import OURS, Talk, client_frame
+from tests.unit.broker.local_broker import OURS, LocalBroker, client_frame
 
 PRODUCE, FETCH, FIND_COORDINATOR = 0, 1, 10
 NO_TIME = throttled(0)
@@ -49,7 +49,7 @@ def fetch_fields(version: int, replica_id: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", range(12))
 def test_produce_fails_for_each_partition(version: int) -> None:
-    body = Talk().client(PRODUCE, version, **produce_fields(version, acks=-1))
+    body = LocalBroker().client(PRODUCE, version, **produce_fields(version, acks=-1))
     (topic,) = body.responses
     assert topic.name == "alpha"
     assert [(one.index, one.error_code, one.base_offset) for one in topic.partition_responses] == [
@@ -63,7 +63,7 @@ def test_produce_fails_for_each_partition(version: int) -> None:
 @pytest.mark.parametrize("version", range(12))
 def test_produce_without_acknowledgement_closes_the_connection(version: int) -> None:
     with pytest.raises(ProtocolError, match="stores no records"):
-        Talk().ask(client_frame(PRODUCE, version, **produce_fields(version, acks=0)))
+        LocalBroker().ask(client_frame(PRODUCE, version, **produce_fields(version, acks=0)))
 
 
 @pytest.mark.parametrize("version", range(18))
@@ -72,7 +72,7 @@ def test_produce_without_acknowledgement_closes_the_connection(version: int) -> 
     [(FOLLOWER, ErrorCode.not_leader_or_follower), (CONSUMER, ErrorCode.unsupported_version)],
 )
 def test_fetch_fails_for_each_partition(version: int, replica_id: int, error: ErrorCode) -> None:
-    body = Talk().client(FETCH, version, **fetch_fields(version, replica_id))
+    body = LocalBroker().client(FETCH, version, **fetch_fields(version, replica_id))
     (topic,) = body.responses
     if version >= 13:
         assert topic.topic_id == uuid.UUID(int=5)
@@ -92,7 +92,7 @@ def test_fetch_fails_for_each_partition(version: int, replica_id: int, error: Er
 @pytest.mark.parametrize("version", range(7))
 def test_this_broker_is_every_coordinator(version: int) -> None:
     fields: dict[str, Any] = {"coordinator_keys": ("g", "h")} if version >= 4 else {"key": "g"}
-    body = Talk().client(FIND_COORDINATOR, version, **fields)
+    body = LocalBroker().client(FIND_COORDINATOR, version, **fields)
     results = body.coordinators if version >= 4 else (body,)
     assert {(one.error_code, one.node_id, one.host, one.port) for one in results} == {
         (ErrorCode.none, OURS, "127.0.0.1", 9092)
@@ -103,4 +103,4 @@ def test_this_broker_is_every_coordinator(version: int) -> None:
 
 def test_a_request_that_is_not_served_is_named() -> None:
     with pytest.raises(ProtocolError, match=r"ListOffsets \(API key 2\) is not served"):
-        Talk().ask((2).to_bytes(2, "big") + bytes(20))
+        LocalBroker().ask((2).to_bytes(2, "big") + bytes(20))

@@ -21,7 +21,7 @@ from ctrlchan.broker import EmbeddedBroker
 from ctrlchan.broker.network.server import Answer, Buffers, Server
 from ctrlchan.errors import ConfigError, DecodeError
 from tests.kafka.waiting import wait_until
-from tests.unit.broker.talk import CORRELATION_ID, EPOCH, Part, client_frame, control_frame
+from tests.unit.broker.local_broker import CORRELATION_ID, EPOCH, Part, client_frame, control_frame
 
 UPDATE = control_frame(UPDATE_METADATA, 8, [Part()])
 METADATA = client_frame(3, 12, topics=["alpha"])
@@ -62,7 +62,7 @@ def receive(connection: socket.socket) -> bytes:
 
 
 def is_closed_after(connection: socket.socket, data: bytes) -> bool:
-    """Does the broker close the connection, without a word, when it gets ``data``?"""
+    """Return whether the broker closes the connection, without an answer, when it gets ``data``."""
     connection.sendall(data)
     try:
         return connection.recv(1) == b""
@@ -108,7 +108,7 @@ def test_a_slow_broker_applies_at_once_and_answers_late() -> None:
 
 
 def test_a_slow_broker_keeps_the_order() -> None:
-    """One connection waits, others do not wait for it."""
+    """Other connections do not wait for it."""
     with EmbeddedBroker(1, epoch=EPOCH, response_delay=0.001) as broker:
         frames = [numbered(METADATA if i % 3 == 0 else UPDATE, i) for i in range(60)]
         with connect(broker) as connection, connect(broker) as other:
@@ -143,15 +143,15 @@ def test_a_frame_that_cannot_be_read_closes(broker: EmbeddedBroker, frame: bytes
     assert still_serves(broker)
 
 
-def test_a_bad_frame_does_not_take_back_the_answer_before_it(broker: EmbeddedBroker) -> None:
+def test_a_bad_frame_does_not_cancel_the_answer_before_it(broker: EmbeddedBroker) -> None:
     with connect(broker) as connection:
         connection.sendall(sized(UPDATE) + sized(b"\xff" * 9))
         assert receive(connection)[:4] == CORRELATION_ID.to_bytes(4, "big")
         assert connection.recv(1) == b""
 
 
-def test_garbage(broker: EmbeddedBroker) -> None:
-    """Whatever comes is answered or closes its connection, and hurts nobody else."""
+def test_garbage_affects_only_its_connection(broker: EmbeddedBroker) -> None:
+    """Garbage is answered or closes its connection; other connections are not affected."""
     choose = random.Random(5)
     for _ in range(150):
         data = bytearray(sized(choose.choice([UPDATE, METADATA])))
@@ -212,7 +212,7 @@ def test_requests_that_are_sent_ahead_own_memory_until_they_are_handled() -> Non
         release.wait(10)
         return (b"\0\0\0\0",)
 
-    def talk(port: int) -> None:
+    def client(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
             connection.sendall(sized(b"wait") + b"".join(sized(bytes([n])) for n in range(200)))
             other = socket.create_connection(("127.0.0.1", port), timeout=10)
@@ -230,7 +230,7 @@ def test_requests_that_are_sent_ahead_own_memory_until_they_are_handled() -> Non
         seen.append(bytes(frame))
         return wait if bytes(frame) == b"wait" else (b"\0\0\0\0",)
 
-    serve(handle, talk)
+    serve(handle, client)
     assert [one for one in seen if len(one) < 1_000] == [b"wait", *(bytes([n]) for n in range(200))]
 
 
@@ -256,7 +256,7 @@ def test_announced_bytes_cost_nothing_before_they_come() -> None:
     assert grown < 50 << 20, f"{grown:,} bytes for 20 announcements of 100 MiB"
 
 
-def test_a_peer_that_does_not_read_holds_up_only_itself(broker: EmbeddedBroker) -> None:
+def test_a_peer_that_does_not_read_blocks_only_itself(broker: EmbeddedBroker) -> None:
     topics = [f"topic-{number:03}" for number in range(60)]
     update = control_frame(UPDATE_METADATA, 8, [Part(topic, i) for topic in topics for i in range(100)])
     with connect(broker) as connection:
@@ -270,7 +270,7 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(broker: EmbeddedBroker) 
         request = sized(client_frame(3, 12, topics=None) + bytes(10_000))
         with pytest.raises(TimeoutError):
             greedy.sendall(request * 5_000)
-        # Those hold some answers and many requests; what is beyond waits there, unread.
+        # The kernel's buffers hold some answers and many requests; the broker has not read the rest.
         assert still_serves(broker)
         wait_until(lambda: "Metadata" in broker.describe()["apis"], what="the first answer")
         assert broker.describe()["apis"]["Metadata"]["requests"] < 100
@@ -321,15 +321,15 @@ def test_a_port_that_is_taken(broker: EmbeddedBroker) -> None:
         EmbeddedBroker(2, port=broker.port)
 
 
-def serve(handle: Callable[[memoryview], Answer], talk: Callable[[int], Any], **options: Any) -> None:
-    """Runs ``talk(port)`` on a thread while a server with this handler listens."""
+def serve(handle: Callable[[memoryview], Answer], client: Callable[[int], Any], **options: Any) -> None:
+    """Runs ``client(port)`` on a thread while a server with this handler listens."""
 
     async def main() -> None:
         with ThreadPoolExecutor(1) as executor:
             server = Server(handle, "127.0.0.1", 0, executor=executor, **options)
             port = await server.start()
             try:
-                await asyncio.get_running_loop().run_in_executor(None, talk, port)
+                await asyncio.get_running_loop().run_in_executor(None, client, port)
             finally:
                 await server.stop()
 
@@ -347,7 +347,7 @@ def test_frames_of_every_size_arrive_whole() -> None:
         answer: Buffers = (len(frame).to_bytes(4, "big"), bytes(frame))
         return answer if len(frame) % 2 else lambda: answer
 
-    def talk(port: int) -> None:
+    def client(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
             stream = b"".join(sized(frame) for frame in frames)
 
@@ -364,7 +364,7 @@ def test_frames_of_every_size_arrive_whole() -> None:
                 assert receive(connection) == frame
             sender.join()
 
-    serve(echo, talk, max_request_bytes=4_000_000)
+    serve(echo, client, max_request_bytes=4_000_000)
 
 
 def test_a_frame_keeps_its_memory() -> None:
@@ -377,13 +377,13 @@ def test_a_frame_keeps_its_memory() -> None:
 
     frames = [bytes([number]) * size for number, size in enumerate([10, 70_000, 10, 5, 70_000, 65_000])]
 
-    def talk(port: int) -> None:
+    def client(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
             for frame in frames:
                 connection.sendall(sized(frame))
                 assert receive(connection) == b""
 
-    serve(keep, talk)
+    serve(keep, client)
     assert [bytes(frame) for frame in kept] == frames
 
 
@@ -398,14 +398,14 @@ def test_a_handler_that_fails_closes_its_connection(error: Exception, later: boo
             return (b"\0\0\0\0",)
         return fail if later else fail()
 
-    def talk(port: int) -> None:
+    def client(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
             assert is_closed_after(connection, sized(b"fail"))
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
             connection.sendall(sized(b"well"))
             assert receive(connection) == b""
 
-    serve(handle, talk)
+    serve(handle, client)
 
 
 def test_the_server_ends_while_an_answer_is_made() -> None:
@@ -416,10 +416,10 @@ def test_the_server_ends_while_an_answer_is_made() -> None:
         finish.wait(10)
         return (b"\0\0\0\0",)
 
-    def talk(port: int) -> None:
+    def client(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
             connection.sendall(sized(b"long"))
             assert making.wait(10)
             threading.Timer(0.05, finish.set).start()
 
-    serve(lambda frame: make, talk)
+    serve(lambda frame: make, client)

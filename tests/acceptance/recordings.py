@@ -1,4 +1,4 @@
-"""Scenarios spoken through with a broker, and kept: what was asked, and the bytes of every answer."""
+"""Recordings of scenarios: the bytes of each request to a broker and of its answer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BROKER_ID = 1
 
 
 @dataclass(frozen=True)
-class Said:
-    """One exchange that took place; ``response`` None: the broker closed the connection."""
+class RecordedExchange:
+    """One exchange with a broker; ``response`` None: the broker closed the connection."""
 
     exchange: Exchange
     request: bytes
@@ -24,11 +24,11 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Conversation:
-    """All of a scenario, and the broker it was held with."""
+class Recording:
+    """All exchanges of a scenario, and the broker."""
 
     target: Target
-    said: tuple[Said, ...]
+    exchanges: tuple[RecordedExchange, ...]
 
 
 def ask(host: str, port: int, frame: bytes) -> bytes | None:
@@ -39,35 +39,35 @@ def ask(host: str, port: int, frame: bytes) -> bytes | None:
         return None
 
 
-class RealConversations:
-    """Conversations with broker 1 of the rig, each held once however many tests look at it."""
+class RealRecordings:
+    """Recordings of broker 1 of the rig, each made once for all tests."""
 
     def __init__(self, kafka: KafkaRig, znodes: ControllerZnodes) -> None:
         self._kafka = kafka
         self._znodes = znodes
-        self._held: dict[str, Conversation] = {}
+        self._recordings: dict[str, Recording] = {}
 
-    def about(self, scenario: Scenario) -> Conversation:
-        held = self._held.get(scenario.name)
-        if held is None:
-            held = self._held[scenario.name] = self._hold(scenario)
-            # A broker that has heard of a later controller listens to none before that.
+    def of(self, scenario: Scenario) -> Recording:
+        recording = self._recordings.get(scenario.name)
+        if recording is None:
+            recording = self._recordings[scenario.name] = self._record(scenario)
+            # A broker that has got a later controller epoch refuses all earlier ones.
             for _ in range(scenario.epoch_ahead):
                 self._znodes.take_over()
-        return held
+        return recording
 
-    def _hold(self, scenario: Scenario) -> Conversation:
+    def _record(self, scenario: Scenario) -> Recording:
         target = target_of(self._kafka, self._znodes, BROKER_ID)
         address = self._kafka.broker(BROKER_ID).endpoint("PLAINTEXT")
-        said = []
+        exchanges = []
         for step in scenario.exchanges:
             request = step.frame(target)
-            said.append(Said(step, request, ask(address.host, address.port, request)))
-        return Conversation(target, tuple(said))
+            exchanges.append(RecordedExchange(step, request, ask(address.host, address.port, request)))
+        return Recording(target, tuple(exchanges))
 
 
 def target_of(kafka: KafkaRig, znodes: ControllerZnodes, broker_id: int) -> Target:
-    """A broker of the rig as the present controller would address it."""
+    """A broker of the rig, with the head fields that the present controller would send."""
     brokers = [kafka.broker(live) for live in kafka.broker_ids]
     endpoints = {broker.id: broker.endpoint("PLAINTEXT") for broker in brokers}
     return Target(

@@ -1,4 +1,4 @@
-"""A broker without a socket, spoken to in Python: control requests in, (error, partition errors) out."""
+"""A broker without a socket, called from Python: control requests in, (error, partition errors) out."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from ctrlchan.broker.core import BrokerCore
 from ctrlchan.messages.trees import Tree, message_of
 from ctrlchan.state import Endpoint, SecurityProtocol
 
-OURS = 1  # the broker that is spoken to
+OURS = 1  # id of the local broker
 EPOCH = 50  # its broker epoch
-CONTROLLER_EPOCH = 5  # unless a request says otherwise
+CONTROLLER_EPOCH = 5  # of a request by default
 CORRELATION_ID = 77
 
 NAMES = {
@@ -45,13 +45,13 @@ Errors = list[tuple[str, int, int]]
 
 
 def topic_id(name: str) -> bytes:
-    """The id that requests give a topic unless told otherwise."""
+    """The id that requests give a topic by default."""
     return hashlib.md5(name.encode()).digest()
 
 
 @dataclass(frozen=True)
 class Part:
-    """One partition as a request tells it; by default a new one that our broker leads alone."""
+    """One partition of a request; by default a new one that the local broker leads alone."""
 
     topic: str = "alpha"
     partition: int = 0
@@ -132,8 +132,8 @@ def control_frame(
     return header + message_of(NAMES[api_key], version, tree).encode()
 
 
-class Talk:
-    """Requests to ``core``; heads are true unless told otherwise (see ``control_frame``)."""
+class LocalBroker:
+    """Sends requests to ``core``; their heads are valid by default (see ``control_frame``)."""
 
     def __init__(self, core: BrokerCore | None = None) -> None:
         endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 9092)
