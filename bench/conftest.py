@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bench.peers.native import Sink
-from tests.kafka.jars import KafkaUnavailableError, kafka_jars, say_on_stderr
+from tests.kafka.jars import KafkaUnavailableError, kafka_jars, report_on_stderr
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,7 +24,7 @@ def with_kafka(pytestconfig: pytest.Config) -> bool:
     try:
         kafka_jars()
     except KafkaUnavailableError as error:
-        say_on_stderr(f"without Kafka's side: {error}")
+        report_on_stderr(f"without Kafka's side: {error}")
         return False
     return True
 
