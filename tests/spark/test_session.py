@@ -202,7 +202,7 @@ class TestSession:
         )
         *found, logging = json.loads(ran.stdout)
         assert found == ["Asia/Tokyo", "3", "local[1]", "1"]
-        assert logging.endswith("ctrlchan/pipeline/log4j2.properties")
+        assert logging.endswith("ctrlchan/pipeline/spark/log4j2.properties")
 
     def test_how_the_users_installation_logs_is_left_alone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
