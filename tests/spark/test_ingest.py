@@ -249,9 +249,9 @@ def test_every_kind_of_bad_row_of_the_other_inputs(ingesting: Ingesting) -> None
         1: {
             "replicas is '\"x\"', not a list of broker ids",
             "partition is 'a', not a number",
-            "the topic is not whole without zk.tsv line 1",
+            "the topic is incomplete without zk.tsv line 1",
         },
-        9: {"refused with zk.tsv line 10", "the topic is not whole without zk.tsv line 10"},
+        9: {"refused with zk.tsv line 10", "the topic is incomplete without zk.tsv line 10"},
     }
     assert by_file.pop("zk.tsv") == of_topics | {
         i: {reason} for i, (_, reason) in enumerate(znodes, 1) if reason
@@ -284,14 +284,14 @@ def test_what_is_described_twice_and_topics_that_are_not_whole(ingesting: Ingest
         line("ids 0 1 1,2 1"),
         f"Topic: twin\tTopicId: {ids[1]}\tPartitionCount: 1",
         line("twin 0 1 1,2 1"),
-        line("told 0 1 1,2 1"),
+        line("described 0 1 1,2 1"),
         line("agreed 0 1 1,2 1"),
     ]
     second = [line("other 0 2 1,2 2"), line("same 0 1 1,2 1"), "Topic: cut\tPartitionCount: 3"]
     rows: list[dict[str, Any]] = [
         {"topic": "ids", "partition": 0, "replicas": [1, 2], "topic_id": ids[2]},
         {"topic": "siamese", "partition": 0, "replicas": [1, 2], "topic_id": ids[1]},
-        {"topic": "told", "partition": 0, "replicas": [2, 1], "leader": 2, "isr": [2]},
+        {"topic": "described", "partition": 0, "replicas": [2, 1], "leader": 2, "isr": [2]},
         {"topic": "agreed", "partition": 0, "replicas": [1, 2], "leader_epoch": 6},
         {"id": 1},
         {"id": 1},
@@ -319,7 +319,7 @@ def test_what_is_described_twice_and_topics_that_are_not_whole(ingesting: Ingest
         "a.txt 5": "partition 1 of the topic is missing",
         "a.txt 6": "described differently in b.txt.gz line 3",
         "b.txt.gz 3": "described differently in a.txt line 6",
-        "a.txt 8": "the topic is not whole without a.txt line 9",
+        "a.txt 8": "the topic is incomplete without a.txt line 9",
         "a.txt 9": "the leader 1 is not in the ISR",
         "a.txt 10": f"the topic has two ids, {ids[2]} and {ids[0]}",
         "a.txt 11": f"the topic has two ids, {ids[2]} and {ids[0]}",
@@ -347,9 +347,9 @@ def test_what_is_described_twice_and_topics_that_are_not_whole(ingesting: Ingest
 
 def test_a_text_that_was_cut(ingesting: Ingesting) -> None:
     whole = ingesting.file("topics.txt", DESCRIBE.rpartition("Topic:old")[0].rpartition("\tTopic")[0])
-    with pytest.raises(PipelineError, match=r"no sound partition in 3 items; see .*rejects"):
+    with pytest.raises(PipelineError, match=r"no valid partition in 3 entries; see .*rejects"):
         ingesting.run(describe=[whole])
-    reason = "the topic has PartitionCount 3, but 2 of its partitions are sound"
+    reason = "the topic has PartitionCount 3, but 2 of its partitions are valid"
     assert {reject[3] for reject in ingesting.rejects()} == {reason}
     assert not (ingesting.folder / "out").exists()
 
@@ -362,10 +362,10 @@ def test_rows_that_get_lost_are_noticed(ingesting: Ingesting) -> None:
     file = ingesting.file("topics.txt", DESCRIBE)
     with ingest(ingesting.spark, IngestConfig(describe=[file])) as found:
         fewer = replace(found, accounts=found.accounts.filter("about <> 'nothing'"))
-        with pytest.raises(PipelineError, match="describe: 7 items were read, 6 taken and 0 refused"):
+        with pytest.raises(PipelineError, match="describe: 7 entries were read, 6 taken and 0 refused"):
             fewer.counts()
-        fewer = replace(found, judged=found.judged.withColumn("sources", lit(2)))
-        with pytest.raises(PipelineError, match="4 items about partitions were taken, 8 are in partitions"):
+        fewer = replace(found, validated=found.validated.withColumn("sources", lit(2)))
+        with pytest.raises(PipelineError, match="4 entries about partitions were taken, 8 are in partitions"):
             fewer.counts()
 
 
@@ -379,7 +379,7 @@ def test_inputs_of_two_clusters(ingesting: Ingesting) -> None:
 
 
 def test_nothing_to_read(ingesting: Ingesting) -> None:
-    with pytest.raises(PipelineError, match="nothing to read"):
+    with pytest.raises(PipelineError, match="no input is given"):
         ingesting.run()
     with pytest.raises(PipelineError, match=r"missing\.txt"):
         ingesting.run(describe=[str(ingesting.folder / "missing.txt")])
@@ -393,7 +393,7 @@ def test_the_command(tmp_path: Path) -> None:
     ]  # fmt: skip
     ran = subprocess.run([*command, "--max-rejects", "0"], capture_output=True, text=True, timeout=300)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "1 items were refused, more than 0" in ran.stderr
+    assert "1 entries were refused, more than 0" in ran.stderr
     assert not (tmp_path / "out").exists()
     ran = subprocess.run([*command, "--overwrite"], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr

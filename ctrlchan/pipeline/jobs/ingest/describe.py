@@ -1,8 +1,8 @@
-"""The text of ``kafka-topics --describe`` -> items; see ``ctrlchan.state.importing.describe_text`` for the
-text.
+"""The text of ``kafka-topics --describe`` -> entries.
 
-A line is an item. A topic's line tells the id, PartitionCount and MarkedForDeletion of the topic; a
-partition's line replicas, leader and ISR, but no epochs.
+A line is an entry. A topic's line has the id, PartitionCount and MarkedForDeletion of the topic; a
+partition's line has replicas, leader and ISR, but no epochs. ``ctrlchan.state.importing.describe_text``
+describes the format.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from ctrlchan.pipeline.jobs.ingest.items import (
+from ctrlchan.pipeline.jobs.ingest.entries import (
     About,
+    entries_of,
     id_of_text,
-    items_of,
     number,
     numbers,
     put,
@@ -28,7 +28,7 @@ from ctrlchan.pipeline.jobs.ingest.texts import text_lines
 from ctrlchan.state.importing.describe_lines import BETWEEN_FIELDS
 from ctrlchan.state.new_rows import NO_LEADER
 
-__all__ = ["describe_items"]
+__all__ = ["describe_entries"]
 
 KIND: Final = "describe"
 _LISTS: Final = {
@@ -41,14 +41,14 @@ _FIELDS: Final = ("Topic", "PartitionCount", "TopicId", "MarkedForDeletion", "Pa
 _BLANKS: Final = " \t\f\v"
 
 
-def describe_items(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Items of these text files."""
+def describe_entries(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Return the entries of these text files."""
     line = sf.btrim("text", sf.lit(_BLANKS))
     rows = text_lines(spark, paths).select(
         "file", "row", "text", "flaw", sf.split(line, BETWEEN_FIELDS.pattern).alias("fields")
     )
     rows = rows.select("file", "row", "text", "flaw", *(_field(name).alias(name) for name in _FIELDS))
-    return items_of(rows, KIND, "line", sf.array(_item()))
+    return entries_of(rows, KIND, "line", sf.array(_item()))
 
 
 def _item() -> Column:
@@ -100,7 +100,7 @@ def _item() -> Column:
 
 
 def _field(name: str) -> Column:
-    """The last field of this name, or null."""
+    """Return the last field of this name, or null."""
     start = f"{name}:"
     found = sf.filter("fields", lambda field: sf.startswith(field, sf.lit(start)))
     value = sf.try_element_at(found, sf.lit(-1))

@@ -1,7 +1,8 @@
-"""Descriptions of a cluster -> a snapshot of what is sound, and everything else with its reasons."""
+"""``ingest``: descriptions of a cluster -> a snapshot of the valid rows, and rejects with their reasons."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -15,12 +16,12 @@ from pyspark.storagelevel import StorageLevel
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.jobs.ingest.config import IngestConfig
-from ctrlchan.pipeline.jobs.ingest.describe import describe_items
-from ctrlchan.pipeline.jobs.ingest.items import About, checked
-from ctrlchan.pipeline.jobs.ingest.json_rows import json_items, reassignment_items
-from ctrlchan.pipeline.jobs.ingest.judge import judge_partitions, judge_single
-from ctrlchan.pipeline.jobs.ingest.snapshots import snapshot_items
-from ctrlchan.pipeline.jobs.ingest.zookeeper import zookeeper_items
+from ctrlchan.pipeline.jobs.ingest.describe import describe_entries
+from ctrlchan.pipeline.jobs.ingest.entries import About, check_values
+from ctrlchan.pipeline.jobs.ingest.json_rows import json_entries, reassignment_entries
+from ctrlchan.pipeline.jobs.ingest.snapshots import snapshot_entries
+from ctrlchan.pipeline.jobs.ingest.validation import validate_partitions, validate_single
+from ctrlchan.pipeline.jobs.ingest.zookeeper import zookeeper_entries
 from ctrlchan.pipeline.spark.tables import Snapshot, read_snapshot
 from ctrlchan.pipeline.spark.text_lines import frozen
 from ctrlchan.state.brokers import brokers_from
@@ -34,11 +35,12 @@ _REJECTS: Final = ("kind", "file", "row", "topic", "partition", "reason", "text"
 
 @dataclass(frozen=True)
 class Ingested:
-    """``partitions``, ``brokers``: a snapshot's columns. ``rejects``: kind (of input), file, row (a line from
-    1; of Parquet and in a document from 0), topic, partition, reason, text. ``accounts``: kind, about, items,
-    taken, refused (several items may make one partition).
+    """Result of ``ingest``. The entries stay on the executors' disks until ``close``.
 
-    What was read stays on the executors' disks until ``close``.
+    - ``partitions``, ``brokers``: a snapshot's columns.
+    - ``rejects``: kind (of input), file, row (a line from 1; of Parquet and in a document from 0), topic,
+      partition, reason, text.
+    - ``accounts``: kind, about, entries, taken, refused. Several entries may make one partition.
     """
 
     partitions: DataFrame
@@ -46,19 +48,18 @@ class Ingested:
     rejects: DataFrame
     accounts: DataFrame
     config: IngestConfig
-    items: DataFrame = field(repr=False)
-    judged: DataFrame = field(repr=False)
+    entries: DataFrame = field(repr=False)
+    validated: DataFrame = field(repr=False)
     flags: dict[str, Any] = field(repr=False)
 
     def cluster(self) -> dict[str, Any]:
-        """``cluster.json``. Raises PipelineError for inputs of several clusters.
+        """Return the content of ``cluster.json``. Raises PipelineError for inputs of several clusters.
 
-        Of several controllers the one with the highest epoch counts. Collected are the facts of each input,
-        and the names of topics being deleted: ``cluster.json`` lists them.
+        Of several controllers the one with the highest epoch is taken.
         """
         facts = [
             row.asDict()
-            for row in self.judged.filter((sf.col("about") == About.CLUSTER) & (sf.size("reasons") == 0))
+            for row in self.validated.filter((sf.col("about") == About.CLUSTER) & (sf.size("reasons") == 0))
             .groupBy("kind", sf.when(sf.col("kind") == "snapshot", sf.col("file")).alias("of"))
             .agg(
                 *(
@@ -70,7 +71,9 @@ class Ingested:
         ]
         ids = sorted({fact["cluster_id"] for fact in facts if fact["cluster_id"]})
         if self.config.cluster_id is None and len(ids) > 1:
-            raise PipelineError(f"inputs of several clusters: {', '.join(ids)} (cluster_id says which it is)")
+            raise PipelineError(
+                f"inputs of several clusters: {', '.join(ids)} (option cluster_id chooses one)"
+            )
         newest = max(facts, key=lambda fact: fact["controller_epoch"] or 0, default={})
         epoch = _first(self.config.controller_epoch, newest.get("controller_epoch"))
         if epoch is None:
@@ -78,7 +81,7 @@ class Ingested:
             epoch = max(0, (highest[0] if highest is not None else None) or 0)
         kept = self.partitions.select("topic").distinct()
         deleting = (
-            self.judged.filter(sf.col("first") & sf.col("merged.deleting"))
+            self.validated.filter(sf.col("first") & sf.col("merged.deleting"))
             .select("topic")
             .distinct()
             .collect()
@@ -87,7 +90,7 @@ class Ingested:
             "cluster_id": _first(self.config.cluster_id, *ids, ""),
             "controller_id": _first(self.config.controller_id, newest.get("controller_id"), -1),
             "controller_epoch": epoch,
-            # A state of its own: row versions of the inputs say nothing of it.
+            # A new state: the row versions of the inputs do not apply to it.
             "state_id": uuid4().hex,
             "state_version": 0,
             "brokers_version": 0,
@@ -104,43 +107,45 @@ class Ingested:
         return {**cluster, **{name: values for name, values in lists.items() if values}}
 
     def snapshot(self) -> Snapshot:
-        """As ``tables.write_snapshot`` takes it."""
+        """Return the snapshot for ``write_snapshot``."""
         return Snapshot(self.partitions, self.brokers, self.cluster())
 
     def counts(self) -> dict[str, int]:
-        """in, taken, refused (items), partitions. Raises PipelineError when an item has got lost."""
-        read = {row["kind"]: row["count"] for row in self.items.groupBy("kind").count().collect()}
-        told: dict[str, dict[str, int]] = {kind: {} for kind in read}
+        """Return in, taken, refused (entries) and partitions. Raises PipelineError if an entry is lost."""
+        read = {row["kind"]: row["count"] for row in self.entries.groupBy("kind").count().collect()}
+        taken: Counter[str] = Counter()
+        refused: Counter[str] = Counter()
         for row in self.accounts.collect():
-            for name in ("taken", "refused"):
-                account = told.setdefault(row["kind"], {})
-                account[name] = account.get(name, 0) + row[name]
-        for kind, items in sorted(read.items()):
-            taken, refused = told[kind].get("taken", 0), told[kind].get("refused", 0)
-            if taken + refused != items:
-                raise PipelineError(f"{kind}: {items} items were read, {taken} taken and {refused} refused")
+            taken[row["kind"]] += row["taken"]
+            refused[row["kind"]] += row["refused"]
+        for kind, entries in sorted(read.items()):
+            if taken[kind] + refused[kind] != entries:
+                raise PipelineError(
+                    f"{kind}: {entries} entries were read, {taken[kind]} taken and {refused[kind]} refused"
+                )
         made = (
-            self.judged.filter("first")
-            .agg(sf.count("*").alias("rows"), sf.sum("sources").alias("items"))
+            self.validated.filter("first")
+            .agg(sf.count("*").alias("rows"), sf.sum("sources").alias("entries"))
             .first()
         )
-        taken = self.judged.filter((sf.col("about") == About.PARTITION) & (sf.size("reasons") == 0)).count()
+        about_partitions = _valid_partitions(self.validated).count()
         assert made is not None
-        if (made["items"] or 0) != taken:
+        if (made["entries"] or 0) != about_partitions:
             raise PipelineError(
-                f"{taken} items about partitions were taken, {made['items'] or 0} are in partitions"
+                f"{about_partitions} entries about partitions were taken, "
+                f"{made['entries'] or 0} are in partitions"
             )
         return {
             "in": sum(read.values()),
-            "taken": sum(account.get("taken", 0) for account in told.values()),
-            "refused": sum(account.get("refused", 0) for account in told.values()),
+            "taken": taken.total(),
+            "refused": refused.total(),
             "partitions": made["rows"],
         }
 
     def close(self) -> None:
-        """Forget what was read."""
-        self.judged.unpersist()
-        self.items.unpersist()
+        """Delete the entries from the executors' disks."""
+        self.validated.unpersist()
+        self.entries.unpersist()
 
     def __enter__(self) -> Self:
         return self
@@ -152,55 +157,58 @@ class Ingested:
 
 
 def ingest(spark: SparkSession, config: IngestConfig) -> Ingested:
-    """Raises PipelineError or SnapshotError for inputs that are not there or that are no such thing."""
-    # Frozen: a plan that is used many times over had better be small.
-    items = frozen(spark, checked(_items(spark, config))).persist(StorageLevel.DISK_ONLY)
+    """Read all inputs and return the valid rows and the rejects.
+
+    Raises PipelineError or SnapshotError for inputs that do not exist or are of another kind.
+    """
+    # Frozen: the plan is used many times, so it must be small.
+    entries = frozen(spark, check_values(_entries(spark, config))).persist(StorageLevel.DISK_ONLY)
     single = sf.col("about").isin(About.BROKER, About.CLUSTER)
-    # What names no topic has nothing to be compared with.
+    # Entries without a topic are compared with nothing.
     loose = ~single & sf.col("topic").isNull()
     flags = _flags(spark, config)
-    small = judge_single(items.filter(single))
-    brokers = _brokers(spark, config, small, items)
-    around = _around(config, small, brokers, items, flags["shutting_down"])
-    of_topics = items.filter(~single & ~loose).join(_shared_ids(items), "topic", "left")
-    of_topics = judge_partitions(of_topics, around, whole_topics=config.whole_topics)
-    judged = of_topics
-    for others in (small, items.filter(loose)):
-        judged = judged.unionByName(others, allowMissingColumns=True)
-    judged = frozen(spark, judged).persist(StorageLevel.DISK_ONLY)
+    small = validate_single(entries.filter(single))
+    brokers = _brokers(spark, config, small, entries)
+    facts = _cluster_facts(config, small, brokers, entries, flags["shutting_down"])
+    of_topics = entries.filter(~single & ~loose).join(_shared_ids(entries), "topic", "left")
+    of_topics = validate_partitions(of_topics, facts, whole_topics=config.whole_topics)
+    validated = of_topics
+    for others in (small, entries.filter(loose)):
+        validated = validated.unionByName(others, allowMissingColumns=True)
+    validated = frozen(spark, validated).persist(StorageLevel.DISK_ONLY)
     refused = sf.size("reasons") > 0
     return Ingested(
-        partitions=_partitions(judged),
+        partitions=_partitions(validated),
         brokers=brokers,
-        rejects=judged.filter(refused)
+        rejects=validated.filter(refused)
         .withColumn("reason", sf.array_join("reasons", "; "))
         .select(*_REJECTS)
         .orderBy("file", "row", "partition"),
-        accounts=judged.groupBy("kind", "about")
+        accounts=validated.groupBy("kind", "about")
         .agg(
-            sf.count("*").alias("items"),
+            sf.count("*").alias("entries"),
             sf.count(sf.when(~refused, 1)).alias("taken"),
             sf.count(sf.when(refused, 1)).alias("refused"),
         )
         .orderBy("kind", "about"),
         config=config,
-        items=items,
-        judged=judged,
+        entries=entries,
+        validated=validated,
         flags=flags,
     )
 
 
-def _items(spark: SparkSession, config: IngestConfig) -> DataFrame:
+def _entries(spark: SparkSession, config: IngestConfig) -> DataFrame:
     readers = (
-        (snapshot_items, config.snapshots),
-        (describe_items, config.describe),
-        (json_items, config.rows),
-        (reassignment_items, config.reassignments),
-        (zookeeper_items, config.zookeeper),
+        (snapshot_entries, config.snapshots),
+        (describe_entries, config.describe),
+        (json_entries, config.rows),
+        (reassignment_entries, config.reassignments),
+        (zookeeper_entries, config.zookeeper),
     )
     found = [read(spark, paths) for read, paths in readers if paths]
     if not found:
-        raise PipelineError("nothing to read: no input was named")
+        raise PipelineError("no input is given")
     whole = found[0]
     for more in found[1:]:
         whole = whole.unionByName(more)
@@ -208,7 +216,7 @@ def _items(spark: SparkSession, config: IngestConfig) -> DataFrame:
 
 
 def _flags(spark: SparkSession, config: IngestConfig) -> dict[str, list[Any]]:
-    """What snapshots alone tell: brokers that shut down, topics whose deletion has begun."""
+    """Return the facts that only snapshots have: brokers that shut down, topics whose deletion has begun."""
     flags: dict[str, list[Any]] = {"shutting_down": [], "deletion_in_progress": []}
     for path in config.snapshots:
         cluster = read_snapshot(spark, path).cluster
@@ -217,11 +225,11 @@ def _flags(spark: SparkSession, config: IngestConfig) -> dict[str, list[Any]]:
     return flags
 
 
-def _sound_partitions(items: DataFrame) -> DataFrame:
-    return items.filter((sf.col("about") == About.PARTITION) & (sf.size("reasons") == 0))
+def _valid_partitions(entries: DataFrame) -> DataFrame:
+    return entries.filter((sf.col("about") == About.PARTITION) & (sf.size("reasons") == 0))
 
 
-def _brokers(spark: SparkSession, config: IngestConfig, small: DataFrame, items: DataFrame) -> DataFrame:
+def _brokers(spark: SparkSession, config: IngestConfig, small: DataFrame, entries: DataFrame) -> DataFrame:
     schema = from_arrow_schema(BROKERS)
     if config.brokers is not None:
         brokers_from(config.brokers)
@@ -235,7 +243,7 @@ def _brokers(spark: SparkSession, config: IngestConfig, small: DataFrame, items:
             for broker in config.brokers
         ]
         return spark.createDataFrame(rows, schema)
-    told = (
+    described = (
         small.filter((sf.col("about") == About.BROKER) & (sf.size("reasons") == 0))
         .groupBy("key")
         .agg(sf.first("broker").alias("broker"))
@@ -245,7 +253,7 @@ def _brokers(spark: SparkSession, config: IngestConfig, small: DataFrame, items:
         sf.array().cast("array<bigint>")
     )
     seen = (
-        _sound_partitions(items)
+        _valid_partitions(entries)
         .select(
             sf.explode(sf.concat(leader, sf.coalesce("isr", sf.array().cast("array<bigint>")))).alias("id")
         )
@@ -254,25 +262,29 @@ def _brokers(spark: SparkSession, config: IngestConfig, small: DataFrame, items:
             "id",
             sf.lit(-1).alias("epoch"),
             sf.lit(None).cast("string").alias("rack"),
-            sf.array().cast(told.schema["endpoints"].dataType).alias("endpoints"),
+            sf.array().cast(described.schema["endpoints"].dataType).alias("endpoints"),
         )
-        # Only where nobody tells of brokers.
-        .crossJoin(sf.broadcast(told.agg(sf.count("*").alias("told"))))
-        .filter(sf.col("told") == 0)
-        .drop("told")
+        # Only if no input describes a broker.
+        .crossJoin(sf.broadcast(described.agg(sf.count("*").alias("described"))))
+        .filter(sf.col("described") == 0)
+        .drop("described")
     )
-    return told.unionByName(seen).select(
+    return described.unionByName(seen).select(
         *(sf.col(one.name).cast(one.dataType.simpleString()).alias(one.name) for one in schema)
     )
 
 
-def _around(
-    config: IngestConfig, small: DataFrame, brokers: DataFrame, items: DataFrame, shutting_down: Sequence[int]
+def _cluster_facts(
+    config: IngestConfig,
+    small: DataFrame,
+    brokers: DataFrame,
+    entries: DataFrame,
+    shutting_down: Sequence[int],
 ) -> DataFrame:
-    """What partitions are judged by; see ``judge_partitions``."""
+    """Return one row with the facts of the cluster that ``validate_partitions`` takes."""
     none = sf.array().cast("array<bigint>")
     named = (
-        _sound_partitions(items)
+        _valid_partitions(entries)
         .select(
             sf.explode(
                 sf.concat(sf.coalesce("replicas", none), sf.array(sf.coalesce("leader", sf.lit(NO_LEADER))))
@@ -298,10 +310,12 @@ def _around(
     )
 
 
-def _shared_ids(items: DataFrame) -> DataFrame:
-    """(topic, another topic of the same id)."""
+def _shared_ids(entries: DataFrame) -> DataFrame:
+    """Return rows (topic, another topic with the same id)."""
     topics = (
-        items.filter((sf.size("reasons") == 0) & sf.col("topic_id").isNotNull() & sf.col("topic").isNotNull())
+        entries.filter(
+            (sf.size("reasons") == 0) & sf.col("topic_id").isNotNull() & sf.col("topic").isNotNull()
+        )
         .groupBy("topic_id")
         .agg(
             sf.min("topic").alias("first"),
@@ -321,12 +335,12 @@ def _shared_ids(items: DataFrame) -> DataFrame:
     )
 
 
-def _partitions(judged: DataFrame) -> DataFrame:
+def _partitions(validated: DataFrame) -> DataFrame:
     merged = [name for name in PARTITIONS.names if name not in ("topic", "partition")]
     columns: dict[str, Column] = {name: sf.col(f"merged.{name}") for name in merged}
     columns |= {name: sf.col(name) for name in ("topic", "partition")}
     kinds = {one.name: one.dataType.simpleString() for one in from_arrow_schema(PARTITIONS)}
-    return judged.filter("first").select(
+    return validated.filter("first").select(
         *(columns[name].cast(kinds[name]).alias(name) for name in PARTITIONS.names)
     )
 

@@ -1,13 +1,13 @@
-"""JSON -> items: rows of a snapshot in JSON lines, and the document of ``kafka-reassign-partitions``.
+"""JSON -> entries: rows of a snapshot in JSON lines, and the document of ``kafka-reassign-partitions``.
 
 **JSON lines.** A line with ``topic`` is a partition: the snapshot's columns by name, ``topic_id`` as Kafka
-writes it (base64url). ``topic``, ``partition`` and ``replicas`` have to be there; leadership is not known
+writes it (base64url). ``topic``, ``partition`` and ``replicas`` must exist; leadership is not known
 without ``leader``. A line with ``id`` is a broker: ``id``, ``epoch``, ``rack``, and ``endpoints``, a list of
-objects of ``listener``, ``security_protocol``, ``host``, ``port``. Other fields are passed over.
+objects of ``listener``, ``security_protocol``, ``host``, ``port``. Other fields are ignored.
 
 **Reassignment.** A file is one document, as the tool takes it and prints it ("Current partition replica
 assignment"): ``{"version": 1, "partitions": [{"topic": …, "partition": …, "replicas": […]}, …]}``. Each
-element is an item, its row the place in the list (from 0). It tells assignments only. One task reads a file.
+element is an entry, its row the place in the list (from 0). It has assignments only. One task reads a file.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from ctrlchan.pipeline.jobs.ingest.items import (
+from ctrlchan.pipeline.jobs.ingest.entries import (
     INTS,
     LISTS,
     About,
+    entries_of,
     id_of_text,
-    items_of,
     put,
     quoted,
     reasons_of,
@@ -31,15 +31,15 @@ from ctrlchan.pipeline.jobs.ingest.items import (
 )
 from ctrlchan.pipeline.jobs.ingest.texts import text_lines, whole_texts
 
-__all__ = ["endpoints_of", "json_items", "json_type", "member", "reassignment_items"]
+__all__ = ["endpoints_of", "json_entries", "json_type", "member", "reassignment_entries"]
 
 KIND: Final = "json"
 REASSIGNMENT: Final = "reassignment"
 _ENDPOINTS: Final = "array<struct<listener: string, security_protocol: string, host: string, port: bigint>>"
 
 
-def json_items(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Items of these files of JSON lines."""
+def json_entries(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Return the entries of these files of JSON lines."""
     rows = text_lines(spark, paths).withColumn("json", sf.try_parse_json("text"))
     text, value = sf.col("text"), sf.col("json")
     blank = sf.trim(text) == ""
@@ -52,11 +52,11 @@ def json_items(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
         .when(value.isNull(), _not_json(text, "not JSON, or a field twice"))
         .otherwise(_not_json(text, "neither a partition (no topic) nor a broker (no id)"))
     )
-    return items_of(rows, KIND, "line", sf.array(found))
+    return entries_of(rows, KIND, "line", sf.array(found))
 
 
-def reassignment_items(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Items of these documents."""
+def reassignment_entries(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Return the entries of these documents."""
     documents = whole_texts(spark, paths).withColumn(
         "partitions", sf.from_json("text", "partitions array<variant>")["partitions"]
     )
@@ -92,7 +92,7 @@ def reassignment_items(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
         .when(~sf.startswith(json_type(value), sf.lit("OBJECT<")), _not_json(text, "not a JSON object"))
         .otherwise(_partition(value, text, REASSIGNMENT, ("replicas",)))
     )
-    return items_of(rows, REASSIGNMENT, "partition", sf.array(found))
+    return entries_of(rows, REASSIGNMENT, "partition", sf.array(found))
 
 
 def _not_json(text: Column, reason: str) -> Column:
@@ -147,17 +147,17 @@ def _broker(value: Column, text: Column) -> Column:
 
 
 def member(value: Column, name: str) -> Column:
-    """A member as a variant; null when there is none."""
+    """Return a member as a variant; null if it does not exist."""
     return sf.try_variant_get(value, f"$.{name}", "variant")
 
 
 def json_type(value: Column) -> Column:
-    """BIGINT, STRING, VOID (JSON's null), ARRAY<BIGINT>, …; null for no value at all."""
+    """Return BIGINT, STRING, VOID (JSON's null), ARRAY<BIGINT>, …; null if there is no value."""
     return sf.schema_of_variant(value)
 
 
 def endpoints_of(value: Column) -> tuple[Column, Column]:
-    """(a broker's endpoints, none when they are not there; the reason)."""
+    """Return (a broker's endpoints, empty if there are none; the reason)."""
     absent = json_type(value).isNull()
     empty = json_type(value) == "ARRAY<VOID>"
     right = sf.startswith(json_type(value), sf.lit("ARRAY<OBJECT<"))

@@ -1,4 +1,4 @@
-"""Snapshot folders -> items: a row of Parquet is an item, ``cluster.json`` another."""
+"""Snapshot folders -> entries: a row of Parquet is an entry, ``cluster.json`` another."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from ctrlchan.pipeline.jobs.ingest.items import INTS, LISTS, About, items_of, put, reasons_of, record
+from ctrlchan.pipeline.jobs.ingest.entries import INTS, LISTS, About, entries_of, put, reasons_of, record
 from ctrlchan.pipeline.spark.tables import read_snapshot
 from ctrlchan.pipeline.spark.text_lines import plain_path
 
-__all__ = ["snapshot_items"]
+__all__ = ["snapshot_entries"]
 
 KIND: Final = "snapshot"
 _PARTITION: Final = ("topic", "topic_id", "partition", *INTS, *LISTS)
 _BROKER: Final = ("id", "epoch", "rack", "endpoints")
 
 
-def snapshot_items(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Items of these folders. Raises SnapshotError for a folder that is none, or whose columns are wrong."""
+def snapshot_entries(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Return the entries of these folders.
+
+    Raises SnapshotError for a folder that is no snapshot, or whose columns are wrong.
+    """
     found: list[DataFrame] = []
     for path in paths:
         snapshot = read_snapshot(spark, path)
-        found.append(_items(snapshot.partitions, _PARTITION, _partition(snapshot.cluster)))
-        found.append(_items(snapshot.brokers, _BROKER, _broker()))
+        found.append(_entries(snapshot.partitions, _PARTITION, _partition(snapshot.cluster)))
+        found.append(_entries(snapshot.brokers, _BROKER, _broker()))
         found.append(_cluster(spark, path, snapshot.cluster))
     whole = found[0]
     for more in found[1:]:
@@ -34,13 +37,13 @@ def snapshot_items(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     return whole
 
 
-def _items(table: DataFrame, names: Sequence[str], item: Column) -> DataFrame:
+def _entries(table: DataFrame, names: Sequence[str], entry: Column) -> DataFrame:
     rows = table.select(
         plain_path(sf.col("_metadata.file_path")).alias("file"),
         sf.col("_metadata.row_index").alias("row"),
         *names,
     )
-    return items_of(rows, KIND, "row", sf.array(item))
+    return entries_of(rows, KIND, "row", sf.array(entry))
 
 
 def _partition(cluster: dict[str, object]) -> Column:
@@ -98,7 +101,7 @@ def _cluster(spark: SparkSession, path: str, cluster: dict[str, object]) -> Data
     file = str(Path(path) / "cluster.json") if "://" not in path else f"{path}/cluster.json"
     row = spark.range(1).select(sf.lit(file).alias("file"), sf.lit(0).alias("row"))
     facts = sf.struct(*(sf.lit(cluster[name]).alias(name) for name in names))
-    item = record(
+    entry = record(
         about=About.CLUSTER,
         role=KIND,
         key=sf.lit(file),
@@ -111,4 +114,4 @@ def _cluster(spark: SparkSession, path: str, cluster: dict[str, object]) -> Data
             )
         ),
     )
-    return items_of(row, KIND, "row", sf.array(item))
+    return entries_of(row, KIND, "row", sf.array(entry))

@@ -1,4 +1,4 @@
-"""Lines of text files, fit to be parsed."""
+"""Lines of text files with valid UTF-8, and the flaw of lines that cannot be parsed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["text_lines", "whole_texts"]
 
 
 def text_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """file, row (int64, from 1), text (UTF-8) and ``flaw``: why the line cannot be read at all, or null."""
+    """Return file, row (int64, from 1), text (UTF-8) and ``flaw``: why the line cannot be read, or null."""
     return lines(spark, paths).select(
         "file",
         sf.col("line").alias("row"),
@@ -24,7 +24,7 @@ def text_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def whole_texts(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """file, text (UTF-8) and ``flaw``, one row for each file."""
+    """Return file, text (UTF-8) and ``flaw``, one row for each file."""
     found = [literally(path) for path in files(spark, paths)]
     whole = spark.read.text(found, wholetext=True).select(
         plain_path(sf.col("_metadata.file_path")).alias("file"), sf.col("value").alias("text")

@@ -1,4 +1,4 @@
-"""What was ingested, on disk: a snapshot, and a folder of rejects beside it."""
+"""Result of ``ingest`` on disk: a snapshot, and a folder of rejects beside it."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ def write_ingested(
     overwrite: bool = False,
     max_rejects: int | None = None,
 ) -> dict[str, Any]:
-    """Writes both and gives back the summary: in, taken, refused, partitions, topics, brokers.
+    """Write snapshot and rejects, and return the counts: in, taken, refused, partitions, topics, brokers.
 
     The rejects are a folder of Parquet files, also when there are none. Raises PipelineError, and writes no
-    snapshot, when there are more than ``max_rejects`` or no partition is left; and when what is on the disk
-    is not what was counted. SnapshotError when a folder is there already.
+    snapshot, if there are more than ``max_rejects`` or no partition is left; also if the files do not have
+    the rows that were counted. Raises SnapshotError if a folder exists.
     """
     check_writable(Path(snapshot), overwrite=overwrite)
     counts = found.counts()
     with new_folder(Path(rejects), _MARK, overwrite=overwrite) as folder:
         found.rejects.write.mode("append").parquet(str(folder))
-    spark = found.judged.sparkSession
+    spark = found.validated.sparkSession
     written = spark.read.parquet(literally(rejects)).count()
     if written != counts["refused"]:
-        raise PipelineError(f"{rejects}: {counts['refused']} items were refused, {written} are there")
+        raise PipelineError(f"{rejects}: {counts['refused']} entries were refused, {written} are on disk")
     if max_rejects is not None and written > max_rejects:
-        raise PipelineError(f"{written:,} items were refused, more than {max_rejects:,}; see {rejects}")
+        raise PipelineError(f"{written:,} entries were refused, more than {max_rejects:,}; see {rejects}")
     if not counts["partitions"]:
-        raise PipelineError(f"no sound partition in {counts['in']:,} items; see {rejects}")
+        raise PipelineError(f"no valid partition in {counts['in']:,} entries; see {rejects}")
     write_snapshot(found.snapshot(), snapshot, overwrite=overwrite)
-    there = spark.read.parquet(literally(Path(snapshot) / PARTITIONS_FILE))
-    partitions = there.count()
+    on_disk = spark.read.parquet(literally(Path(snapshot) / PARTITIONS_FILE))
+    partitions = on_disk.count()
     if partitions != counts["partitions"]:
         raise PipelineError(
-            f"{snapshot}: {counts['partitions']} partitions were taken, {partitions} are there"
+            f"{snapshot}: {counts['partitions']} partitions were taken, {partitions} are on disk"
         )
-    return {**counts, "topics": there.select("topic").distinct().count(), "brokers": found.brokers.count()}
+    return {**counts, "topics": on_disk.select("topic").distinct().count(), "brokers": found.brokers.count()}

@@ -1,4 +1,4 @@
-"""A dump of ZooKeeper -> items.
+"""A dump of ZooKeeper -> entries.
 
 A line is a znode: ``PATH<TAB>DATA``, or ``PATH<TAB>DATA<TAB>VERSION<TAB>CZXID``. PATH is below the chroot,
 DATA the znode's text as it is (JSON has no raw tab or line break in it; nothing, or ``null``, for a znode
@@ -6,9 +6,9 @@ without data), VERSION its stat's version (``dataVersion``) and CZXID its czxid 
 snapshot dump`` writes it. Without VERSION a partition's epoch is 0, without CZXID a broker's epoch is not
 known (-1).
 
-Read are the znodes that ``ctrlchan.state.importing.zookeeper`` reads; others are passed over. The line of a
-topic is an item for the topic and one for each of its partitions, the line of a partition's state another:
-both make the partition, and when one of them is refused so is the other.
+Znodes that ``ctrlchan.state.importing.zookeeper`` does not read are ignored. The line of a topic is an entry
+for the topic and one for each of its partitions; the line of a partition's state is another entry for the
+partition. Both make the partition: if one of them is refused, so is the other.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from ctrlchan.pipeline.jobs.ingest.items import (
+from ctrlchan.pipeline.jobs.ingest.entries import (
     About,
+    entries_of,
     id_of_text,
-    items_of,
     number,
     put,
     quoted,
@@ -32,7 +32,7 @@ from ctrlchan.pipeline.jobs.ingest.items import (
 from ctrlchan.pipeline.jobs.ingest.json_rows import json_type, member
 from ctrlchan.pipeline.jobs.ingest.texts import text_lines
 
-__all__ = ["KIND", "zookeeper_items"]
+__all__ = ["KIND", "zookeeper_entries"]
 
 KIND: Final = "zookeeper"
 _TOPIC: Final = r"^/brokers/topics/([^/]+)$"
@@ -47,8 +47,8 @@ _ENDPOINT: Final = r"^([^:/]+)://(?:\[([^\]]+)\]|([^:\[\]]*)):([0-9]+)$"
 _ENDPOINTS: Final = "array<struct<listener: string, security_protocol: string, host: string, port: bigint>>"
 
 
-def zookeeper_items(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Items of these dumps."""
+def zookeeper_entries(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Entries of these dumps."""
     rows = (
         text_lines(spark, paths)
         .withColumn("fields", sf.split("text", "\t"))
@@ -72,9 +72,9 @@ def zookeeper_items(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
         "state": lambda: sf.array(_state()),
         "broker": lambda: sf.array(_broker()),
     }
-    whole = items_of(rows.filter(sf.col("sort") == "other"), KIND, "line", sf.array(_other()))
+    whole = entries_of(rows.filter(sf.col("sort") == "other"), KIND, "line", sf.array(_other()))
     for sort, found in sorts.items():
-        whole = whole.unionByName(items_of(rows.filter(sf.col("sort") == sort), KIND, "line", found()))
+        whole = whole.unionByName(entries_of(rows.filter(sf.col("sort") == sort), KIND, "line", found()))
     return whole
 
 

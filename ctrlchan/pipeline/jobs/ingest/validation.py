@@ -1,11 +1,12 @@
-"""Items -> items with every reason against them: what only shows beside other items.
+"""Adds the reasons against entries that only show beside other entries.
 
-Four looks, each at what the former has left: two items of one role for one thing; items of several roles that
-contradict each other; a partition as a whole (the invariants of ``ctrlchan.state.invariants``); a topic as a
-whole. All items of a topic are in one task, so one shuffle serves all four.
+Four checks, each of the entries that are still valid: two entries of one role for one subject; entries of
+several roles that contradict each other; each partition as a whole (the invariants of
+``ctrlchan.state.invariants``); each topic as a whole. All entries of a topic are in one task, so one shuffle
+is enough for all checks.
 
-What is described twice alike is taken once, and the later one refused. What is described twice and
-differently is refused altogether: nothing here can know which is true.
+Of two equal descriptions the first is taken and the later one refused. Two different descriptions are both
+refused: nothing shows which of them is true.
 """
 
 from __future__ import annotations
@@ -15,66 +16,68 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as sf
 
-from ctrlchan.pipeline.jobs.ingest.items import INTS, LISTS, About, array_of, put, reasons_of
+from ctrlchan.pipeline.jobs.ingest.entries import INTS, LISTS, About, array_of, put, reasons_of
 from ctrlchan.pipeline.jobs.ingest.zookeeper import KIND as ZOOKEEPER
 from ctrlchan.state.new_rows import NO_LEADER, NO_LEADERSHIP
 from ctrlchan.topic_names import ZERO_ID
 
-__all__ = ["judge_partitions", "judge_single"]
+__all__ = ["validate_partitions", "validate_single"]
 
 _VALUES: Final = ("topic_id", "partition_count", "deleting", *INTS, *LISTS)
 _MERGED: Final = ("topic_id", *INTS, *LISTS)
 _PLACE: Final = ("file", "row", "place")
 
 
-def judge_single(items: DataFrame) -> DataFrame:
-    """Brokers and facts of the cluster, each known by its ``key``."""
+def validate_single(entries: DataFrame) -> DataFrame:
+    """Validate the entries about brokers and the cluster, each named by its ``key``."""
     role = Window.partitionBy("about", "role", "key")
     thing = Window.partitionBy("about", "key")
-    judged = _twice(items, role, sf.struct("broker", "cluster"))
-    value = sf.when(_sound(), sf.struct("broker", "cluster"))
+    validated = _twice(entries, role, sf.struct("broker", "cluster"))
+    value = sf.when(_valid(), sf.struct("broker", "cluster"))
     return (
-        judged.withColumn("differs", sf.min(value).over(thing) != sf.max(value).over(thing))
+        validated.withColumn("differs", sf.min(value).over(thing) != sf.max(value).over(thing))
         .withColumn("ends", _ends(thing))
         .withColumn(
-            "reasons", _more(_sound() & sf.col("differs"), put("described differently in ", _other()))
+            "reasons", _more(_valid() & sf.col("differs"), put("described differently in ", _other()))
         )
         .drop("differs", "ends")
     )
 
 
-def judge_partitions(items: DataFrame, around: DataFrame, *, whole_topics: bool) -> DataFrame:
-    """Topics and partitions. ``around``: one row of ``absent`` (ids of brokers that are not live),
-    ``offline`` (of those and what is shutting down) and ``cluster_epoch`` (null when not known).
+def validate_partitions(entries: DataFrame, facts: DataFrame, *, whole_topics: bool) -> DataFrame:
+    """Validate the entries about topics and partitions, and merge those of one partition.
+
+    ``facts``: one row of ``absent`` (ids of brokers that are not live), ``offline`` (those and the brokers
+    that shut down) and ``cluster_epoch`` (null when not known).
 
     Adds ``merged``, a struct of the snapshot's columns and whether the topic is being deleted; ``sources``,
-    how many items make the partition; and ``first``, set for one of these.
+    how many entries make the partition; and ``first``, set for one of them.
     """
     role = Window.partitionBy("topic", "partition", "role")
     partition = Window.partitionBy("topic", "partition")
     topic = Window.partitionBy("topic")
-    judged = items.repartition("topic").crossJoin(sf.broadcast(around))
-    judged = _twice(judged, role, sf.struct(*_VALUES))
-    judged = _halves(judged, partition)
-    judged = _contradictions(judged, partition)
-    judged = judged.withColumn("merged", _merged(topic)).withColumn(
+    validated = entries.repartition("topic").crossJoin(sf.broadcast(facts))
+    validated = _twice(validated, role, sf.struct(*_VALUES))
+    validated = _halves(validated, partition)
+    validated = _contradictions(validated, partition)
+    validated = validated.withColumn("merged", _merged(topic)).withColumn(
         "reasons",
-        sf.concat("reasons", sf.when(_sound() & _of_partition(), _broken()).otherwise(array_of("string"))),
+        sf.concat("reasons", sf.when(_valid() & _of_partition(), _broken()).otherwise(array_of("string"))),
     )
-    judged = judged.withColumn(
-        "sources", sf.count(sf.when(_sound() & _of_partition(), 1)).over(partition)
+    validated = validated.withColumn(
+        "sources", sf.count(sf.when(_valid() & _of_partition(), 1)).over(partition)
     ).withColumn(
         "first",
-        _sound() & _of_partition() & (_place() == sf.min(sf.when(_sound(), _place())).over(partition)),
+        _valid() & _of_partition() & (_place() == sf.min(sf.when(_valid(), _place())).over(partition)),
     )
-    judged = judged.withColumn("made", sf.max("first").over(partition))
-    judged = _topics(judged, topic, whole_topics)
-    return judged.withColumn("first", sf.col("first") & _sound()).drop(
+    validated = validated.withColumn("made", sf.max("first").over(partition))
+    validated = _topics(validated, topic, whole_topics)
+    return validated.withColumn("first", sf.col("first") & _valid()).drop(
         "absent", "offline", "cluster_epoch", "low", "high"
     )
 
 
-def _sound() -> Column:
+def _valid() -> Column:
     return sf.size("reasons") == 0
 
 
@@ -87,27 +90,27 @@ def _place() -> Column:
 
 
 def _more(wanted: Column, reason: Column) -> Column:
-    """The reasons, and this one where it is ``wanted``."""
+    """Return the reasons, with this one added where ``wanted`` is true."""
     return sf.when(wanted, sf.concat("reasons", sf.array(reason))).otherwise(sf.col("reasons"))
 
 
 def _ends(window: WindowSpec) -> Column:
-    """The first and the last place of the sound items."""
-    place = sf.when(_sound(), _place())
+    """Return the first and the last place of the valid entries."""
+    place = sf.when(_valid(), _place())
     return sf.struct(sf.min(place).over(window).alias("first"), sf.max(place).over(window).alias("last"))
 
 
 def _other() -> Column:
-    """One end of ``ends`` that is not this item."""
+    """Return the place of another entry: the first or the last of ``ends``."""
     first, last = sf.col("ends.first"), sf.col("ends.last")
     return sf.when(first == _place(), last["place"]).otherwise(first["place"])
 
 
-def _twice(items: DataFrame, role: WindowSpec, values: Column) -> DataFrame:
-    """Refuses items of one role for one thing. ``lost``: no item of this role is taken."""
-    value = sf.when(_sound(), values)
+def _twice(entries: DataFrame, role: WindowSpec, values: Column) -> DataFrame:
+    """Refuse repeated entries of one role for one subject. ``lost``: no entry of the role is taken."""
+    value = sf.when(_valid(), values)
     seen = (
-        items.withColumn("was_sound", _sound())
+        entries.withColumn("was_valid", _valid())
         .withColumn("ends", _ends(role))
         .withColumn(
             "differs", sf.coalesce(sf.min(value).over(role) != sf.max(value).over(role), sf.lit(False))
@@ -118,37 +121,37 @@ def _twice(items: DataFrame, role: WindowSpec, values: Column) -> DataFrame:
         again, put("the same as ", sf.col("ends.first.place"))
     )
     return (
-        seen.withColumn("reasons", sf.concat("reasons", reasons_of(sf.when(sf.col("was_sound"), reason))))
-        .withColumn("lost", ~sf.col("was_sound") | sf.col("differs"))
-        .drop("was_sound", "differs", "ends")
+        seen.withColumn("reasons", sf.concat("reasons", reasons_of(sf.when(sf.col("was_valid"), reason))))
+        .withColumn("lost", ~sf.col("was_valid") | sf.col("differs"))
+        .drop("was_valid", "differs", "ends")
     )
 
 
-def _halves(items: DataFrame, partition: WindowSpec) -> DataFrame:
-    """A partition that ZooKeeper tells in two znodes is not made of one of them when the other is refused."""
+def _halves(entries: DataFrame, partition: WindowSpec) -> DataFrame:
+    """Refuse an entry of ZooKeeper if the partition's other znode is refused: both make the partition."""
     of_zookeeper = (sf.col("kind") == ZOOKEEPER) & _of_partition()
     refused = sf.max(sf.when(of_zookeeper & sf.col("lost"), sf.col("place"))).over(partition)
     return (
-        items.withColumn("half", refused)
+        entries.withColumn("half", refused)
         .withColumn(
             "reasons",
-            _more(_sound() & of_zookeeper & sf.col("half").isNotNull(), put("refused with ", sf.col("half"))),
+            _more(_valid() & of_zookeeper & sf.col("half").isNotNull(), put("refused with ", sf.col("half"))),
         )
         .drop("half", "lost")
     )
 
 
-def _contradictions(items: DataFrame, partition: WindowSpec) -> DataFrame:
-    """``low`` and ``high``: the least and the greatest value that a partition's items tell, by column."""
+def _contradictions(entries: DataFrame, partition: WindowSpec) -> DataFrame:
+    """Refuse contradicting entries. Adds ``low`` and ``high``: lowest and highest value of each column."""
 
     def extreme(function: object) -> Column:
         assert callable(function)
         return sf.struct(
-            *(function(sf.when(_sound(), sf.col(name))).over(partition).alias(name) for name in _MERGED)
+            *(function(sf.when(_valid(), sf.col(name))).over(partition).alias(name) for name in _MERGED)
         )
 
-    judged = (
-        items.withColumn("low", extreme(sf.min))
+    validated = (
+        entries.withColumn("low", extreme(sf.min))
         .withColumn("high", extreme(sf.max))
         .withColumn("ends", _ends(partition))
     )
@@ -156,18 +159,21 @@ def _contradictions(items: DataFrame, partition: WindowSpec) -> DataFrame:
     differing = sf.array_compact(
         sf.array(*(sf.when(low[name] != high[name], sf.lit(name)) for name in _MERGED))
     )
-    judged = judged.withColumn("differing", differing)
-    return judged.withColumn(
+    validated = validated.withColumn("differing", differing)
+    return validated.withColumn(
         "reasons",
         _more(
-            _sound() & _of_partition() & (sf.size("differing") > 0),
+            _valid() & _of_partition() & (sf.size("differing") > 0),
             sf.concat(sf.array_join("differing", ", "), sf.lit(" described differently in "), _other()),
         ),
     ).drop("differing", "ends")
 
 
 def _merged(topic: WindowSpec) -> Column:
-    """The partition's row. Epochs that no item tells are 0, or unknown without leadership; so are lists."""
+    """Return the partition's row.
+
+    A missing epoch is 0, or ``NO_LEADERSHIP`` if no leader is known. A missing list is empty.
+    """
     value = sf.col("high")
     led = value["leader"].isNotNull()
 
@@ -186,16 +192,16 @@ def _merged(topic: WindowSpec) -> Column:
         "adding_replicas": sf.coalesce(value["adding_replicas"], array_of()),
         "removing_replicas": sf.coalesce(value["removing_replicas"], array_of()),
         "offline_replicas": sf.coalesce(value["offline_replicas"], dead),
-        # A topic's id may be told by its own line.
-        "topic_id": sf.coalesce(sf.max(sf.when(_sound(), sf.col("topic_id"))).over(topic), sf.lit(ZERO_ID)),
-        "deleting": sf.coalesce(sf.max(sf.when(_sound(), sf.col("deleting"))).over(topic), sf.lit(False)),
+        # A topic's id may stand in the topic's own line.
+        "topic_id": sf.coalesce(sf.max(sf.when(_valid(), sf.col("topic_id"))).over(topic), sf.lit(ZERO_ID)),
+        "deleting": sf.coalesce(sf.max(sf.when(_valid(), sf.col("deleting"))).over(topic), sf.lit(False)),
     }
     return sf.struct(*(column.alias(name) for name, column in columns.items()))
 
 
 def _broken() -> Column:
-    """The invariants that the merged row breaks, as an array of reasons."""
-    row, told = sf.col("merged"), sf.col("high")
+    """Return the invariants that the merged row breaks, as an array of reasons."""
+    row, given = sf.col("merged"), sf.col("high")
     leader, replicas, isr = row["leader"], row["replicas"], row["isr"]
     led = (leader >= 0) & (row["leader_epoch"] >= 0)
 
@@ -214,8 +220,8 @@ def _broken() -> Column:
         ),
         sf.lit(0),
     )
-    without_leader = told["leader"].isNull() & (
-        told["leader_epoch"].isNotNull() | told["isr"].isNotNull() | told["partition_epoch"].isNotNull()
+    without_leader = given["leader"].isNull() & (
+        given["leader_epoch"].isNotNull() | given["isr"].isNotNull() | given["partition_epoch"].isNotNull()
     )
     text = leader.cast("string")
     return sf.when(replicas.isNull(), sf.array(sf.lit("no replicas are assigned to it"))).otherwise(
@@ -248,17 +254,17 @@ def _broken() -> Column:
     )
 
 
-def _topics(items: DataFrame, topic: WindowSpec, whole_topics: bool) -> DataFrame:
-    """Refuses all of a topic that has two ids, shares its id, or is not whole."""
+def _topics(entries: DataFrame, topic: WindowSpec, whole_topics: bool) -> DataFrame:
+    """Refuse all entries of a topic that has two ids, shares its id, or is incomplete."""
     ordered = Window.partitionBy("topic").orderBy("partition", *_PLACE)
     upto = ordered.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     number = sf.sum(sf.col("first").cast("bigint")).over(upto) - 1
-    known_id = sf.when(_sound(), sf.col("topic_id"))
-    count = sf.when(_sound(), sf.col("partition_count"))
-    # What is refused, and nothing else has made its partition.
-    lost = ~_sound() & _of_partition() & ~sf.coalesce("made", sf.lit(False))
-    judged = (
-        items.withColumn("number", number)
+    known_id = sf.when(_valid(), sf.col("topic_id"))
+    count = sf.when(_valid(), sf.col("partition_count"))
+    # Refused entries whose partition no other entry makes.
+    lost = ~_valid() & _of_partition() & ~sf.coalesce("made", sf.lit(False))
+    validated = (
+        entries.withColumn("number", number)
         .withColumn(
             "gap", sf.when(sf.col("first") & (sf.col("number") != sf.col("partition")), sf.col("number"))
         )
@@ -278,7 +284,7 @@ def _topics(items: DataFrame, topic: WindowSpec, whole_topics: bool) -> DataFram
             sf.col("count").cast("string"),
             ", but ",
             sf.col("found").cast("string"),
-            " of its partitions are sound",
+            " of its partitions are valid",
         ),
     )
     gap = put("partition ", sf.col("missing").cast("string"), " of the topic is missing")
@@ -290,9 +296,9 @@ def _topics(items: DataFrame, topic: WindowSpec, whole_topics: bool) -> DataFram
         sf.when(sf.col("sharer").isNotNull(), put("topic ", sf.col("sharer"), " has the same id")),
     ]
     if whole_topics:
-        reasons.append(sf.coalesce(put("the topic is not whole without ", sf.col("lost")), gap, counted))
-    return judged.withColumn(
-        "reasons", sf.when(_sound(), reasons_of(*reasons)).otherwise(sf.col("reasons"))
+        reasons.append(sf.coalesce(put("the topic is incomplete without ", sf.col("lost")), gap, counted))
+    return validated.withColumn(
+        "reasons", sf.when(_valid(), reasons_of(*reasons)).otherwise(sf.col("reasons"))
     ).drop("number", "gap", "missing", "lost", "made", "found", "ids", "count", "sharer")
 
 

@@ -1,8 +1,7 @@
-"""What one row of an input says, in one form for all kinds of input.
+"""Entries: the smallest parts of an input that are taken or refused, in one form for all kinds of input.
 
-An item is the smallest thing that is taken or refused: a line of a text; one partition of a line, or of a
-document, that lists several; a row of Parquet. What an item does not tell is null, so that several items can
-tell of one partition together.
+An entry is a line of a text, a row of Parquet, or one partition of a line or document that lists several.
+Values that an entry does not have are null, so that several entries can describe one partition together.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ __all__ = [
     "LISTS",
     "About",
     "array_of",
-    "checked",
+    "check_values",
+    "entries_of",
     "id_of_text",
-    "items_of",
     "number",
     "numbers",
     "put",
@@ -43,7 +42,7 @@ LISTS: Final = ("isr", "replicas", "adding_replicas", "removing_replicas", "offl
 
 
 class About:
-    """What an item is about. ``NOTHING``: blank, or of no meaning for a snapshot."""
+    """Subjects of an entry. ``NOTHING``: the entry is blank, or has no meaning for a snapshot."""
 
     PARTITION: Final = "partition"
     TOPIC: Final = "topic"
@@ -52,8 +51,8 @@ class About:
     NOTHING: Final = "nothing"
 
 
-#: ``role``: which part of a thing the kind of input tells; two items of one role and one thing are too many.
-#: ``key``: of a broker or a fact of the cluster. ``place``: file and row in words.
+#: ``role``: kind of input, and which part of its subject the entry describes. Two entries of one role and one
+#: subject are one too many. ``key``: names a broker or a fact of the cluster. ``place``: "FILE line ROW".
 _COLUMNS: Final[Mapping[str, str]] = {
     "kind": "string",
     "file": "string",
@@ -79,7 +78,7 @@ _OF_THE_ROW: Final = ("kind", "file", "row", "place")
 
 
 def record(**values: Column | str) -> Column:
-    """A struct of all that an item tells but for its place; what is not given is null."""
+    """Return a struct of all columns of an entry except its place; a column without a value is null."""
     unknown = values.keys() - _COLUMNS.keys()
     assert not unknown, unknown
     given: dict[str, Column] = {
@@ -96,15 +95,18 @@ def record(**values: Column | str) -> Column:
     )
 
 
-def items_of(rows: DataFrame, kind: str, unit: str, found: Column) -> DataFrame:
-    """Items of ``rows`` (file, row): ``found`` is an array of records. ``unit``: what a row is called."""
+def entries_of(rows: DataFrame, kind: str, unit: str, found: Column) -> DataFrame:
+    """Return the entries of ``rows`` (file, row).
+
+    ``found``: an array of records for each row. ``unit``: word for a row, for ``place``.
+    """
     place = sf.concat("file", sf.lit(f" {unit} "), "row")
-    text = sf.col("item.text")
+    text = sf.col("entry.text")
     kept = sf.when(
         sf.length(text) > _KEPT_TEXT,
         sf.concat(sf.left(text, sf.lit(_KEPT_TEXT)), sf.lit("… ("), sf.length(text), sf.lit(" characters)")),
     ).otherwise(text)
-    spread = rows.select("file", "row", sf.explode(found).alias("item"))
+    spread = rows.select("file", "row", sf.explode(found).alias("entry"))
     columns = {
         "kind": sf.lit(kind),
         "file": sf.col("file"),
@@ -112,16 +114,16 @@ def items_of(rows: DataFrame, kind: str, unit: str, found: Column) -> DataFrame:
         "place": place,
         "text": kept,
     }
-    return spread.select(*(columns.get(name, sf.col(f"item.{name}")).alias(name) for name in _COLUMNS))
+    return spread.select(*(columns.get(name, sf.col(f"entry.{name}")).alias(name) for name in _COLUMNS))
 
 
 def put(name: str, *parts: Column | str) -> Column:
-    """A text of these parts; null when one of them is."""
+    """Return a text of these parts; null if a part is null."""
     return sf.concat(sf.lit(name), *(sf.lit(part) if isinstance(part, str) else part for part in parts))
 
 
 def quoted(value: Column) -> Column:
-    """A value as a reason repeats it."""
+    """Return the value as it is quoted in a reason."""
     short = sf.when(
         sf.length(value) > _QUOTED, sf.concat(sf.left(value, sf.lit(_QUOTED)), sf.lit("…"))
     ).otherwise(value)
@@ -129,12 +131,12 @@ def quoted(value: Column) -> Column:
 
 
 def reasons_of(*reasons: Column) -> Column:
-    """Those that are not null."""
+    """Return an array of the reasons that are not null."""
     return sf.array_compact(sf.array(*reasons))
 
 
 def array_of(kind: str = "bigint") -> Column:
-    """An empty array."""
+    """Return an empty array of this element type."""
     return sf.array().cast(f"array<{kind}>")
 
 
@@ -142,7 +144,7 @@ def array_of(kind: str = "bigint") -> Column:
 
 
 def number(name: str, text: Column) -> tuple[Column, Column]:
-    """(the value, null unless ``text`` is a number that int64 holds; the reason)."""
+    """Return (the value, null unless ``text`` is a number that int64 holds; the reason)."""
     digits = text.rlike("^[0-9]+$")
     value = sf.when(digits, text.try_cast("bigint"))
     reason = sf.when(~digits, put(f"{name} is ", quoted(text), ", not a number")).when(
@@ -152,7 +154,7 @@ def number(name: str, text: Column) -> tuple[Column, Column]:
 
 
 def numbers(name: str, text: Column) -> tuple[Column, Column]:
-    """(the list of ``1,2,3``, empty for no text; the reason)."""
+    """Return (the list of ``1,2,3``, empty for no text; the reason)."""
     parts = sf.transform(sf.split(text, ","), lambda part: sf.btrim(part))
     wrong = sf.get(
         sf.filter(parts, lambda part: part.try_cast("bigint").isNull() | ~part.rlike("^[0-9]+$")), sf.lit(0)
@@ -163,18 +165,18 @@ def numbers(name: str, text: Column) -> tuple[Column, Column]:
 
 
 def id_of_text(text: Column) -> tuple[Column, Column]:
-    """(the 16 bytes of a topic id as Kafka's ``Uuid`` writes it; the reason)."""
+    """Return (the 16 bytes of a topic id as Kafka's ``Uuid`` writes it; the reason)."""
     # 22 characters are 132 bits: the last four have to be zero.
     right = text.rlike("^[A-Za-z0-9_-]{21}[AQgw]$")
     value = sf.when(right, sf.unbase64(sf.concat(sf.translate(text, "-_", "+/"), sf.lit("=="))))
     return value, sf.when(~right, put("", quoted(text), " is not a topic id (22 base64url characters)"))
 
 
-# -- what every kind has to obey
+# -- checks of all kinds of entries
 
 
-def checked(items: DataFrame) -> DataFrame:
-    """Adds the reasons for values that no partition, topic or broker can have; a zero topic id is none."""
+def check_values(entries: DataFrame) -> DataFrame:
+    """Add reasons for values that no partition, topic or broker can have; make a zero topic id null."""
     broker = sf.col("broker")
     of_topics = sf.col("about").isin(About.PARTITION, About.TOPIC)
     endpoints = broker["endpoints"]
@@ -212,9 +214,9 @@ def checked(items: DataFrame) -> DataFrame:
             sf.lit("an endpoint has no listener or no host"),
         ),
     )
-    # Of what could not be read as it stands nothing more is said.
+    # An entry that could not be read has its reasons already.
     found = sf.when(sf.size("reasons") > 0, sf.col("reasons")).otherwise(reasons_of(*more))
-    return items.withColumn("reasons", found).withColumn(
+    return entries.withColumn("reasons", found).withColumn(
         "topic_id", sf.when(sf.col("topic_id") != sf.lit(ZERO_ID), sf.col("topic_id"))
     )
 
