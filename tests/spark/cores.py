@@ -1,4 +1,4 @@
-"""Brokers in this process, told things at once: by the driver's batch, or by the rows of a diff."""
+"""Brokers in this process that handle requests at once: of the driver's batch, or of the rows of a diff."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ctrlchan.channel import ControlRequest, OutcomeKind, Sent
 from ctrlchan.channel.outcome import OutcomeCallback
 from ctrlchan.channel.queues.acknowledged import MetadataStatus
 from ctrlchan.channel.request import RequestBody
-from ctrlchan.pipeline.jobs.diff.job import Step, Told
+from ctrlchan.pipeline.jobs.diff.steps import MetadataScope, Step
 from ctrlchan.protocol import request_versions
 from ctrlchan.state import Broker, ClusterState
 from ctrlchan.state.brokers import brokers_list
@@ -61,7 +61,7 @@ class Cores(ManualChannel):
         self.follow(state)
 
     def follow(self, state: ClusterState) -> set[int]:
-        """Brokers come, go and restart as the state says; those of a new generation know nothing."""
+        """Brokers come, go and restart as the state says; those of a new generation have no metadata."""
         fresh = set()
         live = brokers_list(state.brokers)
         for broker in live:
@@ -79,7 +79,7 @@ class Cores(ManualChannel):
     ) -> list[Sent]:
         sent = [Sent(broker_id, request, None, 0) for broker_id in broker_ids]
         for one in sent:
-            self.tell(
+            self.deliver(
                 one.broker_id,
                 request.shared_body,
                 request.controller_epoch,
@@ -88,7 +88,7 @@ class Cores(ManualChannel):
             publish(one, OutcomeKind.ACKNOWLEDGED)
         return sent
 
-    def tell(
+    def deliver(
         self,
         broker_id: int,
         shared_body: SharedBody | RequestBody,
@@ -105,23 +105,23 @@ class Cores(ManualChannel):
         shared_body.write_into(frame, at)
         _handle(core, bytes(frame))
 
-    def apply(self, rows: Iterable[Any], told: Mapping[int, str], new: ClusterState) -> None:
+    def apply(self, rows: Iterable[Any], scopes: Mapping[int, str], new: ClusterState) -> None:
         """``rows`` of ``Diff.per_broker``; requests as the frames of a diff are made."""
-        by_broker: dict[int, list[Row]] = {broker_id: [] for broker_id in told}
+        by_broker: dict[int, list[Row]] = {broker_id: [] for broker_id in scopes}
         for row in sorted(rows, key=_order):
             by_broker[row["broker"]].append(row)
         for broker_id, own in by_broker.items():
             steps = {step: list(some) for step, some in groupby(own, key=lambda row: row["step"])}
             requests = sorted(steps.items())
-            if told[broker_id] == Told.ALL:
+            if scopes[broker_id] == MetadataScope.ALL:
                 steps.setdefault(Step.UPDATE_METADATA, [])
                 requests = [(step, steps[step]) for step in _METADATA_FIRST if step in steps]
-            elif told[broker_id] == Told.BROKERS and Step.LEADER_AND_ISR in steps:
+            elif scopes[broker_id] == MetadataScope.BROKERS and Step.LEADER_AND_ISR in steps:
                 requests.insert(int(Step.STOP_FORMER in steps), (Step.UPDATE_METADATA, []))
-            elif told[broker_id] == Told.BROKERS:
+            elif scopes[broker_id] == MetadataScope.BROKERS:
                 requests = sorted({Step.UPDATE_METADATA: [], **steps}.items())
             for step, some in requests:
-                self.tell(broker_id, _shared_body(step, some, new), new.controller_epoch)
+                self.deliver(broker_id, _shared_body(step, some, new), new.controller_epoch)
 
     def handle(self, frames: Iterable[Any]) -> None:
         """Rows of ready frames, each broker's in their order."""
@@ -140,7 +140,7 @@ def _handle(core: BrokerCore, frame: bytes) -> None:
 
 def replicas_of(core: BrokerCore) -> dict[tuple[str, int], tuple[Any, ...]]:
     """What a broker hosts; without ISR and partition epoch, which a leader learns by AlterPartition and a
-    follower does not need: two controllers may tell of them at different times."""
+    follower does not need: two controllers may send them at different times."""
     hosted, columns = core.replicas, core.replicas.columns
     return {
         (hosted.names[columns.topic_row[row]].decode(), int(columns.partition[row])): (

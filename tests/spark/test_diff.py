@@ -1,4 +1,4 @@
-"""ctrlchan pipeline diff: brokers that know the old snapshot and are told the diff know the new one."""
+"""ctrlchan pipeline diff: brokers with the old snapshot that get the diff then have the new snapshot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Pair:
         self.folder = folder
 
     def diff(self, old: ClusterState, new: ClusterState) -> tuple[list[Row], dict[int, str]]:
-        """(rows for each broker, what each is told), through the disk."""
+        """Return (rows for each broker, rows that each gets by UpdateMetadata), written and read again."""
         from ctrlchan.pipeline import DiffConfig, diff, read_diff, write_diff
 
         old.write(self.folder / "old", overwrite=True)
@@ -38,7 +38,7 @@ class Pair:
         write_diff(found, self.folder / "diff", overwrite=True)
         read = read_diff(self.spark, self.folder / "diff")
         rows = read.per_broker().collect()
-        return rows, {row["id"]: row["told"] for row in read.brokers.collect()}
+        return rows, {row["id"]: row["update_metadata"] for row in read.brokers.collect()}
 
     def frames(self) -> list[Row]:
         """Frames of the diff on the disk, in the order of each broker."""
@@ -53,7 +53,7 @@ def pair(spark: SparkSession, tmp_path: Path) -> Pair:
     return Pair(spark, tmp_path)
 
 
-def told(rows: list[Row]) -> list[tuple[Any, ...]]:
+def summaries(rows: list[Row]) -> list[tuple[Any, ...]]:
     """(broker, api, topic-partition with its marks), sorted."""
     names = {4: "LeaderAndIsr", 5: "StopReplica", 6: "UpdateMetadata"}
     return sorted(
@@ -114,7 +114,7 @@ def test_a_new_leader(pair: Pair) -> None:
     old, new = small_state(), small_state()
     new.update(0, leader=2, leader_epoch=4, partition_epoch=1)
     rows, receivers = pair.diff(old, new)
-    assert told(rows) == [
+    assert summaries(rows) == [
         (1, "LeaderAndIsr", "t-0"), (1, "UpdateMetadata", "t-0"),
         (2, "LeaderAndIsr", "t-0"), (2, "UpdateMetadata", "t-0"),
         (3, "UpdateMetadata", "t-0"),
@@ -126,7 +126,7 @@ def test_a_smaller_isr_is_for_metadata_alone(pair: Pair) -> None:
     old, new = small_state(), small_state()
     new.update(0, isr=[1], partition_epoch=1)
     rows, _ = pair.diff(old, new)
-    assert told(rows) == [(one, "UpdateMetadata", "t-0") for one in (1, 2, 3)]
+    assert summaries(rows) == [(one, "UpdateMetadata", "t-0") for one in (1, 2, 3)]
 
 
 def test_what_metadata_does_not_carry_is_no_news(pair: Pair) -> None:
@@ -140,7 +140,7 @@ def test_a_replica_that_moves(pair: Pair) -> None:
     old, new = small_state(), small_state()
     new.update(0, replicas=[3, 2], leader=2, leader_epoch=4, isr=[2, 3])
     rows, _ = pair.diff(old, new)
-    assert [row for row in told(rows) if row[1] != "UpdateMetadata"] == [
+    assert [row for row in summaries(rows) if row[1] != "UpdateMetadata"] == [
         (1, "StopReplica", "t-0x"),
         (2, "LeaderAndIsr", "t-0"),
         (3, "LeaderAndIsr", "t-0!"),
@@ -159,20 +159,20 @@ def test_topics_queued_being_deleted_and_gone(pair: Pair) -> None:
     new.remove_topics(["v"])
     rows, _ = pair.diff(old, new)
     gone = [f"{name} gone" for name in ("t-0", "t-1", "u-0", "v-0")]
-    assert [name for one, api, name in told(rows) if (one, api) == (3, "UpdateMetadata")] == gone
+    assert [name for one, api, name in summaries(rows) if (one, api) == (3, "UpdateMetadata")] == gone
     stops = {
         (row["broker"], row["topic"], row["leader_epoch"], row["delete"]) for row in rows if row["api"] == 5
     }
     assert stops == {(1, "u", -2, True), (1, "v", -2, True)}
     assert not [row for row in rows if row["api"] == 4]
-    told_dead = {
+    deletions = {
         row["topic"]: (row["gone"], bytes(row["topic_id"]), row["isr"]) for row in rows if row["broker"] == 3
     }
     # Kafka keeps the ISR of what is queued for deletion; of what is no more nothing is known.
-    assert told_dead == {
+    assert deletions == {
         "t": (False, b"t" * 16, [2, 3]), "u": (False, bytes(16), [1]), "v": (True, bytes(16), []),
     }  # fmt: skip
-    # Nobody is told again of what was queued before; the brokers that were stopped are not stopped again.
+    # What was queued before is not sent again; the brokers that were stopped are not stopped again.
     last = small_state()
     rows, _ = pair.diff(new, last)
     assert {row["topic"] for row in rows} == {"t"}
@@ -205,11 +205,13 @@ def test_brokers_come_go_and_restart(pair: Pair) -> None:
     rows, receivers = pair.diff(old, new)
     assert receivers == {1: "brokers", 2: "all", 4: "all"}
     by_broker = {
-        one: [row for row in told(rows) if row[0] == one and (one != 1 or row[1] != "UpdateMetadata")]
+        one: [row for row in summaries(rows) if row[0] == one and (one != 1 or row[1] != "UpdateMetadata")]
         for one in receivers
     }
     # t-1 has another offline replica now.
-    assert [row for row in told(rows) if row[:2] == (1, "UpdateMetadata")] == [(1, "UpdateMetadata", "t-1")]
+    assert [row for row in summaries(rows) if row[:2] == (1, "UpdateMetadata")] == [
+        (1, "UpdateMetadata", "t-1")
+    ]
     assert by_broker == {
         1: [],
         2: [
@@ -234,7 +236,7 @@ def test_a_broker_that_shuts_down_stops_following(pair: Pair) -> None:
     old, new = small_state(), small_state()
     new.set_shutting_down([2])
     rows, _ = pair.diff(old, new)
-    assert [row for row in told(rows) if row[1] != "UpdateMetadata"] == [(2, "StopReplica", "t-0")]
+    assert [row for row in summaries(rows) if row[1] != "UpdateMetadata"] == [(2, "StopReplica", "t-0")]
 
 
 def test_what_no_broker_would_believe(pair: Pair, tmp_path: Path) -> None:
@@ -250,12 +252,30 @@ def test_what_no_broker_would_believe(pair: Pair, tmp_path: Path) -> None:
         "update_metadata_rows": 1,
         "stop_replica_rows": 0,
         "brokers": 3,
-        "brokers_told_everything": 0,
-        "untold": 1,
+        "brokers_with_all_rows": 0,
+        "undeliverable": 1,
     }
     again = run("diff", str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "out"))
     assert (again.returncode, again.stdout) == (1, "")
     assert "already there" in again.stderr
+
+
+def test_a_diff_of_version_1_is_read(pair: Pair) -> None:
+    """Its brokers have the column ``told`` in place of ``update_metadata``."""
+    import pyarrow.parquet as pq
+
+    from ctrlchan.pipeline import read_diff
+
+    old, new = small_state(), small_state()
+    new.set_brokers([broker(1, 100), broker(2, 200), broker(3, 100)])
+    rows, receivers = pair.diff(old, new)
+    file = pair.folder / "diff" / "diff.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format_version": 1}))
+    brokers = pair.folder / "diff" / "brokers.parquet"
+    pq.write_table(pq.read_table(brokers).rename_columns({"update_metadata": "told"}), brokers)
+    read = read_diff(pair.spark, pair.folder / "diff")
+    assert {row["id"]: row["update_metadata"] for row in read.brokers.collect()} == receivers
+    assert summaries(read.per_broker().collect()) == summaries(rows)
 
 
 def test_snapshots_of_two_clusters(pair: Pair) -> None:

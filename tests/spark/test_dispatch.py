@@ -392,12 +392,12 @@ def test_an_owner_that_is_at_work_is_waited_for(tmp_path: Path) -> None:
         # For longer than a waiter has patience with the dead.
         working = monotonic() + 4
         while monotonic() < working:
-            owner.show_life()
+            owner.heartbeat()
             waiter.join(0.1)
             assert waiter.is_alive()
     waiter.join(30)
     assert not waiter.is_alive()
-    with pytest.raises(PipelineError, match="neither ended nor shown any life"):
+    with pytest.raises(PipelineError, match="neither ended nor renewed its claim"):
         Claims(tmp_path, 0.3).claim([1])
     waiting.release()
 

@@ -62,7 +62,7 @@ def a_state(**settings: Any) -> ctrlchan.ClusterState:
 
 
 def made(dataframe: DataFrame) -> dict[int, list[bytes]]:
-    """Broker id -> its frames in order, which must be told rightly by the other columns."""
+    """Broker id -> its frames in order, which the other columns must describe."""
     found: dict[int, list[bytes]] = {}
     for row in dataframe.orderBy("broker", "sequence").toArrow().to_pylist():
         of_broker = found.setdefault(row["broker"], [])
@@ -195,7 +195,7 @@ def test_each_file_is_in_order_and_brokers_are_not_divided(spark: SparkSession, 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda table: pa.concat_tables([table, table.slice(5, 2)]), "2 partitions are there more than once"),
+        (lambda table: pa.concat_tables([table, table.slice(5, 2)]), "2 partitions occur more than once"),
         (
             lambda table: table.set_column(3, "controller_epoch", pa.array([None] * len(table), pa.int32())),
             "controller_epoch of topic-.* is null",
@@ -251,8 +251,8 @@ class _Difference:
         schema = pa.schema([field.with_nullable(True) for field in schema])
         self.rows = spark.createDataFrame(pa.Table.from_pylist([plain | row for row in rows], schema=schema))
         _, brokers = state.to_arrow()
-        told = pa.array(["all", "brokers", "rows"][: len(brokers)])
-        self.brokers = spark.createDataFrame(brokers.append_column("told", told))
+        scopes = pa.array(["all", "brokers", "rows"][: len(brokers)])
+        self.brokers = spark.createDataFrame(brokers.append_column("update_metadata", scopes))
         self.cluster: dict[str, Any] = {
             "cluster_id": "c",
             "controller_id": 4,
@@ -279,7 +279,7 @@ def _names(body: ControlRequestBody) -> list[tuple[str | None, int]]:
 
 
 @pytest.mark.parametrize("ibp", ["3.9", "2.2"])
-def test_a_difference_tells_each_broker_its_steps_in_order(spark: SparkSession, ibp: str) -> None:
+def test_a_difference_gives_each_broker_its_steps_in_order(spark: SparkSession, ibp: str) -> None:
     state = generate(GeneratorConfig(topics=1, brokers=3))
     rows = [
         _row(0, 1, "again", 0, delete=True, leader_epoch=-2),
@@ -329,10 +329,10 @@ def test_a_difference_tells_each_broker_its_steps_in_order(spark: SparkSession, 
         assert (stop.delete.tolist(), stop.leader_epoch.tolist()) == ([0, 1], [6, 7])
     else:
         assert [_names(stop) for stop in stops] == [[("b", 1)], [("b", 0)]]
-    told = {(row["broker"], row["api"]): row["from_version"] for row in result.frames.collect()}
-    assert told[0, UPDATE_METADATA] == -1
-    assert told[1, UPDATE_METADATA] == 10
-    assert told[1, LEADER_AND_ISR] is None
+    versions = {(row["broker"], row["api"]): row["from_version"] for row in result.frames.collect()}
+    assert versions[0, UPDATE_METADATA] == -1
+    assert versions[1, UPDATE_METADATA] == 10
+    assert versions[1, LEADER_AND_ISR] is None
 
 
 def test_a_difference_without_partitions_still_tells_who_lives(spark: SparkSession) -> None:

@@ -28,7 +28,7 @@ def diff(
     only what has changed: nothing if the snapshots are equal, everything if
     it is new or has restarted. `ctrlchan pipeline frames` encodes the rows.
 
-    "untold" counts partitions whose leader or replicas differ while the
+    "undeliverable" counts partitions whose leader or replicas differ while the
     leader epoch did not rise: brokers reject such a change, so it is not sent.
 
     Examples:
@@ -42,10 +42,10 @@ def diff(
 
         found = pipeline.diff(spark, config)
         pipeline.write_diff(found, out, overwrite=overwrite)
-        assert found.untold is not None
+        assert found.undeliverable is not None
         summary = {
             "diff": str(out),
             **pipeline.read_diff(spark, out).counts(),
-            "untold": found.untold.count(),
+            "undeliverable": found.undeliverable.count(),
         }
     say(summary, as_json=run.as_json)

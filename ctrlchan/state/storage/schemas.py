@@ -207,31 +207,32 @@ CHANNELS: Final = pa.schema(_CHANNELS, metadata=_JOURNAL_METADATA)
 
 # -- diffs: a folder of diff.json, rows and brokers.parquet (pipeline/jobs/diff/tables.py)
 
-DIFF_VERSION: Final = 1
-#: What one receiver is told of one partition: the snapshot's columns, final, to be encoded as they stand.
+#: In diff.json. Version 1 has the column ``told`` in place of ``update_metadata``.
+DIFF_VERSION: Final = 2
+#: One row of a request for one receiver: the snapshot's columns, final, to be encoded as they are.
 DIFF_ROWS: Final = pa.schema(
     [
         # A broker's requests in order: 0 StopReplica of a topic that was deleted and made again,
-        # 1 LeaderAndIsr, 2 UpdateMetadata, 3 StopReplica. A broker takes no LeaderAndIsr for leaders that it
-        # does not know as live: one that is told "all" gets its UpdateMetadata before it, one that is told
+        # 1 LeaderAndIsr, 2 UpdateMetadata, 3 StopReplica. A broker rejects a LeaderAndIsr whose leaders it
+        # does not have as live brokers: before it, a receiver of "all" rows gets its UpdateMetadata, one of
         # "brokers" an UpdateMetadata without rows (KafkaController.onBrokerStartup).
         pa.field("step", pa.int32(), nullable=False),
         pa.field("api", pa.int16(), nullable=False),
-        # Null: an UpdateMetadata row, which stands once for all its receivers (DIFF_BROKERS.told).
+        # Null: an UpdateMetadata row, written once for all its receivers (DIFF_BROKERS.update_metadata).
         pa.field("broker", pa.int32()),
         *PARTITIONS,
-        # Not set: UpdateMetadata for brokers that are told everything, and for no others.
+        # Not set: UpdateMetadata for brokers that get all rows, and for no others.
         pa.field("changed", pa.bool_(), nullable=False),
-        # UpdateMetadata of a partition that is no more; behind those of its topic that are.
+        # UpdateMetadata of a removed partition; after the existing ones of its topic.
         pa.field("gone", pa.bool_(), nullable=False),
         # LeaderAndIsr's isNew, StopReplica's deletePartition.
         pa.field("is_new", pa.bool_(), nullable=False),
         pa.field("delete", pa.bool_(), nullable=False),
     ]
 )
-#: The receivers. ``told``, of UpdateMetadata: "all" rows; "brokers": those with ``changed``, perhaps none,
-#: as the live brokers are news; "rows": those with ``changed``, no request when there are none.
-DIFF_BROKERS: Final = pa.schema([*BROKERS, pa.field("told", pa.string(), nullable=False)])
+#: The receivers. ``update_metadata``: the rows that the broker gets. "all"; "brokers": rows with ``changed``,
+#: perhaps none, because the live brokers have changed; "rows": rows with ``changed``, no request if none.
+DIFF_BROKERS: Final = pa.schema([*BROKERS, pa.field("update_metadata", pa.string(), nullable=False)])
 
 
 # -- frames: a folder of frames.json, brokers.parquet and Parquet files (pipeline/spark/tables.py)

@@ -1,23 +1,23 @@
-"""Two snapshots -> the least set of control requests that makes every broker know the second one.
+"""``diff``: two snapshots -> the smallest set of control requests that leads from the old one to the new one.
 
-In: what brokers were told (the old snapshot) and what is (the new one). Out: rows of LeaderAndIsr,
-UpdateMetadata and StopReplica; no row says what its receiver knows already, and equal snapshots give none.
-``ctrlchan.state.storage.schemas`` says what the columns mean.
+In: the old snapshot, which the brokers have received, and the new one. Out: rows of LeaderAndIsr,
+UpdateMetadata and StopReplica. No row repeats what its receiver has; equal snapshots give no rows.
+``ctrlchan.state.storage.schemas`` describes the columns.
 
 Kafka's rules (``ControllerBrokerRequestBatch``, ``ReplicaStateMachine``, ``TopicDeletionManager`` and
 ``KafkaController`` of 3.9):
 
-- A **LeaderAndIsr** row goes to the live replicas of a partition whose leader epoch has risen, to those that
-  are new for it (``is_new``), to those that learn the topic's id, and, of every partition they hold, to
-  brokers that are new or have restarted. A broker refuses a leader epoch that it has, and a leader learns a
-  change of its ISR by AlterPartition, so other changes are not sent; ``untold`` counts those that brokers
-  cannot learn.
-- An **UpdateMetadata** row goes to all live brokers when anything in it has changed; those that are new, or
-  have restarted, are told everything. Partitions that are no more, and topics newly queued for deletion, are
-  told as leader -2. A change of the live brokers alone is a request without rows.
-- A **StopReplica** row goes to live brokers that hold a replica no longer (``delete``), or of a topic whose
-  deletion has begun; to those that begin to shut down for what they follow (no ``delete``). A topic that was
-  deleted and made again is stopped before anything else is said of it.
+- A **LeaderAndIsr** row goes to the live replicas of a partition if its leader epoch has risen, if the
+  replica is new (``is_new``) or if the topic's id becomes known. A broker that is new or has restarted gets
+  a row for every partition that it holds. Other changes are not sent: a broker rejects a leader epoch that
+  it has, and a leader receives a change of its ISR by AlterPartition. ``undeliverable`` counts the changes
+  that brokers would reject.
+- An **UpdateMetadata** row goes to all live brokers if a column of it has changed. Brokers that are new or
+  have restarted get all rows. Partitions that were removed, and topics newly queued for deletion, get leader
+  -2. If only the live brokers have changed, the request has no rows.
+- A **StopReplica** row goes to live brokers that no longer hold a replica (``delete``), or whose topic is
+  being deleted; and, without ``delete``, to brokers that begin to shut down, for partitions that they follow.
+  A topic that was deleted and created again is stopped before any other request for it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.jobs.diff.config import DiffConfig
+from ctrlchan.pipeline.jobs.diff.steps import MetadataScope, Step
 from ctrlchan.pipeline.spark.tables import Snapshot, read_snapshot
 from ctrlchan.state.storage.schemas import BROKERS, DIFF_ROWS, PARTITIONS
 from ctrlchan.topic_names import ZERO_ID
@@ -39,38 +40,18 @@ from ctrlchan.topic_names import ZERO_ID
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Diff", "Step", "Told", "diff", "diff_snapshots"]
+__all__ = ["Diff", "diff", "diff_snapshots"]
 
 _NO_LEADERSHIP: Final = -1
 _LEADER_DURING_DELETE: Final = -2
-#: ``LeaderAndIsr.EPOCH_DURING_DELETE`` and ``NO_EPOCH``: what StopReplica says where there is no epoch.
+#: ``LeaderAndIsr.EPOCH_DURING_DELETE`` and ``NO_EPOCH``: in a StopReplica without a leader epoch.
 _EPOCH_DURING_DELETE: Final = -2
 _NO_EPOCH: Final = -1
 _NO_BROKER_EPOCH: Final = -1
 
 
-class Step:
-    """The order of a broker's requests."""
-
-    STOP_FORMER: Final = 0
-    LEADER_AND_ISR: Final = 1
-    UPDATE_METADATA: Final = 2
-    STOP_REPLICA: Final = 3
-
-
-class Told:
-    """What a receiver is told by UpdateMetadata."""
-
-    #: Every row: it is new, or a new generation.
-    ALL: Final = "all"
-    #: The rows that have changed, perhaps none: the live brokers are news.
-    BROKERS: Final = "brokers"
-    #: The rows that have changed; nothing when there are none.
-    ROWS: Final = "rows"
-
-
 _CLUSTER: Final = ("cluster_id", "controller_id", "controller_epoch", "state_id", "state_version")
-#: What an UpdateMetadata row says of a partition.
+#: Columns of an UpdateMetadata row.
 _METADATA: Final = (
     "topic_id",
     "controller_epoch",
@@ -81,7 +62,7 @@ _METADATA: Final = (
     "replicas",
     "offline_replicas",
 )
-#: What a broker can learn of its own replica by LeaderAndIsr only; ISR and epochs a leader knows otherwise.
+#: A broker receives these columns for its own replicas by LeaderAndIsr only; ISR and epochs also otherwise.
 _ASSIGNED: Final = ("leader", "replicas", "adding_replicas", "removing_replicas")
 _LISTS: Final = ("isr", "replicas", "adding_replicas", "removing_replicas", "offline_replicas")
 _KEY: Final = ("topic", "partition")
@@ -90,48 +71,49 @@ _VALUES: Final = tuple(name for name in PARTITIONS.names if name not in _KEY)
 
 @dataclass(frozen=True)
 class Diff:
-    """``rows``: of ``DIFF_ROWS``, in no particular order. ``brokers``: the receivers, of ``DIFF_BROKERS``.
+    """Result of ``diff``.
 
-    ``cluster``: cluster_id, controller_id, controller_epoch and, where the new snapshot has them, state_id
-    and state_version; from_version is the old one's where both are of one state. ``untold``: topic and
-    partition of what differs in a way that no broker accepts, leader or replicas without a higher leader
-    epoch; None for a diff that was read.
+    - ``rows``: ``DIFF_ROWS``, in no particular order. ``brokers``: the receivers, ``DIFF_BROKERS``.
+    - ``cluster``: cluster_id, controller_id, controller_epoch and, if the new snapshot has them, state_id and
+      state_version; from_version is the old snapshot's, if both are of one state.
+    - ``undeliverable``: topic and partition of changes that no broker accepts: another leader or other
+      replicas without a higher leader epoch. None for a diff that was read from disk.
     """
 
     rows: DataFrame
     brokers: DataFrame
     cluster: dict[str, Any]
-    untold: DataFrame | None = None
+    undeliverable: DataFrame | None = None
 
     def per_broker(self) -> DataFrame:
-        """``rows`` with UpdateMetadata repeated for each broker that is told it: partitions x brokers."""
+        """Return ``rows`` with UpdateMetadata repeated for each receiver: partitions x brokers rows."""
         shared = sf.col("broker").isNull()
-        told = self.brokers.select(sf.col("id").alias("receiver"), "told")
+        receivers = self.brokers.select(sf.col("id").alias("receiver"), "update_metadata")
         metadata = (
             self.rows.filter(shared)
-            .crossJoin(sf.broadcast(told))
-            .filter(sf.col("changed") | (sf.col("told") == Told.ALL))
+            .crossJoin(sf.broadcast(receivers))
+            .filter(sf.col("changed") | (sf.col("update_metadata") == MetadataScope.ALL))
             .withColumn("broker", sf.col("receiver"))
             .select(*DIFF_ROWS.names)
         )
         return self.rows.filter(~shared).unionByName(metadata)
 
     def counts(self) -> dict[str, int]:
-        """Rows of each API, brokers, and how many of these are told everything."""
+        """Return the number of rows of each API, of brokers, and of brokers that get all rows."""
         rows = {
             row["api"]: row["rows"]
             for row in self.rows.groupBy("api").agg(sf.count("*").alias("rows")).collect()
         }
-        told = {
-            row["told"]: row["brokers"]
-            for row in self.brokers.groupBy("told").agg(sf.count("*").alias("brokers")).collect()
+        scopes = {
+            row["update_metadata"]: row["count"]
+            for row in self.brokers.groupBy("update_metadata").count().collect()
         }
         return {
             "leader_and_isr_rows": rows.get(LEADER_AND_ISR, 0),
             "update_metadata_rows": rows.get(UPDATE_METADATA, 0),
             "stop_replica_rows": rows.get(STOP_REPLICA, 0),
-            "brokers": sum(told.values()),
-            "brokers_told_everything": told.get(Told.ALL, 0),
+            "brokers": sum(scopes.values()),
+            "brokers_with_all_rows": scopes.get(MetadataScope.ALL, 0),
         }
 
 
@@ -150,15 +132,19 @@ def diff_snapshots(old: Snapshot, new: Snapshot) -> Diff:
         _marked(old, "old")
         .join(_marked(new, "new"), list(_KEY), "full_outer")
         .crossJoin(
-            sf.broadcast(receivers.agg(sf.coalesce(sf.max("fresh"), sf.lit(False)).alias("any_fresh")))
+            sf.broadcast(
+                receivers.agg(
+                    sf.coalesce(sf.max("new_generation"), sf.lit(False)).alias("any_new_generation")
+                )
+            )
         )
-        .select(*_KEY, "old", "new", "any_fresh", *_comparisons())
+        .select(*_KEY, "old", "new", "any_new_generation", *_comparisons())
     )
     return Diff(
         rows=_rows(pairs, old, new, receivers),
-        brokers=_told(receivers, old, new),
+        brokers=_with_scopes(receivers, old, new),
         cluster=_cluster(old, new),
-        untold=pairs.filter(_untold()).select(*_KEY),
+        undeliverable=pairs.filter(_undeliverable()).select(*_KEY),
     )
 
 
@@ -174,7 +160,7 @@ def _cluster(old: Snapshot, new: Snapshot) -> dict[str, Any]:
 
 
 def _receivers(old: Snapshot, new: Snapshot) -> DataFrame:
-    """The new snapshot's brokers; ``fresh``: a generation that the old one does not know."""
+    """Return the new snapshot's brokers; ``new_generation``: the old snapshot has no such generation."""
     before = old.brokers.select(
         sf.col("id").alias("old_id"),
         sf.col("epoch").alias("old_epoch"),
@@ -182,11 +168,11 @@ def _receivers(old: Snapshot, new: Snapshot) -> DataFrame:
         sf.col("rack").alias("old_rack"),
     )
     same = (sf.col("epoch") == sf.col("old_epoch")) & (
-        # Registrations without an epoch are told apart by their addresses, as the channel does.
+        # Registrations without an epoch are distinguished by their addresses, as in the channel.
         (sf.col("epoch") != _NO_BROKER_EPOCH) | (_endpoints() == sf.col("old_endpoints"))
     )
     return new.brokers.join(sf.broadcast(before), sf.col("id") == sf.col("old_id"), "left").withColumn(
-        "fresh", ~sf.coalesce(same, sf.lit(False))
+        "new_generation", ~sf.coalesce(same, sf.lit(False))
     )
 
 
@@ -201,8 +187,8 @@ def _endpoints() -> Column:
     )
 
 
-def _told(receivers: DataFrame, old: Snapshot, new: Snapshot) -> DataFrame:
-    """``DIFF_BROKERS``: one live broker that came, went, moved or changed its rack is news to all others."""
+def _with_scopes(receivers: DataFrame, old: Snapshot, new: Snapshot) -> DataFrame:
+    """Return ``DIFF_BROKERS``. If a live broker came, went, moved or changed its rack, all get the list."""
     was, now = (
         snapshot.brokers.agg(
             sf.array_sort(sf.collect_list(sf.struct("id", _endpoints().alias("endpoints"), "rack"))).alias(
@@ -211,20 +197,20 @@ def _told(receivers: DataFrame, old: Snapshot, new: Snapshot) -> DataFrame:
         )
         for snapshot, name in ((old, "was"), (new, "now"))
     )
-    news = was.crossJoin(now).select((sf.col("was") != sf.col("now")).alias("news"))
-    told = (
-        sf.when(sf.col("fresh"), sf.lit(Told.ALL))
-        .when(sf.col("news"), sf.lit(Told.BROKERS))
-        .otherwise(sf.lit(Told.ROWS))
+    changed = was.crossJoin(now).select((sf.col("was") != sf.col("now")).alias("brokers_changed"))
+    scope = (
+        sf.when(sf.col("new_generation"), sf.lit(MetadataScope.ALL))
+        .when(sf.col("brokers_changed"), sf.lit(MetadataScope.BROKERS))
+        .otherwise(sf.lit(MetadataScope.ROWS))
     )
-    return receivers.crossJoin(sf.broadcast(news)).select(*BROKERS.names, told.alias("told"))
+    return receivers.crossJoin(sf.broadcast(changed)).select(*BROKERS.names, scope.alias("update_metadata"))
 
 
 # -- partitions
 
 
 def _marked(snapshot: Snapshot, side: str) -> DataFrame:
-    """(topic, partition, a struct named ``side``): the row's columns, and what holds of its topic."""
+    """Return (topic, partition, a struct named ``side`` of the row's columns and flags of its topic)."""
     return snapshot.partitions.select(
         *_KEY,
         sf.struct(
@@ -240,11 +226,12 @@ def _listed(topics: Sequence[str]) -> Column:
 
 
 def _comparisons() -> list[Column]:
-    """What became of each partition, as flags.
+    """Return flags of what has changed in each partition.
 
-    ``hosted``: brokers were told to hold its replicas, and not to stop. ``holds``: they are to hold them.
-    ``reborn``: another topic of the same name. ``risen``: its replicas will take a LeaderAndIsr. ``knew``
-    and ``knows``: clients were, and are, to see it. ``same_metadata``: and see no difference.
+    - ``hosted``: brokers have received LeaderAndIsr for it, and no StopReplica. ``holds``: they are to hold
+      it.
+    - ``recreated``: another topic of the same name. ``epoch_risen``: its replicas will take a LeaderAndIsr.
+    - ``had_metadata``, ``has_metadata``: clients saw it, and are to see it. ``same_metadata``: unchanged.
     """
     old, new = sf.col("old"), sf.col("new")
     zero = sf.lit(ZERO_ID)
@@ -256,55 +243,58 @@ def _comparisons() -> list[Column]:
         return side.isNotNull() & (side["leader_epoch"] != _NO_LEADERSHIP)
 
     hosted = present(old) & ~old["stopping"]
-    reborn = (old["topic_id"] != new["topic_id"]) & (old["topic_id"] != zero) & (new["topic_id"] != zero)
+    recreated = (old["topic_id"] != new["topic_id"]) & (old["topic_id"] != zero) & (new["topic_id"] != zero)
     learns_id = (old["topic_id"] == zero) & (new["topic_id"] != zero)
     flags = {
         "hosted": hosted,
         "holds": present(new) & ~new["stopping"],
-        "reborn": reborn,
-        "risen": (new["leader_epoch"] > old["leader_epoch"]) | learns_id,
-        "knew": present(old) & ~old["deleting"],
-        "knows": present(new) & ~new["deleting"],
+        "recreated": recreated,
+        "epoch_risen": (new["leader_epoch"] > old["leader_epoch"]) | learns_id,
+        "had_metadata": present(old) & ~old["deleting"],
+        "has_metadata": present(new) & ~new["deleting"],
         "same_metadata": ~differs(_METADATA),
-        "assigned_otherwise": differs(_ASSIGNED),
+        "assignment_differs": differs(_ASSIGNED),
     }
     return [sf.coalesce(flag, sf.lit(False)).alias(name) for name, flag in flags.items()]
 
 
-def _untold() -> Column:
-    known = sf.col("hosted") & sf.col("holds") & ~sf.col("reborn") & ~sf.col("risen")
-    return known & sf.col("assigned_otherwise")
+def _undeliverable() -> Column:
+    known = sf.col("hosted") & sf.col("holds") & ~sf.col("recreated") & ~sf.col("epoch_risen")
+    return known & sf.col("assignment_differs")
 
 
 def _rows(pairs: DataFrame, old: Snapshot, new: Snapshot, receivers: DataFrame) -> DataFrame:
-    """One event for each (partition, receiver); then the receivers that are not live are left out, and those
-    that know it already."""
-    live = receivers.select(sf.col("id").alias("broker"), "fresh", sf.lit(True).alias("live"))
+    """Return a row for each event of a partition and live receiver that does not have it."""
+    live = receivers.select(sf.col("id").alias("broker"), "new_generation", sf.lit(True).alias("live"))
     events = (
         pairs.select(*_KEY, "old", "new", sf.explode(_events(old, new)).alias("event"))
         .select(*_KEY, "old", "new", "event.*")
         .join(sf.broadcast(live), "broker", "left")
-        .filter(sf.col("broker").isNull() | sf.col("fresh") | (sf.col("live") & ~sf.col("if_fresh")))
+        .filter(
+            sf.col("broker").isNull()
+            | sf.col("new_generation")
+            | (sf.col("live") & ~sf.col("only_new_generations"))
+        )
     )
-    # A gone partition stands under the id of its topic, when the topic lives on.
-    living = new.partitions.groupBy("topic").agg(sf.max("topic_id").alias("living_id"))
-    events = events.join(living, "topic", "left")
+    # A removed partition has the id of its topic, if the topic exists.
+    current_ids = new.partitions.groupBy("topic").agg(sf.max("topic_id").alias("current_id"))
+    events = events.join(current_ids, "topic", "left")
     metadata = sf.col("step") == Step.UPDATE_METADATA
-    gone, dying = metadata & sf.col("gone"), metadata & sf.col("during_delete")
+    gone, deleting = metadata & sf.col("gone"), metadata & sf.col("during_delete")
     side = sf.when(sf.col("former"), sf.col("old")).otherwise(sf.col("new"))
     empty = sf.array().cast("array<int>")
     values: dict[str, Column] = {name: side[name] for name in _VALUES}
-    values["topic_id"] = sf.when(gone, sf.coalesce("living_id", sf.lit(ZERO_ID))).otherwise(
+    values["topic_id"] = sf.when(gone, sf.coalesce("current_id", sf.lit(ZERO_ID))).otherwise(
         values["topic_id"]
     )
     values["controller_epoch"] = sf.when(gone, sf.lit(max(new.cluster["controller_epoch"], 0))).otherwise(
         values["controller_epoch"]
     )
-    values["leader"] = sf.when(gone | dying, sf.lit(_LEADER_DURING_DELETE)).otherwise(values["leader"])
-    values["leader_epoch"] = sf.when(gone | dying, sf.lit(0)).otherwise(
+    values["leader"] = sf.when(gone | deleting, sf.lit(_LEADER_DURING_DELETE)).otherwise(values["leader"])
+    values["leader_epoch"] = sf.when(gone | deleting, sf.lit(0)).otherwise(
         sf.coalesce("stop_epoch", values["leader_epoch"])
     )
-    values["partition_epoch"] = sf.when(gone | dying, sf.lit(0)).otherwise(values["partition_epoch"])
+    values["partition_epoch"] = sf.when(gone | deleting, sf.lit(0)).otherwise(values["partition_epoch"])
     for name in _LISTS:
         values[name] = sf.when(gone, empty).otherwise(values[name])
     chosen = {
@@ -321,7 +311,7 @@ def _rows(pairs: DataFrame, old: Snapshot, new: Snapshot, receivers: DataFrame) 
 
 
 def _events(old: Snapshot, new: Snapshot) -> Column:
-    """Each partition's events: an array of structs, empty for most."""
+    """Return each partition's events: an array of structs, empty for most."""
     leaving = set(new.cluster.get("shutting_down", [])) - set(old.cluster.get("shutting_down", []))
     return sf.concat(
         _stop_former(), _leader_and_isr(), _update_metadata(), _stop_replica(), _stop_followers(leaving)
@@ -329,7 +319,7 @@ def _events(old: Snapshot, new: Snapshot) -> Column:
 
 
 def _event(step: int, api: int, broker: Column, **fields: Column) -> Column:
-    """``if_fresh``: only to a broker that is new. ``former``: the row is the old snapshot's."""
+    """Return one event. ``only_new_generations``: for new brokers only. ``former``: of the old snapshot."""
     no = sf.lit(False)
     return sf.struct(
         sf.lit(step).alias("step"),
@@ -339,13 +329,13 @@ def _event(step: int, api: int, broker: Column, **fields: Column) -> Column:
         fields.get("changed", sf.lit(True)).alias("changed"),
         *(
             fields.get(name, no).alias(name)
-            for name in ("if_fresh", "former", "gone", "during_delete", "is_new", "delete")
+            for name in ("only_new_generations", "former", "gone", "during_delete", "is_new", "delete")
         ),
     )
 
 
 def _none() -> Column:
-    """No events, of the type that events have."""
+    """Return an empty array of events."""
     return sf.filter(sf.array(_event(0, 0, sf.lit(None))), lambda _: sf.lit(False))
 
 
@@ -355,7 +345,7 @@ def _each(wanted: Column, brokers: Column, event: Callable[[Column], Column]) ->
 
 def _leader_and_isr() -> Column:
     old, new = sf.col("old"), sf.col("new")
-    begins = ~sf.col("hosted") | sf.col("reborn")
+    begins = ~sf.col("hosted") | sf.col("recreated")
 
     def event(broker: Column) -> Column:
         joins = begins | ~sf.array_contains(old["replicas"], broker)
@@ -364,24 +354,24 @@ def _leader_and_isr() -> Column:
             LEADER_AND_ISR,
             broker,
             is_new=joins,
-            if_fresh=~(joins | sf.col("risen")),
+            only_new_generations=~(joins | sf.col("epoch_risen")),
         )
 
     grown = (
         sf.size(sf.array_except(new["replicas"], sf.coalesce(old["replicas"], sf.array().cast("array<int>"))))
         > 0
     )
-    wanted = sf.col("holds") & (begins | sf.col("risen") | grown | sf.col("any_fresh"))
+    wanted = sf.col("holds") & (begins | sf.col("epoch_risen") | grown | sf.col("any_new_generation"))
     return _each(wanted, new["replicas"], event)
 
 
 def _update_metadata() -> Column:
     new = sf.col("new")
-    knew, knows = sf.col("knew"), sf.col("knows")
-    changed = ~(knew & sf.col("same_metadata"))
-    told = _event(Step.UPDATE_METADATA, UPDATE_METADATA, sf.lit(None), changed=changed)
+    had_metadata, has_metadata = sf.col("had_metadata"), sf.col("has_metadata")
+    changed = ~(had_metadata & sf.col("same_metadata"))
+    update = _event(Step.UPDATE_METADATA, UPDATE_METADATA, sf.lit(None), changed=changed)
     goes = sf.col("new").isNull() | (new["leader_epoch"] == _NO_LEADERSHIP)
-    forgotten = _event(
+    removal = _event(
         Step.UPDATE_METADATA,
         UPDATE_METADATA,
         sf.lit(None),
@@ -390,16 +380,16 @@ def _update_metadata() -> Column:
         former=new.isNull(),
     )
     return (
-        sf.when(knows & (changed | sf.col("any_fresh")), sf.array(told))
-        .when(knew & ~knows, sf.array(forgotten))
+        sf.when(has_metadata & (changed | sf.col("any_new_generation")), sf.array(update))
+        .when(had_metadata & ~has_metadata, sf.array(removal))
         .otherwise(_none())
     )
 
 
 def _stop_former() -> Column:
-    """The replicas of a topic that was deleted and made again."""
+    """Return StopReplica events of a topic that was deleted and created again."""
     old = sf.col("old")
-    wanted = sf.col("reborn") & (old["leader_epoch"] != _NO_LEADERSHIP)
+    wanted = sf.col("recreated") & (old["leader_epoch"] != _NO_LEADERSHIP)
     return _each(
         wanted,
         old["replicas"],
@@ -410,13 +400,13 @@ def _stop_former() -> Column:
             former=sf.lit(True),
             delete=sf.lit(True),
             stop_epoch=sf.lit(_EPOCH_DURING_DELETE),
-            if_fresh=old["stopping"],
+            only_new_generations=old["stopping"],
         ),
     )
 
 
 def _stop_replica() -> Column:
-    """Replicas that were taken away, and those of topics whose deletion has begun."""
+    """Return StopReplica events of removed replicas, and of topics whose deletion has begun."""
     old, new = sf.col("old"), sf.col("new")
     none = sf.array().cast("array<int>")
     stopping = sf.coalesce(new["stopping"], sf.lit(False))
@@ -432,7 +422,7 @@ def _stop_replica() -> Column:
         sf.lit(_EPOCH_DURING_DELETE),
     ).otherwise(new["leader_epoch"])
     return _each(
-        known & ~sf.col("reborn"),
+        known & ~sf.col("recreated"),
         sf.array_except(held, kept),
         lambda broker: _event(
             Step.STOP_REPLICA,
@@ -441,15 +431,15 @@ def _stop_replica() -> Column:
             former=new.isNull(),
             delete=sf.lit(True),
             stop_epoch=epoch,
-            if_fresh=sf.coalesce(old["stopping"], sf.lit(False)),
+            only_new_generations=sf.coalesce(old["stopping"], sf.lit(False)),
         ),
     )
 
 
 def _stop_followers(leaving: set[int]) -> Column:
-    """What brokers that begin to shut down follow (``KafkaController.doControlledShutdown``)."""
+    """Return StopReplica events of followers that begin to shut down (``doControlledShutdown``)."""
     new = sf.col("new")
-    wanted = sf.col("holds") & sf.col("knows") & (sf.size(new["replicas"]) > 1)
+    wanted = sf.col("holds") & sf.col("has_metadata") & (sf.size(new["replicas"]) > 1)
     followers = sf.filter(
         new["replicas"], lambda broker: broker.isin(sorted(leaving)) & (broker != new["leader"])
     )

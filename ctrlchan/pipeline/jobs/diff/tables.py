@@ -13,6 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ctrlchan.pipeline.jobs.diff.job import Diff
@@ -24,7 +25,7 @@ from ctrlchan.pipeline.spark.tables import (
     write_brokers,
     write_json,
 )
-from ctrlchan.state.storage.schemas import DIFF_BROKERS, DIFF_ROWS, DIFF_VERSION, check_version
+from ctrlchan.state.storage.schemas import BROKERS, DIFF_BROKERS, DIFF_ROWS, DIFF_VERSION, check_version
 from ctrlchan.state.storage.snapshot import BROKERS_FILE
 
 __all__ = ["DIFF_FILE", "read_diff", "write_diff"]
@@ -32,26 +33,33 @@ __all__ = ["DIFF_FILE", "read_diff", "write_diff"]
 DIFF_FILE: Final = "diff.json"
 ROWS_FOLDER: Final = "rows"
 _FORMAT: Final = "ctrlchan-diff"
+#: Name of ``update_metadata`` in version 1.
+_SCOPE_1: Final = "told"
+_BROKERS_1: Final = pa.schema([*BROKERS, pa.field(_SCOPE_1, pa.string(), nullable=False)])
 _ORDER: Final = ("step", "broker", "topic", "gone", "partition")
 
 
 def read_diff(spark: SparkSession, path: str | Path) -> Diff:
-    """Raises PipelineError, naming the file: not there, broken, newer, other columns."""
+    """Read a diff.
+
+    Raises PipelineError, naming the file, if it is missing, broken, newer or has other columns.
+    """
     folder = Path(path)
     require_folder(folder)
     cluster = read_json(folder / DIFF_FILE, _FORMAT)
     check_version(cluster.get("format_version"), DIFF_VERSION, "a diff", folder / DIFF_FILE)
-    return Diff(
-        read_parquet(spark, folder / ROWS_FOLDER, DIFF_ROWS),
-        read_parquet(spark, folder / BROKERS_FILE, DIFF_BROKERS),
-        cluster,
-    )
+    if cluster["format_version"] == 1:
+        brokers = read_parquet(spark, folder / BROKERS_FILE, _BROKERS_1)
+        brokers = brokers.withColumnRenamed(_SCOPE_1, "update_metadata")
+    else:
+        brokers = read_parquet(spark, folder / BROKERS_FILE, DIFF_BROKERS)
+    return Diff(read_parquet(spark, folder / ROWS_FOLDER, DIFF_ROWS), brokers, cluster)
 
 
 def write_diff(found: Diff, path: str | Path, *, overwrite: bool = False) -> None:
-    """A folder that ``read_diff`` takes.
+    """Write a folder that ``read_diff`` takes.
 
-    It appears when it is whole. Raises PipelineError when there is one and ``overwrite`` is false.
+    The folder appears when it is complete. Raises PipelineError if it exists and ``overwrite`` is false.
     """
     with new_folder(Path(path), DIFF_FILE, overwrite=overwrite) as folder:
         ordered = found.rows.repartitionByRange(*_ORDER).sortWithinPartitions(*_ORDER)

@@ -1,8 +1,8 @@
-"""How far a dataset of frames has come with each broker: what the journal says.
+"""Checkpoints: how many frames of a dataset each broker has applied, read from the journal.
 
-A journal file appears whole or not at all and rows stand in it in the order of their ends, so what is read
-here is true, and at most a flush interval behind. A frame whose outcome was lost with its process is sent
-again: at least once, never out of order.
+A journal file appears complete, and its rows have the order in which requests ended. So a checkpoint is
+correct, and at most one flush interval old. A frame whose outcome was lost with its process is sent again:
+at least once, never out of order.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from ctrlchan.journal import journal_dataset, journal_files
 
 __all__ = ["APPLIED", "Checkpoint", "checkpoints"]
 
-#: The request was applied; what single partitions had against it stands in the journal.
+#: Outcomes of applied requests; errors of single partitions are in the journal.
 APPLIED: Final = (OutcomeKind.ACKNOWLEDGED, OutcomeKind.PARTITION_ERRORS)
 
 
 class Checkpoint(NamedTuple):
-    """Frames 0 to ``done`` - 1 were applied. ``controller_epoch``: the highest that the broker has accepted
-    anything of, of whatever dataset; -1: the journal does not know."""
+    """Frames 0 to ``done`` - 1 were applied.
+
+    ``controller_epoch``: highest epoch of a request that the broker has applied, of any dataset; -1: none.
+    """
 
     done: int = 0
     controller_epoch: int = -1
 
 
 def checkpoints(journal: str | Path, dataset: str, brokers: Collection[int]) -> dict[int, Checkpoint]:
-    """One for each of these brokers. Raises JournalError."""
+    """Return a checkpoint for each of these brokers. Raises JournalError."""
     found = dict.fromkeys(brokers, Checkpoint())
     if not journal_files(journal):
         return found
@@ -44,13 +46,13 @@ def checkpoints(journal: str | Path, dataset: str, brokers: Collection[int]) -> 
     broker = table.column("broker").to_numpy()
     epoch = table.column("controller_epoch").to_numpy()
     ours = table.column("dataset").combine_chunks().fill_null("").to_numpy(zero_copy_only=False) == dataset
-    # Null (NaN here): it was no ready frame, and ``ours`` is not set.
+    # Null (NaN here) for a request that was no ready frame; ``ours`` is false there.
     frame = table.column("frame").to_numpy()
     for one in brokers:
         mine = broker == one
         if mine.any():
             done = np.unique(frame[mine & ours])
-            # Without a gap from 0: what stands behind one is not known to have everything before it.
+            # Without a gap from 0: a frame after a gap may have been applied without the frames before it.
             gapless = int(np.count_nonzero(done == np.arange(len(done))))
             found[one] = Checkpoint(gapless, int(epoch[mine].max()))
     return found

@@ -1,11 +1,11 @@
-"""Who may send to a broker: one owner at a time, whatever the scheduler does.
+"""Claims: one task at a time sends to a broker, whatever the scheduler does.
 
-A task may run twice at once: as its own speculative copy, or because the driver believes an executor lost
-that still runs. So a task claims a broker before it sends to it: an exclusive lock on a file in the journal
-folder, which the kernel gives back when the process ends, however it ends. Who comes second waits, and then
-finds in the journal what the first has done.
+A task may run twice at once: as a speculative copy, or because the driver has lost contact with an executor
+that still runs. So a task claims a broker before it sends to it, with an exclusive lock on a file in the
+journal folder. The kernel releases the lock when the process ends. A second task waits, and then reads the
+outcomes of the first in the journal.
 
-``flock`` works between hosts too where the folder is on a file system that carries locks (NFS does).
+``flock`` also works between hosts if the file system of the folder carries locks (NFS does).
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = ["CLAIMS_FOLDER", "Claims", "Run"]
 CLAIMS_FOLDER: Final = "_dispatch"
 #: How often a lock that another holds is tried again, seconds.
 _RETRY: Final = 0.05
-#: How often an owner shows that it lives, seconds.
-_LIFE: Final = 1.0
+#: Seconds between two heartbeats of an owner.
+_HEARTBEAT: Final = 1.0
 
 
 class Claims:
-    """The brokers that this task owns; ``release`` gives them all back. Belongs to one thread."""
+    """The brokers that this task owns, until ``release``. Used by one thread."""
 
     def __init__(self, journal: Path, timeout: float) -> None:
-        """``timeout``: seconds to wait for the owner of a broker while it shows no life (``show_life``)."""
+        """``timeout``: seconds to wait for another owner of a broker without a ``heartbeat`` of it."""
         self._folder = journal / CLAIMS_FOLDER
         self._timeout = timeout
-        self._shown = 0.0
+        self._last_heartbeat = 0.0
         self._held: dict[int, int] = {}
 
     def __enter__(self) -> Self:
@@ -51,10 +51,10 @@ class Claims:
         self.release()
 
     def claim(self, brokers: Iterable[int]) -> None:
-        """Own these too; always in ascending order, so that two who want the same do not wait in a ring.
+        """Claim these brokers too, in ascending order, so that two tasks cannot wait for each other.
 
-        An owner that is at work is waited for, however long it takes: this may be its own copy, which has
-        nothing better to do. Raises PipelineError naming an owner that neither works nor ends.
+        Waits as long as another owner works: this task may be its speculative copy. Raises PipelineError,
+        naming the owner, if it neither works nor ends.
         """
         for broker in sorted(set(brokers) - self._held.keys()):
             descriptor = os.open(self._folder / f"broker-{broker}.lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -67,10 +67,10 @@ class Claims:
                 raise
             self._held[broker] = descriptor
 
-    def show_life(self) -> None:
-        """Tell those who wait that this owner is at work; call it often, it does little."""
-        if time.monotonic() - self._shown >= _LIFE:
-            self._shown = time.monotonic()
+    def heartbeat(self) -> None:
+        """Show waiting tasks that this owner works. Call it often: it does little."""
+        if time.monotonic() - self._last_heartbeat >= _HEARTBEAT:
+            self._last_heartbeat = time.monotonic()
             for descriptor in self._held.values():
                 os.utime(descriptor)
 
@@ -81,21 +81,21 @@ class Claims:
 
     def _lock(self, descriptor: int, broker: int) -> None:
         deadline = time.monotonic() + self._timeout
-        life = 0
+        last_seen = 0
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 seen = os.fstat(descriptor).st_mtime_ns
-                if seen != life:
-                    life, deadline = seen, time.monotonic() + self._timeout
-                # While we wait for this one, who waits for those that we have must not give us up.
-                self.show_life()
+                if seen != last_seen:
+                    last_seen, deadline = seen, time.monotonic() + self._timeout
+                # Other tasks may wait for brokers that this task owns.
+                self.heartbeat()
                 if time.monotonic() >= deadline:
                     owner = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
                     raise PipelineError(
-                        f"broker {broker} is being sent to by {owner}, which has neither ended nor shown "
-                        f"any life for {self._timeout:g} s"
+                        f"broker {broker} is owned by {owner}, which has neither ended nor renewed its "
+                        f"claim for {self._timeout:g} s"
                     ) from None
                 time.sleep(_RETRY)
             else:
@@ -103,7 +103,7 @@ class Claims:
 
 
 class Run:
-    """One call of dispatch: its tasks on all executors hear here that they are to stop."""
+    """One call of ``dispatch``; its files ask the tasks on all executors to stop."""
 
     def __init__(self, journal: str | Path, name: str) -> None:
         self._folder = Path(journal) / CLAIMS_FOLDER
@@ -111,12 +111,12 @@ class Run:
         self._stop = self._folder / f"{name}.stop"
 
     def begin(self) -> None:
-        """Raises OSError where the folder cannot be written."""
+        """Create the run's file. Raises OSError if the folder cannot be written."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._begun.touch()
 
     def require_begun(self) -> None:
-        """Raises PipelineError where this executor does not see the driver's folder."""
+        """Raise PipelineError if this executor does not have the driver's folder."""
         if not self._begun.exists():
             raise PipelineError(
                 f"the journal folder {self._folder.parent} is not the driver's here: dispatch keeps its "
@@ -124,13 +124,13 @@ class Run:
             )
 
     def stop(self, reason: str) -> None:
-        """Ask all tasks to stop, in order: what is in flight is still waited for."""
+        """Ask all tasks to stop after the frames in flight."""
         made = self._stop.with_suffix(f".{os.getpid()}.tmp")
         made.write_text(reason)
         made.replace(self._stop)
 
     def stopped(self) -> str | None:
-        """Why the tasks are to stop; None: they are not."""
+        """Return why the tasks are to stop, or None."""
         try:
             return self._stop.read_text()
         except FileNotFoundError:

@@ -1,12 +1,12 @@
 """``dispatch``: ready frames -> brokers, sent from executors; outcomes come back as a journal.
 
-One task owns a broker: it claims it (``claims``), asks the journal how far it has come (``checkpoint``) and
-sends the rest through a channel of its own (``sending``). The journal folder is the checkpoint and the
-meeting place: it has to be on a file system that the driver and all executors share.
+One task owns a broker: it claims the broker (``claims``), reads its checkpoint in the journal
+(``checkpoint``) and sends the rest through its own channel (``sender``). The journal folder must be on a file
+system that the driver and all executors share.
 
-Delivery is at least once. A frame is sent again where its outcome was lost with its process, and then every
-frame behind it is sent again too, in order; what is sent twice is made harmless by its epochs and by what
-frames are: each partition stands in one frame of each kind, so that an old answer to it is the same answer.
+Delivery is at least once. If an outcome was lost with its process, its frame and every frame after it are
+sent again, in order. Epochs make repeated frames harmless, and each partition is in one frame of each kind,
+so a repeated frame gets the same response.
 """
 
 from __future__ import annotations
@@ -53,9 +53,12 @@ _RESULT_DDL: Final = (
 
 
 class Dispatched(NamedTuple):
-    """How it ended. ``brokers``: one ``BrokerResult`` for each broker that had frames, ascending;
-    ``journal``: the outcomes of this dataset, of earlier calls too. ``stopped``: Ctrl-C; what is left is for
-    the next call."""
+    """Result of ``dispatch``.
+
+    - ``brokers``: one ``BrokerResult`` for each broker with frames, ascending.
+    - ``journal``: the outcomes of this dataset, also of earlier calls.
+    - ``stopped``: by Ctrl-C; the next call sends the rest.
+    """
 
     brokers: list[BrokerResult]
     journal: DataFrame
@@ -67,12 +70,12 @@ class Dispatched(NamedTuple):
 
 
 def dispatch(spark: SparkSession, frames: Frames, config: DispatchConfig) -> Dispatched:
-    """Send what the brokers have not yet acknowledged of these frames; returns when every broker has its
-    outcome. The same call again goes on where this one ended, however it ended.
+    """Send the frames that the brokers have not acknowledged, and wait for every broker's outcome.
 
-    On the main thread, Ctrl-C stops in order: what is in flight is waited for, nothing else is sent, and
-    the journal is complete; Ctrl-C again stops at once.
-    Raises PipelineError, ConfigError; what brokers answer is in the result, not raised.
+    The same call continues where an earlier one ended, however that ended. On the main thread, Ctrl-C stops
+    after the frames in flight, with a complete journal; a second Ctrl-C stops at once.
+
+    Raises PipelineError, ConfigError. Errors of brokers are in the result, not raised.
     """
     sending = sending_of(frames.about, frames.brokers.toArrow(), config)
     run = Run(config.journal, sending.run)
@@ -82,7 +85,7 @@ def dispatch(spark: SparkSession, frames: Frames, config: DispatchConfig) -> Dis
         work = _work(spark, frames.frames, config, sending, done)
         with _stopping_on_interrupt(run) as interrupted:
             rows = work.toArrow().to_pylist()
-        # Brokers that had everything already were given to no task.
+        # Brokers that have all their frames are in no task.
         results = {one: BrokerResult.complete(one, begun.done) for one, begun in done.items() if begun.done}
         results |= {row["broker"]: BrokerResult(**row) for row in rows}
     finally:
@@ -92,17 +95,17 @@ def dispatch(spark: SparkSession, frames: Frames, config: DispatchConfig) -> Dis
 
 
 def by_broker(frames: DataFrame, tasks: int | None = None) -> DataFrame:
-    """All frames of a broker in one partition, in order: what ``df.write.format("ctrlchan")`` asks for.
+    """Put all frames of a broker into one partition, in order, as ``df.write.format("ctrlchan")`` needs them.
 
     ``tasks``: partitions; None: as many as there are cores for.
     """
     count = frames.sparkSession.sparkContext.defaultParallelism if tasks is None else tasks
-    # Sorted by sequence first: a task then serves its brokers side by side, not one after another.
+    # Sorted by sequence first, so that a task serves its brokers at the same time.
     return frames.repartition(count, "broker").sortWithinPartitions("sequence", "broker")
 
 
 def sending_of(about: Mapping[str, Any], brokers: pa.Table, config: DispatchConfig) -> Sending:
-    """What the tasks need to know; ``about`` and ``brokers`` of the frames. Raises ConfigError."""
+    """Return the settings of the tasks, from ``about`` and ``brokers`` of the frames. Raises ConfigError."""
     sending = Sending(
         run=uuid.uuid4().hex,
         journal=str(Path(config.journal).absolute()),
@@ -134,11 +137,11 @@ def _work(
     sending: Sending,
     done: Mapping[int, Checkpoint],
 ) -> DataFrame:
-    """The tasks, each with the frames that its brokers have not acknowledged."""
+    """Return the results of the tasks, each with the frames that its brokers have not acknowledged."""
     brokers = sorted(sending.broker_of)
     count = min(len(brokers), config.tasks or spark.sparkContext.defaultParallelism)
     rows = [(broker, place % count, done[broker].done) for place, broker in enumerate(brokers)]
-    # What is known to be done need not be shuffled; the task asks again once the broker is its own.
+    # Acknowledged frames are not shuffled; the task reads the checkpoint again when it owns the broker.
     slots = spark.createDataFrame(rows, "broker int, slot int, done long")
     return (
         frames.join(broadcast(slots), "broker", "left")
@@ -162,10 +165,10 @@ def _sending_frames(sending: Sending) -> Callable[[Iterator[pa.RecordBatch]], It
 
 @contextmanager
 def _stopping_on_interrupt(run: Run) -> Iterator[threading.Event]:
-    """The first Ctrl-C asks the tasks to stop, the next does what it did before (Spark cancels its jobs).
+    """Ask the tasks to stop at the first Ctrl-C; restore the handler before, which cancels Spark's jobs.
 
-    The handler runs although this thread waits in the JVM: what interrupts a read is handled, and the read
-    goes on (PEP 475).
+    The handler runs although this thread waits for the JVM: a signal interrupts a read, and then the read
+    continues (PEP 475).
     """
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -1,8 +1,8 @@
-"""What an executor does for ``ctrlchan.pipeline.jobs.dispatch.job``: each broker's frames, in order.
+"""Sends each broker's frames in order, on an executor.
 
-The channel is ``ControllerChannelManager`` itself, with one sender process: its connections, its state
-machine, its journal. Here it is only decided what is handed to it when: of each broker one frame at a time,
-the next when the one before is acknowledged, none after an answer that says no.
+The channel is ``ControllerChannelManager`` with one sender process: its connections, protocol state and
+journal. This file only decides which frame the channel gets when: one frame of each broker at a time, the
+next after an acknowledgement, none after an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ctrlchan.state.storage.problems import Source
 __all__ = ["BrokerResult", "Sending", "send_frames"]
 
 _EPOCH_BYTES: Final = 8
-#: How often it is looked for time limits and for the word to stop, seconds.
+#: Seconds between two checks of time limits and of the request to stop.
 _LOOK: Final = 0.1
 #: Bytes of frames that a task holds before it waits for brokers to take them.
 _WINDOW_BYTES: Final = 256 * 2**20
@@ -46,13 +46,14 @@ _WINDOW_BYTES: Final = 256 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Sending:
-    """Travels to the executors with the task. It holds no secrets: ``properties`` (a server.properties) and
-    the stores it names are read where the task runs.
+    """Settings that are sent to the executors with each task.
 
-    ``dataset``: which frames these are, for the checkpoint. ``brokers``: their table as an Arrow IPC stream.
-    ``settings``: of ``ChannelConfig``, over those of ``properties``. ``timeout``: seconds that a broker may
-    take for one frame, all attempts together; ``claim_timeout``: to wait for an owner of a
-    broker that neither works nor ends.
+    Holds no secrets: ``properties`` (a server.properties) and its key stores are read where the task runs.
+
+    - ``dataset``: name of the frames, for the checkpoint. ``brokers``: their table as packed rows.
+    - ``settings``: values for ``ChannelConfig``; they win over those of ``properties``.
+    - ``timeout``: seconds that a broker may take for one frame, all attempts together.
+    - ``claim_timeout``: seconds to wait for another owner of a broker that neither works nor ends.
     """
 
     run: str
@@ -69,7 +70,7 @@ class Sending:
     flush_interval: float = 0.5
 
     def __getstate__(self) -> dict[str, Any]:
-        # Not what was read from the file since: that has passwords in it.
+        # Without the cached channel settings: they have passwords from the file.
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
@@ -86,7 +87,7 @@ class Sending:
 
 
 class BrokerResult(NamedTuple):
-    """How a broker stands at the end of its task."""
+    """Result of one broker at the end of its task."""
 
     broker: int
     #: Frames that the task was given for it, and those that earlier runs or attempts had done.
@@ -102,12 +103,12 @@ class BrokerResult(NamedTuple):
 
     @classmethod
     def complete(cls, broker: int, frames: int) -> BrokerResult:
-        """Of a broker that had all its frames before."""
+        """Return the result of a broker that had all its frames before."""
         return cls(broker, 0, frames, 0, 0, OutcomeKind.ACKNOWLEDGED.value, 0, "")
 
 
 class _FrameBody:
-    """The shared body of a frame that is there already, as ``ControlRequest`` wants it."""
+    """Shared body of a frame that is encoded already, for ``ControlRequest``."""
 
     __slots__ = ("_data", "api_key", "size", "version")
 
@@ -127,26 +128,26 @@ class _Frame(NamedTuple):
 
 
 def send_frames(batches: Iterable[pa.RecordBatch], sending: Sending) -> Iterator[BrokerResult]:
-    """Send them all and wait for the answers; one result for each broker, when all have ended.
+    """Send all frames, wait for the responses, and yield one result for each broker.
 
     Rows of a broker must come in ascending sequence, without a gap after what it has acknowledged before.
-    Raises PipelineError where they do not, where a broker has another owner that does not end, and where
-    outcomes cannot be written to the journal.
+    Raises PipelineError if they do not, if a broker has another owner that does not end, and if outcomes
+    cannot be written to the journal.
     """
     run = Run(sending.journal, sending.run)
     run.require_begun()
     with ExitStack() as stack:
-        # Given back last: whoever owns the brokers next finds in the journal what was done here.
+        # Released last: the next owner of the brokers reads the outcomes of this task in the journal.
         claims = stack.enter_context(Claims(Path(sending.journal), sending.claim_timeout))
         journal = Journal(sending.journal, flush_interval=sending.flush_interval)
         stack.callback(_close, journal)
         channel = ControllerChannelManager(sending.channel, sending.controller_epoch, journal=journal)
         stack.callback(channel.shutdown)
-        lanes = _Lanes(channel, claims, run, sending)
+        transfers = _Transfers(channel, claims, run, sending)
         for batch in batches:
-            lanes.take(batch)
-        lanes.finish()
-        results = lanes.results()
+            transfers.accept(batch)
+        transfers.finish()
+        results = transfers.results()
     yield from results
 
 
@@ -161,8 +162,8 @@ def _close(journal: Journal) -> None:
         )
 
 
-class _Lane:
-    """One broker's frames. Changed under the lock of its ``_Lanes``."""
+class _Transfer:
+    """Sending of one broker's frames. Guarded by the lock of its ``_Transfers``."""
 
     def __init__(self, broker: int, checkpoint: Checkpoint) -> None:
         self.broker = broker
@@ -173,9 +174,9 @@ class _Lane:
         self.applied = 0
         self.partition_errors = 0
         self.waiting: deque[_Frame] = deque()
-        #: When the frame in flight was handed to the channel; None: none is.
+        #: When the frame in flight was given to the channel; None: no frame is in flight.
         self.since: float | None = None
-        #: Why nothing more is sent: outcome, error code, words.
+        #: Why nothing more is sent: outcome, error code, text; None: sending goes on.
         self.end: tuple[str, int, str] | None = None
 
     @property
@@ -196,9 +197,11 @@ class _Lane:
         )
 
 
-class _Lanes:
-    """All brokers of one task. ``take`` and ``finish`` belong to the task's thread, answers come on the
-    channel's."""
+class _Transfers:
+    """Sending to all brokers of one task.
+
+    ``accept`` and ``finish`` are called by the task's thread; responses arrive on the channel's thread.
+    """
 
     def __init__(self, channel: ControllerChannelManager, claims: Claims, run: Run, sending: Sending) -> None:
         self._channel = channel
@@ -206,73 +209,73 @@ class _Lanes:
         self._run = run
         self._sending = sending
         self._changed = threading.Condition()
-        # All below: under it.
-        self._lanes: dict[int, _Lane] = {}
+        # Guards everything below.
+        self._transfers: dict[int, _Transfer] = {}
         self._held_bytes = 0
-        # What went wrong on the channel's thread; the task's raises it.
+        # Error on the channel's thread; the task's thread raises it.
         self._failed: Exception | None = None
         self._stopped: str | None = None
         self._next_look = 0.0
 
     # -- the task's thread
 
-    def take(self, batch: pa.RecordBatch) -> None:
-        """Hand these frames on as brokers take them; returns when no more than a window of them waits."""
+    def accept(self, batch: pa.RecordBatch) -> None:
+        """Queue these frames. Returns when at most ``_WINDOW_BYTES`` of frames wait."""
         self._own(np.unique(batch.column("broker").to_numpy()).tolist())
         for broker, frame in _frames(batch, self._sending):
             with self._changed:
-                self._offer(self._lanes[broker], frame)
+                self._offer(self._transfers[broker], frame)
         self._wait(lambda: self._held_bytes <= _WINDOW_BYTES)
 
     def finish(self) -> None:
-        """Returns when every frame has its outcome, or its broker takes no more."""
-        self._wait(lambda: all(lane.idle for lane in self._lanes.values()))
+        """Wait until every frame has its outcome, or sending to its broker has ended."""
+        self._wait(lambda: all(transfer.idle for transfer in self._transfers.values()))
 
     def results(self) -> list[BrokerResult]:
         with self._changed:
-            return [self._lanes[broker].result() for broker in sorted(self._lanes)]
+            return [self._transfers[broker].result() for broker in sorted(self._transfers)]
 
     def _own(self, brokers: list[int]) -> None:
-        """Claim the brokers that are new here, find out what they have, and connect."""
-        new = [broker for broker in brokers if broker not in self._lanes]
+        """Claim brokers that this task does not own yet, read their checkpoints, and connect."""
+        new = [broker for broker in brokers if broker not in self._transfers]
         if not new:
             return
         unknown = [broker for broker in new if broker not in self._sending.broker_of]
         if unknown:
             raise PipelineError(f"frames of broker {unknown[0]}, which is not among the dataset's brokers")
         self._claims.claim(new)
-        # Only now: what the former owner has done is in the journal since it let go.
+        # After the claim: the former owner wrote its outcomes before it released the broker.
         found = checkpoints(self._sending.journal, self._sending.dataset, new)
         with self._changed:
             for broker in new:
-                lane = self._lanes[broker] = _Lane(broker, found[broker])
+                transfer = self._transfers[broker] = _Transfer(broker, found[broker])
                 if found[broker].controller_epoch > self._sending.controller_epoch:
-                    lane.end = (
+                    transfer.end = (
                         OutcomeKind.FENCED.value,
                         ErrorCode.STALE_CONTROLLER_EPOCH,
-                        f"the journal tells of controller epoch {found[broker].controller_epoch}",
+                        f"the journal has controller epoch {found[broker].controller_epoch}",
                     )
         self._channel.startup([self._sending.broker_of[broker] for broker in new])
 
-    def _offer(self, lane: _Lane, frame: _Frame) -> None:
-        lane.frames += 1
-        if frame.sequence < lane.expected:
-            if frame.sequence < lane.done_before:
+    def _offer(self, transfer: _Transfer, frame: _Frame) -> None:
+        transfer.frames += 1
+        if frame.sequence < transfer.expected:
+            if frame.sequence < transfer.done_before:
                 return
-            raise PipelineError(f"frame {frame.sequence} of broker {lane.broker} comes after later ones")
-        if frame.sequence > lane.expected:
+            raise PipelineError(f"frame {frame.sequence} of broker {transfer.broker} follows a later frame")
+        if frame.sequence > transfer.expected:
             raise PipelineError(
-                f"frame {frame.sequence} of broker {lane.broker} comes where {lane.expected} is due: all "
-                "frames of a broker must be in one partition, in order (ctrlchan.pipeline.by_broker does it)"
+                f"frame {frame.sequence} of broker {transfer.broker} comes where {transfer.expected} is due: "
+                "all frames of a broker must be in one partition, in order (ctrlchan.pipeline.by_broker)"
             )
-        lane.expected += 1
-        if lane.end is not None or self._stopped is not None:
-            self._stop(lane)
+        transfer.expected += 1
+        if transfer.end is not None or self._stopped is not None:
+            self._stop(transfer)
             return
-        lane.waiting.append(frame)
+        transfer.waiting.append(frame)
         self._held_bytes += frame.size
-        if lane.idle:
-            self._send(lane)
+        if transfer.idle:
+            self._send(transfer)
 
     def _wait(self, ready: Any) -> None:
         while True:
@@ -286,7 +289,7 @@ class _Lanes:
                 if self._failed is not None:
                     raise self._failed
                 self._look_for_stop()
-            self._claims.show_life()
+            self._claims.heartbeat()
             for broker, words in late:
                 self._give_up(broker, words)
             if done:
@@ -295,7 +298,9 @@ class _Lanes:
     def _late(self) -> list[tuple[int, str]]:
         before = monotonic() - self._sending.timeout
         late = [
-            lane.broker for lane in self._lanes.values() if lane.since is not None and lane.since < before
+            transfer.broker
+            for transfer in self._transfers.values()
+            if transfer.since is not None and transfer.since < before
         ]
         if not late:
             return []
@@ -304,19 +309,19 @@ class _Lanes:
 
     def _give_up(self, broker: int, words: str) -> None:
         with self._changed:
-            lane = self._lanes[broker]
-            if lane.end is None:
+            transfer = self._transfers[broker]
+            if transfer.end is None:
                 limit = f"{self._sending.timeout:g} s"
-                lane.end = (OutcomeKind.BROKER_GONE.value, 0, f"not taken within {limit}: {words}")
-        # Its callback comes on the channel's thread.
+                transfer.end = (OutcomeKind.BROKER_GONE.value, 0, f"not taken within {limit}: {words}")
+        # The frame's callback runs on the channel's thread.
         self._channel.remove_broker(broker)
 
-    def _stop(self, lane: _Lane) -> None:
-        """Nothing more for this broker; what is in flight ends as it ends."""
-        if lane.end is None:
-            lane.end = ("stopped", 0, self._stopped or "")
-        self._held_bytes -= sum(frame.size for frame in lane.waiting)
-        lane.waiting.clear()
+    def _stop(self, transfer: _Transfer) -> None:
+        """Send nothing more to this broker. A frame in flight still gets its outcome."""
+        if transfer.end is None:
+            transfer.end = ("stopped", 0, self._stopped or "")
+        self._held_bytes -= sum(frame.size for frame in transfer.waiting)
+        transfer.waiting.clear()
 
     # -- on either thread, under the lock
 
@@ -324,49 +329,51 @@ class _Lanes:
         if self._stopped is None:
             self._stopped = self._run.stopped()
             if self._stopped is not None:
-                for lane in self._lanes.values():
-                    if lane.waiting:
-                        self._stop(lane)
+                for transfer in self._transfers.values():
+                    if transfer.waiting:
+                        self._stop(transfer)
                 self._changed.notify_all()
 
-    def _send(self, lane: _Lane) -> None:
-        frame = lane.waiting.popleft()
-        lane.since = monotonic()
+    def _send(self, transfer: _Transfer) -> None:
+        frame = transfer.waiting.popleft()
+        transfer.since = monotonic()
         self._channel.send_request(
-            lane.broker, frame.request, lambda outcome: self._answered(lane, frame, outcome)
+            transfer.broker, frame.request, lambda outcome: self._answered(transfer, frame, outcome)
         )
 
-    def _answered(self, lane: _Lane, frame: _Frame, outcome: Outcome) -> None:
+    def _answered(self, transfer: _Transfer, frame: _Frame, outcome: Outcome) -> None:
         with self._changed:
-            lane.since = None
+            transfer.since = None
             self._held_bytes -= frame.size
             try:
-                self._go_on(lane, outcome)
+                self._go_on(transfer, outcome)
             except Exception as problem:  # noqa: BLE001 - the channel would only log it
                 self._failed = problem
             self._changed.notify_all()
 
-    def _go_on(self, lane: _Lane, outcome: Outcome) -> None:
+    def _go_on(self, transfer: _Transfer, outcome: Outcome) -> None:
         if outcome.kind in APPLIED:
-            lane.applied += 1
-            lane.partition_errors += outcome.kind is OutcomeKind.PARTITION_ERRORS
-            if lane.waiting:
+            transfer.applied += 1
+            transfer.partition_errors += outcome.kind is OutcomeKind.PARTITION_ERRORS
+            if transfer.waiting:
                 self._look_for_stop()
-            if lane.waiting:
-                self._send(lane)
+            if transfer.waiting:
+                self._send(transfer)
             return
         code = outcome.error_code
-        if lane.end is None:
-            lane.end = (outcome.kind.value, code, ErrorCode.name_of(code) if code else outcome.detail)
-        self._stop(lane)
+        if transfer.end is None:
+            transfer.end = (outcome.kind.value, code, ErrorCode.name_of(code) if code else outcome.detail)
+        self._stop(transfer)
         if code == ErrorCode.STALE_CONTROLLER_EPOCH:
-            # This controller is one no more, whichever task hears it.
-            self._run.stop(f"broker {lane.broker} knows a newer controller")
+            # This controller has resigned: all tasks stop.
+            self._run.stop(f"broker {transfer.broker} has a newer controller")
 
 
 def _frames(batch: pa.RecordBatch, sending: Sending) -> Iterator[tuple[int, _Frame]]:
-    """(broker, frame) of each row; frames are views of the batch. Raises PipelineError for one that is not of
-    this controller."""
+    """Yield (broker, frame) of each row; frames are views of the batch.
+
+    Raises PipelineError for a frame of another controller.
+    """
     rows = batch.drop_columns(["frame"]).to_pylist()
     for row, data in zip(rows, batch.column("frame"), strict=True):
         broker, sequence = row["broker"], row["sequence"]
@@ -402,9 +409,11 @@ def _frames(batch: pa.RecordBatch, sending: Sending) -> Iterator[tuple[int, _Fra
 def _shared_body_of(
     frame: memoryview, api: int, version: int, sending: Sending
 ) -> tuple[_FrameBody, bool] | None:
-    """The frame's shared body, and its head's ``delete_partitions``; None when what precedes the shared body
-    is not what
-    our channel would send, but for correlation id and broker epoch."""
+    """Return the frame's shared body and its head's ``delete_partitions``.
+
+    Returns None if the bytes before it differ from those of our channel, apart from correlation id and broker
+    epoch.
+    """
     config = sending.channel
     old_stop = api == STOP_REPLICA and version < DELETE_PER_PARTITION_SINCE
     for delete in (False, True) if old_stop else (False,):

@@ -1,14 +1,14 @@
-"""``df.write.format("ctrlchan")``: a DataFrame of frames -> their brokers, as ``dispatch`` sends them.
+"""``df.write.format("ctrlchan")``: sends a DataFrame of frames to their brokers, as ``dispatch`` does.
 
 ====================  ===================================================================================
-``save(path)``        the folder that the frames are of: it says who the brokers are, and which dataset it is
+``save(path)``        the folder of the frames: it has the brokers and the name of the dataset
 option ``journal``    folder of the outcomes, which is the checkpoint (needed)
 other options         ``config`` (a server.properties), ``listener``, ``timeout``, ``claim_timeout``,
                       ``flush_interval``: as those of ``ctrlchan pipeline dispatch``
 ====================  ===================================================================================
 
-All frames of a broker have to be in one partition, in order: ``ctrlchan.pipeline.by_broker`` does that. A
-task that finds a gap fails, and nothing is sent out of order.
+All frames of a broker must be in one partition, in order (``ctrlchan.pipeline.by_broker``). A task that finds
+a gap fails; nothing is sent out of order.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class FramesWriter(DataSourceArrowWriter):
 
     # PySpark's own hints say rows for every writer; an Arrow writer is given batches.
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
-        """In a task: its brokers' frames, and how they ended."""
+        """Send the frames of a task's brokers; return their results."""
         return _Ended(list(send_frames(iterator, self._sending)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Raises PipelineError naming the brokers that have not acknowledged everything."""
+        """Raise PipelineError, naming the brokers, if some have not acknowledged everything."""
         self._end()
         results = [one for message in messages if isinstance(message, _Ended) for one in message.results]
         refused = [one for one in results if one.outcome != "acknowledged"]
@@ -86,8 +86,7 @@ class FramesWriter(DataSourceArrowWriter):
             raise PipelineError(f"not everything was acknowledged: {named}{more}")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """A task has failed for good (its message is None). What was sent stays sent, and stands in the
-        journal; writing again goes on from there."""
+        """End the run after a failed task (its message is None). Writing again continues from the journal."""
         self._end()
 
     def _end(self) -> None:

@@ -40,7 +40,7 @@ Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 UInt8 = npt.NDArray[np.uint8]
 
-#: What each API says of a partition, in any of its versions.
+#: Columns of each API's rows, in any of its versions.
 LEADER_AND_ISR_COLUMNS: Final = (
     "topic",
     "topic_id",
@@ -68,7 +68,7 @@ UPDATE_METADATA_COLUMNS: Final = (
     "offline_replicas",
 )
 STOP_REPLICA_COLUMNS: Final = ("topic", "topic_id", "partition", "leader_epoch")
-#: What a difference says besides: see ``ctrlchan.pipeline.diff``.
+#: Further columns of a difference: see ``schemas.DIFF_ROWS``.
 FLAG_COLUMNS: Final = ("gone", "changed", "is_new", "delete")
 
 #: Column of the table -> column of ``Partitions``.
@@ -95,9 +95,9 @@ _STEP_MASK: Final = 2**32 - 1
 
 
 class WireRows(NamedTuple):
-    """Rows in the order in which they go on the wire. Columns that the table had not are zero or empty.
+    """Rows in the order of the wire. Columns that the table does not have are zero or empty.
 
-    ``flags``: those of ``FLAG_COLUMNS`` that are there, uint8[n].
+    ``flags``: the ``FLAG_COLUMNS`` that the table has, uint8[n].
     """
 
     topics: Topics
@@ -111,7 +111,7 @@ class WireRows(NamedTuple):
 def by_replica(
     batch: pa.RecordBatch, columns: Sequence[str], brokers: Int32
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(broker, the rows that it has a replica of, in their order), ascending; only of these ``brokers``.
+    """Yield (broker, the rows that it has a replica of, in their order), ascending; only these ``brokers``.
 
     One stable sort of all replicas by broker, one ``take`` of all rows.
     """
@@ -122,7 +122,7 @@ def by_replica(
     receivers = replicas.values[np.repeat(replicas.starts, replicas.lengths) + within]
     order = np.argsort(receivers, kind="stable")
     receivers, rows = receivers[order], rows[order]
-    # A broker that a list names twice has one replica all the same.
+    # A broker that a list has twice has one replica.
     again = np.zeros(len(rows), dtype=bool)
     again[1:] = (receivers[1:] == receivers[:-1]) & (rows[1:] == rows[:-1])
     wanted = np.flatnonzero(np.isin(receivers, brokers) & ~again)
@@ -131,7 +131,7 @@ def by_replica(
 
 
 def by_receiver(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """(broker, step, their rows in their order), ascending; a difference's rows say whose they are."""
+    """Yield (broker, step, their rows in order), ascending, of a difference's rows with a receiver."""
     keys = (_ints(batch.column("broker")).astype(np.int64) << 32) + _ints(batch.column("step"))
     taken = batch.select(list(columns))
     if (keys[1:] < keys[:-1]).any():
@@ -142,7 +142,7 @@ def by_receiver(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple
 
 
 def _runs(keys: npt.NDArray[Any], rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Each run of equal keys and its rows."""
+    """Yield each run of equal keys with its rows."""
     starts = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(keys)], strict=True):
         yield int(keys[start]), rows.slice(start, end - start)
@@ -152,11 +152,11 @@ def _runs(keys: npt.NDArray[Any], rows: pa.RecordBatch) -> Iterator[tuple[int, p
 
 
 def wire_rows(table: pa.Table, source: str) -> WireRows:
-    """The rows by topic name bytes, then those not ``gone`` before those that are, then by partition.
+    """Return the rows ordered by topic name bytes, then ``gone`` last, then by partition.
 
-    Over the table's own memory where they stand so already and types are alike; keep the table while the
-    columns are used. Raises SnapshotError, naming ``source``, for a null, for a partition that is there
-    twice, and for columns of another type.
+    The columns are views of the table's memory if its rows have this order and its types fit; keep the table
+    while they are used. Raises SnapshotError, naming ``source``, for a null, for a repeated partition and for
+    columns of another type.
     """
     _refuse_nulls(table, source)
     topic = topic_dictionary(_array(table, "topic"), "topic", Source(source, SnapshotError))
@@ -200,7 +200,7 @@ def _array(table: pa.Table, name: str) -> Array:
 
 
 def _keys(table: pa.Table, topic: Array) -> Int64:
-    """int64 keys that order as (topic, gone, partition) does."""
+    """Return int64 keys with the order of (topic, gone, partition)."""
     in_order: Int64 = pc.sort_indices(topic.dictionary).to_numpy().astype(np.int64)
     rank = np.empty(len(in_order), np.int64)
     rank[in_order] = np.arange(len(in_order))
@@ -227,7 +227,7 @@ def _refuse_duplicates(keys: Int64, order: Int64, topic: Array, table: pa.Table,
     again = np.flatnonzero(keys[1:] == keys[:-1])
     if len(again):
         raise SnapshotError(
-            f"{source}: {len(again):,} partitions are there more than once; "
+            f"{source}: {len(again):,} partitions occur more than once; "
             f"the first is {_name(table, int(order[again[0]]))}"
         )
 
@@ -242,7 +242,7 @@ def _ints(array: Array) -> Int32:
 
 
 def _list_column(array: Array, name: str) -> ListColumn:
-    """Starts and lengths over the offsets, values as they lie (``flatten`` would copy what a slice skips)."""
+    """Starts and lengths over the offsets, values as they lie (``flatten`` would copy)."""
     if not (pa.types.is_list(array.type) and pa.types.is_int32(array.type.value_type)):
         raise SnapshotError(f"column {name} has type {array.type}, expected list<int32>")
     count = len(array)
@@ -265,7 +265,7 @@ def _strings(array: Array) -> StringColumn:
 
 
 def _ids(array: Array, rows: Int64, source: str) -> UInt8:
-    """The ids of these rows, uint8[len(rows), 16]."""
+    """Return the ids of these rows, uint8[len(rows), 16]."""
     try:
         chosen = array.take(_indices(rows)).cast(pa.binary(_ID_SIZE))
     except pa.ArrowInvalid as problem:

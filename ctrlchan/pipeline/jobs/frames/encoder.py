@@ -1,10 +1,8 @@
-"""What executors do for ``ctrlchan.pipeline.frames``: parcels of rows -> whole frames of one broker.
+"""Packed rows -> whole frames of one broker, on executors.
 
-The same calls as the controller's own batch and channel make (``ControllerBrokerRequestBatch``,
-``ControllerChannelManager``): the codec's shared bodies, ``split`` where a request is larger than
-``max_request_bytes``, ``new_frame`` for what precedes a shared body. So a frame has the bytes that a channel
-would
-send, with correlation id 0, which belongs to a connection.
+Uses the calls of the batch and of the channel: the codec's shared bodies, ``split`` if a request is larger
+than ``max_request_bytes``, ``new_frame`` for the bytes before a shared body. So a frame has the bytes that a
+channel would send, with correlation id 0, which belongs to a connection.
 """
 
 from __future__ import annotations
@@ -46,14 +44,14 @@ __all__ = ["FrameEncoder", "Part", "SharedPart"]
 
 _EPOCH: Final = Struct(">q")
 _SIZE_FIELD: Final = 4
-#: ``from_version`` of a request that tells all there is.
+#: ``from_version`` of a request with the full state.
 _EVERYTHING: Final = -1
-#: Where nothing is to be told but who lives.
+#: For a request of the live brokers alone.
 _NO_ROWS: Final = PARTITIONS.append(pa.field("changed", pa.bool_())).empty_table()
 
 
 class SharedPart(NamedTuple):
-    """A part of an UpdateMetadata, the same for every broker of this version and selection."""
+    """A part of an UpdateMetadata: the same for every broker of this version and selection."""
 
     version: int
     #: Every row, or those that changed.
@@ -64,15 +62,15 @@ class SharedPart(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A frame before its bytes are put together: ``before`` is its broker's own."""
+    """A frame in two parts: ``before``, which differs per broker, and the shared body."""
 
     api: int
     version: int
     rows: int
     before: bytes
     shared_body: SharedBody | pa.Buffer | bytes
-    #: With this frame, and those before it, the broker has been told all that changed after this version of
-    #: the state; None: it cannot be said, or more is to come (``ctrlchan.channel.request.Coverage``).
+    #: With this frame and those before it the broker has all changes after this version of the state; None:
+    #: not known, or more frames follow (``ctrlchan.channel.request.Coverage``).
     from_version: int | None = None
 
     @property
@@ -81,7 +79,7 @@ class Part(NamedTuple):
         return len(self.before) + (len(shared_body) if isinstance(shared_body, bytes) else shared_body.size)
 
     def write_into(self, out: memoryview, offset: int) -> int:
-        """The frame at ``out[offset:]``; where it ends."""
+        """Write the frame at ``out[offset:]`` and return its end."""
         begin, end = offset + len(self.before), offset + self.size
         out[offset:begin] = self.before
         if isinstance(self.shared_body, SharedBody):
@@ -93,12 +91,13 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FrameEncoder:
-    """Travels to the executors with the task.
+    """Encodes the frames of one dataset. It is sent to the executors with each task.
 
-    ``brokers``: their table as an Arrow IPC stream, all of them in every UpdateMetadata. ``protocols``:
-    inter.broker.protocol.version of single brokers, where it is not the channel's. ``deleting``: names of
-    topics queued for deletion. ``from_version``: of the state before, where the rows are what has changed
-    since. ``source``: for errors.
+    - ``brokers``: table of the live brokers as packed rows; every UpdateMetadata has all of them.
+    - ``protocols``: inter.broker.protocol.version of single brokers, if it is not the channel's.
+    - ``deleting``: names of topics queued for deletion.
+    - ``from_version``: version of the old state, if the rows are a difference.
+    - ``source``: name for errors.
     """
 
     channel: ChannelConfig
@@ -124,10 +123,10 @@ class FrameEncoder:
     # -- UpdateMetadata, for all brokers at once
 
     def shared_bodies(
-        self, parcels: Sequence[pa.Buffer | bytes], selections: Sequence[tuple[int, bool]]
+        self, packed: Sequence[pa.Buffer | bytes], selections: Sequence[tuple[int, bool]]
     ) -> Iterator[SharedPart]:
-        """Of all rows (no parcels: none) the parts for each (version, whether of all rows)."""
-        rows = wire_rows(unpack(parcels) if parcels else _NO_ROWS, self.source)
+        """Yield the parts for each (version, whether of all rows); without packed rows, of no rows."""
+        rows = wire_rows(unpack(packed) if packed else _NO_ROWS, self.source)
         topics = self._with_deleting(rows.topics)
         for version, whole in selections:
             chosen = None if whole else np.flatnonzero(rows.flags["changed"])
@@ -141,7 +140,7 @@ class FrameEncoder:
         return {}
 
     def live_part(self, broker: int) -> Part:
-        """An UpdateMetadata of the live brokers alone."""
+        """Return an UpdateMetadata of the live brokers alone."""
         version = self.version(broker, UPDATE_METADATA)
         shared_body = self._live_shared_bodies.get(version)
         if shared_body is None:
@@ -170,11 +169,11 @@ class FrameEncoder:
         flags = [name in self.deleting for name in topics.names.to_list()]
         return Topics(topics.names, topics.ids, np.array(flags, dtype=np.uint8))
 
-    # -- what is one broker's own
+    # -- LeaderAndIsr and StopReplica, for one broker
 
-    def parts(self, broker: int, api: int, parcels: Sequence[pa.Buffer | bytes]) -> Iterator[Part]:
-        """LeaderAndIsr or StopReplica of the rows in these parcels."""
-        rows = wire_rows(unpack(parcels), self.source)
+    def parts(self, broker: int, api: int, packed: Sequence[pa.Buffer | bytes]) -> Iterator[Part]:
+        """Yield the frames of LeaderAndIsr or StopReplica of these packed rows."""
+        rows = wire_rows(unpack(packed), self.source)
         version = self.version(broker, api)
         if api == LEADER_AND_ISR:
             shared_bodies = [(self._leader_and_isr(version, rows), False)]
@@ -197,7 +196,7 @@ class FrameEncoder:
         return ControlRequest(shared_body, self.controller_epoch, delete_partitions=delete, rows=0)
 
     def _parts(self, shared_body: SharedBody, delete: bool) -> list[SharedBody]:
-        """The shared body, or several of at most ``max_request_bytes``."""
+        """Return the shared body, or several of at most ``max_request_bytes``."""
         request = self._request(shared_body, delete)
         _, before = new_frame(request, self.channel)
         limit = self.channel.max_request_bytes + _SIZE_FIELD
@@ -214,8 +213,7 @@ class FrameEncoder:
         return shared_bodies
 
     def _before(self, broker: int, api: int, version: int, shared_body_size: int, delete: bool) -> bytes:
-        """What precedes a shared body of this size: frame size, header, and the head with the broker's
-        epoch."""
+        """Return the bytes before a shared body of this size: frame size, header, head with broker epoch."""
         frame, before = new_frame(self._request(_Sized(api, version, shared_body_size), delete), self.channel)
         if not frame.epoch_at:
             return before
@@ -225,7 +223,7 @@ class FrameEncoder:
 
 
 class _Sized(NamedTuple):
-    """As much of a shared body as what precedes it depends on."""
+    """The attributes of a shared body that the bytes before it depend on."""
 
     api_key: int
     version: int
@@ -233,7 +231,7 @@ class _Sized(NamedTuple):
 
 
 def _stop_replicas(version: int, rows: WireRows) -> Iterator[tuple[SharedBody, bool]]:
-    """As ``requests.stop_replica``: below v3 those to delete, then the others."""
+    """Yield (shared body, deletes): below version 3 first the partitions to delete, then the others."""
     delete, columns = rows.flags["delete"], rows.partitions
     if version >= DELETE_PER_PARTITION_SINCE:
         yield (

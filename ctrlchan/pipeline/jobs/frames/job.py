@@ -1,10 +1,9 @@
-"""``frames``: a snapshot, or a difference of two, -> ready wire frames of each broker, encoded on executors.
+"""``frames``: a snapshot, or a difference of two, -> wire frames of each broker, encoded on executors.
 
-An executor sorts what it reads by receiver and packs it into parcels (``columns``), Arrow rows in one cell; a
-shuffle brings a broker's parcels together, and there they become frames (``encoding``). What an
-UpdateMetadata says is the same for all brokers: its rows go to one task, which encodes each part once for
-each version, and the encoded parts go to every task that makes frames. Spark does what is relational; Python
-sees batches and parcels, never a row.
+Executors pack rows by receiver (``columns``, ``packed_rows``). A shuffle brings the packed rows of a broker
+together, and a task makes frames of them (``encoder``). All brokers share the rows of UpdateMetadata: one
+task encodes each part once for each version, and every task that makes frames gets the encoded parts. Spark
+does the relational work; Python handles batches, never single rows.
 """
 
 from __future__ import annotations
@@ -18,12 +17,14 @@ from pyspark.sql.functions import broadcast, col, lit
 
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
 from ctrlchan.errors import PipelineError
-from ctrlchan.pipeline.jobs.diff.job import Told
+from ctrlchan.pipeline.jobs.diff.steps import MetadataScope
 from ctrlchan.pipeline.jobs.frames.columns import LEADER_AND_ISR_COLUMNS, UPDATE_METADATA_COLUMNS
 from ctrlchan.pipeline.jobs.frames.config import FramesConfig
 from ctrlchan.pipeline.jobs.frames.encoder import FrameEncoder
 from ctrlchan.pipeline.jobs.frames.tasks import (
+    PACKED,
     SHARED,
+    PackedRows,
     Plan,
     encoding_shared,
     making_frames,
@@ -41,32 +42,26 @@ if TYPE_CHECKING:
 
 __all__ = ["frames"]
 
-#: A parcel on its way to the task that makes its broker's frames: rows of one broker (``source`` and
-#: ``batch``: where they were read, so that they come in their old order), or an encoded part for all
-#: (``source``: its number).
-_PARCEL: Final = (
-    "broker int, step int, source int, batch int, version int, whole boolean, rows long, data binary"
-)
 _FRAME: Final = (
     "broker int, sequence long, api short, version short, controller_epoch int, state_version long, "
     "rows long, bytes long, from_version long, frame binary"
 )
 #: LeaderAndIsr carries the leader recovery state from here on (KIP-704).
 _RECOVERY_STATE_SINCE: Final = 6
-#: Tasks that make frames, for each core: small enough that one that is lost is soon made again.
+#: Tasks that make frames, for each core: a small task that is lost is soon run again.
 _TASKS_PER_CORE: Final = 4
 
 
 def frames(spark: SparkSession, source: Snapshot | Difference, config: FramesConfig | None = None) -> Frames:
-    """Frames for every broker of the source, as one channel with these settings would send them.
+    """Return the frames for every broker of the source that a channel with these settings would send.
 
-    In the order in which a broker has to get them: LeaderAndIsr before UpdateMetadata; of a difference, as
-    ``schemas.DIFF_ROWS`` says. One partition for each task, ascending by (broker, sequence). Partitions
-    without leadership are left out, as Kafka leaves them out. Lazy, but for the table of brokers, which is
-    read here.
+    Frames have the order in which a broker must get them: LeaderAndIsr before UpdateMetadata; of a
+    difference the order of ``schemas.DIFF_ROWS``. One partition for each task, ascending by (broker,
+    sequence). Partitions without leadership are left out, as in Kafka. Lazy, except the table of brokers,
+    which is read here.
 
-    Raises PipelineError where there is no broker. What is wrong with rows (SnapshotError) or with values that
-    a version cannot carry (EncodeError, UnsupportedVersionError) is told when the frames are made.
+    Raises PipelineError if there is no broker. Wrong rows (SnapshotError) and values that a version cannot
+    carry (EncodeError, UnsupportedVersionError) raise when the frames are made.
     """
     config = config or FramesConfig()
     about = source.cluster
@@ -84,22 +79,25 @@ def frames(spark: SparkSession, source: Snapshot | Difference, config: FramesCon
     ids = sorted(cast("list[int]", brokers.column("id").to_pylist()))
     if not ids:
         raise PipelineError("there are no brokers to make frames for")
-    told: dict[int, str] = {}
+    scopes: dict[int, str] = {}
     if isinstance(source, Snapshot):
         rows = _of_snapshot(source, config)
         updated = ids if API_NAMES[UPDATE_METADATA] in config.apis else []
     else:
-        told = {one["id"]: one["told"] for one in brokers.select(["id", "told"]).to_pylist()}
+        scopes = dict(brokers.select(["id", "update_metadata"]).to_pandas().itertuples(index=False))
         rows = _of_diff(source)
         updated = ids
     count = config.tasks or _TASKS_PER_CORE * spark.sparkContext.defaultParallelism
     plan = Plan(
         [part.tolist() for part in np.array_split(np.array(ids), min(count, len(ids)))],
         {
-            one: (encoder.version(one, UPDATE_METADATA), told.get(one, Told.ALL) == Told.ALL)
+            one: (
+                encoder.version(one, UPDATE_METADATA),
+                scopes.get(one, MetadataScope.ALL) == MetadataScope.ALL,
+            )
             for one in updated
         },
-        told,
+        scopes,
     )
     return Frames(
         _frames_of(spark, encoder, plan, rows, about.get("state_version")),
@@ -118,11 +116,11 @@ def frames(spark: SparkSession, source: Snapshot | Difference, config: FramesCon
 
 
 class Difference(Protocol):
-    """What ``ctrlchan pipeline diff`` makes.
+    """A difference of two snapshots, as ``diff`` makes it.
 
-    ``rows``: one for each thing to be told, with its ``step``, ``api`` and ``broker`` (UpdateMetadata: null,
-    once for all). ``brokers``: the receivers, and in ``told`` which UpdateMetadata each gets. ``cluster``:
-    diff.json.
+    - ``rows``: rows of requests, with ``step``, ``api`` and ``broker`` (UpdateMetadata: null, once for all).
+    - ``brokers``: the receivers, with the ``MetadataScope`` of each in ``update_metadata``.
+    - ``cluster``: diff.json.
     """
 
     @property
@@ -134,8 +132,11 @@ class Difference(Protocol):
 
 
 class _Rows(NamedTuple):
-    """``by_replicas``: rows whose replicas get a LeaderAndIsr. ``by_brokers``: rows that name ``broker`` and
-    ``step``. ``shared``: rows for UpdateMetadata. None: there are none of the kind."""
+    """Rows of each kind; None: there are none.
+
+    ``by_replicas``: rows whose replicas get a LeaderAndIsr. ``by_brokers``: rows with ``broker`` and
+    ``step``. ``shared``: rows for UpdateMetadata.
+    """
 
     by_replicas: DataFrame | None
     by_brokers: DataFrame | None
@@ -148,7 +149,7 @@ def _of_snapshot(snapshot: Snapshot, config: FramesConfig) -> _Rows:
     if API_NAMES[LEADER_AND_ISR] in config.apis:
         leaders = known
         if request_versions(config.inter_broker_protocol).leader_and_isr < _RECOVERY_STATE_SINCE:
-            # As the batch: a controller of an older IBP does not set the recovery state at all.
+            # As in the batch: a controller of an older IBP does not set the recovery state.
             leaders = known.withColumn("recovery_state", lit(0))
     return _Rows(leaders, None, known if API_NAMES[UPDATE_METADATA] in config.apis else None)
 
@@ -164,15 +165,15 @@ def _of_diff(diff: Difference) -> _Rows:
 def _frames_of(
     spark: SparkSession, encoder: FrameEncoder, plan: Plan, rows: _Rows, state_version: int | None
 ) -> DataFrame:
-    """One partition for each slot of the plan, each ascending by (broker, sequence)."""
+    """Return the frames: one partition for each slot of the plan, ascending by (broker, sequence)."""
     slot_of = {broker: slot for slot, brokers in enumerate(plan.slots) for broker in brokers}
-    parcels: list[DataFrame] = []
+    packed: list[DataFrame] = []
     if rows.by_replicas is not None:
         pack_replicas = packing_by_replica(np.array(plan.brokers, np.int32))
-        parcels.append(rows.by_replicas.select(*LEADER_AND_ISR_COLUMNS).mapInArrow(pack_replicas, _PARCEL))
+        packed.append(rows.by_replicas.select(*LEADER_AND_ISR_COLUMNS).mapInArrow(pack_replicas, PACKED))
     if rows.by_brokers is not None:
-        parcels.append(rows.by_brokers.mapInArrow(pack_by_receiver, _PARCEL))
-    slotted = [_with_slot(spark, one, slot_of) for one in parcels]
+        packed.append(rows.by_brokers.mapInArrow(pack_by_receiver, PACKED))
+    slotted = [_with_slot(spark, one, slot_of) for one in packed]
     if plan.updates:
         slotted.append(_shared_parts(spark, encoder, plan, rows.shared, slot_of))
     if not slotted:
@@ -187,9 +188,9 @@ def _frames_of(
     )
 
 
-def _with_slot(spark: SparkSession, parcels: DataFrame, slot_of: Mapping[int, int]) -> DataFrame:
+def _with_slot(spark: SparkSession, packed: DataFrame, slot_of: Mapping[int, int]) -> DataFrame:
     slots = spark.createDataFrame(list(slot_of.items()), "broker int, slot int")
-    return parcels.join(broadcast(slots), "broker")
+    return packed.join(broadcast(slots), "broker")
 
 
 def _shared_parts(
@@ -199,17 +200,17 @@ def _shared_parts(
     shared: DataFrame | None,
     slot_of: Mapping[int, int],
 ) -> DataFrame:
-    """Each encoded part, once for each slot that has a broker for it."""
-    # One row that is always there: without rows there is still to be told who lives.
-    seed = spark.createDataFrame([(SHARED, 0, -1, -1, 0, False, 0, None)], _PARCEL)
+    """Return each encoded part, once for each slot with a broker that gets it."""
+    # One row always exists: without partitions the live brokers are still sent.
+    seed = spark.createDataFrame([PackedRows(SHARED, 0, source=-1, batch=-1)], PACKED)
     if shared is not None:
         columns = [name for name in (*UPDATE_METADATA_COLUMNS, "gone", "changed") if name in shared.columns]
-        seed = seed.unionByName(shared.select(*columns).mapInArrow(pack_shared, _PARCEL))
+        seed = seed.unionByName(shared.select(*columns).mapInArrow(pack_shared, PACKED))
     receivers = {(slot_of[broker], *update) for broker, update in plan.updates.items()}
     wanted = spark.createDataFrame(sorted(receivers), "slot int, version int, whole boolean")
     return (
         seed.repartition(1)
         .sortWithinPartitions("source", "batch")
-        .mapInArrow(encoding_shared(encoder, plan.selections), _PARCEL)
+        .mapInArrow(encoding_shared(encoder, plan.selections), PACKED)
         .join(broadcast(wanted), ["version", "whole"])
     )

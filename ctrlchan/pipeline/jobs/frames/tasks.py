@@ -1,7 +1,7 @@
-"""The tasks of ``ctrlchan.pipeline.jobs.frames.job``: functions over Arrow batches, for ``mapInArrow``.
+"""Functions of ``frames`` over Arrow batches, for ``mapInArrow``.
 
-Rows are packed into parcels where they are read; the rows of UpdateMetadata are encoded in one task; a
-broker's parcels and the encoded parts become its frames.
+Rows are packed where they are read. The rows of UpdateMetadata are encoded in one task. The packed rows of a
+broker and the encoded shared bodies become its frames.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from ctrlchan.pipeline.jobs.diff.job import Step, Told
+from ctrlchan.pipeline.jobs.diff.steps import MetadataScope, Step
 from ctrlchan.pipeline.jobs.frames.columns import (
     LEADER_AND_ISR_COLUMNS,
     STOP_REPLICA_COLUMNS,
@@ -28,8 +28,10 @@ from ctrlchan.pipeline.spark.packed_rows import pack
 from ctrlchan.state.storage.arrow_columns import array_over
 
 __all__ = [
+    "PACKED",
     "SHARED",
     "BatchFunction",
+    "PackedRows",
     "Plan",
     "encoding_shared",
     "making_frames",
@@ -40,7 +42,7 @@ __all__ = [
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-#: In place of a broker id: for all of them. Sorts before every broker.
+#: Stands for all brokers in place of an id. Sorts before every broker.
 SHARED: Final = -1
 #: The order of one broker's requests (``schemas.DIFF_ROWS``).
 _API_OF_STEP: Final = {
@@ -49,20 +51,23 @@ _API_OF_STEP: Final = {
     Step.UPDATE_METADATA: UPDATE_METADATA,
     Step.STOP_REPLICA: STOP_REPLICA,
 }
-#: Of a broker that is told everything: it takes no LeaderAndIsr for leaders that it does not know as live.
+#: Order for a broker that gets all rows: it rejects a LeaderAndIsr for leaders that are not live to it.
 _METADATA_FIRST: Final = (Step.STOP_FORMER, Step.UPDATE_METADATA, Step.LEADER_AND_ISR, Step.STOP_REPLICA)
 #: Bytes of frames that leave a task at once; one frame may be more.
 _BATCH_BYTES: Final = 32 * 2**20
 
 
 class Plan(NamedTuple):
-    """Who is told what by whom: ``slots``, brokers of each task, ascending throughout; ``updates``, broker ->
-    (version, whether all rows) of its UpdateMetadata, where it gets one; ``told``, of a difference:
-    ``schemas.DIFF_BROKERS``."""
+    """Which task makes which frames.
+
+    - ``slots``: the brokers of each task, ascending throughout.
+    - ``updates``: broker -> (version, whether all rows) of its UpdateMetadata, if it gets one.
+    - ``scopes``: of a diff, broker -> ``MetadataScope``.
+    """
 
     slots: list[list[int]]
     updates: dict[int, tuple[int, bool]]
-    told: dict[int, str]
+    scopes: dict[int, str]
 
     @property
     def brokers(self) -> list[int]:
@@ -73,12 +78,35 @@ class Plan(NamedTuple):
         return sorted(set(self.updates.values()))
 
 
-def _parcels(rows: Iterable[tuple[int, int, int, int, int, bool, int, bytes | None]]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True))
-    kinds = (pa.int32(),) * 5 + (pa.bool_(), pa.int64(), pa.binary())
-    names = ["broker", "step", "source", "batch", "version", "whole", "rows", "data"]
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+class PackedRows(NamedTuple):
+    """A row of the shuffle: packed rows of one broker, or an encoded shared body for all (``SHARED``).
+
+    ``source`` and ``batch``: where rows were read, which keeps their order; of a shared body ``source`` is
+    the number of the part, and ``version`` and ``whole`` name its UpdateMetadata. ``data``: bytes, or a
+    buffer of Arrow's.
+    """
+
+    broker: int
+    step: int
+    source: int
+    batch: int = 0
+    version: int = 0
+    whole: bool = False
+    rows: int = 0
+    data: Any = None
+
+
+_TYPES: Final = (pa.int32(),) * 5 + (pa.bool_(), pa.int64(), pa.binary())
+#: ``PackedRows`` as Spark's schema.
+PACKED: Final = (
+    "broker int, step int, source int, batch int, version int, whole boolean, rows long, data binary"
+)
+
+
+def _batch_of(packed: list[PackedRows]) -> pa.RecordBatch:
+    columns = zip(*packed, strict=True)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, _TYPES, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(PackedRows._fields))
 
 
 def _task() -> int:
@@ -88,20 +116,23 @@ def _task() -> int:
 
 
 def packing_by_replica(brokers: Int32) -> BatchFunction:
+    """Return a function that packs LeaderAndIsr rows for each of ``brokers`` that has a replica."""
+
     def pack_by_replica(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = _task()
         for number, batch in enumerate(batches):
-            parcels = [
-                (broker, Step.LEADER_AND_ISR, source, number, 0, False, len(rows), pack(rows))
+            packed = [
+                PackedRows(broker, Step.LEADER_AND_ISR, source, number, rows=len(rows), data=pack(rows))
                 for broker, rows in by_replica(batch, LEADER_AND_ISR_COLUMNS, brokers)
             ]
-            if parcels:
-                yield _parcels(parcels)
+            if packed:
+                yield _batch_of(packed)
 
     return pack_by_replica
 
 
 def pack_by_receiver(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pack the rows of a diff that have a receiver, by receiver and step."""
     columns = {
         LEADER_AND_ISR: (*LEADER_AND_ISR_COLUMNS, "is_new"),
         STOP_REPLICA: (*STOP_REPLICA_COLUMNS, "delete"),
@@ -109,73 +140,40 @@ def pack_by_receiver(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
     every = sorted({name for names in columns.values() for name in names})
     source = _task()
     for number, batch in enumerate(batches):
-        parcels = [
-            (
-                broker,
-                step,
-                source,
-                number,
-                0,
-                False,
-                len(rows),
-                pack(rows.select(columns[_API_OF_STEP[step]])),
-            )
-            for broker, step, rows in by_receiver(batch, every)
-        ]
-        if parcels:
-            yield _parcels(parcels)
+        packed = []
+        for broker, step, rows in by_receiver(batch, every):
+            data = pack(rows.select(columns[_API_OF_STEP[step]]))
+            packed.append(PackedRows(broker, step, source, number, rows=len(rows), data=data))
+        if packed:
+            yield _batch_of(packed)
 
 
 def pack_shared(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pack the rows of UpdateMetadata, which all brokers share."""
     source = _task()
     for number, batch in enumerate(batches):
-        yield _parcels([(SHARED, Step.UPDATE_METADATA, source, number, 0, False, len(batch), pack(batch))])
+        one = PackedRows(SHARED, Step.UPDATE_METADATA, source, number, rows=len(batch), data=pack(batch))
+        yield _batch_of([one])
 
 
 def encoding_shared(encoder: FrameEncoder, selections: Sequence[tuple[int, bool]]) -> BatchFunction:
+    """Return a function that encodes packed rows to the shared bodies of these (version, whole)."""
+
     def encode_shared(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parcels = [
-            parcel.as_buffer() for batch in batches for parcel in batch.column("data") if parcel.is_valid
-        ]
-        for shared_body in encoder.shared_bodies(parcels, selections):
-            yield _parcels(
-                [
-                    (
-                        SHARED,
-                        0,
-                        shared_body.part,
-                        0,
-                        shared_body.version,
-                        shared_body.whole,
-                        shared_body.rows,
-                        _as_bytes(shared_body.data),
-                    )
-                ]
-            )
+        packed = [cell.as_buffer() for batch in batches for cell in batch.column("data") if cell.is_valid]
+        for one in encoder.shared_bodies(packed, selections):
+            data = one.data if isinstance(one.data, bytes) else one.data.to_pybytes()
+            yield _batch_of([PackedRows(SHARED, 0, one.part, 0, one.version, one.whole, one.rows, data)])
 
     return encode_shared
 
 
-def _as_bytes(data: pa.Buffer | bytes) -> bytes:
-    return data if isinstance(data, bytes) else data.to_pybytes()
-
-
-class _Parcel(NamedTuple):
-    slot: int
-    broker: int
-    step: int
-    #: Of an encoded part: which; ``source`` is its number.
-    version: int
-    whole: bool
-    source: int
-    rows: int
-    data: pa.Buffer
-
-
 def making_frames(encoder: FrameEncoder, plan: Plan, state_version: int | None) -> BatchFunction:
+    """Return a function that makes the frames of a task's brokers from ``PackedRows`` and their slot."""
+
     def make_frames(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = _FrameBatches(encoder.controller_epoch, state_version)
-        for broker, parts in _parts_of_brokers(encoder, plan, _read_parcels(batches)):
+        for broker, parts in _parts_of_brokers(encoder, plan, _read_packed(batches)):
             for sequence, part in enumerate(parts):
                 if writer.bytes and writer.bytes + part.size > _BATCH_BYTES:
                     yield writer.take()
@@ -186,67 +184,68 @@ def making_frames(encoder: FrameEncoder, plan: Plan, state_version: int | None) 
     return make_frames
 
 
-def _read_parcels(batches: Iterable[pa.RecordBatch]) -> Iterator[_Parcel]:
+def _read_packed(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, PackedRows]]:
+    """Yield (slot, packed rows)."""
     for batch in batches:
-        rows = batch.drop_columns(["data", "batch"]).to_pylist()
-        for row, data in zip(rows, batch.column("data"), strict=True):
-            yield _Parcel(data=data.as_buffer(), **row)
+        slots: list[Any] = batch.column("slot").to_pylist()
+        rows = batch.drop_columns(["data", "slot"]).to_pylist()
+        for slot, row, data in zip(slots, rows, batch.column("data"), strict=True):
+            yield slot, PackedRows(data=data.as_buffer(), **row)
 
 
 def _parts_of_brokers(
-    encoder: FrameEncoder, plan: Plan, parcels: Iterator[_Parcel]
+    encoder: FrameEncoder, plan: Plan, packed: Iterator[tuple[int, PackedRows]]
 ) -> Iterator[tuple[int, Iterator[Part]]]:
-    """Each broker of this task, ascending, and what it gets, in order."""
+    """Yield each broker of this task, ascending, with its frames in order."""
     shared_bodies: dict[tuple[int, bool], list[SharedPart]] = {}
     remaining: list[int] = []
-    for broker, group in groupby(parcels, lambda parcel: parcel.broker):
-        own = list(group)
-        remaining = remaining or list(plan.slots[own[0].slot])
+    for broker, group in groupby(packed, lambda one: one[1].broker):
+        slots, own = zip(*group, strict=True)
+        remaining = remaining or list(plan.slots[slots[0]])
         if broker == SHARED:
             for one in own:
                 shared_body = SharedPart(one.version, one.whole, one.source, one.rows, one.data)
                 shared_bodies.setdefault((one.version, one.whole), []).append(shared_body)
             continue
         while remaining[0] != broker:
-            yield _told(encoder, plan, shared_bodies, remaining.pop(0), ())
-        yield _told(encoder, plan, shared_bodies, remaining.pop(0), own)
+            yield remaining[0], _parts_of(encoder, plan, shared_bodies, remaining.pop(0), ())
+        yield broker, _parts_of(encoder, plan, shared_bodies, remaining.pop(0), own)
         if not remaining:
             return
     for broker in remaining:
-        yield _told(encoder, plan, shared_bodies, broker, ())
+        yield broker, _parts_of(encoder, plan, shared_bodies, broker, ())
 
 
-def _told(
+def _parts_of(
     encoder: FrameEncoder,
     plan: Plan,
     shared_bodies: Mapping[tuple[int, bool], Sequence[SharedPart]],
     broker: int,
-    parcels: Collection[_Parcel],
-) -> tuple[int, Iterator[Part]]:
-    def parts() -> Iterator[Part]:
-        steps: dict[int, list[pa.Buffer]] = {}
-        for parcel in parcels:
-            steps.setdefault(parcel.step, []).append(parcel.data)
-        told = plan.told.get(broker)
-        # It has to know who lives before LeaderAndIsr, and then it does.
-        live_first = told == Told.BROKERS and Step.LEADER_AND_ISR in steps
-        for step in _METADATA_FIRST if told == Told.ALL else _API_OF_STEP:
-            if step == Step.UPDATE_METADATA:
-                if broker in plan.updates:
-                    own = shared_bodies[plan.updates[broker]]
-                    if any(shared_body.rows for shared_body in own) or not (live_first or told == Told.ROWS):
-                        yield from encoder.shared_parts(broker, own)
-                continue
-            if step == Step.LEADER_AND_ISR and live_first:
-                yield encoder.live_part(broker)
-            if step in steps:
-                yield from encoder.parts(broker, _API_OF_STEP[step], steps[step])
-
-    return broker, parts()
+    packed: Collection[PackedRows],
+) -> Iterator[Part]:
+    """Yield the frames of one broker in order."""
+    steps: dict[int, list[pa.Buffer]] = {}
+    for one in packed:
+        steps.setdefault(one.step, []).append(one.data)
+    scope = plan.scopes.get(broker)
+    # The broker must have the live brokers before LeaderAndIsr; then it needs no UpdateMetadata for them.
+    live_first = scope == MetadataScope.BROKERS and Step.LEADER_AND_ISR in steps
+    for step in _METADATA_FIRST if scope == MetadataScope.ALL else _API_OF_STEP:
+        if step == Step.UPDATE_METADATA:
+            if broker in plan.updates:
+                own = shared_bodies[plan.updates[broker]]
+                needed = not (live_first or scope == MetadataScope.ROWS)
+                if needed or any(shared_body.rows for shared_body in own):
+                    yield from encoder.shared_parts(broker, own)
+            continue
+        if step == Step.LEADER_AND_ISR and live_first:
+            yield encoder.live_part(broker)
+        if step in steps:
+            yield from encoder.parts(broker, _API_OF_STEP[step], steps[step])
 
 
 class _FrameBatches:
-    """Collects frames until there are enough of them for one Arrow batch, then writes each once."""
+    """Collects frames for one Arrow batch, and writes each frame once."""
 
     def __init__(self, controller_epoch: int, state_version: int | None) -> None:
         self._controller_epoch = controller_epoch
