@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["DATA", "SETTINGS", "WITHOUT", "beside_spark", "journal_of", "run", "snapshot_of"]
 
 WITHOUT: Final = "without"
-#: Made once, and kept for the next run: a journal of ten million rows is not made in a moment.
+#: Made once, and kept for the next run: a journal of ten million rows takes minutes to make.
 DATA: Final = ROOT / "build" / "bench" / "spark"
 #: Of the session: all cores, and little enough memory that what grows with the data is seen.
 SETTINGS: Final = {"spark.driver.memory": "2g", "spark.local.dir": str(DATA / "tmp")}

@@ -1,6 +1,6 @@
-"""Spark sessions as the jobs need them, on a laptop as on a cluster.
+"""Spark sessions for the jobs, on one machine or on a cluster.
 
-Settings that somebody else has made (``spark-defaults.conf``, ``spark-submit``, ``conf=``) win over ours.
+Settings of the user (``spark-defaults.conf``, ``spark-submit``, ``conf=``) win over ours.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ctrlchan.pipeline.spark.java import find_java
 
 __all__ = ["running", "session", "stop"]
 
-#: Rows of one Arrow batch between the JVM and Python: enough to forget the cost of a batch, and few MiB.
+#: Rows of one Arrow batch between the JVM and Python: a few MiB, and the cost of a batch does not show.
 _BATCH_ROWS: Final = 65_536
 _OURS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -36,12 +36,12 @@ _OURS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(_BATCH_ROWS),
     "spark.sql.parquet.compression.codec": "zstd",
 }
-#: On this machine alone nobody looks at the page, and two hundred tasks for each shuffle are too many.
+#: On one machine: no web page, and fewer than two hundred tasks for each shuffle.
 _OURS_LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
 }
-#: Set by Spark itself when Python starts it; its bar would run through ours.
+#: Spark sets it when Python starts it; its progress bar would disturb ours.
 _CONSOLE_PROGRESS: Final = "spark.ui.showConsoleProgress"
 #: Options of the JVM that stand before those of the user's settings.
 _JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
@@ -52,18 +52,18 @@ _PATIENCE: Final = 30
 def session(
     name: str = "ctrlchan", *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The Spark session of this process; made, and its JVM started, when there is none yet.
+    """Return the Spark session of this process; start the JVM and the session if there is none.
 
     ``master``: as Spark's (``local[*]``, ``spark://host:7077``, ``yarn``, ...); None: Spark's own setting,
-    else ``local[*]``. ``conf``: Spark's settings by their names. A session that is there is given back as it
-    is. Executors run this Python (PYSPARK_PYTHON says otherwise), so ctrlchan has to be installed there.
+    else ``local[*]``. ``conf``: Spark's settings by name. An existing session is returned unchanged.
+    Executors run this Python, unless PYSPARK_PYTHON names another, so ctrlchan must be installed there.
 
-    Raises PipelineError when there is no Java for it, or Spark does not start.
+    Raises PipelineError if there is no Java or Spark does not start.
     """
     try:
         return SparkSession.active()
     except PySparkRuntimeError:
-        # There is none in any thread.
+        # No thread has a session.
         pass
     given = SparkConf(loadDefaults=False)
     for key, value in (conf or {}).items():
@@ -74,17 +74,17 @@ def session(
     interrupted = signal.getsignal(signal.SIGINT)
     with _environment(given):
         try:
-            # The JVM first: it knows what the user's files say, and ours only fills what they leave open.
+            # The JVM first: it reads the user's files, and our settings only fill the gaps.
             SparkContext._ensure_initialized(conf=given)
-            known = SparkConf()
+            merged = SparkConf()
             for key, value in given.getAll():
-                known.set(key, value)
-            where = known.setIfMissing("spark.master", "local[*]").get("spark.master") or ""
+                merged.set(key, value)
+            where = merged.setIfMissing("spark.master", "local[*]").get("spark.master") or ""
             for key, value in {**_OURS, **(_OURS_LOCAL if _is_local(where) else {})}.items():
-                known.setIfMissing(key, value)
+                merged.setIfMissing(key, value)
             if not given.contains(_CONSOLE_PROGRESS):
-                known.set(_CONSOLE_PROGRESS, "false")
-            spark = SparkSession.builder.config(conf=known).getOrCreate()
+                merged.set(_CONSOLE_PROGRESS, "false")
+            spark = SparkSession.builder.config(conf=merged).getOrCreate()
             spark.dataSource.register(CtrlchanSource)
             cancel_when_interrupted(spark.sparkContext, interrupted)
         except KeyboardInterrupt:
@@ -97,7 +97,7 @@ def session(
 
 
 def stop(spark: SparkSession) -> None:
-    """End the session and its JVM; what runs is cancelled."""
+    """End the session and its JVM; running jobs are cancelled."""
     try:
         spark.stop()
     finally:
@@ -109,8 +109,10 @@ def stop(spark: SparkSession) -> None:
 def running(
     name: str = "ctrlchan", *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """``session``, ended on the way out, also by Ctrl-C. Raises PipelineError with the reason for what
-    Spark raises."""
+    """Start a session, and stop it at the end of the block, also after Ctrl-C.
+
+    Errors of Spark become PipelineErrors with their reason in one line.
+    """
     spark = session(name, master=master, conf=conf)
     try:
         with as_pipeline_errors():
@@ -125,7 +127,7 @@ def _is_local(master: str) -> bool:
 
 @contextmanager
 def _environment(given: SparkConf) -> Iterator[None]:
-    """What the JVM and the context read from the environment while they start."""
+    """Set the environment variables that the JVM and the context read while they start."""
     with as_file(files("ctrlchan.pipeline.spark") / "log4j2.properties") as logging:
         wanted = {}
         if not _is_started():
@@ -136,7 +138,7 @@ def _environment(given: SparkConf) -> Iterator[None]:
         if "PYSPARK_PYTHON" not in os.environ:
             wanted["PYSPARK_PYTHON"] = given.get("spark.pyspark.python") or sys.executable
         if _is_local(given.get("spark.master") or "local[*]") and "SPARK_LOCAL_IP" not in os.environ:
-            # Nobody else is to reach it; and host names of laptops often lead nowhere.
+            # Other machines must not reach it; and host names of laptops often have no address.
             wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
         before = {name: os.environ.get(name) for name in wanted}
         os.environ.update(wanted)
@@ -151,12 +153,12 @@ def _environment(given: SparkConf) -> Iterator[None]:
 
 
 def _is_started() -> bool:
-    """The JVM is there: of a session that was stopped, or because ``spark-submit`` has started Python."""
+    """Return whether a JVM runs: of a stopped session, or because ``spark-submit`` has started Python."""
     return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _has_own_logging() -> bool:
-    """The user's installation of Spark says how it logs."""
+    """Return whether the user's installation of Spark configures its logging."""
     places = [
         os.environ.get("SPARK_CONF_DIR"),
         os.environ.get("SPARK_HOME") and f"{os.environ['SPARK_HOME']}/conf",
@@ -165,7 +167,7 @@ def _has_own_logging() -> bool:
 
 
 def _end_jvm() -> None:
-    """The JVM is ours alone when this process started it; it ends when its standard input does."""
+    """End the JVM if this process started it; it ends when its standard input is closed."""
     gateway: Any = SparkContext._gateway
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if gateway is None or process is None:

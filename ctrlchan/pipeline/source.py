@@ -1,14 +1,15 @@
-"""``spark.read.format("ctrlchan").load(path)``: snapshots, frames and journals by what stands in the folder.
-Writing sends frames: see ``sink``.
+"""``spark.read.format("ctrlchan").load(path)``: reads a snapshot, frames or a journal; writing sends frames.
 
 ====================  ===================================================================================
-option ``kind``       ``snapshot``, ``frames`` or ``journal``; without it the folder itself says what it is
-option ``table``      of a snapshot ``partitions`` (else) or ``brokers``, of frames ``frames`` or ``brokers``
+option ``kind``       ``snapshot``, ``frames`` or ``journal``; by default chosen by the folder's files
+option ``table``      of a snapshot ``partitions`` (default) or ``brokers``, of frames ``frames`` (default) or
+                      ``brokers``
 ====================  ===================================================================================
 
-Every Parquet file is one task. ``session`` registers it; sessions made otherwise do so themselves:
-``spark.dataSource.register(CtrlchanSource)``. The functions of ``tables`` read the same through Spark's own
-Parquet reader, which leaves out columns and rows that nobody asks for: they are faster for large things.
+Every Parquet file is one task. ``session`` registers the source; other sessions call
+``spark.dataSource.register(CtrlchanSource)``. The functions of ``tables`` read the same folders with Spark's
+own Parquet reader, which skips columns and rows that a query does not need: they are faster for large data.
+``jobs.dispatch.sink`` is the writer.
 """
 
 from __future__ import annotations
@@ -40,8 +41,7 @@ from ctrlchan.state.storage.snapshot import BROKERS_FILE, CLUSTER_FILE, PARTITIO
 __all__ = ["CtrlchanSource"]
 
 _MARKS: Final = {CLUSTER_FILE: "snapshot", FRAMES_FILE: "frames"}
-#: kind -> table -> (where in the folder, its columns, those it may lack); the first is meant when none is
-#: named.
+#: kind -> table -> (path in the folder, its columns, optional columns); the first table is the default.
 _TABLES: Final[dict[str, dict[str, tuple[str, pa.Schema, pa.Schema | None]]]] = {
     "snapshot": {
         "partitions": (PARTITIONS_FILE, PARTITIONS, PARTITIONS_LATER),
@@ -52,23 +52,23 @@ _TABLES: Final[dict[str, dict[str, tuple[str, pa.Schema, pa.Schema | None]]]] = 
 
 
 class CtrlchanSource(DataSource):
-    """Spark asks it for the schema in one process and for the reader in another."""
+    """The data source. Spark asks for the schema in one process and for the reader in another."""
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format``."""
+        """Return the name for ``format``."""
         return "ctrlchan"
 
     def schema(self) -> StructType:
-        """Of the files: also columns that this version does not know."""
+        """Return the columns of the files, also those that this version does not use."""
         return from_arrow_schema(self._files()[1])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """``schema``: that of ``schema``, or the one that the user gave."""
+        """Return the reader. ``schema``: result of ``schema``, or the user's own."""
         return _FilesReader(self._files()[0], schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Frames to brokers; see ``ctrlchan.pipeline.jobs.dispatch.sink``."""
+        """Return the writer, which sends frames to brokers; see ``ctrlchan.pipeline.jobs.dispatch.sink``."""
         return FramesWriter(self.options, schema, overwrite)
 
     def _files(self) -> tuple[list[Path], pa.Schema]:
@@ -98,12 +98,12 @@ class _FilesReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A task for each file."""
+        """Return one task for each file."""
         return [InputPartition(str(file)) for file in self._files]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a worker. Columns that this file lacks are null."""
-        # Spark has an empty task for what has no partitions.
+        """Read one file, in a worker. Columns that the file does not have are null."""
+        # Spark runs a task without a partition if there are no files.
         if partition is None:
             return
         schema = to_arrow_schema(self._schema, timezone="UTC")
@@ -116,11 +116,11 @@ class _FilesReader(DataSourceReader):
 
 
 def _like(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    there = batch.schema.names
+    names = batch.schema.names
     return pa.RecordBatch.from_arrays(
         [
             batch.column(field.name).cast(field.type)
-            if field.name in there
+            if field.name in names
             else pa.nulls(len(batch), field.type)
             for field in schema
         ],
@@ -136,4 +136,4 @@ def _kind_of(folder: Path) -> str:
             return kind
     if journal_files(folder):
         return "journal"
-    raise PipelineError(f"{folder}: neither a snapshot nor frames nor a journal (option kind says which)")
+    raise PipelineError(f"{folder}: neither a snapshot nor frames nor a journal (option kind names it)")

@@ -28,7 +28,7 @@ def some_state(topics: int = 12, brokers: int = 5) -> ClusterState:
 
 
 class Controller:
-    """Changes ``state`` at random and tells ``cores`` of every change as Kafka's controller does."""
+    """Changes ``state`` at random and sends every change to ``cores`` as Kafka's controller does."""
 
     def __init__(self, state: ClusterState, rng: random.Random) -> None:
         self.state = state
@@ -55,7 +55,7 @@ class Controller:
                 self.batch.add_leader_and_isr(set(ids) & set(columns.replicas[row].tolist()), row)
         self.batch.send_requests_to_brokers(EPOCH)
 
-    def tell(self, rows: Iterable[int] = (), new: Iterable[tuple[int, int]] = ()) -> None:
+    def send(self, rows: Iterable[int] = (), new: Iterable[tuple[int, int]] = ()) -> None:
         """LeaderAndIsr of ``rows`` to their replicas; (broker, row) of ``new`` are new replicas."""
         self.batch.new_batch()
         for row in rows:
@@ -88,10 +88,10 @@ class Controller:
         row = self._row()
         if row is not None:
             self._lead(row)
-            self.tell([row])
+            self.send([row])
 
     def shrink(self) -> None:
-        """A leader's AlterPartition: it knows, the others do not have to."""
+        """A leader's AlterPartition: the leader has the change, other brokers may not get it."""
         row = self._row()
         if row is None:
             return
@@ -100,7 +100,7 @@ class Controller:
         isr = [one for one in replicas if one == leader or self._rng.random() < 0.5]
         if isr:
             self.state.update(row, isr=isr, partition_epoch=int(columns.partition_epoch[row]) + 1)
-            self.tell()
+            self.send()
 
     def reassign(self) -> None:
         row = self._row()
@@ -111,7 +111,7 @@ class Controller:
         gone, new = set(before) - set(after), set(after) - set(before)
         self.state.update(row, replicas=after, adding=[], removing=[])
         self._lead(row)
-        self.tell([row], [(one, row) for one in new])
+        self.send([row], [(one, row) for one in new])
         self.stop((one, row) for one in gone)
 
     def add_topic(self, name: str = "", topic_id: bytes = b"") -> None:
@@ -140,13 +140,13 @@ class Controller:
         topic = self._topic()
         if topic is not None:
             self.state.mark_topics_deleting([topic])
-            self.tell()
+            self.send()
 
     def begin_deletion(self) -> None:
         topic = self._topic()
         if topic is not None:
             self.state.mark_topics_deleting([topic])
-            self.tell()
+            self.send()
             self.state.set_deletion_in_progress({*self.state.deletion_in_progress, topic})
             self._stop_topic(topic)
 
@@ -181,12 +181,12 @@ class Controller:
         for row in led:
             self._lead(row)
         # The others learn of the death before.
-        self.tell()
-        self.tell(led)
+        self.send()
+        self.send(led)
 
     def shut_down(self) -> None:
         self.state.set_shutting_down([self._rng.choice(self._ids())])
-        self.tell()
+        self.send()
 
     def learn_id(self) -> None:
         """A topic made before Kafka 2.8 gets its id."""
@@ -198,14 +198,14 @@ class Controller:
                 rows = self.state.rows_of_topic(name)
                 led = [one for one in range(rows.start, rows.stop) if self._alive(one)]
                 self.state.update(led, recovery_state=0)
-                self.tell(led)
+                self.send(led)
                 return
 
     def undecided(self) -> None:
         """A topic that has no leaders yet."""
         self._names += 1
         self.state.add_topic(f"undecided{self._names:03}", {0: [1, 2]}, leader_epoch=NO_LEADERSHIP)
-        self.tell()
+        self.send()
 
     # -- parts
 
@@ -253,7 +253,7 @@ class Controller:
         led = [row for row in rows if set(columns.replicas[row].tolist()) & set(self._ids())]
         for row in led:
             self._lead(row)
-        self.tell(new=[(one, row) for row in led for one in self.state.partitions.replicas[row].tolist()])
+        self.send(new=[(one, row) for row in led for one in self.state.partitions.replicas[row].tolist()])
 
     def _stop_topic(self, topic: str) -> None:
         rows = self.state.rows_of_topic(topic)
@@ -267,7 +267,7 @@ class Controller:
         self.state.mark_topics_deleting([topic])
         self._stop_topic(topic)
         self.state.remove_topics([topic])
-        self.tell()
+        self.send()
 
     def _register(self, ids: Iterable[int]) -> None:
         epochs = {one: self.state.broker(one).epoch for one in self._ids()}
@@ -276,7 +276,7 @@ class Controller:
         )
         fresh = self.cores.follow(self.state)
         # All learn of it before anybody is to follow it.
-        self.tell()
+        self.send()
         self.tell_all(fresh)
 
 

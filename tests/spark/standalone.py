@@ -152,6 +152,6 @@ class StandaloneCluster:
             if ended or time.monotonic() > deadline:
                 shared_body = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
                 raise RuntimeError(
-                    f"the Spark cluster did not start ({pattern.pattern}); {log.name} says:\n{shared_body}"
+                    f"the Spark cluster did not start ({pattern.pattern}); {log.name} has:\n{shared_body}"
                 )
             time.sleep(0.05)

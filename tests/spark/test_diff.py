@@ -106,7 +106,7 @@ def test_a_broker_with_the_old_snapshot_and_the_diff_has_the_new_one(pair: Pair,
             happened
         )
         assert replicas_of(core) == replicas_of(twin), (broker_id, happened)
-    # And then they lack nothing.
+    # Another diff is empty.
     assert pair.diff(state, state) == ([], dict.fromkeys(receivers, "rows"))
 
 
@@ -168,7 +168,7 @@ def test_topics_queued_being_deleted_and_gone(pair: Pair) -> None:
     deletions = {
         row["topic"]: (row["gone"], bytes(row["topic_id"]), row["isr"]) for row in rows if row["broker"] == 3
     }
-    # Kafka keeps the ISR of what is queued for deletion; of what is no more nothing is known.
+    # Kafka keeps the ISR of what is queued for deletion; for what is removed the ISR is empty.
     assert deletions == {
         "t": (False, b"t" * 16, [2, 3]), "u": (False, bytes(16), [1]), "v": (True, bytes(16), []),
     }  # fmt: skip

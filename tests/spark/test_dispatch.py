@@ -142,9 +142,9 @@ def test_a_difference_leaves_what_a_push_of_the_new_snapshot_leaves(
             assert len(channel.wait(batch.send_requests_to_brokers(EPOCH), 60)) == 3
         gone = a_state(ours).topic_name(4)
         for one, other in zip(ours, theirs, strict=True):
-            told, wanted = (by_name(both.state()["partitions"]) for both in (one, other))
-            assert told == {name: row for name, row in wanted.items() if name[0] != gone}
-            assert len(told) == 1_000 - 25 + 2
+            received, wanted = (by_name(both.state()["partitions"]) for both in (one, other))
+            assert received == {name: row for name, row in wanted.items() if name[0] != gone}
+            assert len(received) == 1_000 - 25 + 2
 
 
 def test_every_frame_once_in_order_and_nothing_the_next_time(spark: SparkSession, tmp_path: Path) -> None:
@@ -168,10 +168,10 @@ def test_every_frame_once_in_order_and_nothing_the_next_time(spark: SparkSession
     assert len(rows) == sum(counts.values()) == sent.journal.count()
     assert {row["dataset"] for row in rows} == {found.about["dataset"]}
     assert {row["outcome"] for row in rows} == {"acknowledged"}
-    # Whoever reads the journal learns from the last frame that a broker knows everything.
+    # The last frame's row in the journal shows that a broker has the full state.
     for broker, count in counts.items():
-        told = {row["frame"]: row["from_version"] for row in rows if row["broker"] == broker}
-        assert [told[number] for number in range(count)] == [None] * (count - 1) + [-1]
+        versions = {row["frame"]: row["from_version"] for row in rows if row["broker"] == broker}
+        assert [versions[number] for number in range(count)] == [None] * (count - 1) + [-1]
     assert {row["state_id"] for row in rows} == {found.about["state_id"]}
 
 
@@ -182,11 +182,11 @@ def test_a_broker_stops_at_the_first_fencing_answer(spark: SparkSession, tmp_pat
         brokers[1].embedded.set_epoch(4)
         sent = dispatch(spark, found, config)
         assert not sent.ok
-        told = {one.broker: (one.outcome, one.error_code, one.applied) for one in sent.brokers}
-        assert told[1] == ("fenced", ErrorCode.STALE_BROKER_EPOCH, 0)
+        results = {one.broker: (one.outcome, one.error_code, one.applied) for one in sent.brokers}
+        assert results[1] == ("fenced", ErrorCode.STALE_BROKER_EPOCH, 0)
         assert brokers[1].frames == expected[1][:1]
         for other in (0, 2):
-            assert told[other] == ("acknowledged", 0, len(expected[other]))
+            assert results[other] == ("acknowledged", 0, len(expected[other]))
         brokers[1].embedded.set_epoch(3)
         again = dispatch(spark, found, config)
         assert again.ok
@@ -215,8 +215,8 @@ def test_a_newer_controller_stops_them_all(spark: SparkSession, tmp_path: Path) 
         sent = dispatch(spark, found, DispatchConfig(journal=tmp_path / "journal", tasks=2))
         opener.join()
         assert not sent.ok
-        told = {one.broker: one for one in sent.brokers}
-        assert (told[0].outcome, told[0].error_code) == ("fenced", ErrorCode.STALE_CONTROLLER_EPOCH)
+        results = {one.broker: one for one in sent.brokers}
+        assert (results[0].outcome, results[0].error_code) == ("fenced", ErrorCode.STALE_CONTROLLER_EPOCH)
         assert {one.outcome for one in sent.brokers} <= {"fenced", "stopped"}
         assert all(len(one.frames) < len(expected[one.broker.id]) for one in brokers)
 
@@ -243,10 +243,10 @@ def test_a_broker_that_does_not_answer_is_given_up_and_holds_nobody_up(
         found, expected = some_frames(spark, tmp_path, brokers)
         brokers[0].gate.clear()
         sent = dispatch(spark, found, config)
-        told = {one.broker: one for one in sent.brokers}
-        assert told[0].outcome == "broker gone"
-        assert "not taken within 4 s" in told[0].error
-        assert [told[1].outcome, told[2].outcome] == ["acknowledged"] * 2
+        results = {one.broker: one for one in sent.brokers}
+        assert results[0].outcome == "broker gone"
+        assert "not taken within 4 s" in results[0].error
+        assert [results[1].outcome, results[2].outcome] == ["acknowledged"] * 2
         brokers[0].gate.set()
         assert dispatch(spark, found, DispatchConfig(journal=tmp_path / "journal")).ok
         # It may have taken the frame that was given up; nothing else came twice.
@@ -259,7 +259,7 @@ def test_errors_of_partitions_are_recorded_and_do_not_stop_a_broker(
     with watched(2) as brokers:
         found, expected = some_frames(spark, tmp_path, brokers)
         assert dispatch(spark, found, DispatchConfig(journal=tmp_path / "first")).ok
-        # The same leader epochs again: a broker takes the request and says so of each partition it leads.
+        # The same leader epochs again: the request is applied, with an error for each partition it leads.
         again = dispatch(spark, found, DispatchConfig(journal=tmp_path / "second"))
         assert again.ok
         assert all(one.partition_errors > 0 for one in again.brokers)

@@ -1,4 +1,4 @@
-"""Errors of Spark as one line that says why."""
+"""Errors of Spark as one line with the reason."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ def test_a_command_says_it_once(tmp_path: Path) -> None:
     )
     assert ran.returncode == 1
     assert ran.stdout == ""
-    # Java speaks of its modules before anybody can stop it.
-    said = [line for line in ran.stderr.splitlines() if "incubator modules" not in line]
-    assert said == ["error: f: row 3: leader is -7"]
+    # Java prints a line about its modules.
+    lines = [line for line in ran.stderr.splitlines() if "incubator modules" not in line]
+    assert lines == ["error: f: row 3: leader is -7"]
 
 
-SAID = {
+TEXTS = {
     "An error occurred while calling o9.parquet.\n: java.io.IOException: no\n\tat a.b(C.java:1)": (
         "java.io.IOException: no"
     ),
@@ -109,6 +109,6 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize(("said", "reason"), SAID.items())
-def test_reasons(said: str, reason: str) -> None:
-    assert reason_of(said) == reason
+@pytest.mark.parametrize(("text", "reason"), TEXTS.items())
+def test_reasons(text: str, reason: str) -> None:
+    assert reason_of(text) == reason

@@ -54,21 +54,23 @@ def test_what_only_some_files_have_is_null_in_the_others(spark: SparkSession, tm
 
 @pytest.mark.usefixtures("most")
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("harm", "message"),
     [
-        ("lacks a column", "no column isr"),
+        ("misses a column", "no column isr"),
         ("another type", "column leader has type int64, expected int32"),
         ("another type of what it need not have", "column row_version has type string, expected int64"),
         ("broken", "not a whole Parquet file"),
         ("unlike the others", "its columns do not fit to those of others"),
     ],
 )
-def test_one_bad_file_among_many_is_named(harm: str, said: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_one_bad_file_among_many_is_named(
+    harm: str, message: str, spark: SparkSession, tmp_path: Path
+) -> None:
     a_snapshot(tmp_path / "s")
     tables = parts_of(tmp_path / "s", 6)
     folder = tmp_path / "s" / "partitions.parquet"
     bad, file = tables[3], folder / "part-3.parquet"
-    if harm == "lacks a column":
+    if harm == "misses a column":
         bad = bad.drop_columns(["isr"])
     elif harm == "another type":
         bad = bad.set_column(bad.column_names.index("leader"), "leader", bad["leader"].cast(pa.int64()))
@@ -82,7 +84,7 @@ def test_one_bad_file_among_many_is_named(harm: str, said: str, spark: SparkSess
     pq.write_table(bad, file)
     if harm == "broken":
         file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(PipelineError, match=f"part-3.parquet: {said}"):
+    with pytest.raises(PipelineError, match=f"part-3.parquet: {message}"):
         read_snapshot(spark, tmp_path / "s")
 
 

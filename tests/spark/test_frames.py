@@ -296,8 +296,8 @@ def test_a_difference_gives_each_broker_its_steps_in_order(spark: SparkSession, 
     difference = _Difference(spark, state, rows)
     result = frames(spark, difference, FramesConfig(inter_broker_protocol=ibp, tasks=2))
     found = bodies(result.frames)
-    # Broker 0: everything. Broker 1: who lives before it is to follow anybody, then what changed. Broker 2:
-    # what changed.
+    # Broker 0: everything. Broker 1: the live brokers before LeaderAndIsr, then the changes. Broker 2: the
+    # changes.
     everything = [("a", 1), ("a", 2), ("a", 0), ("again", 0)]
     [update] = found[0]
     assert isinstance(update, UpdateMetadataRequest)
@@ -371,11 +371,11 @@ def test_the_command_on_a_cluster_whose_executor_is_killed(
         env=dict(os.environ),
     ) as job:
         watcher = _kill_one_with_work(cluster, job)
-        said, _ = job.communicate(timeout=240)
+        printed, _ = job.communicate(timeout=240)
         watcher.join()
     assert job.returncode == 0
     assert watcher.killed
-    summary = json.loads(said)
+    summary = json.loads(printed)
     read = pq.read_table(output / "frames")
     expected = full_push(state, FramesConfig().channel(state.controller_id))
     assert summary["frames"] == len(read) == sum(map(len, expected.values()))

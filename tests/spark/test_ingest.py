@@ -1,4 +1,4 @@
-"""ctrlchan pipeline ingest: every row is taken or refused with its reason; what is taken is what is said."""
+"""ctrlchan pipeline ingest: every row is taken unchanged, or refused with its reason."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Ingesting:
         return str(path)
 
     def run(self, **inputs: Any) -> tuple[ClusterState, list[Reject]]:
-        """The snapshot, and the rejects; what is not whole is not hidden: in = taken + refused."""
+        """Return the snapshot and the rejects; in = taken + refused."""
         from ctrlchan.pipeline import IngestConfig, ingest, write_ingested
 
         with ingest(self.spark, IngestConfig(**inputs)) as found:
@@ -166,7 +166,7 @@ def test_inputs_that_complete_each_other(ingesting: Ingesting) -> None:
     names = [f"{state.topic_name(int(columns.topic_row[row]))}-{columns.partition[row]}" for row in range(3)]
     assert names == ["t-0", "t-1", "u-0"]
     assert columns.leader.tolist() == [1, 2, -1]
-    # Not told, but led: 0. Not led: not known.
+    # Without epochs: 0 with a leader, unknown without one.
     assert columns.leader_epoch.tolist() == [0, 8, -1]
     assert columns.partition_epoch.tolist() == [0, 0, -1]
     assert columns.isr.to_lists() == [[1], [2], []]

@@ -104,7 +104,7 @@ class Screen:
         return self._text
 
     def _read(self) -> None:
-        # Linux says so when nobody has the other end open any more.
+        # Linux raises it when the other end is closed.
         with suppress(OSError):
             while read := os.read(self._terminal, 65_536):
                 self._text += re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", read.decode(errors="replace"))

@@ -82,7 +82,7 @@ def test_names_and_patterns(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("path", "message"),
     [
         (lambda folder: folder / "nowhere", "no such file or folder"),
         (lambda folder: folder / "no*where", "no such file or folder"),
@@ -92,10 +92,10 @@ def test_names_and_patterns(spark: SparkSession, tmp_path: Path) -> None:
     ],
 )
 def test_paths_that_cannot_be_read(
-    spark: SparkSession, tmp_path: Path, path: Callable[[Path], Path | str], says: str
+    spark: SparkSession, tmp_path: Path, path: Callable[[Path], Path | str], message: str
 ) -> None:
     _write(tmp_path / "_hidden", b"x")
     (tmp_path / "empty").mkdir()
     with pytest.raises(PipelineError) as caught:
         lines(spark, path(tmp_path), name="*.log")
-    assert says in str(caught.value)
+    assert message in str(caught.value)

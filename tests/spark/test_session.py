@@ -22,14 +22,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def a_java(folder: Path, says: str, status: int = 0, *, home: Path | None = None, whole: bool = True) -> Path:
-    """A home with a ``bin/java`` that says this. ``home``: which it says is its own. ``whole``: it has the
-    module that Spark asks for."""
+def a_java(
+    folder: Path, prints: str, status: int = 0, *, home: Path | None = None, whole: bool = True
+) -> Path:
+    """Return a program ``bin/java`` that prints this, and ``home`` as its own home.
+
+    ``whole``: it has the module that Spark starts Java with.
+    """
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     lines = [
         "#!/bin/sh",
-        f"printf '%s\\n' '{says}' >&2",
+        f"printf '%s\\n' '{prints}' >&2",
         *([] if home is None else [f"printf '%s\\n' '    java.home = {home}' >&2"]),
         *([] if whole else ['case "$*" in *--add-modules*) exit 1;; esac']),
         # What it was started with.
@@ -79,12 +83,12 @@ class TestJava:
         assert java.find_java().home == home
 
     @pytest.mark.parametrize(
-        ("says", "status"), [('java version "1.8.0_392"', 0), ("Segmentation fault", 139), ("hello", 0)]
+        ("prints", "status"), [('java version "1.8.0_392"', 0), ("Segmentation fault", 139), ("hello", 0)]
     )
     def test_what_spark_cannot_use_is_passed_over(
-        self, says: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, prints: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path / "home", says, status)))
+        monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path / "home", prints, status)))
         path = a_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
         monkeypatch.setenv("PATH", str(path / "bin"), prepend=os.pathsep)
         assert java.find_java().home == path

@@ -1,4 +1,4 @@
-"""``ctrlchan pipeline check``: does Spark work here?"""
+"""``ctrlchan pipeline check``: checks that Spark works here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROWS = 1_000
 
 @with_options
 def check(run: RunOptions) -> None:
-    """Start Spark, run a small job in Python on its executors, and say with what.
+    """Start Spark, run a small Python job on its executors, and print the versions.
 
     Examples:
 
@@ -33,10 +33,12 @@ def check(run: RunOptions) -> None:
             import ctrlchan._codec
 
             for batch in batches:
-                said = f"{platform.python_version()} {ctrlchan._codec.__name__}"
-                yield pa.RecordBatch.from_pydict({"said": [said] * batch.num_rows})
+                version = f"{platform.python_version()} {ctrlchan._codec.__name__}"
+                yield pa.RecordBatch.from_pydict({"version": [version] * batch.num_rows})
 
-        counted = spark.range(_ROWS).mapInArrow(versions, "said string").groupBy("said").count().collect()
+        counted = (
+            spark.range(_ROWS).mapInArrow(versions, "version string").groupBy("version").count().collect()
+        )
         rows = sum(int(row["count"]) for row in counted)
         if rows != _ROWS:
             raise PipelineError(f"{_ROWS} rows went through Python, {rows} came back")
@@ -46,7 +48,7 @@ def check(run: RunOptions) -> None:
         summary = {
             "spark": spark.version,
             "java": f"{system.getProperty('java.version')} ({system.getProperty('java.home')})",
-            "python": ", ".join(sorted({row["said"].split()[0] for row in counted})),
+            "python": ", ".join(sorted({row["version"].split()[0] for row in counted})),
             "master": spark.sparkContext.master,
             "cores": spark.sparkContext.defaultParallelism,
         }

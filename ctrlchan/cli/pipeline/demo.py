@@ -1,5 +1,4 @@
-"""``ctrlchan pipeline demo``: a cluster with a slow broker and a stale one, and the report that finds
-both."""
+"""``ctrlchan pipeline demo``: a cluster with a slow and a stale broker, and the report that finds both."""
 
 from __future__ import annotations
 
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
-#: Seconds that the slow broker takes for every answer.
+#: Seconds that the slow broker takes for every response.
 _DELAY: Final = 0.2
-#: Elections that everybody hears of, and those that the stale broker does not.
-_HEARD: Final = 40
+#: Elections that all brokers receive, and those that the stale broker misses.
+_RECEIVED: Final = 40
 _MISSED: Final = 12
 #: Seconds for one round.
 _TIMEOUT: Final = 60.0
@@ -46,9 +45,9 @@ def demo(
 ) -> None:
     """Make a cluster with a slow broker and a stale one, and let the report find both.
 
-    Starts embedded brokers, one of which takes its time for every answer; pushes a generated snapshot to all
-    of them and then one election after another; takes one broker away, and goes on. The report is made while
-    requests to that one still wait. Exit status 1 when it does not name these two, and no other.
+    Starts embedded brokers, one of which is slow; pushes a generated snapshot to all of them and then one
+    election after another; stops one broker, and goes on. The report is made while requests to the stopped
+    broker wait. Exit status 1 unless it names these two brokers and no other.
 
     The output folder holds journal, snapshot and report.
 
@@ -82,7 +81,7 @@ def demo(
         channel = stack.enter_context(
             ControllerChannelManager(config, state.controller_epoch, journal=journal)
         )
-        with step(f"pushing {topics * partitions:,} partitions, then {_HEARD + _MISSED} elections"):
+        with step(f"pushing {topics * partitions:,} partitions, then {_RECEIVED + _MISSED} elections"):
             _work(channel, state, embedded, embedded[stale])
         state.write(folder / "snapshot")
         journal.flush()
@@ -103,7 +102,7 @@ def demo(
 
 
 def _fresh(output: Path) -> Path:
-    """The folder, without what an earlier demo has left there."""
+    """Return the folder, without the output of an earlier demo."""
     import shutil
 
     for name in ("journal", "snapshot", "report"):
@@ -118,7 +117,7 @@ def _work(
     brokers: list[EmbeddedBroker],
     stale: EmbeddedBroker,
 ) -> None:
-    """A push of everything, elections, and more of them when one broker is gone."""
+    """Push the full state, then elections, then more elections after one broker is gone."""
     from ctrlchan.batch import ControllerBrokerRequestBatch
 
     ids = [one.id for one in brokers]
@@ -127,11 +126,11 @@ def _work(
     batch.add_update_metadata(ids, "all")
     channel.wait(batch.send_requests_to_brokers(state.controller_epoch), _TIMEOUT)
     sent: list[Sent] = []
-    for number in range(_HEARD):
+    for number in range(_RECEIVED):
         sent = _elect(batch, state, ids, number)
         channel.wait(sent, _TIMEOUT)
     stale.close()
-    for number in range(_HEARD, _HEARD + _MISSED):
+    for number in range(_RECEIVED, _RECEIVED + _MISSED):
         sent = _elect(batch, state, ids, number)
         channel.wait([one for one in sent if one.broker_id != stale.id], _TIMEOUT)
 
@@ -139,7 +138,7 @@ def _work(
 def _elect(
     batch: ControllerBrokerRequestBatch, state: ClusterState, ids: list[int], number: int
 ) -> list[Sent]:
-    """Another in-sync replica leads a partition, and everybody is told."""
+    """Make another in-sync replica the leader of a partition, and send it to all brokers."""
     row = number * 97 % len(state.partitions)
     partitions = state.partitions
     isr = partitions.isr[row].tolist()

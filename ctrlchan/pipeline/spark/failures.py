@@ -42,9 +42,9 @@ def as_pipeline_errors() -> Iterator[None]:
             ) from problem
         if not isinstance(problem, (PySparkException, Py4JError)):
             raise
-        said = str(problem)
-        error = PipelineError(reason_of(said))
-        error.add_note(said)
+        text = str(problem)
+        error = PipelineError(reason_of(text))
+        error.add_note(text)
         # No chain: the JVM gives the text of the first error only while it runs.
         raise error from None
     finally:
@@ -53,19 +53,19 @@ def as_pipeline_errors() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def reason_of(said: str) -> str:
+def reason_of(text: str) -> str:
     """Return the innermost reason in the text of an exception of Spark.
 
     For an error in a Python worker: the last line of its traceback, without the class name if the class is
     ours. For an error in Java: the message of the last cause.
     """
-    if _TRACEBACK in said:
-        lines = said.rpartition(_TRACEBACK)[2].strip("\n").split("\n")
+    if _TRACEBACK in text:
+        lines = text.rpartition(_TRACEBACK)[2].strip("\n").split("\n")
         # The frames of a traceback are indented, its last line is not.
         at = next((number for number, line in enumerate(lines) if line and not line[0].isspace()), None)
         if at is not None:
             return _OURS.sub("", _before_stack("\n".join(lines[at:])))
-    message = said.rpartition(_CAUSE)[2] if _CAUSE in said else _CALLING.sub("", said)
+    message = text.rpartition(_CAUSE)[2] if _CAUSE in text else _CALLING.sub("", text)
     return _before_stack(message) or "Spark does not say why"
 
 

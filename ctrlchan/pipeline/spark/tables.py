@@ -63,9 +63,8 @@ __all__ = [
 
 FRAMES_FILE: Final = "frames.json"
 FRAMES_FOLDER: Final = "frames"
-#: Frames are cells of MiB. A writer looks how large a page has become after a hundred rows, if it is not told
-#: otherwise; a reader takes thousands of rows of a row group into memory at once; and no frame is like
-#: another, so that a dictionary of them is made for nothing.
+#: Frames are cells of MiB. By default a writer checks the size of a page after a hundred rows, and a reader
+#: takes thousands of rows of a row group into memory. Frames differ, so a dictionary is of no use.
 _LARGE_CELLS: Final = {
     "parquet.page.size.row.check.min": "1",
     "parquet.page.size.row.check.max": "1",
@@ -77,7 +76,7 @@ _FRAMES_NAME: Final = "ctrlchan-frames"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``partitions`` and ``brokers``: the columns of ``schemas``, perhaps more. ``cluster``: cluster.json."""
+    """A snapshot. ``partitions``, ``brokers``: columns of ``schemas``, or more. ``cluster``: cluster.json."""
 
     partitions: DataFrame
     brokers: DataFrame
@@ -86,7 +85,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """``frames``: ``schemas.FRAMES``. ``brokers``: where they go. ``about``: frames.json."""
+    """Frames. ``frames``: ``schemas.FRAMES``. ``brokers``: their receivers. ``about``: frames.json."""
 
     frames: DataFrame
     brokers: DataFrame
@@ -97,7 +96,10 @@ class Frames:
 
 
 def read_snapshot(spark: SparkSession, path: str | Path) -> Snapshot:
-    """Raises PipelineError, naming the file: not there, broken, newer, other columns."""
+    """Read a snapshot.
+
+    Raises PipelineError, naming the file, if it is missing, broken, newer or has other columns.
+    """
     folder = Path(path)
     cluster = require_snapshot(folder)
     return Snapshot(
@@ -108,7 +110,7 @@ def read_snapshot(spark: SparkSession, path: str | Path) -> Snapshot:
 
 
 def require_snapshot(folder: Path) -> dict[str, Any]:
-    """Its cluster.json; raises as ``read_snapshot`` does."""
+    """Return the content of cluster.json; raises as ``read_snapshot`` does."""
     require_folder(folder)
     cluster = read_json(folder / CLUSTER_FILE, FORMAT_NAME)
     check_version(cluster.get("format_version"), SNAPSHOT_VERSION, "a snapshot", folder / CLUSTER_FILE)
@@ -116,9 +118,9 @@ def require_snapshot(folder: Path) -> dict[str, Any]:
 
 
 def write_snapshot(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False) -> None:
-    """A folder that ``ClusterState.read`` takes, its rows in the order of (topic, partition).
+    """Write a folder that ``ClusterState.read`` takes, its rows in the order of (topic, partition).
 
-    It appears when it is whole. Raises PipelineError when there is one and ``overwrite`` is false.
+    The folder appears when it is complete. Raises PipelineError if it exists and ``overwrite`` is false.
     """
     with new_folder(Path(path), CLUSTER_FILE, overwrite=overwrite) as folder:
         ordered = snapshot.partitions.repartitionByRange("topic", "partition")
@@ -134,7 +136,10 @@ def write_snapshot(snapshot: Snapshot, path: str | Path, *, overwrite: bool = Fa
 
 
 def read_frames(spark: SparkSession, path: str | Path) -> Frames:
-    """Raises PipelineError, naming the file: not there, broken, newer, other columns."""
+    """Read frames.
+
+    Raises PipelineError, naming the file, if it is missing, broken, newer or has other columns.
+    """
     folder = Path(path)
     about = require_frames(folder)
     return Frames(
@@ -145,7 +150,7 @@ def read_frames(spark: SparkSession, path: str | Path) -> Frames:
 
 
 def require_frames(folder: Path) -> dict[str, Any]:
-    """Its frames.json; raises as ``read_frames`` does."""
+    """Return the content of frames.json; raises as ``read_frames`` does."""
     require_folder(folder)
     about = read_json(folder / FRAMES_FILE, _FRAMES_NAME)
     check_version(about.get("format_version"), FRAMES_VERSION, "frames", folder / FRAMES_FILE)
@@ -153,9 +158,9 @@ def require_frames(folder: Path) -> dict[str, Any]:
 
 
 def write_frames(frames: Frames, path: str | Path, *, overwrite: bool = False) -> None:
-    """A folder that ``read_frames`` takes, the frames as they come (sorted within each file).
+    """Write a folder that ``read_frames`` takes, the frames in their order (sorted within each file).
 
-    It appears when it is whole. Raises PipelineError when there is one and ``overwrite`` is false.
+    The folder appears when it is complete. Raises PipelineError if it exists and ``overwrite`` is false.
     """
     with new_folder(Path(path), FRAMES_FILE, overwrite=overwrite) as folder:
         frames.frames.write.options(**_LARGE_CELLS).parquet(str(folder / FRAMES_FOLDER))
@@ -169,9 +174,10 @@ def write_frames(frames: Frames, path: str | Path, *, overwrite: bool = False) -
 
 
 def read_journal(spark: SparkSession, path: str | Path) -> DataFrame:
-    """All rows of a journal folder, also of one that is being written; what older files lack is null.
+    """Return all rows of a journal folder, also of one that is being written.
 
-    Raises JournalError naming the file that is broken, is no journal, or is of a newer version.
+    Columns that older files do not have are null. Raises JournalError, naming the file, if it is broken, no
+    journal, or of a newer version.
     """
     columns = columns_of_journal(journal_files(path), spark=spark)
     return spark.read.schema(from_arrow_schema(columns)).parquet(literally(path))
@@ -181,22 +187,22 @@ def read_journal(spark: SparkSession, path: str | Path) -> DataFrame:
 
 
 def literally(path: str | Path) -> str:
-    """A path as Spark is to read it: without that, some characters make it a pattern."""
+    """Return the path with escapes, so that Spark does not read it as a pattern."""
     return "".join(f"\\{c}" if c in "{}[]*?\\" else c for c in str(path))
 
 
 @contextmanager
 def new_folder(path: Path, mark: str, *, overwrite: bool) -> Iterator[Path]:
-    """A hidden folder beside ``path`` that becomes it when all went well, and goes away otherwise.
+    """Yield a hidden folder beside ``path``, which is renamed to ``path`` on success and removed otherwise.
 
-    ``mark``: the file that says that a folder is one of ours, which alone may be replaced. Raises
-    PipelineError when something is there already.
+    ``mark``: a file that only our folders have; other folders are never replaced. Raises PipelineError if
+    ``path`` exists.
     """
     if path.exists():
         if not overwrite:
             raise PipelineError(f"{path}: already there (--overwrite replaces it)")
         if not (path / mark).is_file():
-            raise PipelineError(f"{path}: there, and not to be replaced: it has no {mark}")
+            raise PipelineError(f"{path}: exists, and is not replaced because it has no {mark}")
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     folder.mkdir()
@@ -218,11 +224,11 @@ def new_folder(path: Path, mark: str, *, overwrite: bool) -> Iterator[Path]:
 
 
 def write_brokers(brokers: DataFrame, folder: Path) -> None:
-    """One file, through the driver: there are thousands of them at most."""
+    """Write brokers.parquet through the driver: there are thousands of brokers at most."""
     table = brokers.orderBy("id").toArrow()
-    known = [(name, table[name].cast(BROKERS.field(name).type)) for name in BROKERS.names]
+    wanted = [(name, table[name].cast(BROKERS.field(name).type)) for name in BROKERS.names]
     others = [(name, table[name]) for name in table.column_names if name not in BROKERS.names]
-    pq.write_table(pa.table(dict([*known, *others])), folder / BROKERS_FILE, compression="zstd")
+    pq.write_table(pa.table(dict([*wanted, *others])), folder / BROKERS_FILE, compression="zstd")
 
 
 def read_json(file: Path, name: str) -> dict[str, Any]:
@@ -245,7 +251,7 @@ def require_folder(folder: Path) -> None:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """A file alone, or the part files of a folder as Spark sees them; raises PipelineError for none."""
+    """Return a file alone, or the part files of a folder that Spark sees. Raises PipelineError for none."""
     if not path.is_dir():
         return [path]
     found = (part for part in path.iterdir() if part.is_file() and not part.name.startswith(("_", ".")))
@@ -258,6 +264,6 @@ def parts_of(path: Path) -> list[Path]:
 def read_parquet(
     spark: SparkSession, path: Path, wanted: pa.Schema, later: pa.Schema | None = None
 ) -> DataFrame:
-    """A file, or a folder of part files, every one of them checked; ``later``: columns that they may lack."""
+    """Read a file or a folder of part files, and check each of them. ``later``: optional columns."""
     columns = columns_of_files(parts_of(path), wanted, later=later, spark=spark)
     return spark.read.schema(from_arrow_schema(columns)).parquet(literally(path))

@@ -1,13 +1,13 @@
-"""Text files as rows of lines, each with its file and its number, also of large files read in many pieces.
+"""Lines of text files with file and line number, also of large files that are read in many pieces.
 
-Spark splits a large text file among tasks and numbers nothing. Here every piece is counted first; a line's
-number is its place within its piece plus the lines of the pieces before it. Files are read twice for that,
-nothing is shuffled.
+Spark splits a large text file among tasks and does not number lines. Here the lines of every piece are
+counted first; a line's number is its position in the piece plus the lines of the pieces before. Files are
+read twice for that, nothing is shuffled.
 
-Limits: lines end in ``\\n`` (a ``\\r`` before it stays); files are read through Hadoop's file systems; what
-is compressed (``.gz``, ``.bz2``, ... by the name's ending) is read by one task a file; a line is at most 2
-GiB; Spark does not see files whose names begin with ``_`` or ``.``. Files that are being written to are
-read up to about where they ended when ``lines`` was called.
+Limits: lines end in ``\\n`` (a ``\\r`` before it stays); files are read through Hadoop's file systems; a
+compressed file (``.gz``, ``.bz2``, ... by the name's ending) is read by one task; a line is at most 2 GiB;
+Spark does not see files whose names begin with ``_`` or ``.``. Files that are being written are read up to
+about their end when ``lines`` was called.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = ["files", "frozen", "lines", "plain_path"]
 def lines(
     spark: SparkSession, paths: str | Path | Sequence[str | Path], *, name: str | Sequence[str] = "*"
 ) -> DataFrame:
-    """Every line of these files: file string, line int64 (from 1), text string.
+    """Return every line of these files: file string, line int64 (from 1), text string.
 
     ``paths``: files, folders (with all that is in them), or Hadoop's patterns (``logs/*/state-change.log``).
     ``name``: which files of a folder are read, by patterns of their names; a file that is itself named is
     always read. ``file`` is a plain path for local files and a URI for others. ``text`` may hold bytes that
-    are not UTF-8. Lines of one piece stay together and in order. Raises PipelineError when a path is not
-    there or no file is found.
+    are not UTF-8. Lines of one piece stay together and in order. Raises PipelineError if a path does
+    not exist or no file is found.
     """
     found = files(spark, paths, name=name)
     scan = (
@@ -46,7 +46,7 @@ def lines(
             F.col("_metadata.file_path").alias("uri"),
             F.col("_metadata.file_block_start").alias("piece"),
             F.monotonically_increasing_id().alias("place"),
-            # Bytes: a java.lang.String, which the rows become for a moment, would lose what is not UTF-8.
+            # Bytes: rows become a java.lang.String on the way, which would change invalid UTF-8.
             F.col("value").cast("binary").alias("text"),
         )
     )
@@ -72,7 +72,7 @@ def lines(
 def files(
     spark: SparkSession, paths: str | Path | Sequence[str | Path], *, name: str | Sequence[str] = "*"
 ) -> list[str]:
-    """The files that ``lines`` reads, as URIs in the order of their names; raises as it does."""
+    """Return the files that ``lines`` reads, as URIs in the order of their names; raises as it does."""
     names = [name] if isinstance(name, str) else list(name)
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     found: dict[str, None] = {}
@@ -89,9 +89,9 @@ def files(
 
 
 def _statuses(spark: SparkSession, path: str) -> list[Any]:
-    """What Hadoop knows of a path, or of all that a pattern matches."""
+    """Return Hadoop's status of a path, or of all paths that a pattern matches."""
     hadoop, location = _file_system(spark, path)
-    # A path that is there is meant as it stands, whatever characters it has.
+    # A path that exists is no pattern, whatever characters it has.
     if hadoop.exists(location):
         return [hadoop.getFileStatus(location)]
     matched = hadoop.globStatus(location)
@@ -145,10 +145,10 @@ def _context(spark: SparkSession) -> Any:
 
 
 def frozen(spark: SparkSession, scan: DataFrame) -> DataFrame:
-    """The same rows, in tasks that are settled once.
+    """Return the same rows with a fixed division into tasks.
 
-    How Spark cuts files into tasks depends on how many executors there are when it plans, and it plans each
-    use of a DataFrame anew: counting and numbering would see different pieces while a cluster still grows.
+    Spark divides files into tasks by the number of executors, again for each use of a DataFrame. While a
+    cluster still grows, counting and numbering would see different pieces.
     """
     session = spark._jsparkSession
     return DataFrame(session.createDataFrame(scan._jdf.toJavaRDD(), scan._jdf.schema()), spark)
