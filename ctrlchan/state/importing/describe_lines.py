@@ -17,10 +17,10 @@ from ctrlchan.state.new_rows import NO_LEADER
 from ctrlchan.text import parse_number, quoted
 from ctrlchan.topic_names import id_from_text
 
-__all__ = ["BETWEEN_FIELDS", "PartitionLine", "TopicLine", "parse_line"]
+__all__ = ["PartitionLine", "TopicLine", "parse_line"]
 
 _BLANKS: Final = " \t\r\n\f\v"
-BETWEEN_FIELDS: Final = re.compile(
+_BETWEEN_FIELDS: Final = re.compile(
     r"(?<!Adding)(?<!Removing)\s+"
     r"(?=(?:TopicId|PartitionCount|ReplicationFactor|Configs|MarkedForDeletion|Partition|Leader|Replicas|Isr"
     r"|Adding Replicas|Removing Replicas|Elr|LastKnownElr):)",
@@ -68,7 +68,7 @@ def parse_line(line: str) -> TopicLine | PartitionLine | None:
     if not line:
         return None
     fields: dict[str, str] = {}
-    for field in BETWEEN_FIELDS.split(line):
+    for field in _BETWEEN_FIELDS.split(line):
         name, _, value = field.partition(":")
         fields[name] = value.strip(_BLANKS)
     topic = fields.get("Topic")

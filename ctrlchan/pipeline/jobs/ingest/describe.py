@@ -1,107 +1,65 @@
 """The text of ``kafka-topics --describe`` -> entries.
 
 A line is an entry. A topic's line has the id, PartitionCount and MarkedForDeletion of the topic; a
-partition's line has replicas, leader and ISR, but no epochs. ``ctrlchan.state.importing.describe_text``
-describes the format.
+partition's line has replicas, leader and ISR, but no epochs.
+``ctrlchan.state.importing.describe_lines`` parses the lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, SparkSession
 
-from ctrlchan.pipeline.jobs.ingest.entries import (
-    About,
-    entries_of,
-    id_of_text,
-    number,
-    numbers,
-    put,
-    quoted,
-    reasons_of,
-    record,
-)
+from ctrlchan.errors import MalformedError
+from ctrlchan.pipeline.jobs.ingest.entries import About
+from ctrlchan.pipeline.jobs.ingest.parsed import Parsed, parsed_entries
 from ctrlchan.pipeline.jobs.ingest.texts import text_lines
-from ctrlchan.state.importing.describe_lines import BETWEEN_FIELDS
-from ctrlchan.state.new_rows import NO_LEADER
+from ctrlchan.state.importing.describe_lines import TopicLine, parse_line
 
 __all__ = ["describe_entries"]
 
 KIND: Final = "describe"
-_LISTS: Final = {
-    "Replicas": "replicas",
-    "Isr": "isr",
-    "Adding Replicas": "adding_replicas",
-    "Removing Replicas": "removing_replicas",
-}
-_FIELDS: Final = ("Topic", "PartitionCount", "TopicId", "MarkedForDeletion", "Partition", "Leader", *_LISTS)
-_BLANKS: Final = " \t\f\v"
 
 
 def describe_entries(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """Return the entries of these text files."""
-    line = sf.btrim("text", sf.lit(_BLANKS))
-    rows = text_lines(spark, paths).select(
-        "file", "row", "text", "flaw", sf.split(line, BETWEEN_FIELDS.pattern).alias("fields")
-    )
-    rows = rows.select("file", "row", "text", "flaw", *(_field(name).alias(name) for name in _FIELDS))
-    return entries_of(rows, KIND, "line", sf.array(_item()))
+    return parsed_entries(text_lines(spark, paths), KIND, _entries)
 
 
-def _item() -> Column:
-    text, topic = sf.col("text"), sf.col("Topic")
-    stranger = sf.when(
-        topic.isNull(),
-        put("not a line of kafka-topics --describe: ", quoted(sf.btrim(text, sf.lit(_BLANKS)))),
-    ).otherwise(sf.lit("neither a topic's line (no PartitionCount) nor a partition's (no Partition)"))
-    of_topic = sf.col("PartitionCount").isNotNull()
-    count, wrong_count = number("PartitionCount", sf.col("PartitionCount"))
-    topic_id, wrong_id = id_of_text(sf.col("TopicId"))
-    partition, wrong_partition = number("Partition", sf.col("Partition"))
-    none = sf.col("Leader").isin("none", "-1")
-    leader, wrong_leader = number("Leader", sf.col("Leader"))
-    lists, wrong_lists = {}, []
-    for name, column in _LISTS.items():
-        lists[column], wrong = numbers(name, sf.col(name))
-        wrong_lists.append(wrong)
-    missing = [
-        sf.when(sf.col(name).isNull(), sf.lit(f"no field {name}")) for name in ("Leader", "Replicas", "Isr")
-    ]
-    blank = sf.btrim(text, sf.lit(_BLANKS)) == ""
-    about = (
-        sf.when(blank | topic.isNull(), sf.lit(About.NOTHING))
-        .when(of_topic, sf.lit(About.TOPIC))
-        .when(sf.col("Partition").isNotNull(), sf.lit(About.PARTITION))
-        .otherwise(sf.lit(About.NOTHING))
-    )
-    reasons = (
-        sf.when(sf.col("flaw").isNotNull(), sf.array("flaw"))
-        .when(blank, sf.array())
-        .when(about == About.NOTHING, sf.array(stranger))
-        .when(about == About.TOPIC, reasons_of(wrong_count, wrong_id))
-        .otherwise(reasons_of(wrong_partition, sf.when(~none, wrong_leader), *wrong_lists, *missing))
-    )
-    return record(
-        about=about,
-        role=sf.concat(sf.lit("describe "), about),
-        text=text,
-        topic=sf.when(about != About.NOTHING, topic),
-        partition_count=count,
-        topic_id=topic_id,
-        deleting=sf.col("MarkedForDeletion") == "true",
-        partition=sf.when(~of_topic, partition),
-        leader=sf.when(none, sf.lit(NO_LEADER)).otherwise(leader),
-        reasons=reasons,
-        **lists,
-    )
-
-
-def _field(name: str) -> Column:
-    """Return the last field of this name, or null."""
-    start = f"{name}:"
-    found = sf.filter("fields", lambda field: sf.startswith(field, sf.lit(start)))
-    value = sf.try_element_at(found, sf.lit(-1))
-    return sf.btrim(sf.substr(value, sf.lit(len(start) + 1)), sf.lit(_BLANKS))
+def _entries(text: str) -> Iterator[Parsed]:
+    try:
+        line = parse_line(text)
+    except MalformedError as error:
+        yield Parsed(About.NOTHING, f"{KIND} {About.NOTHING}", text, reasons=error.reasons)
+        return
+    if line is None:
+        yield Parsed(About.NOTHING, f"{KIND} {About.NOTHING}", text)
+    elif isinstance(line, TopicLine):
+        yield Parsed(
+            About.TOPIC,
+            f"{KIND} {About.TOPIC}",
+            text,
+            topic=line.topic,
+            topic_id=line.topic_id,
+            partition_count=line.partition_count,
+            deleting=line.marked_for_deletion,
+            reasons=line.reasons,
+        )
+    else:
+        # Fields that a line does not have are null: another input may have them.
+        yield Parsed(
+            About.PARTITION,
+            f"{KIND} {About.PARTITION}",
+            text,
+            topic=line.topic,
+            partition=None if line.partition < 0 else line.partition,
+            deleting=line.marked_for_deletion,
+            leader=line.leader,
+            isr=line.isr,
+            replicas=line.replicas,
+            adding_replicas=line.adding or None,
+            removing_replicas=line.removing or None,
+            reasons=line.reasons,
+        )

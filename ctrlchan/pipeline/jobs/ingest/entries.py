@@ -16,6 +16,7 @@ from ctrlchan.state.values import HIGHEST, LOWEST
 from ctrlchan.topic_names import MAX_NAME_LENGTH, ZERO_ID
 
 __all__ = [
+    "COLUMNS",
     "INTS",
     "LISTS",
     "About",
@@ -23,8 +24,7 @@ __all__ = [
     "check_values",
     "entries_of",
     "id_of_text",
-    "number",
-    "numbers",
+    "placed",
     "put",
     "quoted",
     "reasons_of",
@@ -53,7 +53,7 @@ class About:
 
 #: ``role``: kind of input, and which part of its subject the entry describes. Two entries of one role and one
 #: subject are one too many. ``key``: names a broker or a fact of the cluster. ``place``: "FILE line ROW".
-_COLUMNS: Final[Mapping[str, str]] = {
+COLUMNS: Final[Mapping[str, str]] = {
     "kind": "string",
     "file": "string",
     "row": "bigint",
@@ -79,7 +79,7 @@ _OF_THE_ROW: Final = ("kind", "file", "row", "place")
 
 def record(**values: Column | str) -> Column:
     """Return a struct of all columns of an entry except its place; a column without a value is null."""
-    unknown = values.keys() - _COLUMNS.keys()
+    unknown = values.keys() - COLUMNS.keys()
     assert not unknown, unknown
     given: dict[str, Column] = {
         name: sf.lit(value) if isinstance(value, str) else value for name, value in values.items()
@@ -89,32 +89,35 @@ def record(**values: Column | str) -> Column:
     return sf.struct(
         *(
             given.get(name, sf.lit(None)).cast(kind).alias(name)
-            for name, kind in _COLUMNS.items()
+            for name, kind in COLUMNS.items()
             if name not in _OF_THE_ROW
         )
     )
 
 
 def entries_of(rows: DataFrame, kind: str, unit: str, found: Column) -> DataFrame:
-    """Return the entries of ``rows`` (file, row).
+    """Return the entries of ``rows`` (file, row): ``found`` is an array of records for each row."""
+    return placed(rows.select("file", "row", sf.explode(found).alias("entry")), kind, unit, "entry.")
 
-    ``found``: an array of records for each row. ``unit``: word for a row, for ``place``.
+
+def placed(entries: DataFrame, kind: str, unit: str, prefix: str = "") -> DataFrame:
+    """Add kind and place to entries that have file and row, and shorten their texts.
+
+    ``unit``: word for a row, for ``place``. ``prefix``: where the columns of a record stand.
     """
-    place = sf.concat("file", sf.lit(f" {unit} "), "row")
-    text = sf.col("entry.text")
+    text = sf.col(f"{prefix}text")
     kept = sf.when(
         sf.length(text) > _KEPT_TEXT,
         sf.concat(sf.left(text, sf.lit(_KEPT_TEXT)), sf.lit("… ("), sf.length(text), sf.lit(" characters)")),
     ).otherwise(text)
-    spread = rows.select("file", "row", sf.explode(found).alias("entry"))
     columns = {
         "kind": sf.lit(kind),
         "file": sf.col("file"),
         "row": sf.col("row").cast("bigint"),
-        "place": place,
+        "place": sf.concat("file", sf.lit(f" {unit} "), "row"),
         "text": kept,
     }
-    return spread.select(*(columns.get(name, sf.col(f"entry.{name}")).alias(name) for name in _COLUMNS))
+    return entries.select(*(columns.get(name, sf.col(f"{prefix}{name}")).alias(name) for name in COLUMNS))
 
 
 def put(name: str, *parts: Column | str) -> Column:
@@ -141,27 +144,6 @@ def array_of(kind: str = "bigint") -> Column:
 
 
 # -- texts
-
-
-def number(name: str, text: Column) -> tuple[Column, Column]:
-    """Return (the value, null unless ``text`` is a number that int64 holds; the reason)."""
-    digits = text.rlike("^[0-9]+$")
-    value = sf.when(digits, text.try_cast("bigint"))
-    reason = sf.when(~digits, put(f"{name} is ", quoted(text), ", not a number")).when(
-        digits & value.isNull(), put(f"{name} is ", quoted(text), ", which int32 does not hold")
-    )
-    return value, reason
-
-
-def numbers(name: str, text: Column) -> tuple[Column, Column]:
-    """Return (the list of ``1,2,3``, empty for no text; the reason)."""
-    parts = sf.transform(sf.split(text, ","), lambda part: sf.btrim(part))
-    wrong = sf.get(
-        sf.filter(parts, lambda part: part.try_cast("bigint").isNull() | ~part.rlike("^[0-9]+$")), sf.lit(0)
-    )
-    blank = text == ""
-    values = sf.when(blank, array_of()).otherwise(sf.transform(parts, lambda part: part.try_cast("bigint")))
-    return values, sf.when(~blank, put(f"{name} has ", quoted(wrong), ", not a number"))
 
 
 def id_of_text(text: Column) -> tuple[Column, Column]:
