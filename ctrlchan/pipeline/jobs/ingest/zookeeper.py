@@ -128,7 +128,8 @@ def _state(text: str, place: Place, data: str, version: str) -> Parsed:
         leader=state.leader,
         leader_epoch=state.leader_epoch,
         controller_epoch=state.controller_epoch,
-        recovery_state=state.recovery_state,
+        # Kafka writes it only if it is not 0; another input may have it.
+        recovery_state=state.recovery_state or None,
         isr=state.isr,
     )
 
