@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -374,7 +374,7 @@ def test_a_claim_ends_with_its_process_however_that_ends(tmp_path: Path) -> None
         assert owner.stdout.readline() == b"held\n"
         with Claims(tmp_path, 0.2) as claims:
             claims.claim([5])
-            with pytest.raises(PipelineError, match=f"broker 4 is being sent to by process {owner.pid} on"):
+            with pytest.raises(PipelineError, match=f"broker 4 is owned by process {owner.pid} on"):
                 claims.claim([4])
         owner.kill()
         owner.wait()
@@ -382,21 +382,44 @@ def test_a_claim_ends_with_its_process_however_that_ends(tmp_path: Path) -> None
             claims.claim([4, 3])
 
 
-def test_an_owner_that_is_at_work_is_waited_for(tmp_path: Path) -> None:
+class _Clock:
+    """A clock that the test moves; it counts the sleeps of a waiting task."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._slept = threading.Semaphore(0)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, _seconds: float) -> None:
+        self._slept.release()
+        time.sleep(0.001)
+
+    def wait_for_sleeps(self, count: int) -> None:
+        for _ in range(count):
+            assert self._slept.acquire(timeout=60)
+
+
+def test_an_owner_that_is_at_work_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Run(tmp_path, "run").begin()
+    clock = _Clock()
+    monkeypatch.setattr("ctrlchan.pipeline.jobs.dispatch.claims.time", clock)
     with Claims(tmp_path, 60) as owner:
         owner.claim([1])
         waiting = Claims(tmp_path, 1.5)
-        waiter = threading.Thread(target=waiting.claim, args=([1],))
+        waiter = threading.Thread(target=waiting.claim, args=([1],), daemon=True)
         waiter.start()
-        # For longer than a waiter has patience with the dead.
-        working = monotonic() + 4
-        while monotonic() < working:
+        # Longer than a task waits for an owner without heartbeats.
+        for _ in range(4):
+            clock.now += 1.0
             owner.heartbeat()
-            waiter.join(0.1)
+            clock._slept = threading.Semaphore(0)
+            clock.wait_for_sleeps(2)
             assert waiter.is_alive()
     waiter.join(30)
     assert not waiter.is_alive()
+    monkeypatch.undo()
     with pytest.raises(PipelineError, match="neither ended nor renewed its claim"):
         Claims(tmp_path, 0.3).claim([1])
     waiting.release()

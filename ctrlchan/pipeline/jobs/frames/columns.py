@@ -40,49 +40,19 @@ Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 UInt8 = npt.NDArray[np.uint8]
 
+_PARTITION: Final = ("topic", "topic_id", "partition")
+_EPOCHS: Final = ("controller_epoch", "leader", "leader_epoch", "partition_epoch")
+_REASSIGNMENT: Final = ("adding_replicas", "removing_replicas")
 #: Columns of each API's rows, in any of its versions.
-LEADER_AND_ISR_COLUMNS: Final = (
-    "topic",
-    "topic_id",
-    "partition",
-    "controller_epoch",
-    "leader",
-    "leader_epoch",
-    "partition_epoch",
-    "recovery_state",
-    "isr",
-    "replicas",
-    "adding_replicas",
-    "removing_replicas",
-)
-UPDATE_METADATA_COLUMNS: Final = (
-    "topic",
-    "topic_id",
-    "partition",
-    "controller_epoch",
-    "leader",
-    "leader_epoch",
-    "partition_epoch",
-    "isr",
-    "replicas",
-    "offline_replicas",
-)
-STOP_REPLICA_COLUMNS: Final = ("topic", "topic_id", "partition", "leader_epoch")
+LEADER_AND_ISR_COLUMNS: Final = (*_PARTITION, *_EPOCHS, "recovery_state", "isr", "replicas", *_REASSIGNMENT)
+UPDATE_METADATA_COLUMNS: Final = (*_PARTITION, *_EPOCHS, "isr", "replicas", "offline_replicas")
+STOP_REPLICA_COLUMNS: Final = (*_PARTITION, "leader_epoch")
 #: Further columns of a difference: see ``schemas.DIFF_ROWS``.
 FLAG_COLUMNS: Final = ("gone", "changed", "is_new", "delete")
 
+#: Columns that have the same name in ``Partitions``.
+_INTS: Final = ("partition", *_EPOCHS, "recovery_state")
 #: Column of the table -> column of ``Partitions``.
-_INTS: Final = {
-    name: name
-    for name in (
-        "partition",
-        "controller_epoch",
-        "leader",
-        "leader_epoch",
-        "partition_epoch",
-        "recovery_state",
-    )
-}
 _LISTS: Final = {
     "isr": "isr",
     "replicas": "replicas",
