@@ -1,8 +1,7 @@
-"""What the suite ``spark`` measures with: a session, data of any size, and a job beside the same work without
-us, in one run.
+"""Data and settings of the suite ``spark``, which measures a job beside the same work without ctrlchan.
 
-``WITHOUT`` is what Spark alone needs to move the same data: it is the limit. Every job is measured at a tenth
-of its size as well, so that the table shows whether it is linear, and what its memory does.
+``WITHOUT``: the time that Spark alone needs to move the same data, which is the limit. Every job is also
+measured at a tenth of its size, so that the table shows whether time and memory grow linearly.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ __all__ = ["DATA", "SETTINGS", "WITHOUT", "beside_spark", "journal_of", "run", "
 WITHOUT: Final = "without"
 #: Made once, and kept for the next run: a journal of ten million rows takes minutes to make.
 DATA: Final = ROOT / "build" / "bench" / "spark"
-#: Of the session: all cores, and little enough memory that what grows with the data is seen.
+#: Settings of the session: all cores, and little memory, so that memory that grows with the data shows.
 SETTINGS: Final = {"spark.driver.memory": "2g", "spark.local.dir": str(DATA / "tmp")}
 
 
 def snapshot_of(partitions: int, brokers: int) -> Path:
-    """A snapshot folder; replication 3, topics of 100 partitions."""
+    """Return a snapshot folder; replication 3, topics of 100 partitions."""
     path = DATA / f"snapshot-{partitions}-{brokers}"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

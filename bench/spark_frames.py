@@ -2,7 +2,7 @@
 
 The bytes come from frames that were made once (``_parts``): each broker's LeaderAndIsr, and the parts of
 UpdateMetadata once. Spark reads them, shuffles them to the tasks of their brokers, makes of each part as many
-frames as the task has brokers, and writes; the order within a broker, which a job has to keep, it may forget.
+frames as the task has brokers, and writes. It need not keep the order within a broker, as the job must.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def encoded(spark: SparkSession, partitions: int, brokers: int) -> Path:
 
 
 def moved(spark: SparkSession, partitions: int, brokers: int) -> None:
-    """The same, but for encoding."""
+    """Do the same work without encoding."""
     from pyspark.sql.functions import col, explode
 
     made = _parts(spark, partitions, brokers)

@@ -1,4 +1,4 @@
-"""Jobs of the pipeline beside what Spark needs to move the same data without us.
+"""Jobs of the pipeline beside Spark moving the same data without ctrlchan.
 
 Command: ``python -m bench spark``, or by itself ``python -m pytest bench/test_spark.py
 --benchmark-json=build/bench/spark.json`` (``--quick``, ``-k reading``).
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROUNDS: Final = 10
-#: Of what writes gigabytes.
+#: Rounds of jobs that write gigabytes.
 SLOW_ROUNDS: Final = 3
 #: Partitions, and a tenth of them.
 SIZES: Final = (100_000, 1_000_000)

@@ -1,4 +1,4 @@
-"""What happens to a cluster, one thing after another, and what a controller sends of it by the batch."""
+"""Random events of a cluster, and the requests that a controller's batch sends for them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Controller:
         return [int(one) for one in self.state.broker_ids.tolist()]
 
     def tell_all(self, ids: Iterable[int]) -> None:
-        """Everything, as to brokers that have started: metadata first, then their replicas."""
+        """Send everything, as to brokers that have started: metadata first, then their replicas."""
         state, columns = self.state, self.state.partitions
         ids = list(ids)
         self.batch.new_batch()
@@ -56,7 +56,7 @@ class Controller:
         self.batch.send_requests_to_brokers(EPOCH)
 
     def send(self, rows: Iterable[int] = (), new: Iterable[tuple[int, int]] = ()) -> None:
-        """LeaderAndIsr of ``rows`` to their replicas; (broker, row) of ``new`` are new replicas."""
+        """Send LeaderAndIsr of ``rows`` to their replicas; (broker, row) of ``new`` are new replicas."""
         self.batch.new_batch()
         for row in rows:
             self.batch.add_leader_and_isr(self.state.partitions.replicas[row].tolist(), row)
@@ -74,7 +74,7 @@ class Controller:
     # -- events
 
     def step(self) -> str:
-        """One event; its name."""
+        """Run one event and return its name."""
         events = [
             self.elect, self.elect, self.elect, self.shrink, self.shrink, self.reassign, self.reassign,
             self.add_topic, self.add_partitions, self.queue_deletion, self.begin_deletion, self.remove_topic,
@@ -202,7 +202,7 @@ class Controller:
                 return
 
     def undecided(self) -> None:
-        """A topic that has no leaders yet."""
+        """Add a topic without leaders."""
         self._names += 1
         self.state.add_topic(f"undecided{self._names:03}", {0: [1, 2]}, leader_epoch=NO_LEADERSHIP)
         self.send()

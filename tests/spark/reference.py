@@ -30,7 +30,7 @@ _SIZE_FIELD: Final = 4
 
 
 class _Channel:
-    """In place of a channel: keeps the bytes that each broker would be sent, with correlation id 0."""
+    """A channel that keeps the bytes for each broker, with correlation id 0."""
 
     acknowledged: AcknowledgedMetadata[Any]
     has_journal = False
@@ -82,7 +82,7 @@ def full_push(
     leader_and_isr: bool = True,
     protocols: Mapping[int, str] | None = None,
 ) -> dict[int, list[bytes]]:
-    """Broker id -> its frames: LeaderAndIsr of its replicas, UpdateMetadata of everything."""
+    """Return broker id -> its frames: LeaderAndIsr of its replicas, UpdateMetadata of all partitions."""
     brokers = state.broker_ids.tolist()
     epochs = {broker: state.broker(broker).epoch for broker in brokers}
     channel = _Channel(config, epochs, protocols or {})
@@ -102,7 +102,7 @@ def full_push(
 
 
 def shuffled(path: Path, parts: int) -> None:
-    """The snapshot's rows in another order and in several files; ``ClusterState.read`` minds neither."""
+    """Write the snapshot's rows in another order and in several files."""
     file = path / "partitions.parquet"
     table = pq.read_table(file)
     order: pa.Array[Any] = pa.array(np.random.default_rng(7).permutation(len(table)))

@@ -70,7 +70,7 @@ class StandaloneCluster:
         self.stop()
 
     def conf(self) -> dict[str, str]:
-        """Settings for a job: executors of one core and little memory."""
+        """Return settings for a job: executors of one core and little memory."""
         return {
             "spark.master": self.master,
             "spark.executor.memory": "768m",
@@ -93,7 +93,7 @@ class StandaloneCluster:
         ]
 
     def executors(self) -> list[psutil.Process]:
-        """The executors' JVMs that run now, the oldest first."""
+        """Return the running JVMs of executors, oldest first."""
         found = []
         for worker in self._processes[1:]:
             try:
@@ -109,7 +109,7 @@ class StandaloneCluster:
         return sorted(found, key=lambda process: process.create_time())
 
     def stop(self) -> None:
-        """Workers first: they end their executors, and what they do not end is ended here."""
+        """End the workers, which end their executors; then end the executors that remain."""
         executors = self.executors()
         for process in reversed(self._processes):
             process.terminate()
@@ -142,7 +142,7 @@ class StandaloneCluster:
         return log
 
     def _said(self, log: Path, pattern: re.Pattern[str], times: int) -> list[str]:
-        """What a process has written to its log so many times."""
+        """Wait until a process has written the pattern to its log so many times."""
         deadline = time.monotonic() + _STARTED
         while True:
             found = pattern.findall(log.read_text(errors="replace"))

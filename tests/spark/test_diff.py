@@ -129,7 +129,7 @@ def test_a_smaller_isr_is_for_metadata_alone(pair: Pair) -> None:
     assert summaries(rows) == [(one, "UpdateMetadata", "t-0") for one in (1, 2, 3)]
 
 
-def test_what_metadata_does_not_carry_is_no_news(pair: Pair) -> None:
+def test_changes_outside_metadata_give_no_rows(pair: Pair) -> None:
     old, new = small_state(), small_state()
     new.update(0, recovery_state=1)
     new.controller_epoch = 9
@@ -149,7 +149,7 @@ def test_a_replica_that_moves(pair: Pair) -> None:
     assert (stop["leader_epoch"], stop["step"]) == (4, 3)
 
 
-def test_topics_queued_being_deleted_and_gone(pair: Pair) -> None:
+def test_topics_queued_for_deletion_being_deleted_and_removed(pair: Pair) -> None:
     old, new = small_state(), small_state()
     for state in (old, new):
         state.add_topic("u", {0: [1]}, leader=1, leader_epoch=0, isr=[1])
@@ -179,7 +179,7 @@ def test_topics_queued_being_deleted_and_gone(pair: Pair) -> None:
     assert {(row["api"], row["leader"]) for row in rows} == {(6, 1), (6, 2)}
 
 
-def test_a_topic_made_again_is_stopped_first(pair: Pair) -> None:
+def test_a_topic_created_again_is_stopped_first(pair: Pair) -> None:
     old, new = small_state(), small_state()
     new.remove_topics(["t"])
     new.add_topic("t", {0: [3]}, topic_id=b"u" * 16, leader=3, leader_epoch=0, isr=[3])
@@ -239,7 +239,7 @@ def test_a_broker_that_shuts_down_stops_following(pair: Pair) -> None:
     assert [row for row in summaries(rows) if row[1] != "UpdateMetadata"] == [(2, "StopReplica", "t-0")]
 
 
-def test_what_no_broker_would_believe(pair: Pair, tmp_path: Path) -> None:
+def test_undeliverable_changes_are_counted(pair: Pair, tmp_path: Path) -> None:
     old, new = small_state(), small_state()
     new.update(0, leader=2)
     old.write(tmp_path / "a")

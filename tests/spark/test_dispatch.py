@@ -1,4 +1,4 @@
-"""Frames reach their brokers from executors: all of them, in order, once unless something is killed."""
+"""Executors send all frames to their brokers, in order, once unless a process is killed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def some_frames(
     limit: int = 4_000,
     partitions: int = 1_000,
 ) -> tuple[Frames, dict[int, list[bytes]]]:
-    """Written to ``folder`` and read again; and what each broker is to see."""
+    """Return frames, written to ``folder`` and read again, and the frames that each broker is to receive."""
     a_state(brokers, partitions).write(folder / "snapshot")
     source = read_snapshot(spark, folder / "snapshot")
     write_frames(frames(spark, source, FramesConfig(max_request_bytes=limit, tasks=2)), folder / "frames")
@@ -87,7 +87,7 @@ def to_be_seen(folder: Path) -> dict[int, list[bytes]]:
     return seen
 
 
-def test_it_leaves_what_a_push_leaves(spark: SparkSession, tmp_path: Path) -> None:
+def test_brokers_end_as_after_a_push(spark: SparkSession, tmp_path: Path) -> None:
     with watched(4) as ours, watched(4) as theirs:
         state = a_state(theirs)
         result = push_state(
@@ -115,7 +115,7 @@ def by_name(rows: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]
     return {(row["topic"], row["partition"]): row for row in rows}
 
 
-def test_a_difference_leaves_what_a_push_of_the_new_snapshot_leaves(
+def test_after_a_difference_brokers_are_as_after_a_push_of_the_new_snapshot(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     config = ctrlchan.ChannelConfig(controller_id=0, senders=1)
@@ -147,7 +147,7 @@ def test_a_difference_leaves_what_a_push_of_the_new_snapshot_leaves(
             assert len(received) == 1_000 - 25 + 2
 
 
-def test_every_frame_once_in_order_and_nothing_the_next_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_frame_once_in_order_and_no_frame_the_next_time(spark: SparkSession, tmp_path: Path) -> None:
     config = DispatchConfig(journal=tmp_path / "journal")
     with watched(5) as brokers:
         found, expected = some_frames(spark, tmp_path, brokers)
@@ -175,7 +175,7 @@ def test_every_frame_once_in_order_and_nothing_the_next_time(spark: SparkSession
     assert {row["state_id"] for row in rows} == {found.about["state_id"]}
 
 
-def test_a_broker_stops_at_the_first_fencing_answer(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_broker_stops_at_the_first_fencing_response(spark: SparkSession, tmp_path: Path) -> None:
     config = DispatchConfig(journal=tmp_path / "journal")
     with watched(3) as brokers:
         found, expected = some_frames(spark, tmp_path, brokers)
@@ -194,7 +194,7 @@ def test_a_broker_stops_at_the_first_fencing_answer(spark: SparkSession, tmp_pat
         assert [len(one.frames) for one in brokers[::2]] == [len(expected[0]), len(expected[2])]
 
 
-def test_a_newer_controller_stops_them_all(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_newer_controller_stops_all_brokers(spark: SparkSession, tmp_path: Path) -> None:
     with watched(4) as brokers:
         found, expected = some_frames(spark, tmp_path, brokers)
         for one in brokers[1:]:
@@ -221,7 +221,7 @@ def test_a_newer_controller_stops_them_all(spark: SparkSession, tmp_path: Path) 
         assert all(len(one.frames) < len(expected[one.broker.id]) for one in brokers)
 
 
-def test_what_the_journal_knows_of_a_newer_controller_is_enough(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_newer_controller_in_the_journal_is_enough(spark: SparkSession, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     with watched(2) as brokers:
         found, _ = some_frames(spark, tmp_path, brokers)
@@ -235,9 +235,7 @@ def test_what_the_journal_knows_of_a_newer_controller_is_enough(spark: SparkSess
         assert [len(one.frames) for one in brokers] == seen
 
 
-def test_a_broker_that_does_not_answer_is_given_up_and_holds_nobody_up(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_silent_broker_times_out_and_does_not_delay_others(spark: SparkSession, tmp_path: Path) -> None:
     config = DispatchConfig(journal=tmp_path / "journal", timeout=4.0, tasks=1)
     with watched(3) as brokers:
         found, expected = some_frames(spark, tmp_path, brokers)
@@ -253,9 +251,7 @@ def test_a_broker_that_does_not_answer_is_given_up_and_holds_nobody_up(
         steps_of(brokers[0].frames, expected[0], cuts=1)
 
 
-def test_errors_of_partitions_are_recorded_and_do_not_stop_a_broker(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_partition_errors_are_recorded_and_do_not_stop_a_broker(spark: SparkSession, tmp_path: Path) -> None:
     with watched(2) as brokers:
         found, expected = some_frames(spark, tmp_path, brokers)
         assert dispatch(spark, found, DispatchConfig(journal=tmp_path / "first")).ok
@@ -266,7 +262,7 @@ def test_errors_of_partitions_are_recorded_and_do_not_stop_a_broker(
         assert [len(one.frames) for one in brokers] == [2 * len(expected[0]), 2 * len(expected[1])]
 
 
-def test_ctrl_c_waits_for_what_is_in_flight_and_the_next_call_goes_on(
+def test_ctrl_c_waits_for_frames_in_flight_and_the_next_call_continues(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     config = DispatchConfig(journal=tmp_path / "journal")
@@ -312,7 +308,7 @@ def test_frames_of_another_controller_are_refused(spark: SparkSession, tmp_path:
         assert [one.frames for one in brokers] == [[], []]
 
 
-def test_a_gap_in_a_brokers_frames_is_refused_where_it_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_gap_in_a_brokers_frames_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with watched(2) as brokers:
         found, expected = some_frames(spark, tmp_path, brokers)
         gap = Frames(found.frames.where("sequence <> 2 OR broker <> 1"), found.brokers, found.about)
@@ -322,7 +318,7 @@ def test_a_gap_in_a_brokers_frames_is_refused_where_it_is(spark: SparkSession, t
         assert len(brokers[1].frames) <= 2
 
 
-def test_settings_that_cannot_work(tmp_path: Path) -> None:
+def test_invalid_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="timeout"):
         DispatchConfig(journal=tmp_path, timeout=0)
     with pytest.raises(ConfigError, match="tasks"):
@@ -332,7 +328,7 @@ def test_settings_that_cannot_work(tmp_path: Path) -> None:
 # -- two at once
 
 
-def test_a_copy_of_a_task_waits_and_finds_everything_done(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_copy_of_a_task_waits_and_finds_all_frames_done(spark: SparkSession, tmp_path: Path) -> None:
     with watched(3) as brokers:
         found, expected = some_frames(spark, tmp_path, brokers)
         sending = sending_of(
@@ -362,7 +358,7 @@ def test_a_copy_of_a_task_waits_and_finds_everything_done(spark: SparkSession, t
         assert {one.broker.id: one.frames for one in brokers} == expected
 
 
-def test_a_claim_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
+def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
     Run(tmp_path, "run").begin()
     hold = (
         "import sys, pathlib, time; from ctrlchan.pipeline.jobs.dispatch.claims import Claims\n"
@@ -401,7 +397,7 @@ class _Clock:
             assert self._slept.acquire(timeout=60)
 
 
-def test_an_owner_that_is_at_work_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_waits_for_an_owner_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Run(tmp_path, "run").begin()
     clock = _Clock()
     monkeypatch.setattr("ctrlchan.pipeline.jobs.dispatch.claims.time", clock)
@@ -425,7 +421,7 @@ def test_an_owner_that_is_at_work_is_waited_for(tmp_path: Path, monkeypatch: pyt
     waiting.release()
 
 
-def test_an_executor_without_the_drivers_folder_says_so(tmp_path: Path) -> None:
+def test_an_executor_without_the_drivers_folder_fails(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="is not the driver's here"):
         Run(tmp_path, "elsewhere").require_begun()
 
@@ -476,7 +472,7 @@ def test_a_dataframe_of_frames_is_written_to_brokers(spark: SparkSession, tmp_pa
         assert [one.frames for one in brokers] == [expected[0], expected[1][:1], expected[2]]
 
 
-def test_only_appending_makes_sense(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_mode_append_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
     with watched(1) as brokers:
         found, _ = some_frames(spark, tmp_path, brokers)
         writer = by_broker(found.frames).write.format("ctrlchan").mode("overwrite")
@@ -512,7 +508,7 @@ print(sum(one.applied for one in send_frames(rows.to_batches(max_chunksize=16), 
 """
 
 
-def test_a_task_killed_at_random_points_goes_on_in_order(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_task_killed_at_random_points_continues_in_order(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(5)
     permits, cuts = Permits(), 8
     with watched(4, permits=permits) as brokers:
@@ -570,7 +566,7 @@ def test_the_command_killed_and_run_again(spark: SparkSession, tmp_path: Path) -
         check_against_a_push(brokers, tmp_path / "snapshot")
 
 
-def test_secrets_do_not_travel_with_the_task(spark: SparkSession, tmp_path: Path) -> None:
+def test_tasks_carry_no_secrets(spark: SparkSession, tmp_path: Path) -> None:
     properties = tmp_path / "server.properties"
     login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="s3cr3t";'
     properties.write_text(
@@ -590,7 +586,7 @@ def test_secrets_do_not_travel_with_the_task(spark: SparkSession, tmp_path: Path
 
 
 def check_against_a_push(brokers: Sequence[WatchedBroker], snapshot: Path) -> None:
-    """What they hold is what others hold who were pushed the same snapshot."""
+    """Compare these brokers with others that got the same snapshot by a push."""
     with watched(len(brokers)) as theirs:
         state = ctrlchan.ClusterState.read(snapshot)
         state.set_brokers(one.broker for one in theirs)

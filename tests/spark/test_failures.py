@@ -26,7 +26,7 @@ def raising(problem: Exception, spark: SparkSession) -> None:
     spark.range(2).mapInArrow(work, "id long").groupBy("id").count().collect()
 
 
-def test_ours_in_a_worker_says_what_it_said(spark: SparkSession) -> None:
+def test_our_error_in_a_worker_keeps_its_message(spark: SparkSession) -> None:
     with pytest.raises(PipelineError) as caught, as_pipeline_errors():
         raising(SnapshotError("f: row 3: leader is -7 (a: b)"), spark)
     assert str(caught.value) == "f: row 3: leader is -7 (a: b)"
@@ -34,13 +34,13 @@ def test_ours_in_a_worker_says_what_it_said(spark: SparkSession) -> None:
     assert "Traceback" in note
 
 
-def test_another_in_a_worker_is_named(spark: SparkSession) -> None:
+def test_another_error_in_a_worker_is_named(spark: SparkSession) -> None:
     with pytest.raises(PipelineError) as caught, as_pipeline_errors():
         raising(ZeroDivisionError("division by nothing"), spark)
     assert str(caught.value) == "ZeroDivisionError: division by nothing"
 
 
-def test_what_spark_refuses(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_error_of_spark_itself(spark: SparkSession, tmp_path: Path) -> None:
     with (
         pytest.raises(PipelineError, match=r"^\[PATH_NOT_FOUND\] Path does not exist: \S+/none"),
         as_pipeline_errors(),
@@ -48,7 +48,7 @@ def test_what_spark_refuses(spark: SparkSession, tmp_path: Path) -> None:
         spark.read.parquet(str(tmp_path / "none"))
 
 
-def test_what_fails_in_java(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_error_in_java(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(PipelineError) as caught, as_pipeline_errors():
         spark.range(1).write.parquet(str(tmp_path / "file" / "below"))
@@ -56,7 +56,7 @@ def test_what_fails_in_java(spark: SparkSession, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_raised_here_passes() -> None:
+def test_an_error_on_the_driver_passes_unchanged() -> None:
     problem = SnapshotError("x")
     with pytest.raises(SnapshotError) as caught, as_pipeline_errors():
         raise problem
@@ -85,7 +85,7 @@ main(["pipeline", "failing", sys.argv[1]])
 """
 
 
-def test_a_command_says_it_once(tmp_path: Path) -> None:
+def test_a_command_prints_the_error_once(tmp_path: Path) -> None:
     script = tmp_path / "failing.py"
     script.write_text(SCRIPT)
     ran = subprocess.run(

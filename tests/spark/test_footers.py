@@ -1,4 +1,4 @@
-"""The columns of many files: each is checked, whoever reads the footers."""
+"""Columns of many files: each file is checked, by the driver or by tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def most(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def parts_of(snapshot: Path, count: int) -> list[pa.Table]:
-    """The partitions of a snapshot as so many part files."""
+    """Write the partitions of a snapshot as so many part files."""
     file = snapshot / "partitions.parquet"
     whole = pq.read_table(file)
     file.unlink()
@@ -37,7 +37,7 @@ def parts_of(snapshot: Path, count: int) -> list[pa.Table]:
 
 
 @pytest.mark.usefixtures("most")
-def test_what_only_some_files_have_is_null_in_the_others(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_of_some_files_are_null_in_the_others(spark: SparkSession, tmp_path: Path) -> None:
     a_snapshot(tmp_path / "s")
     tables = parts_of(tmp_path / "s", 6)
     last = tmp_path / "s" / "partitions.parquet" / "part-5.parquet"

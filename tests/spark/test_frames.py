@@ -43,7 +43,7 @@ PROTOCOLS = ("3.9", "2.4", "0.9.0")
 
 
 def a_state(**settings: Any) -> ctrlchan.ClusterState:
-    """Different epochs and racks, topics being deleted, partitions without leadership, without leader."""
+    """Return a state with different epochs and racks, deletions, and partitions without a leader."""
     config = GeneratorConfig(
         **({"topics": 40, "partitions_per_topic": 25, "brokers": 7, "racks": 3} | settings)
     )
@@ -135,7 +135,7 @@ def test_a_broker_may_have_a_protocol_of_its_own(spark: SparkSession, tmp_path: 
     assert found == full_push(state, config.channel(0), protocols=protocols)
 
 
-def test_only_what_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_the_chosen_apis(spark: SparkSession, tmp_path: Path) -> None:
     state = a_state()
     state.write(tmp_path / "snapshot")
     source = read_snapshot(spark, tmp_path / "snapshot")
@@ -147,7 +147,7 @@ def test_only_what_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     assert made(frames(spark, source, FramesConfig(apis=["LeaderAndIsr"])).frames) == leaders
 
 
-def test_the_last_frame_makes_a_broker_know_everything(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_last_frame_completes_the_metadata_of_a_broker(spark: SparkSession, tmp_path: Path) -> None:
     state = a_state()
     state.write(tmp_path / "snapshot")
     result = frames(spark, read_snapshot(spark, tmp_path / "snapshot"), FramesConfig(max_request_bytes=9_000))
@@ -161,7 +161,7 @@ def test_the_last_frame_makes_a_broker_know_everything(spark: SparkSession, tmp_
         assert {row["state_version"] for row in rows} == {state.changes.version}
 
 
-def test_a_cluster_without_partitions_is_told_its_brokers(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_cluster_without_partitions_gets_its_brokers(spark: SparkSession, tmp_path: Path) -> None:
     state = ctrlchan.ClusterState.empty("nothing yet", 3, 8)
     state.set_brokers(generate(GeneratorConfig(topics=0, brokers=3)).brokers)
     state.write(tmp_path / "snapshot")
@@ -202,7 +202,7 @@ def test_each_file_is_in_order_and_brokers_are_not_divided(spark: SparkSession, 
         ),
     ],
 )
-def test_rows_that_cannot_be_are_named(spark: SparkSession, tmp_path: Path, change: Any, words: str) -> None:
+def test_invalid_rows_are_named(spark: SparkSession, tmp_path: Path, change: Any, words: str) -> None:
     a_state().write(tmp_path / "snapshot")
     file = tmp_path / "snapshot" / "partitions.parquet"
     pq.write_table(change(pq.read_table(file)), file)
@@ -211,7 +211,7 @@ def test_rows_that_cannot_be_are_named(spark: SparkSession, tmp_path: Path, chan
         result.frames.count() if "null" not in words else result.frames.toArrow()
 
 
-def test_settings_that_cannot_work() -> None:
+def test_invalid_settings() -> None:
     with pytest.raises(ConfigError, match="apis: StopReplica"):
         FramesConfig(apis=["StopReplica"])
     with pytest.raises(ConfigError, match="inter_broker_protocol"):
@@ -335,7 +335,7 @@ def test_a_difference_gives_each_broker_its_steps_in_order(spark: SparkSession, 
     assert versions[1, LEADER_AND_ISR] is None
 
 
-def test_a_difference_without_partitions_still_tells_who_lives(spark: SparkSession) -> None:
+def test_a_difference_without_partitions_has_the_live_brokers(spark: SparkSession) -> None:
     state = generate(GeneratorConfig(topics=1, brokers=3))
     found = bodies(frames(spark, _Difference(spark, state, [])).frames)
     assert set(found) == {0, 1}
@@ -386,7 +386,7 @@ def test_the_command_on_a_cluster_whose_executor_is_killed(
 
 
 class _Killer(threading.Thread):
-    """Kills an executor as soon as it runs Python, which is while it makes frames."""
+    """Kills an executor while it makes frames: as soon as it runs Python."""
 
     def __init__(self, cluster: StandaloneCluster, job: subprocess.Popen[bytes]) -> None:
         super().__init__()

@@ -124,7 +124,7 @@ def test_zookeeper_as_the_driver_reads_it(ingesting: Ingesting) -> None:
     assert same(state, ClusterState.from_zookeeper(FakeZooKeeper(nodes)))
 
 
-def test_a_snapshot_as_it_was(ingesting: Ingesting) -> None:
+def test_a_snapshot_is_unchanged(ingesting: Ingesting) -> None:
     state = generate(GeneratorConfig(topics=7, partitions_per_topic=5, brokers=4, racks=2, offline_share=0.1))
     state.mark_topics_deleting(["topic-000001", "topic-000002"])
     state.set_deletion_in_progress(["topic-000002"])
@@ -268,7 +268,7 @@ def test_every_kind_of_bad_row_of_the_other_inputs(ingesting: Ingesting) -> None
     assert found.check() == []
 
 
-def test_what_is_described_twice_and_topics_that_are_not_whole(ingesting: Ingesting) -> None:
+def test_repeated_descriptions_and_incomplete_topics(ingesting: Ingesting) -> None:
     ids = ["dVYtbxg8RRmPJBPeZs0tbw", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"]
     first = [
         line("same 0 1 1,2 1"),
@@ -345,7 +345,7 @@ def test_what_is_described_twice_and_topics_that_are_not_whole(ingesting: Ingest
     assert found == ["agreed-0", "cut-0", "gap-0", "gap-2", "last-0", "same-0"]
 
 
-def test_a_text_that_was_cut(ingesting: Ingesting) -> None:
+def test_a_truncated_text(ingesting: Ingesting) -> None:
     whole = ingesting.file("topics.txt", DESCRIBE.rpartition("Topic:old")[0].rpartition("\tTopic")[0])
     with pytest.raises(PipelineError, match=r"no valid partition in 3 entries; see .*rejects"):
         ingesting.run(describe=[whole])
@@ -354,7 +354,7 @@ def test_a_text_that_was_cut(ingesting: Ingesting) -> None:
     assert not (ingesting.folder / "out").exists()
 
 
-def test_rows_that_get_lost_are_noticed(ingesting: Ingesting) -> None:
+def test_lost_entries_are_noticed(ingesting: Ingesting) -> None:
     from pyspark.sql.functions import lit
 
     from ctrlchan.pipeline import IngestConfig, ingest
@@ -378,7 +378,7 @@ def test_inputs_of_two_clusters(ingesting: Ingesting) -> None:
         ingesting.run(snapshots=inputs)
 
 
-def test_nothing_to_read(ingesting: Ingesting) -> None:
+def test_no_input(ingesting: Ingesting) -> None:
     with pytest.raises(PipelineError, match="no input is given"):
         ingesting.run()
     with pytest.raises(PipelineError, match=r"missing\.txt"):

@@ -1,4 +1,4 @@
-"""Ctrl-C and violence: what a command of the pipeline leaves behind, which is nothing."""
+"""A command of the pipeline leaves no process behind after Ctrl-C or a kill."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def forever(
 
 
 class Screen:
-    """What is written to a terminal; somebody has to read it, or who writes stands still."""
+    """Reads the text written to a terminal, which would block its writers otherwise."""
 
     def __init__(self, terminal: int) -> None:
         self._terminal = terminal
@@ -99,7 +99,7 @@ class Screen:
         return re.search(pattern, self._text) is not None
 
     def all(self) -> str:
-        """By its end, which comes with that of its last writer."""
+        """Return the whole text, after its last writer has ended."""
         self._reader.join(PATIENCE)
         return self._text
 
@@ -112,7 +112,7 @@ class Screen:
 
 
 @pytest.mark.parametrize("what", ["job", "call", "calls"])
-def test_ctrl_c_ends_what_runs_and_spark(what: str, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_job_and_spark(what: str, tmp_path: Path) -> None:
     with forever(tmp_path, what) as (command, screen, below):
         if what == "job":
             # Progress of the running job, before anything of it is done.
@@ -127,7 +127,7 @@ def test_ctrl_c_ends_what_runs_and_spark(what: str, tmp_path: Path) -> None:
         assert psutil.wait_procs(below, PATIENCE)[1] == []
 
 
-def test_what_is_killed_takes_spark_with_it(tmp_path: Path) -> None:
+def test_a_killed_command_ends_spark(tmp_path: Path) -> None:
     """The JVM reads from the command, and its workers from the JVM."""
     with forever(tmp_path) as (command, _, below):
         command.kill()

@@ -1,4 +1,4 @@
-"""Sessions: where Java comes from, whose settings win, what stays behind."""
+"""Sessions: the choice of Java, whose settings win, what remains after the session."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ class TestJava:
         found = java.find_java()
         assert (found.home, found.version) == (path, 17)
 
-    def test_a_script_on_the_path_says_where_its_home_is(
+    def test_a_script_on_the_path_gives_its_home(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As those of version managers, which are no links."""
+        """Version managers have such scripts, which are no links."""
         home = tmp_path / "versions" / "17"
         path = a_java(tmp_path / "shims", 'openjdk version "17.0.1" 2021-10-19', home=home)
         monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -85,7 +85,7 @@ class TestJava:
     @pytest.mark.parametrize(
         ("prints", "status"), [('java version "1.8.0_392"', 0), ("Segmentation fault", 139), ("hello", 0)]
     )
-    def test_what_spark_cannot_use_is_passed_over(
+    def test_an_unusable_java_is_skipped(
         self, prints: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path / "home", prints, status)))
@@ -93,7 +93,7 @@ class TestJava:
         monkeypatch.setenv("PATH", str(path / "bin"), prepend=os.pathsep)
         assert java.find_java().home == path
 
-    def test_a_java_home_that_is_not_there_is_passed_over(
+    def test_a_missing_java_home_is_skipped(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
@@ -128,7 +128,7 @@ class TestJava:
             )
             assert ran.stdout.split("\n") == ["-cp", "a b", "-Dx=y z", "Main", "--", "", ""]
 
-    def test_none_at_all_says_what_is_wrong_with_each(
+    def test_the_error_names_what_is_wrong_with_each_java(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         home = a_java(tmp_path / "home", 'java version "1.8.0_392"')
@@ -181,7 +181,7 @@ class TestSession:
         assert json.loads(ran.stdout)["master"] == cluster.master
 
     def test_the_users_settings_win(self, tmp_path: Path) -> None:
-        """Also where ours would go beside them, as options of the JVM."""
+        """Also options of the JVM, which ours would be added to."""
         (tmp_path / "spark-defaults.conf").write_text(
             "spark.sql.session.timeZone Asia/Tokyo\n"
             "spark.master local[1]\n"
@@ -208,7 +208,7 @@ class TestSession:
         assert found == ["Asia/Tokyo", "3", "local[1]", "1"]
         assert logging.endswith("ctrlchan/pipeline/spark/log4j2.properties")
 
-    def test_how_the_users_installation_logs_is_left_alone(
+    def test_the_users_logging_settings_are_kept(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from ctrlchan.pipeline.sessions import _has_own_logging as has_own_logging

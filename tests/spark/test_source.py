@@ -49,7 +49,7 @@ def test_a_journal_also_with_older_files(spark: SparkSession, tmp_path: Path) ->
     assert sorted(row["owner"] or "" for row in found.collect()) == ["", "", "me", "me"]
 
 
-def test_what_is_wrong_is_said_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
+def test_errors_are_raised_before_a_job_runs(spark: SparkSession, tmp_path: Path) -> None:
     reader = spark.read.format("ctrlchan")
     with pytest.raises(AnalysisException, match="no such folder"):
         reader.load(str(tmp_path / "none"))

@@ -27,7 +27,7 @@ def a_snapshot(path: Path) -> ctrlchan.ClusterState:
 
 
 def a_journal(path: Path, files: int) -> None:
-    """Of a channel to nobody: rows as the writer writes them."""
+    """Write a journal of a channel without brokers."""
     config = ctrlchan.ChannelConfig(controller_id=3, connection_setup_timeout=0.2, senders=1)
     with ctrlchan.EmbeddedCluster(2, first_id=0) as brokers, ctrlchan.Journal(path) as journal:
         state = generate(GeneratorConfig(topics=2, partitions_per_topic=3, brokers=2, replication=1))
@@ -42,7 +42,7 @@ def a_journal(path: Path, files: int) -> None:
                 journal.flush()
 
 
-def test_a_snapshot_there_and_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_snapshot_is_written_and_read(spark: SparkSession, tmp_path: Path) -> None:
     state = a_snapshot(tmp_path / "s [1]")
     read = read_snapshot(spark, tmp_path / "s [1]")
     assert read.partitions.count() == 91
@@ -55,7 +55,7 @@ def test_a_snapshot_there_and_back(spark: SparkSession, tmp_path: Path) -> None:
         assert pq.read_table(tmp_path / "third" / name).equals(first)
 
 
-def test_what_is_there_is_not_replaced_unasked(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_existing_folder_is_not_replaced_by_default(spark: SparkSession, tmp_path: Path) -> None:
     a_snapshot(tmp_path / "s")
     read = read_snapshot(spark, tmp_path / "s")
     with pytest.raises(PipelineError, match="already there"):
@@ -97,7 +97,7 @@ def test_a_newer_snapshot_is_refused(spark: SparkSession, tmp_path: Path) -> Non
 def test_a_journal_is_what_arrow_reads(
     most: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its differences of ascending numbers and its microseconds too; footers read here or by tasks."""
+    """Also with delta encoding and microseconds; footers are read by the driver or by tasks."""
     monkeypatch.setattr("ctrlchan.pipeline.spark.footers._MOST", most)
     a_journal(tmp_path / "journal", 3)
     expected = ctrlchan.read_journal(tmp_path / "journal").sort_by("sequence")
