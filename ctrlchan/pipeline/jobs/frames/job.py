@@ -84,7 +84,8 @@ def frames(spark: SparkSession, source: Snapshot | Difference, config: FramesCon
         rows = _of_snapshot(source, config)
         updated = ids if API_NAMES[UPDATE_METADATA] in config.apis else []
     else:
-        scopes = dict(brokers.select(["id", "update_metadata"]).to_pandas().itertuples(index=False))
+        columns = (brokers.column(name).to_pylist() for name in ("id", "update_metadata"))
+        scopes = dict(zip(*columns, strict=True))
         rows = _of_diff(source)
         updated = ids
     count = config.tasks or _TASKS_PER_CORE * spark.sparkContext.defaultParallelism
