@@ -12,6 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from ctrlchan.state.brokers import SecurityProtocol
 from ctrlchan.state.values import HIGHEST, LOWEST
 from ctrlchan.topic_names import MAX_NAME_LENGTH, ZERO_ID
 
@@ -182,7 +183,7 @@ def check_values(entries: DataFrame) -> DataFrame:
             sf.exists(
                 endpoints,
                 lambda one: sf.coalesce(
-                    ~one["security_protocol"].isin("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+                    ~one["security_protocol"].isin([one.name for one in SecurityProtocol]),
                     sf.lit(True),
                 ),
             ),
