@@ -11,7 +11,6 @@ import typer
 from ctrlchan.cli.pipeline.common import Overwrite, RunOptions, spark_of
 from ctrlchan.cli.pipeline.options import with_options
 from ctrlchan.cli.pipeline.report import show
-from ctrlchan.cli.progress import step
 
 if TYPE_CHECKING:
     from ctrlchan.batch import ControllerBrokerRequestBatch
@@ -59,6 +58,7 @@ def demo(
     """
     from ctrlchan.broker import EmbeddedBroker
     from ctrlchan.channel import ChannelConfig, ControllerChannelManager
+    from ctrlchan.cli.progress import step
     from ctrlchan.errors import ConfigError
     from ctrlchan.journal import Journal
     from ctrlchan.state.importing.generate import GeneratorConfig, generate
