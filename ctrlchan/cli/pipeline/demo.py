@@ -33,12 +33,12 @@ _FLUSH: Final = 0.2
 @with_options
 def demo(
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")] = Path(
-        "pipeline-demo"
-    ),
-    topics: Annotated[int, typer.Option(min=2, help="Topics of the cluster.")] = 100,
-    partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic.")] = 50,
-    brokers: Annotated[int, typer.Option(min=4, help="Embedded brokers to start.")] = 6,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to make.")
+    ] = Path("pipeline-demo"),
+    topics: Annotated[int, typer.Option(min=2, metavar="NUMBER", help="Topics of the cluster.")] = 100,
+    partitions: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Partitions of each topic.")] = 50,
+    brokers: Annotated[int, typer.Option(min=4, metavar="NUMBER", help="Embedded brokers to start.")] = 6,
     overwrite: Overwrite = False,
     run: RunOptions,
 ) -> None:
