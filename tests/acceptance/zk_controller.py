@@ -1,4 +1,4 @@
-"""A controller for tests: ZooKeeper's writes and reads, and the package's state, batch and channel.
+"""A controller for tests: reads and writes of ZooKeeper, and the package's state, batch and channel.
 
 It decides nothing by itself, and sends requests only through the package's public names.
 The order of the requests is a JVM controller's: see each method.
@@ -63,7 +63,7 @@ class ZkController:
         self.channel.__exit__(kind, error, trace)
 
     def fail_over(self) -> list[Outcome]:
-        """What a new controller sends first: the live brokers, then every leader, then all metadata."""
+        """Send what a new controller sends: the live brokers, then every leader, then all metadata."""
         self.batch.new_batch()
         self.batch.add_update_metadata(self.broker_ids, rows=())
         outcomes = self.send()
@@ -76,7 +76,7 @@ class ZkController:
         return outcomes
 
     def create_topic(self, name: str, assignment: Mapping[int, Sequence[int]]) -> list[Outcome]:
-        """The topic's znodes; LeaderAndIsr (new) to its replicas, UpdateMetadata to all brokers."""
+        """Write the topic's nodes; send LeaderAndIsr (new) to its replicas, UpdateMetadata to all brokers."""
         topic_id = uuid.uuid4().bytes
         states = self.znodes.create_topic(name, assignment, topic_id)
         in_order = [states[partition] for partition in sorted(states)]
@@ -95,7 +95,7 @@ class ZkController:
         return self.send()
 
     def move_leader(self, name: str, partition: int, leader: int) -> list[Outcome]:
-        """The state znode with the next leader epoch; LeaderAndIsr to the replicas, UpdateMetadata to all."""
+        """Write the next leader epoch; send LeaderAndIsr to the replicas, UpdateMetadata to all brokers."""
         before = self.znodes.partition_state(name, partition)
         now = self.znodes.set_partition_state(
             name, partition, replace(before, leader=leader, leader_epoch=before.leader_epoch + 1)
@@ -113,7 +113,7 @@ class ZkController:
         return self.send()
 
     def delete_topic(self, name: str) -> list[Outcome]:
-        """UpdateMetadata "during delete"; StopReplica without, then with deletion; then the znodes."""
+        """Send UpdateMetadata "during delete", StopReplica without and with deletion; delete the nodes."""
         self.state.mark_topics_deleting([name])
         self.state.set_deletion_in_progress([name])
         rows = self.state.rows_of_topic(name)
@@ -131,7 +131,7 @@ class ZkController:
         return outcomes
 
     def broker_is_back(self, broker_id: int) -> list[Outcome]:
-        """A broker restarted: a new connection, the live brokers to all, its replicas, then all metadata."""
+        """Connect again; send the live brokers to all, and to this broker its replicas and all metadata."""
         self.channel.remove_broker(broker_id)
         broker = broker_of(self.kafka.broker(broker_id))
         self.state.add_brokers([broker])
@@ -162,7 +162,7 @@ class ZkController:
 
 
 def broker_of(registered: RegisteredBroker) -> Broker:
-    """A registration as the package's Broker."""
+    """Return the Broker of a registration."""
     return Broker(
         registered.id,
         registered.epoch,
@@ -171,5 +171,5 @@ def broker_of(registered: RegisteredBroker) -> Broker:
 
 
 def refused(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """The outcomes that are not plain acknowledgements; tests want none."""
+    """Return the outcomes that are not acknowledgements; tests expect none."""
     return [o for o in outcomes if o.kind is not ctrlchan.OutcomeKind.ACKNOWLEDGED]

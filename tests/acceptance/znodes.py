@@ -1,13 +1,11 @@
-"""What a controller writes to ZooKeeper: its seat, topics, and partition states.
+"""The ZooKeeper nodes that a controller writes: its own, topics, and partition states.
 
-After the take-over every write is a multi that checks /controller_epoch, so a controller that lost its seat
-cannot write. Source: Kafka's KafkaZkClient and ZkData (3.9).
+After the take-over every write is a multi that checks /controller_epoch, so a controller that was
+replaced cannot write. Source: Kafka's KafkaZkClient and ZkData (3.9).
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,10 +14,12 @@ from typing import Any
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 
+from ctrlchan.zookeeper import nodes, paths
+
 
 @dataclass(frozen=True)
 class TakeOver:
-    """A won election: who sat there (None: nobody), the epoch before, and the epoch since."""
+    """A won election: the controller before (None: none), the epoch before, and the epoch since."""
 
     former_controller: int | None
     former_epoch: int
@@ -49,20 +49,15 @@ class ControllerZnodes:
     def take_over(self) -> TakeOver:
         """Become the controller in one multi; tried again while another one is faster."""
         while True:
-            epoch_data, epoch_stat = self._client.get("/controller_epoch")
+            epoch_data, epoch_stat = self._client.get(paths.CONTROLLER_EPOCH)
             epoch = int(epoch_data)
-            former, former_version = self._seat()
+            former, former_version = self._controller()
             multi = self._client.transaction()
-            multi.set_data("/controller_epoch", b"%d" % (epoch + 1), epoch_stat.version)
+            multi.set_data(paths.CONTROLLER_EPOCH, b"%d" % (epoch + 1), epoch_stat.version)
             if former is not None:
-                multi.delete("/controller", former_version)
-            seat = {
-                "version": 2,
-                "brokerid": self.controller_id,
-                "timestamp": str(time.time_ns() // 1_000_000),
-                "kraftControllerEpoch": -1,
-            }
-            multi.create("/controller", _json(seat), ephemeral=True)
+                multi.delete(paths.CONTROLLER, former_version)
+            data = nodes.encode_controller(self.controller_id, time.time_ns() // 1_000_000)
+            multi.create(paths.CONTROLLER, data, ephemeral=True)
             try:
                 results = _commit(multi)
             except (BadVersionError, NodeExistsError, NoNodeError):
@@ -75,95 +70,63 @@ class ControllerZnodes:
         self, name: str, assignment: Mapping[int, Sequence[int]], topic_id: bytes
     ) -> dict[int, PartitionState]:
         """Create the topic; every first replica leads with all replicas in sync. Returns the states."""
-        root = f"/brokers/topics/{name}"
         multi = self._multi()
-        for path in (f"/config/topics/{name}", root):
-            parent = path.rpartition("/")[0]
+        for parent in (paths.TOPIC_CONFIGS, paths.TOPICS):
             self._client.ensure_path(parent)
-        multi.create(f"/config/topics/{name}", _json({"version": 1, "config": {}}))
-        multi.create(
-            root,
-            _json(
-                {
-                    "version": 3,
-                    "partitions": {str(p): list(replicas) for p, replicas in assignment.items()},
-                    "adding_replicas": {},
-                    "removing_replicas": {},
-                    "topic_id": base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode(),
-                }
-            ),
-        )
-        multi.create(f"{root}/partitions", b"null")
+        multi.create(paths.topic_config(name), b'{"version":1,"config":{}}')
+        multi.create(paths.topic(name), nodes.encode_topic(topic_id, assignment))
+        multi.create(paths.partitions(name), b"null")
         states = {}
         for partition, replicas in assignment.items():
             state = PartitionState(replicas[0], 0, self.controller_epoch, tuple(replicas))
-            multi.create(f"{root}/partitions/{partition}", b"null")
-            multi.create(f"{root}/partitions/{partition}/state", _state_json(state))
+            multi.create(paths.partition(name, partition), b"null")
+            multi.create(paths.partition_state(name, partition), _data(state))
             states[partition] = state
         _commit(multi)
         return states
 
     def partition_state(self, topic: str, partition: int) -> PartitionState:
-        data, stat = self._client.get(_state_path(topic, partition))
-        fields = json.loads(data)
+        data, stat = self._client.get(paths.partition_state(topic, partition))
+        state = nodes.parse_partition_state(data)
         return PartitionState(
-            fields["leader"],
-            fields["leader_epoch"],
-            fields["controller_epoch"],
-            tuple(fields["isr"]),
-            stat.version,
+            state.leader, state.leader_epoch, state.controller_epoch, tuple(state.isr), stat.version
         )
 
     def set_partition_state(self, topic: str, partition: int, state: PartitionState) -> PartitionState:
         """Write ``state`` at its version; returns it with the new one. Raises BadVersionError."""
         state = replace(state, controller_epoch=self.controller_epoch)
         multi = self._multi()
-        multi.set_data(_state_path(topic, partition), _state_json(state), state.version)
+        multi.set_data(paths.partition_state(topic, partition), _data(state), state.version)
         return replace(state, version=_commit(multi)[1].version)
 
     def delete_topic(self, name: str) -> None:
         """Remove the topic's znodes, as the controller does once every replica is deleted."""
-        root = f"/brokers/topics/{name}"
         multi = self._multi()
-        for partition in self._client.get_children(f"{root}/partitions"):
-            multi.delete(f"{root}/partitions/{partition}/state")
-            multi.delete(f"{root}/partitions/{partition}")
-        multi.delete(f"{root}/partitions")
-        multi.delete(root)
-        multi.delete(f"/config/topics/{name}")
+        for partition in self._client.get_children(paths.partitions(name)):
+            multi.delete(paths.partition_state(name, partition))
+            multi.delete(paths.partition(name, partition))
+        multi.delete(paths.partitions(name))
+        multi.delete(paths.topic(name))
+        multi.delete(paths.topic_config(name))
         _commit(multi)
 
-    def _seat(self) -> tuple[int | None, int]:
+    def _controller(self) -> tuple[int | None, int]:
         try:
-            data, stat = self._client.get("/controller")
+            data, stat = self._client.get(paths.CONTROLLER)
         except NoNodeError:
             return None, -1
-        return int(json.loads(data)["brokerid"]), stat.version
+        return nodes.parse_controller(data), stat.version
 
     def _multi(self) -> TransactionRequest:
         multi = self._client.transaction()
-        multi.check("/controller_epoch", self._epoch_version)
+        multi.check(paths.CONTROLLER_EPOCH, self._epoch_version)
         return multi
 
 
-def _state_path(topic: str, partition: int) -> str:
-    return f"/brokers/topics/{topic}/partitions/{partition}/state"
-
-
-def _state_json(state: PartitionState) -> bytes:
-    return _json(
-        {
-            "version": 1,
-            "leader": state.leader,
-            "leader_epoch": state.leader_epoch,
-            "controller_epoch": state.controller_epoch,
-            "isr": list(state.isr),
-        }
+def _data(state: PartitionState) -> bytes:
+    return nodes.encode_partition_state(
+        nodes.PartitionState(state.leader, state.leader_epoch, state.controller_epoch, list(state.isr))
     )
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _commit(multi: TransactionRequest) -> list[Any]:
