@@ -1,12 +1,12 @@
-"""The cluster as columns, on disk and in memory.
+"""The metadata of a cluster as columns, in memory and on disk.
 
 In: snapshots, Arrow tables, ZooKeeper, ``kafka-topics --describe`` text, decoded requests, single changes.
-Out: the codec's columns (``Topics``, ``Partitions``, ``Brokers``), to be encoded without a copy. This room
-knows nothing of requests, connections or controllers; a partition is never a Python object in it, except
-where a person or a text names a single one.
+Out: the codec's columns (``Topics``, ``Partitions``, ``Brokers``), encoded without a copy. This room must
+not import requests, connections or controllers. A partition is never a Python object in it, except where a
+caller or a text names a single one.
 
-Arrow and ZooKeeper are imported by those who read or write them, not by this package: a sender process or an
-embedded broker carries neither.
+``storage`` and ``importing`` are imported when they are used, not by this package: an embedded broker needs
+neither Arrow nor ZooKeeper.
 """
 
 from __future__ import annotations

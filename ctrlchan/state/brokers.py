@@ -1,6 +1,6 @@
-"""Brokers as people write them (``Broker``, ``Endpoint``) and as the codec reads them (``Brokers`` columns).
+"""Brokers as objects (``Broker``, ``Endpoint``) and as the codec's columns (``Brokers``).
 
-Brokers number in the thousands at most, so single ones may be Python objects; partitions may not.
+A cluster has thousands of brokers at most, so they may be Python objects; partitions may not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _MAX_ID = 2**31 - 1
 
 
 class SecurityProtocol(IntEnum):
-    """``org.apache.kafka.common.security.auth.SecurityProtocol``: the int16 that stands on the wire."""
+    """The security protocol of an endpoint; the value is the int16 of the wire format.
+
+    Source: ``org.apache.kafka.common.security.auth.SecurityProtocol``.
+    """
 
     PLAINTEXT = 0
     SSL = 1
@@ -43,7 +46,7 @@ class SecurityProtocol(IntEnum):
 
     @classmethod
     def of(cls, name: str) -> SecurityProtocol:
-        """The protocol of this name in any case; InvalidStateError for another."""
+        """Return the protocol of this name, in upper or lower case. Raises InvalidStateError."""
         try:
             return cls[name.strip().upper()]
         except KeyError:
@@ -53,7 +56,7 @@ class SecurityProtocol(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where one listener of a broker is reached."""
+    """The address of one listener of a broker. ``port``: 0 .. 65535."""
 
     listener: str
     security_protocol: SecurityProtocol
@@ -66,7 +69,10 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A live or shutting-down broker. ``epoch`` is the czxid of its registration, -1 when unknown."""
+    """A live or shutting-down broker.
+
+    ``id``: int32 from 0. ``epoch``: int64, the czxid of the registration in ZooKeeper, -1 when unknown.
+    """
 
     id: int
     epoch: int = -1
@@ -75,9 +81,9 @@ class Broker:
 
 
 def brokers_from(brokers: Iterable[Broker] | Brokers) -> Brokers:
-    """Columns of these brokers in this order; columns are handed back as they are.
+    """Return columns of these brokers, in this order; columns are returned as they are.
 
-    Raises InvalidStateError for an id twice or below 0, and a port outside 0 .. 65535.
+    Raises InvalidStateError for an id twice or outside 0 .. 2147483647, and a port outside 0 .. 65535.
     """
     if isinstance(brokers, Brokers):
         _check_ids(brokers.ids.tolist())
@@ -104,8 +110,11 @@ def brokers_from(brokers: Iterable[Broker] | Brokers) -> Brokers:
 
 
 def broker_at(brokers: Brokers, row: int) -> Broker:
-    """The broker of this row as an object. IndexError outside the columns, ValueError for a security
-    protocol that Kafka does not have (a decoded message may hold any)."""
+    """Return the broker of this row as an object.
+
+    Raises IndexError for no such row, ValueError for a security protocol that Kafka does not have (a decoded
+    message may hold any).
+    """
     rack = brokers.racks[row]
     first = int(brokers.endpoint_starts[row])
     return Broker(
@@ -125,7 +134,7 @@ def broker_at(brokers: Brokers, row: int) -> Broker:
 
 
 def brokers_list(brokers: Brokers) -> list[Broker]:
-    """Every row as an object, in row order."""
+    """Return every row as an object, in row order."""
     return [broker_at(brokers, row) for row in range(len(brokers))]
 
 
@@ -152,7 +161,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
 
 
 def format_host_port(host: str, port: int) -> str:
-    """The inverse of ``parse_host_port``."""
+    """Return ``host:port``, the host in brackets when it is an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -47,7 +47,7 @@ R = TypeVar("R")
 def _change(
     method: Callable[Concatenate[ClusterState, P], R],
 ) -> Callable[Concatenate[ClusterState, P], R]:
-    """Nobody who holds the lock sees it half done."""
+    """Run the method with the state's lock held."""
 
     @functools.wraps(method)
     def locked(state: ClusterState, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -58,16 +58,16 @@ def _change(
 
 
 class ClusterState:
-    """What a controller knows of its cluster, or a broker was told of it: one row for each partition.
+    """The metadata of a cluster, as a controller or a broker has it: one row for each partition.
 
     ``topics``, ``partitions`` and ``brokers`` are the codec's columns, for others to read. Rows are sorted
     by (topic row, partition). Topics keep their row until one before them is removed. Columns change in
     place, but an array that has to grow or was read-only (Arrow's memory) moves: take ``partitions`` and
-    ``topics`` anew after a change, and write a ``SharedBody`` before one. A change that is refused
-    (InvalidStateError, KeyError) leaves the state as it was.
+    ``topics`` again after a change, and encode a ``SharedBody`` before a change. A change that is refused
+    (InvalidStateError, KeyError) leaves the state as it was. Source: ``kafka.controller.ControllerContext``.
 
-    One thread changes the state and reads it as it likes. Another may read it while it holds ``lock``, which
-    every changing method holds; whoever makes several changes that belong together holds it around them all.
+    One thread changes the state and reads it at any time. Another thread may read it while it holds ``lock``,
+    which every changing method holds. Hold the lock around several changes that belong together.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class ClusterState:
         controller_id: int = -1,
         controller_epoch: int = 0,
     ) -> None:
-        """Adopts the columns: they are the state's from here on, and read-only ones are copied when written.
+        """Adopt the columns: only the state may change them from now on, read-only ones in a copy.
 
-        Raises InvalidStateError when rows are not strictly ascending or name a topic that is not there.
+        Raises InvalidStateError when rows are not strictly ascending or name a topic that does not exist.
         """
         unsorted = first_unsorted(sort_keys(partitions.topic_row, partitions.partition))
         if unsorted is not None:
@@ -90,7 +90,7 @@ class ClusterState:
         rows = partitions.topic_row
         if len(rows) and not 0 <= rows[0] <= rows[-1] < len(topics):
             raise InvalidStateError(f"topic rows {rows[0]} .. {rows[-1]} of {len(topics)} topics")
-        #: Held while the state changes; may be taken again by who holds it.
+        #: Held while the state changes; reentrant.
         self.lock = threading.RLock()
         self._topics = TopicTable(topics)
         self._table = PartitionTable(partitions)
@@ -106,7 +106,7 @@ class ClusterState:
 
     @classmethod
     def empty(cls, cluster_id: str = "", controller_id: int = -1, controller_epoch: int = 0) -> ClusterState:
-        """No topics, no partitions, no brokers."""
+        """Return a state without topics, partitions and brokers."""
         none = np.empty(0, np.int32)
         return cls(
             Topics(StringColumn.from_strings([])),
@@ -152,10 +152,10 @@ class ClusterState:
             ) from error
 
     def write(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes a snapshot folder in one step: it is there whole or not at all.
+        """Write a snapshot folder atomically: either the whole folder appears or nothing.
 
-        A folder that exists is replaced only with ``overwrite``, and only when it is a snapshot or empty.
-        Topics without partitions are not kept. Begins to count ``changes``. Raises SnapshotError.
+        An existing folder is replaced only with ``overwrite``, and only when it is a snapshot or empty.
+        Topics without partitions are not written. Begins to count ``changes``. Raises SnapshotError.
         """
         from ctrlchan.state.storage.snapshot import write_snapshot
 
@@ -196,7 +196,7 @@ class ClusterState:
         controller_id: int = -1,
         controller_epoch: int = 0,
     ) -> ClusterState:
-        """Columns over Arrow's own memory: tables as ``ctrlchan.state.storage.arrow`` describes.
+        """Return a state whose columns use Arrow's memory. Tables: see ``ctrlchan.state.storage.arrow``.
 
         int32 columns and the values of int32 lists are not copied when each is one chunk and the rows are
         sorted by (topic name bytes, partition); unsorted rows are sorted. Raises InvalidStateError, naming
@@ -217,13 +217,13 @@ class ClusterState:
         )
 
     def to_arrow(self) -> tuple[pa.Table, pa.Table]:
-        """(partitions, brokers) as ``from_arrow`` takes them; int32 columns share the state's memory."""
+        """Return (partitions, brokers) for ``from_arrow``; int32 columns share the state's memory."""
         from ctrlchan.state.storage.arrow import partitions_to_arrow
         from ctrlchan.state.storage.arrow_brokers import brokers_to_arrow
 
         return partitions_to_arrow(self.topics, self.partitions), brokers_to_arrow(self.brokers)
 
-    # -- what is there
+    # -- contents
 
     @property
     def topics(self) -> Topics:
@@ -232,7 +232,7 @@ class ClusterState:
 
     @property
     def partitions(self) -> Partitions:
-        """All rows. Every list column is there; ``leader_epoch`` -1 means leadership is not known."""
+        """All rows. No list column is None; ``leader_epoch`` -1 means that the leadership is not known."""
         return self._table.columns
 
     @property
@@ -252,10 +252,10 @@ class ClusterState:
 
     @property
     def changes(self) -> Changes:
-        """What has changed since when, counted from the first time that anybody asks, or since the snapshot
-        that the state was read from was one of a state that counted.
+        """The version at which each row changed last.
 
-        Every change by a method of this class counts, writing into the columns past it does not.
+        Counting begins with the first use of this property, or goes on from the snapshot that the state was
+        read from. Every change by a method of this class counts; writing into the columns directly does not.
         """
         if self._table.changes is None:
             with self.lock:
@@ -263,14 +263,16 @@ class ClusterState:
         return self._table.changes
 
     def go_on_counting(self, changes: Changes) -> None:
-        """What was counted of these very rows before; kept. Raises InvalidStateError when somebody has looked
-        at ``changes`` already, or for another number of rows."""
+        """Continue with earlier ``changes`` of these rows, which the state adopts.
+
+        Raises InvalidStateError when the state counts already, or for another number of rows.
+        """
         if self._table.changes is not None or len(changes.rows) != len(self._table):
             raise InvalidStateError("the state counts its changes already, or has other rows")
         self._table.changes = changes
 
     def describe(self) -> dict[str, Any]:
-        """Counts for people and for JSON; see ``ctrlchan.state.summary``."""
+        """Return counts, ready for JSON; see ``ctrlchan.state.summary``."""
         return summarise(self)
 
     def diff(self, new: ClusterState) -> StateDifference:
@@ -282,7 +284,7 @@ class ClusterState:
         return difference(self, new)
 
     def check(self) -> list[Violation]:
-        """Every invariant that does not hold, with the rows where; see ``ctrlchan.state.invariants``."""
+        """Return every violated invariant with its rows; see ``ctrlchan.state.invariants``."""
         return check_invariants(self)
 
     def __repr__(self) -> str:
@@ -294,17 +296,17 @@ class ClusterState:
     # -- look-ups
 
     def topic_row(self, name: str | bytes) -> int:
-        """The topic's row; KeyError."""
+        """Return the row of a topic. Raises KeyError."""
         return self._topics.row(name)
 
     def topic_name(self, row: int) -> str:
-        """The name of a topic row; IndexError."""
+        """Return the name of a topic row. Raises IndexError."""
         return (self.topics.names[row] or b"").decode(errors="replace")
 
     def row(self, topic: str | bytes, partition: int) -> int:
-        """The row of a partition; KeyError of (topic, partition)."""
+        """Return the row of a partition. Raises KeyError of (topic, partition)."""
         rows = self.rows_of_topic(topic)
-        # Partitions are dense but for broken clusters, so the first look is at the partition's own number.
+        # Partitions are dense except in broken clusters: try the partition's own number first.
         if (
             0 <= partition < rows.stop - rows.start
             and self.partitions.partition[rows.start + partition] == partition
@@ -318,7 +320,7 @@ class ClusterState:
         raise KeyError((topic, partition))
 
     def rows_of_topic(self, topic: str | bytes) -> slice:
-        """The rows of a topic's partitions, ascending by partition; KeyError."""
+        """Return the rows of a topic's partitions, ascending by partition. Raises KeyError."""
         topic_row = np.int32(self.topic_row(topic))
         start, stop = (
             int(np.searchsorted(self.partitions.topic_row, topic_row, side)) for side in ("left", "right")
@@ -326,20 +328,20 @@ class ClusterState:
         return slice(start, stop)
 
     def find_rows(self, topic_rows: Int32, partitions: Int32) -> Int64:
-        """The row of each (topic row, partition), -1 where there is none. Vectorised."""
+        """Return the row (int64) of each (topic row, partition), both int32; -1 where there is none."""
         at, found = locate(
             self.partitions, np.asarray(topic_rows, dtype=np.int32), np.asarray(partitions, dtype=np.int32)
         )
         return np.where(found, at, -1)
 
     def broker_row(self, broker_id: int) -> int:
-        """The row of a broker in ``brokers``; KeyError."""
+        """Return the row of a broker in ``brokers``. Raises KeyError."""
         if self._broker_rows is None:
             self._broker_rows = {broker: row for row, broker in enumerate(self._brokers.ids.tolist())}
         return self._broker_rows[broker_id]
 
     def broker(self, broker_id: int) -> Broker:
-        """A broker as an object; KeyError."""
+        """Return a broker as an object. Raises KeyError."""
         return broker_at(self._brokers, self.broker_row(broker_id))
 
     @property
@@ -370,12 +372,13 @@ class ClusterState:
         removing: Lists | None = None,
         offline: Lists | None = None,
     ) -> None:
-        """Changes the columns that are given, in all the rows or in none (InvalidStateError).
+        """Change the columns that are given, in all the rows or in none.
 
-        ``rows``: a row, an int64 array, a slice, flags or ``"all"``. Columns: one value for all rows or an
-        array of one for each. Lists: one list for all rows, a list of lists, a 2-d array or a ListColumn.
-        Where a row is named twice the later value counts. New ``replicas`` without ``offline`` bring the
-        offline replicas of these rows up to date.
+        ``rows``: a row, an int64 array, a slice, bool flags for all rows, or ``"all"``. Columns (int32): one
+        value for all rows or an array of one for each. Lists: one list for all rows, a list of lists, a 2-d
+        array or a ListColumn. Where a row is named twice the later value counts. New ``replicas`` without
+        ``offline`` bring the offline replicas of these rows up to date. Raises InvalidStateError for a row
+        that does not exist and for a value outside its column's range.
         """
         selected = as_rows(rows, len(self._table))
         count = count_rows(selected)
@@ -410,12 +413,12 @@ class ClusterState:
         *,
         columns: Iterable[str] = VALUE_COLUMNS,
     ) -> Int64:
-        """Rows of a decoded request replace ours or join them; int64, our row of each of theirs.
+        """Replace or add the rows of a decoded request; return the state's row (int64) of each of them.
 
-        ``topic_starts`` as in the request (``partitions.topic_row`` is not looked at). Of our rows only
-        ``columns`` change; rows that join take all of theirs. Unknown topics are added behind ours, topic
-        ids that are not zero replace ours, and of two rows with the same partition the later counts.
-        Values are taken as they were on the wire, without the checks of ``update``; everything is copied.
+        ``topic_starts``: int64, as in the request (``partitions.topic_row`` is not used). Of existing rows
+        only ``columns`` change; added rows take all columns. Unknown topics are added after the others, topic
+        ids that are not zero replace the state's, and of two rows with the same partition the later counts.
+        Values are not checked as in ``update``, because a broker does not either; everything is copied.
         """
         return upsert(self._topics, self._table, topics, topic_starts, partitions, columns)
 
@@ -427,12 +430,12 @@ class ClusterState:
         topic_id: bytes | None = None,
         **values: Unpack[NewRowValues],
     ) -> slice:
-        """Adds a topic behind the others and returns its rows.
+        """Add a topic after the others and return its rows.
 
-        ``assignment``: partition -> broker ids, preferred leader first. ``values``: columns as for
-        ``update``, for the new rows in ascending partition order; without them leader -1, empty ISR,
-        epochs 0. Raises InvalidStateError for a topic that is there, a name Kafka refuses or an assignment
-        that cannot be.
+        ``assignment``: partition -> broker ids, preferred leader first. ``topic_id``: 16 bytes. ``values``:
+        columns as for ``update``, for the new rows in ascending partition order; without them leader -1,
+        empty ISR, epochs 0. Raises InvalidStateError for a topic that exists, a name that Kafka refuses, or
+        an assignment without partitions, without replicas, or with a replica twice.
         """
         raw = check_name(name)
         if raw in self._topics.index:
@@ -448,8 +451,10 @@ class ClusterState:
     def add_partitions(
         self, name: str | bytes, assignment: Mapping[int, Sequence[int]], **values: Unpack[NewRowValues]
     ) -> None:
-        """Adds partitions to a topic, as ``add_topic``; rows behind them move up. KeyError for no topic,
-        InvalidStateError for a partition that is there."""
+        """Add partitions to a topic, as ``add_topic``; rows after them get higher numbers.
+
+        Raises KeyError for a topic that does not exist, InvalidStateError for a partition that does.
+        """
         topic_row = self.topic_row(name)
         rows = new_rows(topic_row, assignment, values, self.online_broker_ids)
         there = np.isin(rows.partition, self.partitions.partition[self.rows_of_topic(name)])
@@ -461,14 +466,14 @@ class ClusterState:
 
     @_change
     def remove_topics(self, names: Iterable[str | bytes]) -> None:
-        """Removes topics with their partitions; later topics and rows move up. KeyError."""
+        """Remove topics with their partitions; later topics and rows get lower numbers. Raises KeyError."""
         gone = np.zeros(len(self._topics), dtype=bool)
         gone[self._topics.rows(names)] = True
         self._drop(~gone[self.partitions.topic_row], ~gone)
 
     @_change
     def remove_rows(self, rows: Rows) -> None:
-        """Removes partitions, and topics that had no others; what comes behind them moves up."""
+        """Remove partitions, and topics without other partitions; later ones get lower numbers."""
         kept = np.ones(len(self._table), dtype=bool)
         kept[as_rows(rows, len(self._table))] = False
         topic_row = self.partitions.topic_row
@@ -479,14 +484,14 @@ class ClusterState:
 
     @_change
     def mark_topics_deleting(self, names: Iterable[str | bytes]) -> None:
-        """Sets the flag "queued for deletion": UpdateMetadata says LeaderDuringDelete. KeyError."""
+        """Set the flag "queued for deletion": UpdateMetadata has leader -2 then. Raises KeyError."""
         rows = self._topics.rows(names)
         self._topics.deleting[rows] = 1
         self._touch_topics(rows)
 
     @_change
     def unmark_topics_deleting(self, names: Iterable[str | bytes]) -> None:
-        """Clears the flag "queued for deletion"; deletion is not in progress either then. KeyError."""
+        """Clear the flag "queued for deletion", and "deletion in progress" with it. Raises KeyError."""
         rows = self._topics.rows(names)
         self._topics.deleting[rows] = 0
         self._touch_topics(rows)
@@ -494,7 +499,7 @@ class ClusterState:
 
     @_change
     def set_deletion_in_progress(self, names: Iterable[str]) -> None:
-        """These topics are being deleted now, and no others. KeyError."""
+        """Set which topics are being deleted: these and no others. Raises KeyError."""
         chosen = frozenset(names)
         self._topics.rows(chosen)
         self._deletion_in_progress = chosen
@@ -503,15 +508,15 @@ class ClusterState:
 
     @_change
     def set_brokers(self, brokers: Iterable[Broker] | Brokers, *, recompute_offline: bool = True) -> None:
-        """These are the live or shutting-down brokers now; the offline replicas follow.
+        """Replace the live and shutting-down brokers, and bring the offline replicas up to date.
 
-        ``recompute_offline=False`` leaves the offline replicas as they are: a broker that was told them.
+        ``recompute_offline=False`` leaves the offline replicas as they are, for a broker that receives them.
         """
         self._set_liveness(brokers_from(brokers), self._shutting_down, recompute_offline)
 
     @_change
     def add_brokers(self, brokers: Iterable[Broker] | Brokers) -> None:
-        """Adds live brokers; one that is known is replaced by its new registration."""
+        """Add live brokers; a known broker is replaced by its new registration."""
         added = brokers_list(brokers) if isinstance(brokers, Brokers) else list(brokers)
         # Checked before they are merged by id: one id twice among them is a mistake.
         brokers_from(added)
@@ -521,7 +526,7 @@ class ClusterState:
 
     @_change
     def remove_brokers(self, ids: Iterable[int]) -> None:
-        """Removes brokers; KeyError."""
+        """Remove brokers. Raises KeyError."""
         gone = {self.broker_row(broker_id) for broker_id in ids}
         self.set_brokers(
             broker_at(self._brokers, row) for row in range(len(self._brokers)) if row not in gone
@@ -529,7 +534,7 @@ class ClusterState:
 
     @_change
     def set_shutting_down(self, ids: Iterable[int]) -> None:
-        """These live brokers are shutting down, and no others; their replicas are offline. KeyError."""
+        """Set which live brokers are shutting down; their replicas are offline. Raises KeyError."""
         chosen = frozenset(ids)
         for broker_id in chosen:
             self.broker_row(broker_id)
@@ -537,7 +542,7 @@ class ClusterState:
 
     @_change
     def set_offline_dirs(self, broker_id: int, rows: Rows) -> None:
-        """The broker's replicas in exactly these rows lie in failed log directories. KeyError."""
+        """Set the rows whose replica on this broker is in a failed log directory. Raises KeyError."""
         self.broker_row(broker_id)
         failed = np.zeros(len(self._table), dtype=bool)
         failed[as_rows(rows, len(self._table))] = True
@@ -546,10 +551,10 @@ class ClusterState:
         fresh = with_failed_dirs(columns.replicas, columns.offline, self.online_broker_ids, broker_id, failed)
         self._set_offline(columns.offline, fresh)
 
-    # -- parts of the above
+    # -- helpers
 
     def _touch_topics(self, topic_rows: Int64) -> None:
-        """What these topics' partitions are told to be has changed."""
+        """Count a change of all partitions of these topics."""
         changes = self._table.changes
         if changes is not None:
             flags = np.zeros(len(self._topics), dtype=bool)
@@ -561,14 +566,14 @@ class ClusterState:
         self._table.assign(slice(0, len(self._table)), {}, {"offline": fresh}, changed=changed)
 
     def _remember(self, gone: npt.NDArray[np.bool_]) -> None:
-        """Partitions are about to be removed: brokers have to be told of those they may know."""
+        """Remember partitions that are about to be removed: brokers that have them get a deletion."""
         changes = self._table.changes
         if changes is None or not gone.any():
             return
         columns = self.partitions
         rows = np.flatnonzero(gone)
         topic_row = columns.topic_row[rows]
-        # A partition of a topic queued for deletion has been going since the flag was set.
+        # A partition of a topic that is queued for deletion was removed when the flag was set.
         since = np.where(
             self._topics.deleting[topic_row] == 1, changes.rows[rows], np.int64(changes.version + 1)
         )
@@ -593,7 +598,7 @@ class ClusterState:
         if not recompute_offline:
             return
         online = self.online_broker_ids
-        # A broker that has restarted (another epoch) tells its failed directories anew.
+        # A restarted broker (another epoch) reports its failed directories again.
         same = [
             broker_id
             for broker_id, epoch in zip(brokers.ids.tolist(), brokers.epochs.tolist(), strict=True)

@@ -1,7 +1,7 @@
-"""What must hold in a sound cluster, checked for all rows at once.
+"""Invariants of a valid cluster, checked for all rows at once.
 
-Rules are reported, never enforced: a controller has to be able to look at a broken cluster. Leadership rules
-pass over partitions whose leadership is not known (``leader_epoch`` -1).
+Violations are reported, never enforced: a controller must be able to work on a broken cluster. Rules about
+leaders skip partitions whose leadership is not known (``leader_epoch`` -1).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["Violation", "check_invariants"]
 Bool = npt.NDArray[np.bool_]
 Int64 = npt.NDArray[np.int64]
 
-#: How many places a violation's text names.
+#: Partitions that a violation's text names.
 _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Violation:
-    """One rule and everywhere it is broken: ``rows`` int64, ascending partition rows, never none."""
+    """One violated rule. ``rows``: int64, the partition rows that violate it, ascending, at least one."""
 
     rule: str
     reason: str
@@ -36,7 +36,7 @@ class Violation:
 
     @property
     def count(self) -> int:
-        """How many partitions break the rule."""
+        """The number of partitions that violate the rule."""
         return len(self.rows)
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Violation:
 
 
 def check_invariants(state: StateView) -> list[Violation]:
-    """The broken rules of a state, none when it is sound."""
+    """Return the violated rules of a state."""
     checker = _Checker(state)
     checker.check_leadership()
     checker.check_replicas()
@@ -129,7 +129,7 @@ class _Checker:
 
 
 def _where_filled(lists: ListColumn, broken: Callable[..., Bool], *others: ListColumn) -> Bool:
-    """``broken(lists, *others)``, asked only of the rows whose list in ``lists`` has elements."""
+    """Return ``broken(lists, *others)``, computed only for rows whose list in ``lists`` has elements."""
     filled = np.flatnonzero(lists.lengths)
     if len(filled) == len(lists):
         return broken(lists, *others)

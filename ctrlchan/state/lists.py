@@ -1,7 +1,7 @@
-"""Questions about list columns, answered for all rows at once.
+"""Functions over list columns, for all rows at once.
 
-A list column is ``starts``, ``lengths`` and ``values`` (see ``ctrlchan._codec.ListColumn``). Lists may lie in
-any order, share values and leave gaps, so whoever needs them in a row asks for ``packed_values``.
+A list column is ``starts``, ``lengths`` and ``values`` (see ``ctrlchan._codec.ListColumn``). Lists may be
+stored in any order, share values and leave gaps; ``packed_values`` returns them one after another.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ Int64 = npt.NDArray[np.int64]
 
 
 def empty_lists(rows: int) -> ListColumn:
-    """``rows`` empty lists, in memory of their own."""
+    """Return ``rows`` empty lists."""
     return ListColumn(np.zeros(rows, np.int32), np.zeros(rows, np.int32), np.empty(0, np.int32))
 
 
 def total_length(lists: ListColumn) -> int:
-    """The sum of all lengths, which int32 may not hold."""
+    """Return the sum of all lengths, which may be more than an int32 holds."""
     return int(lists.lengths.sum(dtype=np.int64))
 
 
 def packed_values(lists: ListColumn) -> Int32:
-    """All lists one after another in row order. A view where they lie so already."""
+    """Return all lists one after another, in row order. A view where they are stored so already."""
     lengths = lists.lengths
     filled = lengths if lengths.all() else lengths[lengths > 0]
     if not len(filled):
         return np.empty(0, np.int32)
     starts = lists.starts if filled is lengths else lists.starts[lengths > 0]
-    # Starts are int32 and may be any: their sum with a length is compared as int64.
+    # A start plus a length may be more than an int32 holds.
     if np.array_equal(starts[1:], starts[:-1].astype(np.int64) + filled[:-1]):
         first = int(starts[0])
         return lists.values[first : int(starts[-1]) + int(filled[-1])]
@@ -58,24 +58,24 @@ def packed_values(lists: ListColumn) -> Int32:
 
 
 def entry_rows(lists: ListColumn) -> Int64:
-    """The row of each element of ``packed_values``."""
+    """Return the row of each element of ``packed_values``."""
     return np.repeat(np.arange(len(lists)), lists.lengths)
 
 
 def take(lists: ListColumn, rows: Int64 | slice) -> ListColumn:
-    """The lists of these rows. Values are shared, not copied."""
+    """Return the lists of these rows. Values are shared, not copied."""
     return ListColumn(lists.starts[rows], lists.lengths[rows], lists.values)
 
 
 def select(lists: ListColumn, keep: Bool) -> ListColumn:
-    """Each list with only those elements whose flag is set; a flag for each element of ``packed_values``."""
+    """Return each list with only its flagged elements; ``keep``: a flag for each of ``packed_values``."""
     counts = np.bincount(entry_rows(lists)[keep], minlength=len(lists)).astype(np.int32)
     ends = np.cumsum(counts, dtype=np.int64)
     return ListColumn((ends - counts).astype(np.int32), counts, packed_values(lists)[keep])
 
 
 def contains(lists: ListColumn, wanted: Int32) -> Bool:
-    """For each row: does its list hold ``wanted`` of this row?"""
+    """Return a flag for each row: whether its list has ``wanted`` of this row."""
     found = np.zeros(len(lists), dtype=bool)
     rows = entry_rows(lists)
     found[rows[packed_values(lists) == wanted[rows]]] = True
@@ -83,7 +83,7 @@ def contains(lists: ListColumn, wanted: Int32) -> Bool:
 
 
 def differing(lists: ListColumn, others: ListColumn) -> Bool:
-    """For each row: is its list another one than the same row's of ``others``?"""
+    """Return a flag for each row: whether its list differs from the same row's of ``others``."""
     found: Bool = lists.lengths != others.lengths
     rows = np.flatnonzero(~found & (lists.lengths > 0))
     mine, theirs = take(lists, rows), take(others, rows)
@@ -92,7 +92,7 @@ def differing(lists: ListColumn, others: ListColumn) -> Bool:
 
 
 def has_duplicates(lists: ListColumn) -> Bool:
-    """For each row: does its list hold an element twice?"""
+    """Return a flag for each row: whether its list has an element twice."""
     found = np.zeros(len(lists), dtype=bool)
     keys = np.sort(_keys(lists))
     found[keys[1:][keys[1:] == keys[:-1]] >> 32] = True
@@ -100,12 +100,12 @@ def has_duplicates(lists: ListColumn) -> Bool:
 
 
 def not_within(lists: ListColumn, others: ListColumn) -> Bool:
-    """For each row: does its list hold an element that the same row of ``others`` does not?"""
+    """Return a flag for each row: whether its list has an element that ``others`` does not have there."""
     found = np.zeros(len(lists), dtype=bool)
     if not total_length(lists):
         return found
-    # Both sides in one sorted array, ``others`` first among equals: a run of equal elements that begins
-    # with one of ``lists`` has none of ``others``.
+    # Both sides in one sorted array, ``others`` first among equal keys: equal keys that begin with one of
+    # ``lists`` have none of ``others``.
     keys = np.concatenate((_keys(others) << 1, (_keys(lists) << 1) | 1))
     keys.sort()
     begins = np.empty(len(keys), dtype=bool)
@@ -116,5 +116,5 @@ def not_within(lists: ListColumn, others: ListColumn) -> Bool:
 
 
 def _keys(lists: ListColumn) -> Int64:
-    """``row << 32 | value`` for each element; rows stay below 2**30, so that one more shift is free."""
+    """Return ``row << 32 | value`` for each element. Rows are below 2**30: one more bit is free."""
     return (entry_rows(lists) << 32) | packed_values(lists).view(np.uint32)

@@ -1,9 +1,9 @@
-"""Which replicas are offline, for all rows at once.
+"""Offline replicas, for all rows at once.
 
 Kafka (``ControllerContext.isReplicaOnline``): a replica is online when its broker is live, is not shutting
 down and has not reported the replica's log directory as failed. The state keeps no separate record of failed
-directories: a replica listed as offline while its broker is online has a failed one. As in Kafka the record
-is forgotten when the broker goes or comes back.
+directories: a replica that is offline while its broker is online is in a failed one. As in Kafka, failed
+directories are forgotten when the broker stops or restarts.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Int32 = npt.NDArray[np.int32]
 
 
 def online_ids(brokers: Brokers, shutting_down: frozenset[int]) -> Int32:
-    """Ids of the live brokers that are not shutting down."""
+    """Return the ids of the live brokers that are not shutting down."""
     return brokers.ids[~np.isin(brokers.ids, np.array(sorted(shutting_down), dtype=np.int32))]
 
 
 def offline_lists(replicas: ListColumn, offline: ListColumn, kept_online: Int32, online: Int32) -> ListColumn:
-    """The offline replicas of each row, in the order of ``replicas``.
+    """Return the offline replicas of each row, in the order of ``replicas``.
 
-    ``offline``: what was offline before. ``kept_online``: brokers that were online then and have not
-    restarted since: their failed directories are still failed. ``online``: brokers that are online now.
+    ``offline``: the offline replicas before. ``kept_online``: brokers that were online before and have not
+    restarted, so that their failed directories are still failed. ``online``: brokers that are online now.
     """
     return select(replicas, _offline_entries(replicas, offline, kept_online, online))
 
@@ -37,8 +37,10 @@ def offline_lists(replicas: ListColumn, offline: ListColumn, kept_online: Int32,
 def with_failed_dirs(
     replicas: ListColumn, offline: ListColumn, online: Int32, broker_id: int, failed: Bool
 ) -> ListColumn:
-    """The offline replicas of each row when exactly the rows flagged in ``failed`` lie in failed directories
-    of this broker; what other brokers have reported stays."""
+    """Return the offline replicas when this broker has failed directories.
+
+    ``failed``: a flag for each row whose replica on the broker is in one of them. The failed directories of other brokers stay.
+    """
     others = online[online != broker_id]
     flags = _offline_entries(replicas, offline, others, online)
     flags |= (packed_values(replicas) == broker_id) & failed[entry_rows(replicas)]
@@ -46,7 +48,7 @@ def with_failed_dirs(
 
 
 def _offline_entries(replicas: ListColumn, offline: ListColumn, kept_online: Int32, online: Int32) -> Bool:
-    """A flag for each element of ``packed_values(replicas)``."""
+    """Return a flag for each element of ``packed_values(replicas)``: whether it is offline."""
     brokers = packed_values(replicas)
     flags: Bool = ~np.isin(brokers, online)
     if offline.lengths.any():

@@ -1,4 +1,4 @@
-"""Rows for partitions that join a state, from what a person or a controller says of them."""
+"""Rows of partitions that are added to a state, from an assignment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 class NewRowValues(TypedDict, total=False):
-    """Columns of rows that join; as for ``ClusterState.update``."""
+    """Columns of added rows, as for ``ClusterState.update``."""
 
     leader: IntValues
     leader_epoch: IntValues
@@ -44,9 +44,9 @@ def new_rows(
     values: NewRowValues,
     online: npt.NDArray[np.int32],
 ) -> Partitions:
-    """Ascending rows of one topic; replicas that are not among the ``online`` brokers are offline.
+    """Return the rows of one topic, ascending; replicas on brokers that are not ``online`` are offline.
 
-    Raises InvalidStateError for an assignment or a value that cannot be.
+    Raises InvalidStateError for an invalid assignment or value.
     """
     unknown = values.keys() - NewRowValues.__annotations__.keys()
     if unknown:
@@ -75,7 +75,7 @@ def new_rows(
 
 
 def _checked_numbers(assignment: Mapping[int, Sequence[int]]) -> list[int]:
-    """The partitions of an assignment, ascending."""
+    """Return the partitions of an assignment, ascending."""
     if not assignment:
         raise InvalidStateError("an assignment without partitions")
     numbers = sorted(assignment)

@@ -1,4 +1,4 @@
-"""Finding partition rows: (topic row, partition) -> row, for one or for many at once."""
+"""Finding partition rows by (topic row, partition), many at once."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Int64 = npt.NDArray[np.int64]
 
 
 def sort_keys(topic_row: Int32, partition: Int32) -> Int64:
-    """int64 keys that order as (topic_row, partition) does, for any int32 partition."""
+    """Return int64 keys in the order of (topic_row, partition), for any int32 partition."""
     return (topic_row.astype(np.int64) << 32) + partition
 
 
 def first_unsorted(keys: Int64) -> int | None:
-    """The first row whose key is not above the one before it; None when keys ascend strictly."""
+    """Return the first row whose key is not above the one before it; None when keys ascend strictly."""
     wrong = np.flatnonzero(keys[1:] <= keys[:-1])
     return int(wrong[0]) + 1 if len(wrong) else None
 
 
 def locate(columns: Partitions, topic_row: Int32, partition: Int32) -> tuple[Int64, Bool]:
-    """(the row of each, or where it would have to be inserted; whether it is there).
+    """Return (the row of each, or the row where it would be inserted; whether it exists).
 
     Costs a binary search for each wanted row in ``topic_row``, and one among its topic's partitions only
     where these are not dense (partition p is the topic's row number p).
@@ -46,7 +46,7 @@ def locate(columns: Partitions, topic_row: Int32, partition: Int32) -> tuple[Int
 
 
 def _bisect(values: Int32, wanted: Int32, low: Int64, high: Int64) -> Int64:
-    """For each i the first place in ``low[i] .. high[i]`` whose value is not below ``wanted[i]``."""
+    """Return for each i the first place in ``low[i] .. high[i]`` whose value is not below ``wanted[i]``."""
     while len(open_ := np.flatnonzero(low < high)):
         middle = (low[open_] + high[open_]) >> 1
         below = values[middle] < wanted[open_]

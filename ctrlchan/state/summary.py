@@ -1,4 +1,4 @@
-"""A state in numbers: what ``describe`` and ``ctrlchan snapshot show`` tell."""
+"""Counts over a state, for ``describe`` and ``ctrlchan snapshot show``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Int64 = npt.NDArray[np.int64]
 
 
 def summarise(state: StateView) -> dict[str, Any]:
-    """Counts over the whole cluster, ready for JSON.
+    """Return counts over the whole cluster, ready for JSON.
 
-    A partition is offline when it is known to have no leader, and of unknown leadership when nothing is
-    known; under-replicated and reassigning are Kafka's terms (``kafka-topics --describe``).
+    A partition is offline when it is known to have no leader; its leadership is unknown when its leader epoch
+    is -1. Under-replicated and reassigning are Kafka's terms (``kafka-topics --describe``).
     """
     columns = state.partitions
     assert columns.adding is not None
@@ -53,16 +53,16 @@ def summarise(state: StateView) -> dict[str, Any]:
 
 
 def under_replicated(state: StateView) -> Bool:
-    """A flag for each row: is the ISR shorter than the replicas, those being added left aside?"""
+    """Return a flag for each row: whether the ISR is shorter than the replicas without those being added."""
     columns = state.partitions
     assert columns.adding is not None
     return columns.isr.lengths < columns.replicas.lengths - columns.adding.lengths
 
 
 def broker_loads(state: StateView) -> list[dict[str, Any]]:
-    """One entry for each broker that is live or holds a replica or leads, ascending by id.
+    """Return one entry for each broker that is live, holds a replica or leads, ascending by id.
 
-    ``live`` is false for a broker that is only named by partitions.
+    ``live`` is false for a broker that only partitions name.
     """
     columns = state.partitions
     assert columns.offline is not None
@@ -90,7 +90,7 @@ def broker_loads(state: StateView) -> list[dict[str, Any]]:
 
 
 def topic_detail(state: StateView, name: str) -> dict[str, Any]:
-    """One topic and each of its partitions, ready for JSON; KeyError."""
+    """Return one topic and each of its partitions, ready for JSON. Raises KeyError."""
     columns = state.partitions
     topic_row = state.topic_row(name)
     rows = state.rows_of_topic(name)

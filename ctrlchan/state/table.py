@@ -1,7 +1,7 @@
 """The partition rows of a state, changed in place.
 
-The one place that knows when ``Partitions`` has to be made anew: its object pins the arrays it was made from,
-so each method that moves an array ends by making a new object from the arrays as they are then.
+A ``Partitions`` object refers to the arrays that it was made from. Each method here that replaces an array
+therefore ends with a new ``Partitions`` object.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _MAX_VALUES = 2**31 - 1
 
 
 class EditableLists:
-    """One list column. New lists are appended to spare room in ``values`` and their rows point there.
+    """One list column. New lists are appended to spare room in ``values``, and their rows refer to them.
 
-    What rows no longer point at is garbage; it is dropped when the room is used up and more than half of
-    it is garbage.
+    Values that no row refers to are garbage. They are dropped when the room is used up and more than half of
+    the values are garbage.
     """
 
     __slots__ = ("_owned", "lengths", "starts", "values")
@@ -54,21 +54,21 @@ class EditableLists:
         self.starts = Vector(lists.starts)
         self.lengths = Vector(lists.lengths)
         self.values = Vector(lists.values)
-        # Adopted values may be shared with other columns: never written, not even in place.
+        # Adopted values may be shared with other columns and are never written.
         self._owned = False
 
     def column(self) -> ListColumn:
-        """The codec's object. It shows all of the values' room, so that appending there leaves it valid."""
+        """Return the codec's object. It has the spare room of the values: appending keeps it valid."""
         return ListColumn(self.starts.array, self.lengths.array, self.values.buffer)
 
     def assign(self, rows: Int64 | slice, lists: ListColumn) -> bool:
-        """Gives ``rows`` these lists: one for each, or a single one for all of them. True when moved."""
-        # A single list is broadcast: all rows point at the one copy of it.
+        """Set the lists of ``rows``: one for each, or a single one for all. Return whether an array moved."""
+        # NumPy broadcasts a single list: all rows refer to one copy of it.
         starts, lengths, values = _packed(lists)
         whole = isinstance(rows, slice) and rows.indices(self.starts.size) == (0, self.starts.size, 1)
         moved = self.starts.make_writeable() | self.lengths.make_writeable()
         if whole and self._owned and len(values) <= len(self.values.buffer):
-            # Every row gets a new list, so the room can be used from its beginning.
+            # Every row gets a new list, so all room is free.
             self.values.buffer[: len(values)] = values
             self.values.size = len(values)
             base = 0
@@ -85,7 +85,7 @@ class EditableLists:
         return moved
 
     def insert(self, at: Int64, lists: ListColumn) -> None:
-        """Inserts a row for each of ``lists``, as ``Vector.insert``."""
+        """Insert a row for each of ``lists``, as ``Vector.insert``."""
         starts, lengths, values = _packed(lists)
         self._make_room(len(values))
         starts = starts + np.int32(self.values.size)
@@ -94,7 +94,7 @@ class EditableLists:
         self.lengths.insert(at, lengths)
 
     def keep(self, kept: Bool) -> None:
-        """Drops the rows whose flag is not set, and the garbage when it is more than half."""
+        """Drop the rows whose flag is not set, and the garbage when it is more than half."""
         self.starts.keep(kept)
         self.lengths.keep(kept)
         if self._mostly_garbage():
@@ -125,9 +125,9 @@ class EditableLists:
 
 
 class PartitionTable:
-    """Partition rows sorted by (topic_row, partition); ``columns`` is what others read.
+    """Partition rows sorted by (topic_row, partition). Others read ``columns``.
 
-    Adopts the arrays it is given. ``columns`` is replaced when arrays move: take it anew after a change.
+    Adopts the arrays it is given. ``columns`` is replaced when arrays move: take it again after a change.
     """
 
     columns: Partitions
@@ -143,7 +143,7 @@ class PartitionTable:
         for editable in self._lists.values():
             vectors += editable.starts, editable.lengths
         _separate(vectors)
-        #: None: nobody asks what has changed.
+        #: None until changes are counted.
         self.changes: Changes | None = None
         self._renew()
 
@@ -158,9 +158,9 @@ class PartitionTable:
         *,
         changed: Int64 | slice | None = None,
     ) -> None:
-        """Writes columns of ``rows``: one value or one for each row; one list or one for each.
+        """Write columns of ``rows``: one value or one for each row; one list or one for each.
 
-        ``changed``: those of the rows whose values are others than before, where the caller knows.
+        ``changed``: the rows whose values differ from those before; None: all of ``rows``.
         """
         if self.changes is not None:
             self.changes.touch(rows if changed is None else changed)
@@ -175,7 +175,7 @@ class PartitionTable:
             self._renew()
 
     def insert(self, at: Int64, rows: Partitions) -> None:
-        """Inserts ``rows``; row i of them becomes row ``at[i]`` of the result. ``at`` ascends strictly."""
+        """Insert ``rows``; row i of them becomes row ``at[i]`` of the result. ``at`` ascends strictly."""
         for name, vector in self._fixed.items():
             vector.insert(at, getattr(rows, name))
         for name, lists in self._lists.items():
@@ -186,7 +186,7 @@ class PartitionTable:
         self._renew()
 
     def keep(self, kept: Bool) -> None:
-        """Drops the rows whose flag is not set."""
+        """Drop the rows whose flag is not set."""
         for vector in self._fixed.values():
             vector.keep(kept)
         for lists in self._lists.values():
@@ -196,7 +196,7 @@ class PartitionTable:
         self._renew()
 
     def renumber_topics(self, new_rows: Int32) -> None:
-        """Topic row t becomes ``new_rows[t]``; the order of topics stays."""
+        """Replace topic row t by ``new_rows[t]``; the order of topics stays."""
         vector = self._fixed["topic_row"]
         self._fixed["topic_row"] = Vector(new_rows[vector.array])
         self._renew()
@@ -209,7 +209,7 @@ class PartitionTable:
 
 
 def _separate(vectors: Iterable[Vector]) -> None:
-    """Columns that were given one array (of zeros, say) must not change together."""
+    """Copy arrays that several columns share (of zeros, say): they must not change together."""
     seen: set[int] = set()
     for vector in vectors:
         pointer = vector.buffer.ctypes.data
@@ -219,13 +219,13 @@ def _separate(vectors: Iterable[Vector]) -> None:
 
 
 def make_partitions(fixed: Mapping[str, Int32], lists: Mapping[str, ListColumn | None]) -> Partitions:
-    """Columns by name."""
+    """Return ``Partitions`` from columns by name."""
     columns: dict[str, Any] = {**fixed, **lists}
     return Partitions(**columns)
 
 
 def _packed(lists: ListColumn) -> tuple[Int32, Int32, Int32]:
-    """(starts, lengths, values) that hold no more values than the lists have elements."""
+    """Return (starts, lengths, values) with no more values than the lists have elements."""
     total = total_length(lists)
     if len(lists.values) <= total:
         return lists.starts, lists.lengths, lists.values

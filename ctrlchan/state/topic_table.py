@@ -1,4 +1,4 @@
-"""The topic rows of a state: names, ids, deletion flags, and the way from a name to its row."""
+"""The topic rows of a state: names, ids, deletion flags, and an index of the names."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ UInt8 = npt.NDArray[np.uint8]
 
 
 class TopicTable:
-    """Topic rows in the order they came; ``columns`` is what others read and always has deletion flags.
+    """Topic rows in the order of their addition. Others read ``columns``, which always has deletion flags.
 
-    Adopts the arrays it is given (ids and flags are copied when read-only). Topics number far fewer than
-    partitions: the name index is a dict, made on the first look-up.
+    Adopts the arrays it is given (ids and flags are copied when read-only). There are far fewer topics than
+    partitions: the index of names is a dict, made on the first look-up.
     """
 
     columns: Topics
@@ -41,12 +41,12 @@ class TopicTable:
 
     @property
     def ids(self) -> UInt8:
-        """uint8[n, 16], to be changed in place."""
+        """uint8[n, 16], changed in place."""
         return self.columns.ids
 
     @property
     def deleting(self) -> UInt8:
-        """uint8[n], to be changed in place."""
+        """uint8[n], changed in place."""
         flags = self.columns.deleting
         assert flags is not None
         return flags
@@ -59,18 +59,18 @@ class TopicTable:
         return self._index
 
     def row(self, name: str | bytes) -> int:
-        """KeyError (with the name as text) when there is no such topic."""
+        """Return the row of a topic. Raises KeyError of the name as text."""
         row = self.index.get(name.encode(errors="surrogateescape") if isinstance(name, str) else name)
         if row is None:
             raise KeyError(name if isinstance(name, str) else name.decode(errors="replace"))
         return row
 
     def rows(self, names: Iterable[str | bytes]) -> Int64:
-        """The rows of these names in their order; KeyError as ``row``."""
+        """Return the rows (int64) of these names, in their order. Raises KeyError as ``row``."""
         return np.array([self.row(name) for name in names], dtype=np.int64)
 
     def append(self, names: Sequence[bytes], ids: UInt8) -> None:
-        """Adds topics behind the last; the caller has checked that no name is known or there twice."""
+        """Add topics after the last; the caller has checked that no name exists or comes twice."""
         index = self.index
         index.update((name, len(self) + i) for i, name in enumerate(names))
         old, new = self.columns.names, StringColumn.from_strings(names)
@@ -85,7 +85,7 @@ class TopicTable:
         )
 
     def keep(self, kept: Bool) -> None:
-        """Drops the topics whose flag is not set; later rows move up."""
+        """Drop the topics whose flag is not set; later rows get lower numbers."""
         names = StringColumn.from_strings(
             name for name, stays in zip(name_list(self.columns.names), kept.tolist(), strict=True) if stays
         )
@@ -93,7 +93,7 @@ class TopicTable:
         self._index = None
 
     def have_names(self, others: StringColumn) -> bool:
-        """Are ``others`` the same names in the same order? Compared as memory where they lie alike."""
+        """Return whether ``others`` are the same names in the same order."""
         mine = self.columns.names
         if len(mine) != len(others) or not np.array_equal(mine.lengths, others.lengths):
             return False
@@ -103,7 +103,7 @@ class TopicTable:
 
 
 def name_list(names: StringColumn) -> list[bytes]:
-    """The names as bytes (null as empty), by one copy of the data and slices of it."""
+    """Return the names as bytes, null as empty."""
     data = names.data.tobytes()
     return [
         data[start : start + length] if length > 0 else b""

@@ -19,7 +19,7 @@ __all__ = ["VALUE_COLUMNS", "upsert"]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
-#: The columns that say something about a partition rather than which one it is.
+#: The columns other than the key (topic, partition).
 VALUE_COLUMNS = FIXED_COLUMNS[2:] + LIST_COLUMNS
 
 
@@ -56,7 +56,7 @@ def upsert(
 
 
 def _join_topics(topic_table: TopicTable, topics: Topics) -> Int32:
-    """Our topic row of each of their topics; new names are added, known ids replace ours."""
+    """Return our topic row of each of their topics; add new names, take their ids that are not zero."""
     if topic_table.have_names(topics.names):
         rows = np.arange(len(topics), dtype=np.int32)
     else:
@@ -73,7 +73,7 @@ def _join_topics(topic_table: TopicTable, topics: Topics) -> Int32:
 
 
 def _merge(table: PartitionTable, topic_row: Int32, partitions: Partitions, taken: frozenset[str]) -> Int64:
-    """Any rows in any order; of two with the same partition the later one counts. Returns the row of each."""
+    """Merge rows in any order, the later of two with the same partition; return our row of each."""
     keys = sort_keys(topic_row, partitions.partition)
     chosen: Int64 | slice = slice(0, len(keys))
     place: Int64 | slice = slice(0, len(keys))
@@ -112,7 +112,7 @@ def _replace(
 
 
 def _taken_rows(partitions: Partitions, topic_row: Int32 | None, rows: Int64 | slice) -> Partitions:
-    """These rows of ``partitions``, with another ``topic_row`` where it matters."""
+    """Return these rows of ``partitions``, with another ``topic_row`` unless None."""
     fixed = {name: getattr(partitions, name)[rows] for name in FIXED_COLUMNS}
     if topic_row is not None:
         fixed["topic_row"] = topic_row

@@ -1,7 +1,7 @@
-"""What callers give -> checked arrays: row selections, int32 columns, list columns.
+"""Arguments of ``ClusterState`` methods -> checked arrays: row selections, int32 columns, list columns.
 
-Everything a change needs is checked here before the first column is written, so that a refused change leaves
-the state as it was. Each refusal is an ``InvalidStateError`` that names column, row and reason.
+All arguments are checked before the first column is written, so that a refused change leaves the state as it
+was. Every refusal is an InvalidStateError that names column, row and reason.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ LOWEST: Final[Mapping[str, int]] = {
     "partition_epoch": -1,
     "recovery_state": 0,
 }
-#: The highest where it is not int32's: ``LeaderRecoveryState`` knows 0 RECOVERED and 1 RECOVERING.
+#: The highest value where it is not int32's: ``LeaderRecoveryState`` has 0 RECOVERED and 1 RECOVERING.
 HIGHEST: Final[Mapping[str, int]] = {"recovery_state": 1}
 
 
 def as_rows(rows: Rows, total: int) -> Int64 | slice:
-    """The selection as an ascending slice of step 1 or an int64 array, inside ``0 .. total - 1``."""
+    """Return the selection as an ascending slice of step 1 or an int64 array, inside ``0 .. total - 1``."""
     if isinstance(rows, str):
         if rows != "all":
             raise InvalidStateError(f'rows {rows!r}: a row, a selection of rows or "all"')
@@ -76,21 +76,21 @@ def as_rows(rows: Rows, total: int) -> Int64 | slice:
 
 
 def count_rows(rows: Int64 | slice) -> int:
-    """How many rows a selection made by ``as_rows`` has."""
+    """Return the number of rows of a selection that ``as_rows`` made."""
     return int(rows.stop - rows.start) if isinstance(rows, slice) else len(rows)
 
 
 def as_columns(
     values: Mapping[str, Any], count: int
 ) -> tuple[dict[str, Int32 | np.int32], dict[str, ListColumn]]:
-    """(int32 columns, list columns) by name for ``count`` rows, checked one by one."""
+    """Return (int32 columns, list columns) by name for ``count`` rows."""
     fixed = {name: as_int32(name, value, count) for name, value in values.items() if name in LOWEST}
     lists = {name: as_lists(name, value, count) for name, value in values.items() if name not in LOWEST}
     return fixed, lists
 
 
 def as_int32(name: str, values: IntValues, count: int) -> Int32 | np.int32:
-    """Values of one int32 column for ``count`` rows."""
+    """Return the values of one int32 column for ``count`` rows."""
     lowest, highest = LOWEST[name], HIGHEST.get(name, _INT32.max)
     if isinstance(values, (int, np.integer)):
         if not lowest <= values <= highest:
@@ -112,7 +112,7 @@ def as_int32(name: str, values: IntValues, count: int) -> Int32 | np.int32:
 
 
 def as_lists(name: str, lists: Lists, count: int) -> ListColumn:
-    """Lists of one list column for ``count`` rows: as many, or a single one that stands for all of them."""
+    """Return the lists of one list column for ``count`` rows: as many, or a single one for all rows."""
     if isinstance(lists, ListColumn):
         column = lists
     elif isinstance(lists, np.ndarray):

@@ -1,4 +1,4 @@
-"""Growable int32 arrays: what columns that change in place are made of."""
+"""Growable int32 arrays, for columns that change in place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Vector"]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
-#: Elements a fresh buffer has room for beyond what was asked, at least.
+#: The least number of spare elements of a new buffer.
 _SPARE = 64
 
 
@@ -18,8 +18,8 @@ class Vector:
     """The first ``size`` elements of ``buffer``, which may be longer.
 
     A vector adopts the array it is made from. The array is copied on the first write when it is read-only
-    (Arrow's memory) and never written beyond its end. Methods that change return True when ``buffer`` is
-    another array afterwards: whoever holds the old one, or a view of it, must take the new one.
+    (Arrow's memory), and never written beyond its end. Changing methods return True when they replaced
+    ``buffer``: views of the old buffer are then out of date.
     """
 
     __slots__ = ("buffer", "size")
@@ -34,14 +34,14 @@ class Vector:
         return self.buffer[: self.size]
 
     def make_writeable(self) -> bool:
-        """Copies a read-only buffer."""
+        """Copy the buffer if it is read-only."""
         if self.buffer.flags.writeable:
             return False
         self.buffer = self.array.copy()
         return True
 
     def reserve(self, extra: int) -> bool:
-        """Makes room for ``extra`` more elements; half as much again as there is when it has to move."""
+        """Make room for ``extra`` more elements; a new buffer is half as long again."""
         if not extra or (self.size + extra <= len(self.buffer) and self.buffer.flags.writeable):
             return False
         self.buffer = _roomy(self.array, extra)
@@ -49,19 +49,19 @@ class Vector:
 
     @classmethod
     def copy_of(cls, array: Int32, extra: int) -> Vector:
-        """A vector in memory of its own with room for ``extra`` more elements."""
+        """Return a vector with a copy of the array and room for ``extra`` more elements."""
         vector = cls(_roomy(array, extra))
         vector.size = len(array)
         return vector
 
     def append(self, values: Int32) -> None:
-        """Puts ``values`` behind the last element."""
+        """Add ``values`` after the last element."""
         self.reserve(len(values))
         self.buffer[self.size : self.size + len(values)] = values
         self.size += len(values)
 
     def insert(self, at: Int64, values: Int32) -> None:
-        """Puts ``values[i]`` where it will be element ``at[i]`` of the result; ``at`` ascends strictly."""
+        """Insert ``values[i]`` as element ``at[i]`` of the result; ``at`` ascends strictly."""
         if not len(at) or at[0] == self.size:
             self.append(values)
             return
@@ -74,7 +74,7 @@ class Vector:
         self.size = len(merged)
 
     def keep(self, kept: npt.NDArray[np.bool_]) -> None:
-        """Drops the elements whose flag is not set."""
+        """Drop the elements whose flag is not set."""
         self.buffer = self.array[kept]
         self.size = len(self.buffer)
 

@@ -1,8 +1,8 @@
-"""Synthetic clusters: the same settings give the same cluster, on every machine.
+"""Synthetic clusters. The same settings give the same cluster on every machine.
 
 Replicas are placed as Kafka places them (``kafka.admin.AdminUtils.assignReplicasToBrokers``): the first
 replicas of a topic go round the brokers from a random one, the others follow at a distance that grows by one
-with each round; with racks, a replica goes to a rack that has none of the partition while there is one.
+with each round; with racks, a replica goes to a rack without a replica of the partition, if there is one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_ROWS = _MAX_INT32
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorConfig:
-    """What to generate. ConfigError, naming the setting, when it cannot be.
+    """The shape of the cluster. Raises ConfigError that names the setting.
 
     Broker ids run from 0. Without ``address`` broker b listens with its listener l on ``host``, port
     ``first_port + b * len(listeners) + l``; with it every broker is at that host, listener l at its port + l.
@@ -84,12 +84,12 @@ class GeneratorConfig:
 
     @property
     def digits(self) -> int:
-        """How many digits a topic's number is written with."""
+        """Digits of a topic's number in its name."""
         return max(_DIGITS, len(str(self.topics - 1)))
 
 
 def generate(config: GeneratorConfig) -> ClusterState:
-    """A sound cluster (``check`` finds nothing) of this shape; vectorised."""
+    """Return a cluster of this shape without violated invariants."""
     rng = _Random(config.seed)
     topics = Topics(_names(config), _topic_ids(rng, config.topics))
     count = config.topics * config.partitions_per_topic
@@ -121,27 +121,27 @@ def generate(config: GeneratorConfig) -> ClusterState:
 
 
 class _Random:
-    """Numbers from the bits of PCG64: NumPy keeps those the same for ever, unlike its distributions."""
+    """Random numbers from the bits of PCG64, which NumPy never changes; its distributions it does."""
 
     def __init__(self, seed: int) -> None:
         self._source = np.random.PCG64(seed)
 
     def bits(self, count: int) -> npt.NDArray[np.uint64]:
-        """64 random bits each."""
+        """Return ``count`` numbers of 64 random bits."""
         return np.asarray(self._source.random_raw(count), dtype=np.uint64)
 
     def below(self, limit: int, count: int) -> Int32:
-        """Numbers in 0 .. limit - 1, as even as 31 bits allow."""
+        """Return ``count`` numbers in 0 .. limit - 1."""
         return ((self.bits(count) >> np.uint64(33)) % np.uint64(limit)).astype(np.int32)
 
     def choose(self, total: int, count: int) -> Bool:
-        """``total`` flags of which ``count`` are set."""
+        """Return ``total`` flags of which ``count`` are set."""
         drawn = self.bits(total)
         return drawn <= np.partition(drawn, count - 1)[count - 1] if count else np.zeros(total, dtype=bool)
 
 
 def _names(config: GeneratorConfig) -> StringColumn:
-    """``topic-000123`` and so on: as long as one another, so a matrix of characters."""
+    """Return ``topic-000123`` and so on: all of one length, so a matrix of characters."""
     prefix = np.frombuffer(config.topic_prefix.encode(), np.uint8)
     names = np.empty((config.topics, len(prefix) + config.digits), np.uint8)
     names[:, : len(prefix)] = prefix
@@ -154,17 +154,17 @@ def _names(config: GeneratorConfig) -> StringColumn:
 
 
 def _topic_ids(rng: _Random, count: int) -> UInt8:
-    """Random UUIDs of version 4, as ``Uuid.randomUuid`` makes them."""
+    """Return random UUIDs of version 4, as ``Uuid.randomUuid`` makes them."""
     ids = rng.bits(2 * count).astype("<u8").view(np.uint8).reshape(count, 16)
     ids[:, 6] = ids[:, 6] & 0x0F | 0x40
     ids[:, 8] = ids[:, 8] & 0x3F | 0x80
-    # Kafka takes no id whose text begins with a dash; the first 6 bits of such a one are 62.
+    # Kafka uses no id whose text begins with a dash, which stands for 62 in the first 6 bits.
     ids[ids[:, 0] >> 2 == 62, 0] = 0
     return ids
 
 
 def _place(rng: _Random, config: GeneratorConfig, partition: Int32) -> Int32:
-    """int32[partitions, replication]: broker ids, the preferred leader first."""
+    """Return int32[partitions, replication]: broker ids, the preferred leader first."""
     brokers = config.brokers
     # Broker b is in rack b % racks, so neighbours by id are in different racks.
     racks = config.racks or 1
@@ -192,8 +192,11 @@ def _place(rng: _Random, config: GeneratorConfig, partition: Int32) -> Int32:
 
 
 def _isr_and_leader(replicas: ListColumn, placed: Int32, offline: Bool) -> tuple[ListColumn, Int32]:
-    """The replicas that are online, led by the first of them; where there is none the preferred leader stays
-    as the only one in the ISR and the partition has no leader, as when the last replica went."""
+    """Return (ISR, leader): the online replicas, led by the first.
+
+    Without an online replica the partition has no leader, and the preferred leader is the only one in the
+    ISR, as after the last replica has failed.
+    """
     online = ~offline.reshape(placed.shape)
     alive = online.any(axis=1)
     leader = np.where(alive, placed[np.arange(len(placed)), online.argmax(axis=1)], NO_LEADER).astype(
@@ -210,7 +213,7 @@ def _lists_of(matrix: Int32) -> ListColumn:
 
 
 def _brokers(rng: _Random, config: GeneratorConfig) -> Brokers:
-    """Epochs are distinct and ascend, as czxids of registrations one after another do."""
+    """Return the brokers; their epochs ascend, as czxids of successive registrations do."""
     epochs = 1_000 + np.cumsum(1 + rng.below(49, config.brokers), dtype=np.int64)
     made = []
     for broker, epoch in enumerate(epochs.tolist()):

@@ -4,9 +4,9 @@
 ``partition``, ``controller_epoch``, ``leader``, ``leader_epoch``, ``partition_epoch``, ``recovery_state`` and
 the lists of ints ``isr``, ``replicas``, ``adding_replicas``, ``removing_replicas``, ``offline_replicas``.
 
-Every column has to be there, others are passed over, and nothing may be null. int32 is taken as it is, other
-integers when their values fit. Rows count from 0. A snapshot may have ``row_version`` (int64) besides: which
-version of the state changed the row last.
+All of these columns are required, others are ignored, and nothing may be null. int32 is used without a copy,
+other integers when their values fit. Rows count from 0. A snapshot may also have ``row_version`` (int64): the
+version of the state at which the row changed last.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ _MAX_VALUES: Final = 2**31 - 1
 
 
 def partitions_from_arrow(table: pa.Table | pa.RecordBatch, source: Source) -> tuple[Topics, Partitions]:
-    """Topics in the order of their name bytes, and rows sorted by (topic, partition).
+    """Return topics in the order of their name bytes, and rows sorted by (topic, partition).
 
     Raises the source's error for a column that is missing or of another type, and for bad rows: the first
-    of them with their reasons, and how many there are.
+    of them with their reasons, and their number.
     """
     columns = columns_of(table, PARTITIONS.names, source)
     topic = topic_dictionary(columns["topic"], "topic", source)
@@ -111,9 +111,9 @@ def partitions_from_arrow(table: pa.Table | pa.RecordBatch, source: Source) -> t
 
 
 def versions_from_arrow(table: pa.Table, newest: int, source: Source) -> Int64 | None:
-    """The versions of the rows, in the order that ``partitions_from_arrow`` gave them; None: there are none.
+    """Return the versions of the rows in the order of ``partitions_from_arrow``, None without such a column.
 
-    Raises the source's error for a type other than int64, for nulls, and for what is not in 0 .. ``newest``.
+    Raises the source's error for a type other than int64, for nulls, and for values outside 0 .. ``newest``.
     """
     if ROW_VERSION not in table.column_names:
         return None
@@ -140,8 +140,10 @@ def versions_from_arrow(table: pa.Table, newest: int, source: Source) -> Int64 |
 
 
 def partitions_to_arrow(topics: Topics, partitions: Partitions, versions: Int64 | None = None) -> pa.Table:
-    """A table of ``PARTITIONS`` over our memory where it lies alike; the rest is copied. ``versions``: of the
-    rows, a column of their own."""
+    """Return a table of ``PARTITIONS``, without a copy where the memory layout is the same.
+
+    ``versions``: int64, the column ``row_version``.
+    """
     names = StringColumn.from_strings(name_list(topics.names))
     offsets = np.append(names.starts, np.int32(len(names.data)))
     entries = array_over(pa.string(), len(names), offsets, names.data)
@@ -179,7 +181,7 @@ def _report_nulls(columns: dict[str, Array], problems: Problems, name_of: Descri
 
 
 def _sorted_names(topic: Array) -> tuple[StringColumn, Int32]:
-    """(the names in use, in byte order; the place there of each entry of the dictionary)."""
+    """Return (the names in use, in byte order; the place there of each entry of the dictionary)."""
     used = np.zeros(len(topic.dictionary), dtype=bool)
     used[topic.indices.to_numpy(zero_copy_only=True)] = True
     in_order: Int64 = pc.sort_indices(topic.dictionary).to_numpy().astype(np.int64)
@@ -192,7 +194,7 @@ def _sorted_names(topic: Array) -> tuple[StringColumn, Int32]:
 
 
 def _report_duplicates(keys: Int64, order: Int64, problems: Problems) -> None:
-    """Rows whose key is also that of a row before them; sorted key i came as row ``order[i]``."""
+    """Add rows whose key an earlier row has; sorted key i was row ``order[i]``."""
     again = np.flatnonzero(keys[1:] == keys[:-1]) + 1
 
     def reason(row: int) -> str:
@@ -203,7 +205,7 @@ def _report_duplicates(keys: Int64, order: Int64, problems: Problems) -> None:
 
 
 def _one_id_each(topic_row: Int32, ids: UInt8, order: Int64, topics: int, problems: Problems) -> UInt8:
-    """The id of each topic; ``topic_row`` ascends, row i came as row ``order[i]``."""
+    """Return the id of each topic; ``topic_row`` ascends, row i was row ``order[i]``."""
     first = np.searchsorted(topic_row, np.arange(topics, dtype=np.int32))
     words = ids.view(np.uint64)
     wrong = np.flatnonzero((words != words[first][topic_row]).any(axis=1))

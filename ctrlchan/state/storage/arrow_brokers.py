@@ -1,5 +1,8 @@
-"""Arrow tables of brokers <-> columns: ``id``, ``epoch``, ``rack`` (may be null) and ``endpoints``, a list of
-structs of ``listener``, ``security_protocol`` (its name), ``host`` and ``port``."""
+"""Arrow tables of brokers <-> columns.
+
+``id``, ``epoch``, ``rack`` (may be null) and ``endpoints``, a list of structs of ``listener``,
+``security_protocol`` (its name), ``host`` and ``port``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ __all__ = ["brokers_from_arrow", "brokers_to_arrow"]
 
 
 def brokers_from_arrow(table: pa.Table | pa.RecordBatch, source: Source) -> Brokers:
-    """Brokers in the order of the table. Raises the source's error, naming rows and reasons."""
+    """Return the brokers in the order of the table. Raises the source's error, naming rows and reasons."""
     columns = columns_of(table, BROKERS.names, source)
     for name in ("id", "epoch"):
         require_ints(columns[name], name, source)
@@ -42,7 +45,7 @@ def brokers_from_arrow(table: pa.Table | pa.RecordBatch, source: Source) -> Brok
 
 
 def brokers_to_arrow(brokers: Brokers) -> pa.Table:
-    """A table of ``BROKERS``."""
+    """Return a table of ``BROKERS``."""
     rows = [
         {
             "id": broker.id,
@@ -89,6 +92,6 @@ def _broker(
         protocol = SecurityProtocol.of(endpoint["security_protocol"])
         made.append(Endpoint(endpoint["listener"], protocol, endpoint["host"], endpoint["port"]))
     broker = Broker(broker_id, epoch, tuple(made), rack)
-    # Made once here so that what is wrong with it is told with its row.
+    # Checked here, where the row of the broker is known.
     brokers_from([broker])
     return broker

@@ -1,7 +1,7 @@
-"""Single columns of an Arrow table -> arrays, without a copy where the memory is alike.
+"""Single columns of an Arrow table -> arrays, without a copy where the memory layout is the same.
 
-``columns_of`` finds the columns, ``require_…`` look at their types, ``checked_…`` at their values. What is
-wrong with a column as a whole is raised at once, what is wrong with rows goes to ``Problems``.
+``columns_of`` finds the columns, ``require_…`` check their types, ``checked_…`` their values. An error of a
+whole column is raised at once; bad rows are added to ``Problems``.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 UInt8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]
-#: Arrow's arrays and buffers; told apart by their ``type`` at run time, not by their class.
+#: Arrow's arrays and buffers, which differ in their ``type`` at run time, not in their class.
 Array: TypeAlias = Any
 
-#: Its functions take and give arrays of any class, which their type hints do not say.
+#: Its functions accept and return arrays of any class; their type hints do not.
 _compute: Any = pyarrow.compute
 _INT32: Final = np.iinfo(np.int32)
 _ID_SIZE: Final = len(ZERO_ID)
 
 
 def columns_of(table: pa.Table | pa.RecordBatch, names: list[str], source: Source) -> dict[str, Array]:
-    """One array for each name: a view of the column where it is a single chunk."""
+    """Return one array for each name: a view of the column where it is a single chunk."""
     there = table.schema.names
     missing = [name for name in names if name not in there]
     if missing:
@@ -72,23 +72,23 @@ def columns_of(table: pa.Table | pa.RecordBatch, names: list[str], source: Sourc
 
 
 def wrong_type(source: Source, name: str, found: pa.DataType, expected: str) -> CtrlchanError:
-    """The error that says so."""
+    """Return the error for a column of another type."""
     return source.fail(f"column {name} has type {found}, expected {expected}")
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """string or large_string."""
+    """Return whether the type is string or large_string."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def require_ints(array: Array, name: str, source: Source) -> None:
-    """Any integer type."""
+    """Raise the source's error unless the column has an integer type."""
     if not pa.types.is_integer(array.type):
         raise wrong_type(source, name, array.type, "int32")
 
 
 def require_ids(array: Array, name: str, source: Source) -> None:
-    """Bytes, of which each row is to have 16."""
+    """Raise the source's error unless the column has bytes, 16 in each row where the width is fixed."""
     kind = array.type
     fixed = pa.types.is_fixed_size_binary(kind) and kind.byte_width == _ID_SIZE
     if not (fixed or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
@@ -96,7 +96,7 @@ def require_ids(array: Array, name: str, source: Source) -> None:
 
 
 def require_lists(array: Array, name: str, source: Source) -> None:
-    """Lists of any integer type."""
+    """Raise the source's error unless the column has lists of integers."""
     kind = array.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not (is_list and pa.types.is_integer(kind.value_type)):
@@ -104,7 +104,7 @@ def require_lists(array: Array, name: str, source: Source) -> None:
 
 
 def topic_dictionary(array: Array, name: str, source: Source) -> Array:
-    """A dictionary<int32, string> of a text column, no entry of it null or there twice."""
+    """Return a dictionary<int32, string> of a text column, without null or duplicate entries."""
     is_dictionary = pa.types.is_dictionary(array.type)
     kind = array.type.value_type if is_dictionary else array.type
     if not (is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
@@ -126,7 +126,7 @@ def topic_dictionary(array: Array, name: str, source: Source) -> Array:
 
 
 def null_flags(array: Array) -> Bool:
-    """A flag for each row."""
+    """Return a flag for each row: whether it is null."""
     if not array.null_count:
         return np.zeros(len(array), dtype=bool)
     flags: Bool = array.is_null().to_numpy(zero_copy_only=False)
@@ -134,7 +134,7 @@ def null_flags(array: Array) -> Bool:
 
 
 def checked_ints(array: Array, name: str, problems: Problems) -> Int32:
-    """int32 in the column's range; the column's own memory when that is its type. No nulls."""
+    """Return int32 values in the column's range, without a copy when that is its type. No nulls allowed."""
     values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=True)
     lowest, highest = LOWEST[name], HIGHEST.get(name, int(_INT32.max))
     if len(values) and (int(values.min()) < lowest or int(values.max()) > highest):
@@ -146,7 +146,7 @@ def checked_ints(array: Array, name: str, problems: Problems) -> Int32:
 
 
 def checked_ids(array: Array, name: str, problems: Problems) -> UInt8:
-    """uint8[n, 16]; the column's own memory when its width is fixed. No nulls."""
+    """Return uint8[n, 16], without a copy when the width is fixed. No nulls allowed."""
     if not pa.types.is_fixed_size_binary(array.type):
         lengths: Int64 = _compute.binary_length(array).to_numpy(zero_copy_only=False)
         wrong = lengths != _ID_SIZE
@@ -159,7 +159,7 @@ def checked_ids(array: Array, name: str, problems: Problems) -> UInt8:
 
 
 def checked_lists(array: Array, name: str, problems: Problems) -> ListColumn:
-    """Lists of broker ids over the column's own memory when the elements are int32. No nulls."""
+    """Return lists of broker ids, without a copy when the elements are int32. No nulls allowed."""
     values: npt.NDArray[Any] = array.flatten().to_numpy(zero_copy_only=True)
     if len(values) and (int(values.min()) < 0 or int(values.max()) > _INT32.max):
         wrong = rows_of_elements(array, (values < 0) | (values > _INT32.max))
@@ -169,14 +169,14 @@ def checked_lists(array: Array, name: str, problems: Problems) -> ListColumn:
         width = array.type.list_size
         starts = np.arange(len(array), dtype=np.int32) * np.int32(width)
         return ListColumn(starts, np.full(len(array), width, np.int32), values)
-    # A sliced column's offsets do not begin at 0, its flattened values do.
+    # The offsets of a sliced column do not begin at 0; its flattened values do.
     offsets: npt.NDArray[Any] = array.offsets.to_numpy(zero_copy_only=True)
     offsets = (offsets - offsets[0] if offsets[0] else offsets).astype(np.int32, copy=False)
     return ListColumn(offsets[:-1], np.diff(offsets), values)
 
 
 def rows_of_elements(array: Array, flags: Bool) -> Int64:
-    """The rows of flagged elements of a list column (of those that ``flatten`` gives), each once."""
+    """Return the rows of flagged elements of a list column, each row once; flags as for ``flatten``."""
     if not flags.any():
         return np.empty(0, np.int64)
     lengths = _compute.fill_null(_compute.list_value_length(array), 0).to_numpy(zero_copy_only=False)
@@ -187,13 +187,13 @@ def rows_of_elements(array: Array, flags: Bool) -> Int64:
 
 
 def view_of(buffer: Array, dtype: type[Any]) -> npt.NDArray[Any]:
-    """A read-only array over an Arrow buffer; Arrow leaves out the buffer of an empty column."""
+    """Return a read-only array over an Arrow buffer, which is None for an empty column."""
     return np.empty(0, dtype) if buffer is None else np.frombuffer(buffer, dtype)
 
 
 def array_over(
     kind: pa.DataType, count: int, *arrays: npt.NDArray[Any], children: list[Array] | None = None
 ) -> Array:
-    """An Arrow array without nulls over the memory of these arrays (offsets before data)."""
+    """Return an Arrow array without nulls over the memory of these arrays (offsets before data)."""
     given: list[Array] = [np.ascontiguousarray(array) for array in arrays]
     return pa.Array.from_buffers(kind, count, [None, *map(pa.py_buffer, given)], children=children)

@@ -1,4 +1,4 @@
-"""Bad rows of a table, gathered so that one error can name the first of them and how many there are."""
+"""Collects the bad rows of a table for one error that names the first of them and their number."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ctrlchan.errors import CtrlchanError, InvalidStateError
 
 __all__ = ["Describe", "Problems", "Source", "always"]
 
-#: How many bad rows an error names.
+#: Bad rows that an error names.
 _LISTED = 5
 
 Describe = Callable[[int], str]
 
 
 def always(text: str) -> Describe:
-    """The same text for each row."""
+    """Return a function that gives the same text for each row."""
     return lambda _row: text
 
 
@@ -32,17 +32,17 @@ class Problems:
         self._rows: list[npt.NDArray[np.int64]] = []
 
     def flag(self, bad: npt.NDArray[np.bool_], reason: Describe) -> None:
-        """``bad``: a flag for each row. ``reason``: row -> why; asked only when an error is raised."""
+        """Add the flagged rows. ``reason``: row -> text; called only when an error is raised."""
         self.add(np.flatnonzero(bad), reason)
 
     def add(self, rows: npt.NDArray[np.int64], reason: Describe) -> None:
-        """``rows``: the bad rows, in any order."""
+        """Add rows, in any order. ``reason`` as for ``flag``."""
         if len(rows):
             self._rows.append(rows)
             self._first.extend((row, len(self._rows), reason) for row in np.sort(rows)[:_LISTED].tolist())
 
     def raise_if_any(self, name: Describe | None = None) -> None:
-        """Raises when there are bad rows. ``name``: row -> what it is about (topic and partition)."""
+        """Raise the source's error when there are bad rows. ``name``: row -> topic and partition."""
         if not self._rows:
             return
         total = len(np.unique(np.concatenate(self._rows)))
@@ -60,9 +60,9 @@ class Problems:
 
 
 class Source:
-    """Where rows come from, for errors.
+    """The origin of rows, for errors.
 
-    ``name``: of the whole. ``error``: what to raise. ``place``: row -> where it is in there.
+    ``name``: of the table or file. ``error``: the class to raise. ``place``: row -> its place in the source.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Source:
         self.place = place
 
     def fail(self, reason: str) -> CtrlchanError:
-        """An error about the whole, to be raised."""
+        """Return an error about the source as a whole."""
         return self.error(f"{self.name}: {reason}")
 
     def problems(self) -> Problems:
-        """A fresh collection of bad rows."""
+        """Return an empty collection of bad rows."""
         return Problems(self)

@@ -1,9 +1,8 @@
-"""The columns of everything that stands on disk: snapshots, frames and journals, with their versions.
+"""The columns of all files on disk: snapshots, journals, diffs and frames, with their versions.
 
-One rule for all: a reader takes what is of its version or older, refuses what is newer, refuses a column
-that is missing or of another type, and keeps columns that it does not know. A new column needs no new
-version when readers can do without it (``…_LATER``: older files lack it, it is null there); what changes the
-meaning of a column does.
+One rule for all: a reader accepts files of its version or older, refuses newer ones, refuses a column that is
+missing or of another type, and keeps unknown columns. A new column needs no new version when readers can do
+without it (``…_LATER``: null in older files). A new meaning of a column needs one.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ _INT_LIST: Final = pa.list_(pa.field("element", pa.int32(), nullable=False))
 
 #: In cluster.json. Raised when an older program would misread what is written.
 SNAPSHOT_VERSION: Final = 1
-#: One partition. (topic, partition) is the key and the order. What is not known: an epoch or a leader is -1,
-#: a topic id zero; the leader of a topic that is being deleted is -2.
+#: One partition. (topic, partition) is the key and the order. An unknown epoch or leader is -1, an unknown
+#: topic id zero; the leader of a topic that is being deleted is -2.
 PARTITIONS: Final = pa.schema(
     pa.field(name, kind, nullable=False)
     for name, kind in (
@@ -63,9 +62,9 @@ PARTITIONS: Final = pa.schema(
         ("offline_replicas", _INT_LIST),
     )
 )
-#: Which version of the state changed the row last, of the numbers that cluster.json's state_id names.
+#: The version at which the row changed last, counted by the counter that cluster.json's state_id identifies.
 ROW_VERSION: Final = "row_version"
-#: What snapshots may have besides.
+#: Further columns that a snapshot may have.
 PARTITIONS_LATER: Final = pa.schema([pa.field(ROW_VERSION, pa.int64(), nullable=False)])
 
 _ENDPOINT: Final = pa.struct(
@@ -96,23 +95,23 @@ JOURNAL_VERSION_KEY: Final = b"ctrlchan.journal.version"
 _JOURNAL_METADATA: Final[dict[bytes | str, bytes | str]] = {
     JOURNAL_VERSION_KEY: str(JOURNAL_VERSION).encode()
 }
-#: The moments in the life of a request, and the fields of ``journal.rows.ROW`` that hold them. ``…_ns`` are
-#: nanoseconds of the host's monotonic clock, shared by all its processes: differences between them are exact.
-#: ``…_at`` are the same moments as wall time, microseconds UTC (Spark reads no nanoseconds), by the offset of
-#: the two clocks when the file was written. Null: it never came to that.
+#: Timestamps of a request, and the fields of ``journal.rows.ROW`` with them. ``…_ns``: nanoseconds of the
+#: host's monotonic clock, shared by all its processes, so that differences are exact. ``…_at``: the same as
+#: wall time, microseconds UTC (Spark reads no nanoseconds), computed with the offset of the two clocks when
+#: the file was written. Null: the request did not get so far.
 TIMESTAMPS: Final = {
-    # The request's bytes were ready; before ``enqueue``, and shared by all its brokers.
+    # The request is encoded; before ``enqueue``, one timestamp for all brokers of the request.
     "encode": "encoded",
-    # ``send_request`` took it.
+    # ``send_request`` queued it.
     "enqueue": "enqueued",
     # The last attempt's first byte was written, and its last.
     "first_byte": "first_byte",
     "last_byte": "last_byte",
-    # The whole response was there.
+    # The whole response was received.
     "response": "response",
-    # Its outcome was known to the controller.
+    # The controller had the outcome.
     "end": "ended",
-    # Its callback had returned; null without one.
+    # The callback had returned; null without one.
     "callback": "callback",
 }
 _JOURNAL: Final[list[pa.Field[Any]]] = [
@@ -122,55 +121,53 @@ _JOURNAL: Final[list[pa.Field[Any]]] = [
     pa.field("controller_id", pa.int32(), nullable=False),
     pa.field("controller_epoch", pa.int32(), nullable=False),
     pa.field("broker", pa.int32(), nullable=False),
-    # Of the generation that answered; null without a response.
+    # Epoch of the generation that answered; null without a response.
     pa.field("broker_epoch", pa.int64()),
-    # Which of the channel's generations of brokers that was, counted from 1; null without a response.
+    # Number of that generation in the channel, from 1; null without a response.
     pa.field("generation", pa.int32()),
     pa.field("api", pa.int16(), nullable=False),
-    # Of what went to this broker, or would have gone, as are the bytes: all of a request that was split, all
-    # that was merged with it.
+    # Version (and below, bytes) of the requests to this broker, sent or not: all parts of a split request,
+    # all requests that were merged with it.
     pa.field("version", pa.int16(), nullable=False),
-    # On the connection that brought the response; null without one.
+    # Correlation id on the connection of the response; null without one.
     pa.field("correlation_id", pa.int32()),
-    # Which version of the controller's state it carried; null: nobody said.
+    # Version of the controller's state in the request; null: not given.
     pa.field("state_version", pa.int64()),
-    # Whose versions these are; null: nobody said.
+    # Id of the counter of these versions; null: not given.
     pa.field("state_id", pa.string()),
-    # It says everything that changed after this version, -1: everything; null: of its partitions alone.
+    # The request has all changes after this version, -1: everything; null: its partitions alone.
     pa.field("from_version", pa.int64()),
-    # "topic-partition" of all it speaks of, or of what from_version does not say; null: nobody said, or they
-    # were too many.
+    # "topic-partition" of its partitions, or of those besides from_version; null: not given, or too many.
     pa.field("partitions", pa.list_(pa.field("element", pa.string(), nullable=False))),
-    # Where it was a ready frame: of which dataset, and its number among its broker's (pipeline/dispatch.py).
+    # Of a ready frame: its dataset, and its number among the broker's frames (pipeline/jobs/dispatch).
     pa.field("dataset", pa.string()),
     pa.field("frame", pa.int64()),
     pa.field("bytes", pa.int64(), nullable=False),
-    # Partitions it spoke of.
+    # Number of its partitions.
     pa.field("rows", pa.int64(), nullable=False),
     pa.field("attempts", pa.int32(), nullable=False),
-    # Requests that travelled as this one did, itself included.
+    # Number of requests that were sent as one with this one, itself included.
     pa.field("merged", pa.int32(), nullable=False),
     # The value of an OutcomeKind: "acknowledged", ...
     pa.field("outcome", pa.string(), nullable=False),
-    # Kafka's; 0 without a response or without an error.
+    # Kafka's error code; 0 without a response or without an error.
     pa.field("error_code", pa.int16(), nullable=False),
     pa.field("detail", pa.string(), nullable=False),
-    # How long encoding took; null when nobody measured it.
+    # Time for encoding; null when it was not measured.
     pa.field("encoding_ns", pa.int64()),
     *(pa.field(f"{name}_ns", pa.int64()) for name in TIMESTAMPS),
     *(pa.field(f"{name}_at", _UTC) for name in TIMESTAMPS),
 ]
-#: One request that has ended. (channel, sequence) is the key. What a broker knows after an acknowledged
-#: UpdateMetadata: of the state ``state_id``, as it was at ``state_version``, everything that changed after
-#: ``from_version`` (-1: all there is), and ``partitions``. Of what it knew before it forgets nothing, but
-#: with its process: a higher ``generation`` in the same channel, or a higher ``broker_epoch``, is another
-#: process.
+#: One request that has ended. (channel, sequence) is the key. After an acknowledged UpdateMetadata a broker
+#: has, of the state ``state_id`` at ``state_version``, everything that changed after ``from_version`` (-1:
+#: everything), and ``partitions``, besides what it had before. A restarted broker has nothing: a higher
+#: ``generation`` in the same channel, or a higher ``broker_epoch``, is another process.
 JOURNAL: Final = pa.schema(_JOURNAL, metadata=_JOURNAL_METADATA)
 JOURNAL_LATER: Final = frozenset({"generation", "state_id", "from_version", "partitions", "dataset", "frame"})
 
 
 def _like(name: str) -> pa.Field[Any]:
-    """A column as the journal has it."""
+    """Return a column of the journal."""
     return JOURNAL.field(name)
 
 
@@ -180,7 +177,7 @@ _REQUEST: Final = pa.struct(
         pa.field("enqueue_at", _UTC, nullable=False),
         *map(_like, ("api", "version", "controller_epoch", "state_version", "state_id", "from_version")),
         *map(_like, ("partitions", "rows", "bytes")),
-        # A sender process has it in hand.
+        # A sender process has the request.
         pa.field("in_flight", pa.bool_(), nullable=False),
     ]
 )
@@ -202,7 +199,7 @@ _CHANNELS: Final[list[pa.Field[Any]]] = [
     pa.field("unfinished_bytes", pa.int64(), nullable=False),
     pa.field("requests", pa.list_(pa.field("element", _REQUEST, nullable=False)), nullable=False),
 ]
-#: How a channel stands with one broker, in a file that is replaced (journal/channels.py). Same version.
+#: The status of one broker in a channel, in a file that is replaced (journal/channels.py). Same version.
 CHANNELS: Final = pa.schema(_CHANNELS, metadata=_JOURNAL_METADATA)
 
 # -- diffs: a folder of diff.json, rows and brokers.parquet (pipeline/jobs/diff/tables.py)
@@ -246,11 +243,11 @@ _FRAMES: Final[list[pa.Field[Any]]] = [
     pa.field("api", pa.int16(), nullable=False),
     pa.field("version", pa.int16(), nullable=False),
     pa.field("controller_epoch", pa.int32(), nullable=False),
-    # Which version of the controller's state it carries; null: the snapshot does not say.
+    # Version of the controller's state in the request; null: the snapshot has none.
     pa.field("state_version", pa.int64()),
-    # With it the broker knows what changed after this version, -1: everything; null: it cannot be said.
+    # With this frame the broker has all changes after this version, -1: everything; null: unknown.
     pa.field("from_version", pa.int64()),
-    # Partitions it speaks of.
+    # Number of its partitions.
     pa.field("rows", pa.int64(), nullable=False),
     # The length of ``frame``, its own four bytes of length included.
     pa.field("bytes", pa.int64(), nullable=False),
@@ -262,11 +259,11 @@ FRAMES: Final = pa.schema(_FRAMES)
 
 
 def check(found: pa.Schema, wanted: pa.Schema, source: object, *, optional: Collection[str] = ()) -> None:
-    """Raise PipelineError, naming ``source`` and the columns, unless ``found`` has what is wanted.
+    """Raise PipelineError, naming ``source`` and the columns, unless ``found`` has the wanted columns.
 
-    Types are compared as readers see them: integers by their width, lists and structs by what is in them,
-    text and bytes however they are stored (Spark writes no bytes of fixed width). Nullability and columns
-    that are not wanted do not matter.
+    Types are compared as readers see them: integers by their width, lists and structs by their elements, text
+    and bytes in any storage (Spark writes no bytes of fixed width). Nullability and further columns do not
+    matter.
     """
     missing = [name for name in wanted.names if name not in found.names and name not in optional]
     if missing:

@@ -1,17 +1,16 @@
 """A snapshot: a folder that holds one cluster's metadata.
 
-``cluster.json``         format, format_version, cluster_id, controller_id, controller_epoch; and, where there
-                         are any, shutting_down (broker ids), deleting and deletion_in_progress (topic names);
-                         state_id and state_version: the newest change of the state, and whose numbers these
-                         are (``changes.py``); brokers_version: the newest of the live brokers. Older
+``cluster.json``         format, format_version, cluster_id, controller_id, controller_epoch; and, unless
+                         empty, shutting_down (broker ids), deleting and deletion_in_progress (topic names);
+                         state_id and state_version: the id of the change counter and its newest version
+                         (``changes.py``); brokers_version: the newest change of the live brokers. Older
                          snapshots have none of the three: a state read from them counts from 0
-``partitions.parquet``   a file, or a folder of part files that are read in the order of their names (those
-                         that begin with ``_`` or ``.`` are passed over, as Spark's are)
+``partitions.parquet``   a file, or a folder of part files that are read in the order of their names (names
+                         that begin with ``_`` or ``.`` are skipped, as Spark does)
 ``brokers.parquet``      the live and shutting-down brokers
 
-The columns are those of ``ctrlchan.state.storage.schemas``, ``row_version`` included. Whatever is wrong with
-a snapshot
-is a SnapshotError that names the file, the row in it (from 0) and the reason.
+The columns are those of ``ctrlchan.state.storage.schemas``, ``row_version`` included. Every error of a
+snapshot is a SnapshotError that names the file, the row in it (from 0) and the reason.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def read_snapshot(path: Path) -> StateParts:
             version=newest,
             brokers=cluster["brokers_version"],
         )
-    # The columns refer to the memory they need; the rest (topic names, ids of each row) can go.
+    # The columns keep the memory that they use; the rest (topic names, ids of each row) is freed here.
     del table
     brokers_path = path / BROKERS_FILE
     return StateParts(
@@ -109,7 +108,7 @@ def write_snapshot(state: StateView, path: Path, *, overwrite: bool = False) -> 
         raise SnapshotError(f"{path}: cannot be written ({error})") from error
     try:
         _write_files(state, made)
-        # On the disk before the rename is: after a power cut the folder is whole too.
+        # Flushed before the rename, so that the folder is whole after a power failure too.
         for file in made.iterdir():
             _sync(file)
         _put_in_place(made, path)
@@ -186,7 +185,7 @@ def _read_partitions(path: Path) -> tuple[pa.Table, Source]:
         raise SnapshotError(f"{path}: a folder without part files")
     tables = [_read_parquet(file) for file in files]
     for file, table in zip(files, tables, strict=True):
-        # Arrow would fill a column that one part does not have with nulls.
+        # Arrow would fill a column that is missing in one part with nulls.
         columns_of(table, PARTITIONS.names, _file_source(file))
     ends = np.cumsum([table.num_rows for table in tables])
 
@@ -223,23 +222,23 @@ def _one_line(error: BaseException) -> str:
 
 
 def check_writable(path: Path, *, overwrite: bool) -> None:
-    """Raises SnapshotError when ``path`` is there and must not be replaced."""
+    """Raise SnapshotError when ``path`` exists and must not be replaced."""
     if not path.exists():
         return
     if not overwrite:
         raise SnapshotError(f"{path}: exists; to replace it ask for that (--overwrite, overwrite=True)")
     if not path.is_dir():
         raise SnapshotError(f"{path}: exists and is not a folder")
-    # Never take away a folder of somebody's that only happens to be at this path.
+    # Never replace a folder that is no snapshot.
     if not (path / CLUSTER_FILE).is_file() and any(path.iterdir()):
         raise SnapshotError(f"{path}: exists and is not a snapshot, so it is not overwritten")
 
 
 def _write_files(state: StateView, folder: Path) -> None:
-    # Whoever pushes this state later, and whoever reads the snapshot and pushes it, mean the same versions.
+    # A push of this state and a push of the snapshot have the same versions.
     changes = state.changes
     partitions = partitions_to_arrow(state.topics, state.partitions, changes.rows)
-    # Without Arrow's own schema in the file the topic is a plain string to every reader.
+    # Without Arrow's own schema in the file every reader takes the topic as a plain string.
     pq.write_table(
         partitions, folder / PARTITIONS_FILE, compression="zstd", store_schema=False, use_dictionary=True
     )
@@ -269,7 +268,7 @@ def _put_in_place(made: Path, path: Path) -> None:
     if not path.exists():
         made.rename(path)
         return
-    # Two renames: between them nothing is at ``path``, but both snapshots are whole on the disk.
+    # Between the two renames ``path`` does not exist, but both snapshots are whole on the disk.
     aside = made.with_name(f"{made.name}-old")
     path.rename(aside)
     try:
