@@ -39,7 +39,8 @@ def with_failed_dirs(
 ) -> ListColumn:
     """Return the offline replicas when this broker has failed directories.
 
-    ``failed``: a flag for each row whose replica on the broker is in one of them. The failed directories of other brokers stay.
+    ``failed``: flags of the rows whose replica on the broker is in one of them. The failed directories of
+    other brokers stay.
     """
     others = online[online != broker_id]
     flags = _offline_entries(replicas, offline, others, online)
