@@ -1,4 +1,4 @@
-"""``ctrlchan broker``: embedded brokers on ports, for controllers to drive and clients to ask."""
+"""``ctrlchan broker``: embedded brokers on ports, for controllers and clients."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def broker(
         ),
     ] = 0,
     listener: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of the listener: what controllers call its endpoint.")
+        str, typer.Option(metavar="NAME", help="Name of the listener in UpdateMetadata and ZooKeeper.")
     ] = "PLAINTEXT",
     epoch: Annotated[
         int,
@@ -82,8 +82,9 @@ def broker(
     """Run embedded brokers until Ctrl-C (or SIGTERM).
 
     Each has a port and a state of its own. They take LeaderAndIsr, StopReplica and UpdateMetadata from a
-    controller as a Kafka 3.9 broker in ZooKeeper mode does, and answer Metadata, DescribeCluster and
-    ApiVersions, so that any Kafka client reads back what the controller sent. They store no records.
+    controller as a Kafka 3.9 broker in ZooKeeper mode does, and answer Metadata, DescribeCluster,
+    DescribeConfigs and ApiVersions, so that any Kafka client reads back what the controller sent. They store
+    no records: Produce and Fetch get an error.
 
     A line is printed for each broker when it listens. With `ctrlchan -vv broker` each control request is
     logged to standard error.
@@ -111,9 +112,11 @@ def broker(
         check_servers(zookeeper)
     chosen = ids or list(range(first_id, first_id + (count or 1)))
     if len(set(chosen)) < len(chosen):
-        raise typer.BadParameter(f"an id twice: {', '.join(map(str, chosen))}")
+        raise typer.BadParameter(f"an id is repeated: {', '.join(map(str, chosen))}")
     if port and port + len(chosen) - 1 > MAX_PORT:
-        raise typer.BadParameter(f"{len(chosen)} brokers do not fit behind port {port}")
+        raise typer.BadParameter(
+            f"{len(chosen)} brokers need ports up to {port + len(chosen) - 1}, above {MAX_PORT}"
+        )
     configs = [
         BrokerConfig(
             id=broker_id,

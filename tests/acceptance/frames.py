@@ -1,6 +1,6 @@
 """Control request frames, described once and written in any version; their responses read back.
 
-``Target`` says what a request must know of the broker it goes to, so that the same description, with the
+``Target`` has the fields of a request that depend on its broker, so that the same description, with the
 same controlled epochs, can be sent to a real broker and to an embedded one. Written through the package's
 JSON form and codec.
 """
