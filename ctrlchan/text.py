@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from ctrlchan.errors import MalformedError
-
 __all__ = ["parse_number", "printable", "quoted"]
 
 #: Characters of a value that an error message repeats.
@@ -32,6 +30,9 @@ def parse_number(name: str, text: str) -> int:
 
     Raises MalformedError, calling the number ``name``, for any other text and for more than an int64 holds.
     """
+    # Imported here: commands use this module before there is data, and the errors bring NumPy.
+    from ctrlchan.errors import MalformedError
+
     if not (text.isascii() and text.isdigit()):
         raise MalformedError(f"{name} is {quoted(text)}, not a number")
     if (len(text) > 19 and len(text.lstrip("0")) > 19) or (value := int(text)) > _MAX_INT64:

@@ -6,12 +6,10 @@ the next is read, so both commands can stand in a conversation.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -64,9 +62,7 @@ def decode(
     \b
       ctrlchan decode --frames capture.jsonl | jq .json.controllerEpoch
     """
-    from ctrlchan.messages.json_lines import decode_frame, decode_message
-
-    _each_line(file, decode_frame if frames else decode_message)
+    _convert(file, "decode", frames=frames)
 
 
 def encode(file: File = None) -> None:
@@ -85,20 +81,13 @@ def encode(file: File = None) -> None:
       echo '{"api":"ResponseHeader","version":0,"json":{"correlationId":7}}' |
         ctrlchan encode
     """
-    from ctrlchan.messages.json_lines import encode_message
-
-    _each_line(file, encode_message)
+    _convert(file, "encode")
 
 
-def _each_line(file: Path | None, work: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Work on every line; exit status 1 when one of them could not be read."""
-    from ctrlchan.messages.json_lines import convert
+def _convert(file: Path | None, command: str, *, frames: bool = False) -> None:
+    """Convert every line; exit status 1 when one of them could not be read."""
+    from ctrlchan.messages.json_lines import convert_file
 
-    all_well = True
     with nullcontext(sys.stdin.buffer) if file is None else file.open("rb") as lines:
-        for well, line in convert(lines, work):
-            all_well = all_well and well
-            sys.stdout.write(json.dumps(line) + "\n")
-            sys.stdout.flush()
-    if not all_well:
-        raise typer.Exit(1)
+        if not convert_file(lines, sys.stdout, command, frames=frames):
+            raise typer.Exit(1)

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from ctrlchan.cli.broker import broker
-from ctrlchan.cli.codec import decode, encode
-from ctrlchan.cli.demo import demo
-from ctrlchan.cli.pipeline import app as pipeline_app
-from ctrlchan.cli.push import push
-from ctrlchan.cli.snapshot import app as snapshot_app
+from ctrlchan.cli.lazy import LazyCommand, lazy_group
 
-__all__ = ["app"]
+__all__ = ["COMMANDS", "app"]
+
+COMMANDS: Final = {
+    "push": LazyCommand("ctrlchan.cli.push:push", "Push a snapshot's full metadata to every broker of it."),
+    "broker": LazyCommand("ctrlchan.cli.broker:broker", "Run embedded brokers until Ctrl-C (or SIGTERM)."),
+    "demo": LazyCommand(
+        "ctrlchan.cli.demo:demo",
+        "Push a whole cluster's metadata to embedded brokers and let a Kafka client read it back.",
+    ),
+    "decode": LazyCommand("ctrlchan.cli.codec:decode", "Wire bytes to JSON, one message a line."),
+    "encode": LazyCommand(
+        "ctrlchan.cli.codec:encode", "JSON to wire bytes, one message a line: the reverse of `decode`."
+    ),
+    "snapshot": LazyCommand(
+        "ctrlchan.cli.snapshot:app", "Make a snapshot of a cluster's metadata, or look at one."
+    ),
+    "pipeline": LazyCommand(
+        "ctrlchan.cli.pipeline:app", "PySpark jobs over snapshots, frames, journals and state-change logs."
+    ),
+}
 
 #: The log level for each ``-v``. Without it only errors are logged: a command prints what its user needs.
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 
 app = typer.Typer(
     name="ctrlchan",
+    cls=lazy_group(COMMANDS),
     help="The control plane of a ZooKeeper-mode Apache Kafka cluster.",
     epilog="Begin with: ctrlchan demo",
     no_args_is_help=True,
@@ -28,13 +43,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(snapshot_app, name="snapshot")
-app.add_typer(pipeline_app, name="pipeline")
-app.command()(push)
-app.command()(broker)
-app.command()(demo)
-app.command()(decode)
-app.command()(encode)
 
 
 def _version(wanted: bool) -> None:

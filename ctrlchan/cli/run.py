@@ -7,49 +7,69 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-import typer
-
-from ctrlchan.errors import CtrlchanError
-from ctrlchan.text import printable
-
 __all__ = ["run"]
-
-#: Typer has had classes of Click's and of its own: the base of all its errors of usage.
-_UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def run(arguments: Sequence[str] | None) -> int:
     """Run the command and return its exit status. Raises KeyboardInterrupt."""
     _open_standard_streams()
     try:
-        from ctrlchan.cli.commands import app
-
-        ended = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        status = _run(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
-        return ended if isinstance(ended, int) else 0
+        return status
     except BrokenPipeError:
         # The reader of standard output has gone, as `head` does: nothing to report, and nobody to read it.
         _discard(sys.stdout)
         return 1
-    except typer.Abort:
-        return 130
     except MemoryError as error:
         return _error(f"not enough memory: {error}")
-    except (CtrlchanError, OSError) as error:
+    except Exception as error:
+        # Imported here: the codec, which defines this class, imports NumPy.
+        from ctrlchan.errors import CtrlchanError
+
+        if not isinstance(error, (CtrlchanError, OSError)):
+            raise
         return _error(str(error))
-    except _UsageError as error:
+
+
+def _run(words: list[str]) -> int:
+    match words:
+        # Scripts start these for single messages; Typer takes longer to read the words than the work takes.
+        case ["decode"] | ["decode", "--frames"] | ["encode"]:
+            from ctrlchan.messages.json_lines import convert_file
+
+            well = convert_file(sys.stdin.buffer, sys.stdout, words[0], frames="--frames" in words)
+            return 0 if well else 1
+    return _run_with_typer(words)
+
+
+def _run_with_typer(words: list[str]) -> int:
+    import typer
+
+    from ctrlchan.cli.commands import app
+
+    # Typer has had classes of Click's and of its own: the base of all its errors of usage.
+    usage_error: type[Exception] = typer.BadParameter.__mro__[2]
+    try:
+        ended = app(args=words, standalone_mode=False)
+    except typer.Abort:
+        return 130
+    except usage_error as error:
         return _usage_error(error)
+    return ended if isinstance(ended, int) else 0
 
 
 def _usage_error(error: Exception) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
-        typer.echo(str(error), err=True)
+        print(error, file=sys.stderr)
     else:
         _error(error.format_message())  # type: ignore[attr-defined]
     return 2
 
 
 def _error(message: str) -> int:
+    from ctrlchan.text import printable
+
     _flush_or_discard(sys.stdout)
     print(f"error: {printable(message)}", file=sys.stderr)
     _flush_or_discard(sys.stderr)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from ctrlchan._codec import (
     HIGHEST_VERSION,
@@ -26,7 +26,7 @@ from ctrlchan.errors import CtrlchanError
 from ctrlchan.messages.json_form import decode_to_json, encode_from_json, find_message, name_of, to_json
 from ctrlchan.messages.schema import MESSAGES
 
-__all__ = ["Line", "convert", "decode_frame", "decode_message", "encode_message"]
+__all__ = ["Line", "convert", "convert_file", "decode_frame", "decode_message", "encode_message"]
 
 Line = dict[str, Any]
 
@@ -36,6 +36,20 @@ UNKNOWN_TAGS = "unknown_tagged_fields"
 
 class LineError(CtrlchanError):
     """A line that does not say what it should."""
+
+
+def convert_file(lines: Iterable[bytes], out: TextIO, command: str, *, frames: bool = False) -> bool:
+    """Write each line converted, before the next is read; True when all could be read.
+
+    ``command``: ``decode`` or ``encode``.
+    """
+    work = encode_message if command == "encode" else decode_frame if frames else decode_message
+    all_well = True
+    for well, line in convert(lines, work):
+        all_well = all_well and well
+        out.write(json.dumps(line) + "\n")
+        out.flush()
+    return all_well
 
 
 def convert(lines: Iterable[bytes], work: Callable[[Line], Line]) -> Iterator[tuple[bool, Line]]:

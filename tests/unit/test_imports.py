@@ -8,11 +8,16 @@ import sys
 
 import pytest
 
+from ctrlchan.cli import commands, pipeline
+from ctrlchan.cli.lazy import LazyCommand
+
 
 def modules_after(statement: str) -> set[str]:
     code = f"{statement}\nimport sys, json; print(json.dumps(sorted(sys.modules)))"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    return set(json.loads(ran.stdout))
+    ran = subprocess.run(
+        [sys.executable, "-c", code], input="", capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(json.loads(ran.stdout.splitlines()[-1]))
 
 
 def test_the_codec_imports_nothing_of_ours() -> None:
@@ -31,6 +36,37 @@ def test_a_sender_imports_of_ours_only_what_it_shares_with_the_parent() -> None:
     ours = {name for name in modules_after(statement) if name.split(".")[0] == "ctrlchan"}
     shared = {name for name in ours if name.startswith((senders, wire))}
     assert ours - shared == {"ctrlchan", "ctrlchan.channel"}
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["push", "--help"], ["pipeline", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    heavy = {
+        "numpy",
+        "pyarrow",
+        "kio",
+        "kazoo",
+        "pyspark",
+        "pandas",
+        "psutil",
+        "prometheus_client",
+    }
+    statement = f"from ctrlchan.cli import main\ntry: main({words})\nexcept SystemExit: pass"
+    assert modules_after(statement) & heavy == set()
+
+
+def test_decode_of_one_line_imports_no_parser_of_options() -> None:
+    statement = "from ctrlchan.cli import main\ntry: main(['decode'])\nexcept SystemExit: pass"
+    assert modules_after(statement) & {"typer", "pydantic", "rich", "pyarrow", "kio"} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [*commands.COMMANDS.items(), *pipeline.COMMANDS.items()],
+    ids=[*commands.COMMANDS, *(f"pipeline-{name}" for name in pipeline.COMMANDS)],
+)
+def test_the_list_of_commands_says_what_each_says_of_itself(name: str, command: LazyCommand) -> None:
+    said = (command.load(name).help or "").split("\n\n")[0]
+    assert " ".join(said.split()) == command.summary
 
 
 def test_every_public_name_loads() -> None:

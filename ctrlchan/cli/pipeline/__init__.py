@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import typer
 
-from ctrlchan.cli.pipeline.check import check
-from ctrlchan.cli.pipeline.demo import demo
-from ctrlchan.cli.pipeline.diff import diff
-from ctrlchan.cli.pipeline.dispatch import dispatch
-from ctrlchan.cli.pipeline.explain import explain
-from ctrlchan.cli.pipeline.frames import frames
-from ctrlchan.cli.pipeline.ingest import ingest
-from ctrlchan.cli.pipeline.merge_logs import merge_logs
-from ctrlchan.cli.pipeline.monitor import monitor
-from ctrlchan.cli.pipeline.report import report
+from ctrlchan.cli.lazy import LazyCommand, lazy_group
 
-__all__ = ["app"]
+__all__ = ["COMMANDS", "app"]
+
+COMMANDS: Final = {
+    "check": LazyCommand(
+        "ctrlchan.cli.pipeline.check:check",
+        "Start Spark, run a small job in Python on its executors, and say with what.",
+    ),
+    "ingest": LazyCommand(
+        "ctrlchan.cli.pipeline.ingest:ingest",
+        "Make one snapshot of many descriptions of a cluster, and account for every row.",
+    ),
+    "diff": LazyCommand(
+        "ctrlchan.cli.pipeline.diff:diff",
+        "Find the least control requests between two snapshots of a cluster.",
+    ),
+    "frames": LazyCommand(
+        "ctrlchan.cli.pipeline.frames:frames",
+        "Encode the requests that bring every broker up to a snapshot, or from one snapshot to another.",
+    ),
+    "dispatch": LazyCommand(
+        "ctrlchan.cli.pipeline.dispatch:dispatch",
+        "Send ready frames to their brokers; run again, the command continues where it ended.",
+    ),
+    "merge-logs": LazyCommand(
+        "ctrlchan.cli.pipeline.merge_logs:merge_logs",
+        "Merge the state-change logs of many brokers into one stream, ordered by time.",
+    ),
+    "explain": LazyCommand(
+        "ctrlchan.cli.pipeline.explain:explain",
+        "Print the history of one partition from the state-change logs of controllers and brokers.",
+    ),
+    "report": LazyCommand(
+        "ctrlchan.cli.pipeline.report:report",
+        "Report which broker is stale or slow, and why: as an HTML page, and as Parquet tables.",
+    ),
+    "demo": LazyCommand(
+        "ctrlchan.cli.pipeline.demo:demo",
+        "Make a cluster with a slow broker and a stale one, and let the report find both.",
+    ),
+    "monitor": LazyCommand(
+        "ctrlchan.cli.pipeline.monitor:monitor",
+        "Watch a journal: rolling figures of each broker and API, and alerts.",
+    ),
+}
 
 app = typer.Typer(
+    cls=lazy_group(COMMANDS),
     help="PySpark jobs over snapshots, frames, journals and state-change logs.",
     epilog="Begin with: ctrlchan pipeline check",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.command()(check)
-app.command()(ingest)
-app.command()(diff)
-app.command()(frames)
-app.command()(dispatch)
-app.command("merge-logs")(merge_logs)
-app.command()(explain)
-app.command()(report)
-app.command()(demo)
-app.command()(monitor)
 
 
 @app.callback()
