@@ -71,6 +71,7 @@ def extension(name, depends, **options):
 codec_parts = [os.path.join("ctrlchan", "_wire", name) for name in sorted(os.listdir("ctrlchan/_wire"))]
 channel_parts = [
     "ctrlchan/channel/queues/_entries.pxd",
+    "ctrlchan/channel/queues/_frames.pxd",
     "ctrlchan/channel/senders/_request.pxd",
     "ctrlchan/channel/wire/_records.pxd",
 ]
@@ -87,6 +88,7 @@ if __name__ == "__main__":
                 extension("ctrlchan.channel.senders._request", channel_parts),
                 extension("ctrlchan.channel.senders._fast_path", channel_parts),
                 extension("ctrlchan.channel.observability._gather", channel_parts),
+                extension("ctrlchan.channel.queues._frames", channel_parts),
                 extension("ctrlchan.channel.queues._entries", channel_parts),
             ],
             compiler_directives=directives,

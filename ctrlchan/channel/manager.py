@@ -17,24 +17,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic, monotonic_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from ctrlchan._codec import Brokers, DecodeError, UnsupportedVersionError
+from ctrlchan._codec import Brokers, UnsupportedVersionError
 from ctrlchan.channel.aio import outcomes_of
-from ctrlchan.channel.coalescing.bodies import decode_shared_body
-from ctrlchan.channel.coalescing.split import split
 from ctrlchan.channel.config import ChannelConfig
+from ctrlchan.channel.encoding import (
+    NewFrame,
+    RequestTooLargeError,
+    frames_for,
+    most_frame_bytes,
+    write_frame,
+)
 from ctrlchan.channel.observability.description import apis_of
 from ctrlchan.channel.observability.recorder import Recorder
 from ctrlchan.channel.outcome import Countdown, Outcome, OutcomeCallback, Sent
+from ctrlchan.channel.queues._entries import NEVER
 from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata, MetadataStatus
-from ctrlchan.channel.queues.channel_state import REMOVED_BROKER, TOO_LARGE, ChannelState
+from ctrlchan.channel.queues.channel_state import REMOVED_BROKER, ChannelState
 from ctrlchan.channel.queues.dispatcher import Dispatcher
-from ctrlchan.channel.queues.frames import new_frame
+from ctrlchan.channel.queues.undisturbed import undisturbed
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.target import BrokerLike, targets_of
 from ctrlchan.channel.wire.security import SaslSettings, TlsSettings
-from ctrlchan.errors import ChannelClosedError, IllegalStateError, UnknownBrokerError
+from ctrlchan.errors import ChannelClosedError, ChannelError, IllegalStateError, UnknownBrokerError
 from ctrlchan.journal.rows import OutcomeReceiver
 from ctrlchan.protocol import request_versions
 
@@ -43,6 +49,8 @@ if TYPE_CHECKING:
     from ctrlchan.journal import Journal
 
 __all__ = ["ControllerChannelManager"]
+
+T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("ctrlchan.channel")
 
@@ -129,21 +137,18 @@ class ControllerChannelManager:
     # -- brokers
 
     def startup(self, brokers: Brokers | Iterable[BrokerLike]) -> None:
-        """Add all of these; their processes start side by side.
+        """Add all of these, or none; their processes start side by side.
 
-        Raises ChannelError for a broker without an endpoint for the configured listener: then none is added.
+        Raises ChannelError for a broker without an endpoint for the configured listener, and when the system
+        gives no more file descriptors or processes.
         """
         targets = targets_of(brokers, self._config)
-        channel_state, dispatcher = self._running()
-        with channel_state.lock:
-            self._check_open(channel_state)
-            if channel_state.resigned:
-                return
-            for target in targets:
-                channel_state.add(target)
-            channel_state.pool.bear()
-            channel_state.pool.flush()
-        dispatcher.wake()
+
+        def add(channel_state: ChannelState) -> None:
+            if not channel_state.resigned:
+                channel_state.add(targets)
+
+        self._change(add)
 
     def reload_credentials(self, *, tls: TlsSettings | None = None, sasl: SaslSettings | None = None) -> None:
         """Connections are made with these from here on, those that stand are left alone; None: as before.
@@ -151,6 +156,10 @@ class ControllerChannelManager:
         Changed TLS files need no call: each new connection looks at them. Raises ConfigError for what cannot
         work, and then nothing has changed.
         """
+        undisturbed(lambda: self._reload_credentials(tls, sasl))
+
+    def _reload_credentials(self, tls: TlsSettings | None, sasl: SaslSettings | None) -> None:
+        self._check_process()
         with self._starting:
             config = replace(self._config, tls=tls or self._config.tls, sasl=sasl or self._config.sasl)
             config.check_credentials()
@@ -159,13 +168,11 @@ class ControllerChannelManager:
             if channel_state is None:
                 return
             with channel_state.lock:
-                self._check_open(channel_state)
+                channel_state.check_open()
                 channel_state.config = config
                 channel_state.pool.reload(config)
                 channel_state.pool.flush()
-                needs_thread = bool(channel_state.pool.blocked)
-        if needs_thread and self._dispatcher is not None:
-            self._dispatcher.wake()
+                channel_state.wake()
 
     def add_broker(self, broker: BrokerLike) -> None:
         """Nothing changes for a known broker. One with another epoch or endpoint is a new generation: what
@@ -177,16 +184,15 @@ class ControllerChannelManager:
 
         Raises UnknownBrokerError.
         """
-        channel_state, dispatcher = self._running()
-        with channel_state.lock:
-            self._check_open(channel_state)
+
+        def remove(channel_state: ChannelState) -> None:
             if channel_state.resigned:
                 return
             if broker_id not in channel_state.by_id:
                 raise UnknownBrokerError(f"the channel has no broker {broker_id}")
             channel_state.remove(broker_id, REMOVED_BROKER)
-            channel_state.pool.flush()
-        dispatcher.wake()
+
+        self._change(remove)
 
     def request_version(self, broker_id: int, api_key: int) -> int:
         """The version that this broker is sent, known or not: the IBP decides, and the broker's own versions
@@ -197,14 +203,15 @@ class ControllerChannelManager:
     def request_versions(self, broker_ids: Sequence[int], api_key: int) -> dict[int, list[int]]:
         """``request_version`` of many: version -> those of the brokers that are sent it, in their order."""
         usual = self._versions.for_api(api_key)
+        self._check_process()
         channel_state = self._channel_state
         if not self._config.negotiate or channel_state is None:
             return {usual: list(broker_ids)} if broker_ids else {}
         with channel_state.lock:
             queues = [channel_state.by_id.get(broker_id) for broker_id in broker_ids]
-            told = [None if queue is None else queue.versions for queue in queues]
+            ranges_of = [None if queue is None else queue.versions for queue in queues]
         versions: dict[int, list[int]] = {}
-        for broker_id, ranges in zip(broker_ids, told, strict=True):
+        for broker_id, ranges in zip(broker_ids, ranges_of, strict=True):
             version = usual if ranges is None else self._common_version(api_key, ranges)
             versions.setdefault(version, []).append(broker_id)
         return versions
@@ -243,31 +250,103 @@ class ControllerChannelManager:
         and what has one is not merged with its neighbours.
         Raises EncodeError, and ChannelClosedError after ``shutdown``.
         """
-        channel_state, dispatcher = self._running()
-        users = len(broker_ids)
-        if users == 0:
+        channel_state, _ = self._running()
+        if not len(broker_ids):
             return []
         request.channel = self
+        deadline = NEVER
         if timeout is not None:
-            # Merged with others it could not be taken back alone.
+            # Merged with others it could not be cancelled alone.
             request.goes_alone = request.has_limit = True
-        if self._encode(channel_state, request, users):
-            with channel_state.lock:
-                self._check_open(channel_state)
-                sent = channel_state.send(broker_ids, request, callback)
-                pool = channel_state.pool
-                pool.flush()
-                needs_thread = channel_state.has_ends or channel_state.has_ready or bool(pool.blocked)
-                if timeout is not None:
-                    needs_thread |= channel_state.limits.add(monotonic_ns() + int(timeout * 1e9), sent)
-        else:
-            with channel_state.lock:
-                self._check_open(channel_state)
-                sent = channel_state.refuse(broker_ids, request, callback, TOO_LARGE)
-            needs_thread = True
-        if needs_thread:
-            dispatcher.wake()
+            deadline = min(NEVER, monotonic_ns() + int(timeout * 1e9))
+        with request.encoding:
+            sent = None
+            while sent is None:
+                # None: its frame had lost its last user before the request was queued again.
+                sent = self._send(channel_state, broker_ids, request, callback, deadline)
+        if channel_state.unattended:
+            self._undisturbed(lambda: self._attend(channel_state))
         return sent
+
+    def _send(
+        self,
+        channel_state: ChannelState,
+        broker_ids: Sequence[int],
+        request: ControlRequest,
+        callback: OutcomeCallback | None,
+        deadline: int,
+    ) -> list[Sent] | None:
+        """Encode the request where no frame has it, and queue it. Nothing has happened until ``enqueue``, and
+        then everything has: interrupted before, a new frame is freed with its last reference."""
+        frame = request.frame
+        if frame is None or not frame.has_bytes:
+            most_bytes = min(most_frame_bytes(self._config), channel_state.memory.largest)
+            try:
+                new = frames_for(request, self._config, most_bytes) if request.parts is None else ()
+            except RequestTooLargeError:
+                with channel_state.lock:
+                    channel_state.check_open()
+                    return channel_state.send(broker_ids, request, None, callback, deadline)
+            if len(new) != 1:
+                return self._undisturbed(
+                    lambda: self._send_parts(channel_state, broker_ids, request, new, callback, deadline)
+                )
+            [one] = new
+            self._write(channel_state, request, one)
+            frame = one.frame
+        with channel_state.lock:
+            channel_state.check_open()
+            return channel_state.send(broker_ids, request, frame, callback, deadline)
+
+    def _send_parts(
+        self,
+        channel_state: ChannelState,
+        broker_ids: Sequence[int],
+        request: ControlRequest,
+        new: Sequence[NewFrame],
+        callback: OutcomeCallback | None,
+        deadline: int,
+    ) -> list[Sent] | None:
+        """Queue a request that goes in parts, each of which has a frame of its own."""
+        if request.parts is None:
+            request.parts = tuple(one.request for one in new)
+        frames = []
+        for part in request.parts:
+            frame = part.frame
+            if frame is None or not frame.has_bytes:
+                [one] = frames_for(part, self._config, most_frame_bytes(self._config))
+                self._write(channel_state, part, one)
+                frame = one.frame
+            frames.append(frame)
+        request.size = sum(part.size for part in request.parts)
+        request.encoded_ns = request.parts[-1].encoded_ns
+        request.encoding_ns = sum(part.encoding_ns for part in request.parts)
+        with channel_state.lock:
+            channel_state.check_open()
+            if not all(frame.has_bytes for frame in frames):
+                return None
+            for part, frame in zip(request.parts, frames, strict=True):
+                part.frame = frame
+            return channel_state.send(broker_ids, request, None, callback, deadline)
+
+    def _write(self, channel_state: ChannelState, request: ControlRequest, new: NewFrame) -> None:
+        with channel_state.lock:
+            channel_state.check_open()
+            buffer, offset = channel_state.memory.make_room(new.frame)
+        # Outside the lock: a large shared body takes a millisecond.
+        begun = 0 if self._recorder is None else monotonic_ns()
+        write_frame(new, buffer, offset)
+        if self._recorder is not None:
+            request.encoded_ns = monotonic_ns()
+            request.encoding_ns = request.encoded_ns - begun
+
+    @staticmethod
+    def _attend(channel_state: ChannelState) -> None:
+        with channel_state.lock:
+            if not channel_state.closed:
+                channel_state.attend()
+                channel_state.pool.flush()
+                channel_state.wake()
 
     def cancel(self, sent: Iterable[Sent]) -> int:
         """End as CANCELLED those of these that are still queued, so that nothing of them was or is sent.
@@ -276,82 +355,20 @@ class ControllerChannelManager:
         (a few of each broker, ahead of time), and those merged with a request that is not to be cancelled.
         Costs a look at the whole queue of each broker.
         """
-        channel_state, dispatcher = self._channel_state, self._dispatcher
-        if channel_state is None or dispatcher is None or os.getpid() != self._pid:
+        self._check_process()
+        channel_state = self._channel_state
+        if channel_state is None:
             return 0
-        with channel_state.lock:
-            count = channel_state.cancel(sent)
-        if count:
-            dispatcher.wake()
-        return count
+        sent = list(sent)
 
-    def _encode(self, channel_state: ChannelState, request: ControlRequest, users: int) -> bool:
-        """Give the request a frame with so many users more. False: it is too large to be sent."""
-        with request.encoding:
+        def cancel() -> int:
             with channel_state.lock:
-                self._check_open(channel_state)
-                frame = request.frame
-                if frame is not None and frame.users > 0:
-                    frame.users += users
-                    return True
-            frame, before = new_frame(request, self._config)
-            shared_body = request.shared_body
-            limit = min(self._config.max_request_bytes + 4, channel_state.memory.largest)
-            if request.size > limit:
-                return self._encode_parts(channel_state, request, before, limit, users)
-            with channel_state.lock:
-                self._check_open(channel_state)
-                buffer, offset = channel_state.memory.make_room(frame, users)
-            # Outside the lock: a large shared body takes a millisecond.
-            begun = 0 if self._recorder is None else monotonic_ns()
-            try:
-                buffer[offset : offset + len(before)] = before
-                shared_body.write_into(buffer, offset + len(before))
-            except BaseException:
-                with channel_state.lock:
-                    if not channel_state.closed:
-                        channel_state.memory.release(frame, users)
-                raise
-            request.frame = frame
-            if self._recorder is not None:
-                request.encoded_ns = monotonic_ns()
-                request.encoding_ns = request.encoded_ns - begun
-            return True
+                count = channel_state.cancel(sent)
+                if count:
+                    channel_state.wake()
+                return count
 
-    def _encode_parts(
-        self, channel_state: ChannelState, request: ControlRequest, before: bytes, limit: int, users: int
-    ) -> bool:
-        """Give each part of a large request a frame. False: there is no way to split it."""
-        if request.parts is None:
-            try:
-                shared_bodies = split(decode_shared_body(before, request.shared_body), limit - len(before))
-            except DecodeError:
-                shared_bodies = None
-            if shared_bodies is None:
-                return False
-            request.parts = tuple(
-                ControlRequest(
-                    shared_body,
-                    request.controller_epoch,
-                    request_type=request.request_type,
-                    delete_partitions=request.delete_partitions,
-                    rows=shared_body.rows,
-                )
-                for shared_body in shared_bodies
-            )
-        for at, part in enumerate(request.parts):
-            try:
-                self._encode(channel_state, part, users)
-            except BaseException:
-                with channel_state.lock:
-                    for done in request.parts[:at]:
-                        if not channel_state.closed and done.frame is not None:
-                            channel_state.memory.release(done.frame, users)
-                raise
-        request.size = sum(part.size for part in request.parts)
-        request.encoded_ns = request.parts[-1].encoded_ns
-        request.encoding_ns = sum(part.encoding_ns for part in request.parts)
-        return True
+        return self._undisturbed(cancel)
 
     # -- outcomes
 
@@ -361,6 +378,7 @@ class ControllerChannelManager:
         Raises TimeoutError naming the brokers that still owe an outcome after ``timeout`` seconds, and
         IllegalStateError on the channel's own thread, which would wait for itself. Ctrl-C interrupts it.
         """
+        self._check_process()
         sent = list(sent)
         over = threading.Lock()
         over.acquire()
@@ -418,17 +436,12 @@ class ControllerChannelManager:
     # -- fencing
 
     def resign(self) -> None:
-        """This controller is one no more: nothing is sent from here on, nor sent again, nor sent to its end.
+        """This controller has resigned: nothing is sent from here on, nor sent again, nor sent to its end.
 
         Every unfinished request ends as FENCED, also one that its broker may have applied, and so does what
         is sent later. Brokers are forgotten, and adding or removing some has no effect. Returns at once.
         """
-        channel_state, dispatcher = self._running()
-        with channel_state.lock:
-            self._check_open(channel_state)
-            channel_state.resign()
-            channel_state.pool.flush()
-        dispatcher.wake()
+        self._change(ChannelState.resign)
 
     def needs_resync(self, broker_id: int) -> bool:
         """Whether this generation of the broker answered with an error and has acknowledged no ``full``
@@ -451,12 +464,13 @@ class ControllerChannelManager:
                 if (queue := by_id.get(broker_id)) is not None
             }
 
-    # -- sight
+    # -- observability
 
     def describe(self) -> dict[str, Any]:
         """What is going on, for people and for machines: the channel, and under ``brokers`` each broker
         (``BrokerQueue.describe``), with what it is owed of each API (``apis_of``) and, where there are
         ``metrics``, what has ended (``ChannelMetrics.counters``)."""
+        self._check_process()
         channel_state = self._channel_state
         unfinished: dict[int, list[Sent]] = {}
         described: dict[str, Any] = {
@@ -519,41 +533,79 @@ class ControllerChannelManager:
         again does nothing.
         """
         deadline = monotonic() + timeout
-        with self._starting:
-            already, self._closed = self._closed, True
-            channel_state, dispatcher = self._channel_state, self._dispatcher
-        if already or channel_state is None or dispatcher is None or os.getpid() != self._pid:
+        if os.getpid() != self._pid:
             return
-        atexit.unregister(self._at_exit)
-        with channel_state.lock:
-            if not channel_state.closed:
-                channel_state.close()
+        if not self._undisturbed(self._close):
+            return
+        dispatcher = self._dispatcher
+        assert dispatcher is not None
         if not dispatcher.stop(deadline):
             _LOG.error(
                 "%sShutdown took more than %s s; the sender processes are killed.", self._log_prefix, timeout
             )
             dispatcher.kill()
 
+    def _close(self) -> bool:
+        """End every request. False: there was nothing to close."""
+        with self._starting:
+            self._closed = True
+            channel_state = self._channel_state
+        if channel_state is None:
+            return False
+        atexit.unregister(self._at_exit)
+        with channel_state.lock:
+            if not channel_state.closed:
+                channel_state.close()
+        return True
+
     def _running(self) -> tuple[ChannelState, Dispatcher]:
+        self._check_process()
         channel_state, dispatcher = self._channel_state, self._dispatcher
-        if channel_state is not None and dispatcher is not None and os.getpid() == self._pid:
-            return channel_state, dispatcher
-        if os.getpid() != self._pid:
-            raise IllegalStateError("this channel belongs to the process that this one was forked from")
+        if channel_state is None or dispatcher is None:
+            return undisturbed(self._start)
+        return channel_state, dispatcher
+
+    def _start(self) -> tuple[ChannelState, Dispatcher]:
         with self._starting:
             if self._closed:
                 raise ChannelClosedError("the channel was shut down")
             if self._channel_state is None or self._dispatcher is None:
-                self._channel_state = ChannelState(self._config, self._controller_epoch, self._recorder)
-                self._dispatcher = Dispatcher(self._channel_state)
-                self._dispatcher.start()
+                try:
+                    channel_state = ChannelState(self._config, self._controller_epoch, self._recorder)
+                    self._dispatcher = Dispatcher(channel_state)
+                except OSError as problem:
+                    raise ChannelError(f"the channel cannot start: {problem}") from problem
+                self._channel_state = channel_state
                 self._at_exit = _shutdown_of(weakref.ref(self))
                 atexit.register(self._at_exit)
+                self._dispatcher.start()
             return self._channel_state, self._dispatcher
 
-    def _check_open(self, channel_state: ChannelState) -> None:
-        if channel_state.closed:
-            raise ChannelClosedError("the channel was shut down")
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise IllegalStateError("this channel belongs to the process that this one was forked from")
+
+    def _undisturbed(self, work: Callable[[], T]) -> T:
+        """Run a change of the channel's state where no signal handler interrupts it."""
+        dispatcher = self._dispatcher
+        if dispatcher is not None and dispatcher.is_current_thread():
+            return work()
+        return undisturbed(work)
+
+    def _change(self, change: Callable[[ChannelState], T]) -> T:
+        """Run a change with the lock held, and write the commands that it queues."""
+        channel_state, _ = self._running()
+
+        def work() -> T:
+            with channel_state.lock:
+                channel_state.check_open()
+                try:
+                    return change(channel_state)
+                finally:
+                    channel_state.pool.flush()
+                    channel_state.wake()
+
+        return self._undisturbed(work)
 
 
 def _shutdown_of(manager: weakref.ref[ControllerChannelManager]) -> Callable[[], None]:

@@ -31,6 +31,13 @@ class RequestBody(Protocol):
     def write_into(self, out: bytearray | memoryview, offset: int = 0) -> int: ...
 
 
+class RowsBody(RequestBody, Protocol):
+    """A shared body that has its number of partitions."""
+
+    @property
+    def rows(self) -> int: ...
+
+
 class Coverage(NamedTuple):
     """What a broker knows once it has acknowledged a request, for the journal: which of the brokers is stale,
     and in what, can be computed from it."""
@@ -150,6 +157,16 @@ class ControlRequest:
             assert self.frame is not None
             return (self.frame,)
         return tuple(frame for part in self.parts for frame in part.frames())
+
+    def part(self, shared_body: RowsBody, *, delete_partitions: bool | None = None) -> ControlRequest:
+        """Return a request like this one for another shared body: a part of it, or the same rewritten."""
+        return ControlRequest(
+            shared_body,
+            self.controller_epoch,
+            request_type=self.request_type,
+            delete_partitions=self.delete_partitions if delete_partitions is None else delete_partitions,
+            rows=shared_body.rows,
+        )
 
     def __repr__(self) -> str:
         name = API_NAMES.get(self.api_key, str(self.api_key))

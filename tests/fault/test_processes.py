@@ -17,16 +17,8 @@ import psutil
 import pytest
 
 from ctrlchan.channel import ControllerChannelManager, Outcome, OutcomeKind
-from tests.fault.channels import (
-    MODES,
-    channel_to,
-    config,
-    ends,
-    eventually,
-    holdings,
-    peers,
-    run_in_fork_server,
-)
+from ctrlchan.channel.processes import sender_pool
+from tests.fault.channels import MODES, channel_to, config, ends, eventually, holdings, peers
 from tests.fault.peer import Peer, silence
 from tests.fault.requests import leader_and_isr, number_of, update
 
@@ -127,17 +119,72 @@ def test_senders_hold_nothing_of_the_fork_servers_however_many_descriptors_the_p
             channel.wait([channel.send_request(2, update(1))], 60)
 
 
-def test_senders_that_cannot_live_end_their_requests(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@every_mode
+def test_senders_that_cannot_start_are_started_again_until_they_can(
+    senders: str | int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run_in_fork_server(monkeypatch, "raise SystemExit('no fork server today')")
-    with peers(1) as [peer], channel_to([peer]) as channel:
-        [outcome] = channel.wait([channel.send_request(1, update())], 20)
-        assert outcome.kind is OutcomeKind.BROKER_GONE
-        assert outcome.detail == "its sender processes end again and again"
-        assert channel.describe()["brokers"] == {}
-        assert channel.describe()["shared_memory_bytes"] == 0
-    assert "no fork server today" in capfd.readouterr().err
+    trouble = tmp_path / "trouble"
+    trouble.touch()
+    (tmp_path / "troubled_fork_server.py").write_text(
+        f"""
+import os
+def main():
+    if os.path.exists({str(trouble)!r}):
+        raise SystemExit(3)
+    from {sender_pool._FORK_SERVER} import main
+    main()
+"""
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sender_pool, "_FORK_SERVER", "troubled_fork_server")
+    monkeypatch.setattr(sender_pool, "_FIRST_DELAY", 0.01)
+    with peers(2) as brokers, channel_to(brokers, senders=senders) as channel:
+        sent = channel.send_requests([1, 2], update(0))
+
+        def failures() -> list[int]:
+            return [broker["sender_failures"] for broker in channel.describe()["brokers"].values()]
+
+        eventually(lambda: len(failures()) == 2 and min(failures()) > 6)
+        described = channel.describe()["brokers"]
+        assert {broker["queue_size"] for broker in described.values()} == {1}
+        assert {broker["state"] for broker in described.values()} == {"backing off"}
+        assert all("in a row without a response" in broker["last_error"] for broker in described.values())
+        # Requests have their time limits meanwhile.
+        limited = channel.send_requests([1, 2], update(1), timeout=0.05)
+        assert {one.kind for one in channel.wait(limited, 10)} == {OutcomeKind.CANCELLED}
+        trouble.unlink()
+        assert {one.kind for one in channel.wait(sent, 20)} == {OutcomeKind.ACKNOWLEDGED}
+        eventually(lambda: failures() == [0, 0])
+        assert "The next one starts in" in caplog.text
+
+
+def kill_all(channel: ControllerChannelManager, who: str) -> None:
+    """Kill all senders, and the fork server too if that is ``who``."""
+    senders = pids(channel)
+    [fork_server] = {psutil.Process(pid).ppid() for pid in senders} - {1}
+    if who == "fork server":
+        kill(fork_server)
+        eventually(lambda: has_ended(fork_server))
+    for pid in senders:
+        kill(pid)
+    eventually(lambda: not senders & pids(channel), 30)
+
+
+@every_mode
+@pytest.mark.parametrize("who", ["sender", "fork server"])
+def test_a_broker_survives_many_quick_deaths(senders: str | int, who: str) -> None:
+    with peers(2) as brokers, channel_to(brokers, senders=senders) as channel:
+        channel.wait(channel.send_requests([1, 2], update(0)), 10)
+        for peer in brokers:
+            peer.gate.clear()
+        sent = channel.send_requests([1, 2], update(1))
+        for _ in range(7):
+            eventually(lambda: all(pids(channel)), 30)
+            kill_all(channel, who)
+        for peer in brokers:
+            peer.gate.set()
+        outcomes = channel.wait(sent, 30)
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
 
 
 def test_a_stopped_sender_does_not_stop_shutdown() -> None:

@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from ctrlchan.channel.coalescing.bodies import decode_frame_body, decode_shared_body
-from ctrlchan.channel.coalescing.split import split
+from ctrlchan.channel.coalescing.bodies import decode_frame_body
 from ctrlchan.channel.coalescing.transcode import transcode
-from ctrlchan.channel.queues.frames import new_frame
+from ctrlchan.channel.encoding import frames_for, most_frame_bytes, place_frame
 from ctrlchan.channel.request import ControlRequest
-from ctrlchan.errors import EncodeError
 
 if TYPE_CHECKING:
     from ctrlchan._codec import ControlRequestBody, SharedBody
@@ -24,7 +22,7 @@ __all__ = ["Rewriter", "Transcoder"]
 
 
 class Rewriter:
-    """Reads frames and writes new ones. Those have no user yet: whoever takes them adds himself."""
+    """Reads frames and writes new ones, which have no users: a queue that takes one adds itself."""
 
     def __init__(self, config: ChannelConfig, memory: SharedMemory) -> None:
         self._config = config
@@ -47,19 +45,12 @@ class Rewriter:
 
         Raises EncodeError when there is no way to split it.
         """
-        request = self._like(like, shared_body, delete_partitions)
-        frame, before = new_frame(request, self._config)
-        limit = min(self._config.max_request_bytes + 4, self._memory.largest)
-        if request.size <= limit:
-            self._write(request, frame, before)
-            return [request]
-        shared_bodies = split(decode_shared_body(before, shared_body), limit - len(before))
-        if shared_bodies is None:
-            raise EncodeError("larger than max_request_bytes")
-        parts = [self._like(like, part, delete_partitions) for part in shared_bodies]
-        for part in parts:
-            self._write(part, *new_frame(part, self._config))
-        return parts
+        request = like.part(shared_body, delete_partitions=delete_partitions)
+        most_bytes = min(most_frame_bytes(self._config), self._memory.largest)
+        new = frames_for(request, self._config, most_bytes)
+        for one in new:
+            place_frame(one, self._memory)
+        return [one.request for one in new]
 
     @staticmethod
     def joined(parts: list[ControlRequest], shared_body: SharedBody, like: ControlRequest) -> ControlRequest:
@@ -78,26 +69,6 @@ class Rewriter:
         request.goes_alone, request.has_limit = like.goes_alone, like.has_limit
         request.channel = like.channel
         return request
-
-    @staticmethod
-    def _like(like: ControlRequest, shared_body: SharedBody, delete_partitions: bool) -> ControlRequest:
-        return ControlRequest(
-            shared_body,
-            like.controller_epoch,
-            request_type=like.request_type,
-            delete_partitions=delete_partitions,
-            rows=shared_body.rows,
-        )
-
-    def _write(self, request: ControlRequest, frame: Frame, before: bytes) -> None:
-        buffer, offset = self._memory.make_room(frame, 0)
-        try:
-            buffer[offset : offset + len(before)] = before
-            request.shared_body.write_into(buffer, offset + len(before))
-        except BaseException:
-            self._memory.free(frame)
-            raise
-        request.frame = frame
 
 
 class Transcoder(Rewriter):
@@ -118,14 +89,8 @@ class Transcoder(Rewriter):
         if known is not None and all(frame.users for frame in known.frames()):
             return known
         parts: list[ControlRequest] = []
-        try:
-            for body in self.bodies_of(request):
-                for shared_body, delete in transcode(body, version):
-                    parts += self.requests_of(shared_body, request, delete_partitions=delete)
-        except BaseException:
-            for part in parts:
-                for frame in part.frames():
-                    self._memory.free(frame)
-            raise
+        for body in self.bodies_of(request):
+            for shared_body, delete in transcode(body, version):
+                parts += self.requests_of(shared_body, request, delete_partitions=delete)
         made = self._known[key] = self.joined(parts, shared_body, request)
         return made

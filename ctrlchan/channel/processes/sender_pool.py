@@ -1,4 +1,7 @@
-"""The sender processes as the parent sees them: pipes, and the fork server that bears and buries them.
+"""The sender processes as the parent sees them: their pipes, and the fork server that starts them.
+
+A sender that ends is replaced. When several end one after another without a single response, the next one
+starts after a delay that doubles, so a machine in trouble is not kept busy and no broker is ever given up.
 
 Every method is called with the channel's lock held, except where it says otherwise. The dispatcher waits on
 the file descriptors.
@@ -13,90 +16,95 @@ import select
 import signal
 import socket
 import subprocess
-from collections import deque
+from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from ctrlchan.channel.config import AUTO, PER_BROKER, ChannelConfig
+from ctrlchan.channel.queues._entries import CommandPipe, flush_all
 from ctrlchan.channel.wire.records import BIRTH, COMMAND_HEAD, COMMAND_REST, CREDENTIALS, DEATH
 from ctrlchan.channel.wire.settings import ConnectionSettings
 from ctrlchan.errors import ChannelError
 from ctrlchan.interpreter import above_standard, child_command
-
-if TYPE_CHECKING:
-    from ctrlchan.channel.queues.broker_queue import BrokerQueue
 
 __all__ = ["SenderHandle", "SenderPool"]
 
 _READ_BYTES: Final = 64 * 1024
 #: More processes than this only get in each other's way.
 _AUTO_MOST: Final = 4
+#: Seconds before the next sender when two have ended without a response, doubled for each one more ...
+_FIRST_DELAY: Final = 0.1
+#: ... up to this. A sender that lived so long is no failure.
+_MOST_DELAY: Final = 10.0
+_MOST_DOUBLINGS: Final = 16
+#: The fork server's socket was full: try again after so many seconds.
+_START_AGAIN: Final = 0.005
+#: A fork server that is gone must not end this process with SIGPIPE; macOS has no such flag.
+_NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
 _NANOSECONDS: Final = 1_000_000_000
 
 #: The module that the fork server runs; a name, as the parent does not import it.
 _FORK_SERVER: Final = "ctrlchan.channel.senders.fork_server"
 
 
-class SenderHandle:
+class ServedQueue(Protocol):
+    """What a handle reads of a queue that its sender serves: how many requests are unfinished."""
+
+    def __len__(self) -> int: ...
+
+
+class SenderHandle(CommandPipe):
     """One sender process and the parent's ends of its two pipes.
 
-    It exists from the moment its pipes do; the process may come later and finds its commands there.
+    ``open`` makes the pipes; the process may start later and finds its commands there.
     """
 
     def __init__(self, pool: SenderPool, number: int, broker_id: int) -> None:
-        self._pool = pool
+        super().__init__(pool.dirty, pool.full)
         self.number = number
         #: The one broker it serves, or -1.
         self.broker_id = broker_id
         self.pid = 0
-        self.queues: dict[int, BrokerQueue] = {}
-        #: Slots that it was told to forget and has not yet forgotten.
+        #: Its brokers' queues by slot.
+        self.queues: dict[int, ServedQueue] = {}
+        #: Slots that it has to forget and has not yet forgotten.
         self.leaving: set[int] = set()
-        #: Predecessors that ended without having brought a single response.
+        #: Senders before it that ended one after another without a response.
         self.failures = 0
         self.has_responded = False
+        #: Whether requests may be handed over: at once, or after a failure when the process runs.
+        self.takes_requests = False
+        #: Monotonic seconds: when it may start, and when it did.
+        self.start_at = 0.0
+        self.started_at = 0.0
         self.unread = b""
-        #: Looks of the watchdog since it last said anything; 0 when there is nothing to say.
+        #: Looks of the watchdog since its last report; 0 when it has nothing to report.
         self.silent = 0
-        #: The command pipe is full; the dispatcher flushes when it no longer is.
-        self.blocked = False
-        self._outgoing: list[bytes] = []
-        theirs_commands, self.commands = _pipe()
+        self.reports = -1
+        #: The sender's own ends of the pipes, until the fork server has them.
+        self.theirs: tuple[int, int] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has its pipes, so that its commands reach it."""
+        return self.reports >= 0
+
+    def open(self) -> None:
+        """Make the pipes. Raises OSError when the platform gives none."""
+        theirs_commands, commands = _pipe()
         try:
-            self.reports, theirs_reports = _pipe()
+            reports, theirs_reports = _pipe()
         except OSError:
             os.close(theirs_commands)
-            os.close(self.commands)
+            os.close(commands)
             raise
-        os.set_blocking(self.commands, False)
-        os.set_blocking(self.reports, False)
-        self.theirs: tuple[int, int] | None = (theirs_commands, theirs_reports)
-
-    def write(self, record: bytes) -> None:
-        """Queue a command; ``SenderPool.flush`` sends it."""
-        if not self._outgoing and not self.blocked:
-            self._pool.dirty.append(self)
-        self._outgoing.append(record)
-
-    def flush(self) -> None:
-        outgoing = self._outgoing
-        if not outgoing or self.commands < 0:
-            return
-        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
-        try:
-            count = os.write(self.commands, data)
-        except BlockingIOError:
-            count = 0
-        except BrokenPipeError:
-            # It is gone; the end of its reports says so to the dispatcher.
-            count = len(data)
-        outgoing.clear()
-        self.blocked = count < len(data)
-        if self.blocked:
-            outgoing.append(data[count:])
-            self._pool.blocked.append(self)
+        os.set_blocking(commands, False)
+        os.set_blocking(reports, False)
+        self.commands, self.reports = commands, reports
+        self.theirs = (theirs_commands, theirs_reports)
 
     def read(self) -> bytes | None:
         """Whole and partial report records; None when the process is gone. Needs no lock."""
@@ -109,12 +117,12 @@ class SenderHandle:
         self.silent = 0
         return self.unread + data if self.unread else data
 
-    def owes(self) -> bool:
-        """Whether something is to be heard from it, be it that it ends."""
+    def has_work(self) -> bool:
+        """Whether it has something to report, be it its end."""
         return self.commands < 0 or bool(self.leaving) or any(map(len, self.queues.values()))
 
     def ask(self, record: bytes) -> None:
-        """``write``, where it can still be told anything."""
+        """``write``, unless its command pipe is closed."""
         if self.commands >= 0:
             self.write(record)
 
@@ -132,7 +140,7 @@ class SenderHandle:
         if self.commands >= 0:
             os.close(self.commands)
             self.commands = -1
-        self._outgoing.clear()
+        self.drop_commands()
 
     def close(self) -> None:
         self.close_commands()
@@ -156,108 +164,175 @@ class SenderPool:
         self._shared = shared
         self._shared_by = _shared_by(config)
         self._last_number = 0
-        # The first that a sender is told, and told again when it has changed; empty: nothing.
+        # The first command of a sender, and one more when it has changed; empty: none.
         self._credentials = _credentials_record(config)
         self.senders: dict[int, SenderHandle] = {}
         #: Senders with commands to flush. The others are for the dispatcher, which alone closes what its
-        #: poller may know: senders with a full pipe, new ones, and those that shall end.
-        self.dirty: list[SenderHandle] = []
-        self.blocked: list[SenderHandle] = []
+        #: poller may have: senders with a full pipe, new ones, and those that shall end.
+        self.dirty: list[CommandPipe] = []
+        self.full: list[CommandPipe] = []
         self.fresh: list[SenderHandle] = []
         self.ending: list[SenderHandle] = []
         # Not yet handed to the fork server.
-        self._unborn: deque[SenderHandle] = deque()
+        self._to_start: list[SenderHandle] = []
         self._fork_server: subprocess.Popen[bytes] | None = None
         #: How many fork servers there were.
         self.fork_servers = 0
         self._control: socket.socket | None = None
-        self._deaths = b""
+        self._exits = b""
+        #: Senders that could not start, and why; for the log.
+        self.problems: list[tuple[SenderHandle, Exception]] = []
 
-    def sender_for(self, broker_id: int) -> SenderHandle:
-        """The process that shall serve this broker: its own, or the one with the fewest brokers.
+    def senders_for(self, broker_ids: Sequence[int]) -> list[SenderHandle]:
+        """Return the process that shall serve each of these brokers: its own, or the one with the fewest.
 
-        Raises ChannelError when the platform gives no more pipes.
+        Raises ChannelError when the platform gives no more pipes or processes: then nothing has changed.
         """
-        if self._shared_by and len(self.senders) >= self._shared_by:
-            return min(self.senders.values(), key=lambda sender: len(sender.queues))
-        return self._new(-1 if self._shared_by else broker_id)
+        load = {sender: len(sender.queues) for sender in self.senders.values()}
+        chosen: list[SenderHandle] = []
+        made: list[SenderHandle] = []
+        try:
+            for broker_id in broker_ids:
+                if self._shared_by and len(load) >= self._shared_by:
+                    sender = min(load, key=load.__getitem__)
+                else:
+                    sender = self._new(-1 if self._shared_by else broker_id)
+                    made.append(sender)
+                    self._open(sender)
+                    sender.takes_requests = True
+                load[sender] = load.get(sender, 0) + 1
+                chosen.append(sender)
+            if made and self._control is None:
+                self._start_fork_server()
+        except (OSError, ChannelError) as problem:
+            for sender in made:
+                self.forget(sender)
+                sender.close()
+            if isinstance(problem, ChannelError):
+                raise
+            raise ChannelError(
+                f"no pipes for {len(broker_ids)} more brokers: {problem} (fewer processes serve all brokers "
+                f"with senders={AUTO!r})"
+            ) from problem
+        return chosen
 
     def replace(self, sender: SenderHandle) -> SenderHandle:
-        """A successor for one that ended."""
+        """Return a successor for one that ended, which ``start`` starts when its time has come."""
         successor = self._new(sender.broker_id)
-        successor.failures = 0 if sender.has_responded else sender.failures + 1
+        now = monotonic()
+        has_lasted = sender.started_at > 0 and now - sender.started_at >= _MOST_DELAY
+        successor.failures = 0 if sender.has_responded or has_lasted else sender.failures + 1
+        self._delay(successor)
         return successor
 
     def _new(self, broker_id: int) -> SenderHandle:
         self._last_number += 1
-        try:
-            sender = SenderHandle(self, self._last_number, broker_id)
-        except OSError as problem:
-            raise ChannelError(
-                f"no pipes for another sender process: {problem} (fewer processes serve all brokers with "
-                f"senders={AUTO!r})"
-            ) from problem
+        sender = SenderHandle(self, self._last_number, broker_id)
+        self.senders[sender.number] = sender
+        self._to_start.append(sender)
+        return sender
+
+    def _open(self, sender: SenderHandle) -> None:
+        sender.open()
         if self._credentials:
             sender.write(self._credentials)
-        self.senders[sender.number] = sender
         self.fresh.append(sender)
-        self._unborn.append(sender)
-        return sender
+
+    @staticmethod
+    def _delay(sender: SenderHandle) -> None:
+        delay = 0.0
+        if sender.failures > 1:
+            delay = min(_MOST_DELAY, _FIRST_DELAY * 2.0 ** min(sender.failures - 2, _MOST_DOUBLINGS))
+        sender.start_at = monotonic() + delay
 
     def reload(self, config: ChannelConfig) -> None:
         """Connections from now on are made with these credentials."""
         self._config = config
         self._credentials = _credentials_record(config)
         for sender in self.senders.values():
-            sender.write(self._credentials)
+            if sender.is_open:
+                sender.write(self._credentials)
 
     def forget(self, sender: SenderHandle) -> None:
-        """It has ended."""
+        """It has ended, or never started."""
         self.senders.pop(sender.number, None)
+        if sender in self._to_start:
+            self._to_start.remove(sender)
+        if sender in self.fresh:
+            self.fresh.remove(sender)
 
     def end(self, sender: SenderHandle) -> None:
         """Have it end when it has read its commands."""
-        self.forget(sender)
-        self.ending.append(sender)
+        self.senders.pop(sender.number, None)
+        if sender.is_open:
+            self.ending.append(sender)
+        else:
+            self.forget(sender)
 
     def flush(self) -> None:
-        """Write what was queued for any sender; never blocks."""
-        for sender in self.dirty:
-            sender.flush()
-        self.dirty.clear()
+        """Write the commands that were queued for any sender; never blocks."""
+        flush_all(self.dirty)
 
     # -- the fork server
 
     @property
     def control(self) -> int:
-        """The socket that tells of ends, or -1."""
+        """The socket to the fork server, or -1."""
         return -1 if self._control is None else self._control.fileno()
 
-    @property
-    def has_unborn(self) -> bool:
-        return bool(self._unborn)
+    def seconds_to_start(self) -> float | None:
+        """After how many seconds ``start`` can start another sender; None: there is none to start."""
+        if not self._to_start:
+            return None
+        return max(_START_AGAIN, min(sender.start_at for sender in self._to_start) - monotonic())
 
-    def bear(self) -> None:
-        """Hand to the fork server what it takes now of the senders to be started; again while
-        ``has_unborn``."""
-        while self._unborn:
-            sender = self._unborn[0]
-            if sender.theirs is not None:
-                if self._control is None:
-                    self._start_fork_server()
-                assert self._control is not None
-                message = BIRTH.pack(sender.number, sender.broker_id)
-                try:
-                    socket.send_fds(self._control, [message], list(sender.theirs))
-                except BlockingIOError:
-                    return
-                except OSError as problem:
-                    if problem.errno == errno.ETOOMANYREFS:
-                        return
-                    # The fork server is gone: the senders in its hands end as well, and are replaced.
-                    self._drop_fork_server()
-                sender.close_theirs()
-            self._unborn.popleft()
+    def start(self) -> list[SenderHandle]:
+        """Hand the senders whose time has come to the fork server, as many as it takes now.
+
+        Returns those that can be given requests at once: not those whose predecessors have failed. Those
+        that cannot start are delayed, with a line in the log.
+        """
+        opened: list[SenderHandle] = []
+        if not self._to_start:
+            return opened
+        now = monotonic()
+        for sender in [sender for sender in self._to_start if sender.start_at <= now]:
+            try:
+                if not sender.is_open:
+                    self._open(sender)
+                    if sender.failures == 0:
+                        opened.append(sender)
+                if not self._hand_over(sender):
+                    break
+            except (OSError, ChannelError) as problem:
+                sender.failures += 1
+                self._delay(sender)
+                self.problems.append((sender, problem))
+                continue
+            sender.started_at = now
+            self._to_start.remove(sender)
+        return opened
+
+    def _hand_over(self, sender: SenderHandle) -> bool:
+        """Give the sender's pipes to the fork server. False: its socket is full."""
+        if sender.theirs is not None:
+            if self._control is None:
+                self._start_fork_server()
+            assert self._control is not None
+            message = BIRTH.pack(sender.number, sender.broker_id)
+            try:
+                # socket.send_fds ignores its flags.
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", sender.theirs))
+                self._control.sendmsg([message], [rights], _NO_SIGNAL)
+            except BlockingIOError:
+                return False
+            except OSError as problem:
+                if problem.errno == errno.ETOOMANYREFS:
+                    return False
+                # The fork server is gone: the senders that it has not started end as well, and are replaced.
+                self._drop_fork_server()
+            sender.close_theirs()
+        return True
 
     def _start_fork_server(self) -> None:
         config = self._config
@@ -289,8 +364,8 @@ class SenderPool:
         self._control = ours
         self.fork_servers += 1
 
-    def read_deaths(self) -> list[tuple[int, int, int]]:
-        """(number, pid, exit code) of senders that have ended."""
+    def read_exits(self) -> list[tuple[int, int, int]]:
+        """Return (number, pid, exit code) of senders that have ended."""
         if self._control is None:
             return []
         try:
@@ -302,20 +377,20 @@ class SenderPool:
         if not data:
             self._drop_fork_server()
             return []
-        data = self._deaths + data
+        data = self._exits + data
         whole = len(data) - len(data) % DEATH.size
-        self._deaths = data[whole:]
+        self._exits = data[whole:]
         return [(number, pid, code) for number, pid, code in DEATH.iter_unpack(data[:whole])]
 
     def replace_fork_server(self) -> None:
-        """It hangs. What it has not yet borne ends with it; the senders that are up stay."""
+        """It hangs. Senders that it has not yet started end with it; those that run stay."""
         self._drop_fork_server()
 
     def _drop_fork_server(self) -> None:
         if self._control is not None:
             self._control.close()
             self._control = None
-        self._deaths = b""
+        self._exits = b""
         fork_server, self._fork_server = self._fork_server, None
         if fork_server is not None:
             fork_server.kill()
@@ -328,11 +403,11 @@ class SenderPool:
             self.end(sender)
 
     def close(self, deadline: float) -> None:
-        """No process is left when it returns, at ``deadline`` (monotonic seconds) at the latest."""
+        """End all processes, at ``deadline`` (monotonic seconds) at the latest."""
         for sender in self.senders.values():
             sender.close()
         self.senders.clear()
-        self._unborn.clear()
+        self._to_start.clear()
         if self._control is not None:
             self._control.close()
             self._control = None

@@ -49,7 +49,7 @@ class Watchdog:
         hanging = []
         used = {}
         for sender in senders:
-            if not sender.owes() or (sender.pid == 0 and starting):
+            if not sender.has_work() or (sender.pid == 0 and starting):
                 sender.silent = 0
                 continue
             sender.silent += 1

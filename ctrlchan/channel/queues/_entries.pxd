@@ -1,20 +1,6 @@
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
-
-cdef class Frame:
-    cdef readonly int64_t size
-    cdef readonly int32_t prefix_size
-    cdef readonly int32_t epoch_at
-    cdef readonly int32_t controller_epoch
-    cdef readonly int32_t expect_size
-    cdef readonly bytes expect
-    cdef readonly object success
-    cdef public int64_t users
-    cdef public int64_t pins
-    cdef public int64_t offset
-    cdef public object private
-    # The part of a SEND command that is the same for every broker.
-    cdef bytes rest
+from ctrlchan.channel.queues._frames cimport Frame, FrameMemory
 
 
 cdef class Outcome:
@@ -76,6 +62,18 @@ cdef class QueueTimes:
     cdef void add(self, int64_t waited_ns) noexcept
 
 
+cdef class CommandPipe:
+    cdef public int commands
+    # The pipe is full; the dispatcher flushes when it no longer is.
+    cdef public bint blocked
+    cdef list outgoing
+    cdef list dirty
+    cdef list full
+
+    cpdef write(self, bytes record)
+    cpdef flush(self)
+
+
 cdef class RequestQueue:
     cdef readonly QueueTimes queue_times
     cdef readonly uint32_t slot
@@ -87,16 +85,42 @@ cdef class RequestQueue:
     cdef public int64_t waiting_bytes
     cdef public int64_t handed_bytes
     cdef public int64_t sequence
+    # UpdateMetadata that came since the last merging at the end of ``waiting``.
+    cdef public int64_t loose
+    cdef public int64_t loose_bytes
+    cdef readonly int64_t most_bytes
     cdef public int32_t attempts
     cdef public bint gate
     cdef public bint held
-    cdef public bint starved
+    cdef public bint is_out_of_memory
+    cdef public bint is_hand_over_due
+    cdef public bint is_merge_due
     cdef public bint needs_resync
 
     cdef bint has_room(self)
-    cpdef int append(self, Sent sent) except -1
+    cdef bint has_version(self, Sent sent) except -1
+    cdef bint count_loose(self, Sent sent) except -1
+    cpdef bint append(self, Sent sent) except -1
     cpdef int hand(self, int most, int64_t now=*) except -1
     cpdef int first_leaves(self, int64_t now) except -1
     cdef int leave(self, Sent sent, int64_t now) except -1
     cpdef int top_up(self) except -1
     cpdef Sent finish_first(self)
+
+
+cdef class QueueTable:
+    cdef readonly FrameMemory memory
+    cdef readonly list dirty
+    cdef readonly list full
+    cdef readonly dict by_id
+    cdef readonly dict by_slot
+    cdef public list ended
+    cdef public list called
+    cdef public list not_queued
+    cdef public dict unattended
+    cdef public list limited
+    cdef readonly set out_of_memory
+    cdef public int waker
+    cdef public int64_t next_limit_ns
+
+    cpdef wake(self)

@@ -2,47 +2,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Protocol, final
+from typing import Any, Final, Generic, Protocol, TypeVar, final
 
 from ctrlchan._codec import ControlResponse
-from ctrlchan.channel.coalescing.merger import Merger
 from ctrlchan.channel.outcome import Listener, OutcomeCallback, OutcomeKind, Verdict
-from ctrlchan.channel.processes.sender_pool import SenderHandle
-from ctrlchan.channel.queues.broker_queue import BrokerQueue
+from ctrlchan.channel.queues._frames import Frame, FrameMemory
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.wire.records import Report
 
-LISTENING: threading.Lock
+Queue = TypeVar("Queue", bound="RequestQueue")
 
-class Frame:
-    users: int
-    pins: int
-    offset: int
-    private: bytearray | None
-    def __init__(
-        self,
-        size: int,
-        prefix_size: int,
-        epoch_at: int,
-        controller_epoch: int,
-        expect: bytes = b"",
-        success: Verdict | None = None,
-    ) -> None: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def prefix_size(self) -> int: ...
-    @property
-    def epoch_at(self) -> int: ...
-    @property
-    def controller_epoch(self) -> int: ...
-    @property
-    def expect(self) -> bytes: ...
-    @property
-    def expect_size(self) -> int: ...
-    @property
-    def success(self) -> Verdict | None: ...
-    def place(self, offset: int) -> None: ...
+LISTENING: threading.Lock
+NEVER: Final[int]
 
 class Outcome:
     def __init__(
@@ -137,8 +108,20 @@ class Countdown:
     def finished(self, sent: Sent) -> None: ...
     def stop(self) -> None: ...
 
-class Memory(Protocol):
-    def free(self, frame: Frame) -> None: ...
+class CommandPipe:
+    commands: int
+    blocked: bool
+    def __init__(self, dirty: list[CommandPipe], full: list[CommandPipe]) -> None: ...
+    def write(self, record: bytes) -> None: ...
+    def flush(self) -> None: ...
+    def drop_commands(self) -> None: ...
+
+class Merging(Protocol):
+    @property
+    def most_bytes(self) -> int: ...
+
+class CommandWriter(Protocol):
+    def write(self, record: bytes) -> None: ...
 
 @final
 class QueueTimes:
@@ -149,29 +132,35 @@ class QueueTimes:
     def histogram(self) -> list[int]: ...
 
 class RequestQueue:
-    sender: SenderHandle
+    sender: Any
     versions: Mapping[int, tuple[int, int]] | None
     waiting_bytes: int
     handed_bytes: int
     sequence: int
+    loose: int
+    loose_bytes: int
     attempts: int
     gate: bool
     held: bool
-    starved: bool
+    is_out_of_memory: bool
+    is_hand_over_due: bool
+    is_merge_due: bool
     needs_resync: bool
-    def __init__(self, slot: int, sender: SenderHandle, merger: Merger | None) -> None: ...
+    def __init__(self, slot: int, sender: CommandWriter, merger: Merging | None) -> None: ...
     def __len__(self) -> int: ...
     @property
     def slot(self) -> int: ...
     @property
-    def merger(self) -> Merger | None: ...
+    def merger(self) -> Any: ...
+    @property
+    def most_bytes(self) -> int: ...
     @property
     def waiting(self) -> deque[Sent]: ...
     @property
     def handed(self) -> deque[Sent]: ...
     @property
     def may_hand(self) -> bool: ...
-    def append(self, sent: Sent) -> None: ...
+    def append(self, sent: Sent) -> bool: ...
     @property
     def queue_times(self) -> QueueTimes: ...
     def hand(self, most: int, now: int = 0) -> int: ...
@@ -179,20 +168,32 @@ class RequestQueue:
     def top_up(self) -> None: ...
     def finish_first(self) -> Sent: ...
 
+class QueueTable(Generic[Queue]):
+    ended: list[Sent]
+    called: list[tuple[Sent, Queue | None, bool]]
+    not_queued: list[Sent]
+    unattended: dict[Queue, None]
+    limited: list[tuple[int, list[Sent]]]
+    waker: int
+    next_limit_ns: int
+    def __init__(self, memory: FrameMemory, dirty: list[CommandPipe], full: list[CommandPipe]) -> None: ...
+    @property
+    def by_id(self) -> dict[int, Queue]: ...
+    @property
+    def by_slot(self) -> dict[int, Queue]: ...
+    @property
+    def out_of_memory(self) -> set[Queue]: ...
+    def wake(self) -> None: ...
+    def enqueue(
+        self,
+        broker_ids: Iterable[int],
+        request: ControlRequest,
+        frame: Frame | None,
+        callback: OutcomeCallback | None = None,
+        deadline: int = ...,
+        is_refused: bool = False,
+    ) -> list[Sent] | None: ...
+    def take_expected(self, data: bytes, position: int) -> int: ...
+
 def publish(ended: list[Sent]) -> list[tuple[Listener, Sent]]: ...
-def enqueue(
-    by_id: dict[int, BrokerQueue],
-    broker_ids: Iterable[int],
-    request: ControlRequest,
-    callback: OutcomeCallback | None,
-    starved: set[BrokerQueue],
-) -> tuple[list[Sent], list[Sent]]: ...
-def take_expected(
-    data: bytes,
-    position: int,
-    by_slot: dict[int, BrokerQueue],
-    memory: Memory,
-    ended: list[Sent],
-    called: list[tuple[Sent, BrokerQueue | None, bool]],
-    starved: set[BrokerQueue],
-) -> int: ...
+def flush_all(dirty: list[CommandPipe]) -> None: ...

@@ -1,16 +1,20 @@
-"""The entries of the channel's books as C structs, and the loops that touch every one of them.
+"""The code of the channel that runs once per request: queueing, handing over, taking reports.
 
-A hundred thousand requests may end in a second. Each is a ``Sent`` in a ``RequestQueue``, is told to a sender
-process as a command, comes back as a report, and ends in an ``Outcome``; what is done for every single one is
-done here, without a tuple or a dict for it. Whatever is done for a few of them (what stands for others, what
-must be judged, what fails) is in ``channel_state.py`` and ``broker_queue.py``.
+A hundred thousand requests may end in a second. Each is a ``Sent`` in a ``RequestQueue``, goes to a sender
+process as a command, comes back as a report, and ends in an ``Outcome``, without a tuple or a dict for it.
+Code that runs for few requests (merged ones, responses to decode, failures) is in ``channel_state.py`` and
+``broker_queue.py``.
 
-``Frame``, ``Outcome`` and ``Sent`` are not looked at by the garbage collector, which would go through a
-backlog again and again. So nothing that has ended may be part of a cycle: the callback and the listeners are
-let go, and ``future`` is known by a weak reference.
+``QueueTable.enqueue`` is one call of C from the first change to the last: a signal handler that raises cannot
+strike in between, so an interrupted send has either queued its requests or not. Work that needs Python code
+is only noted there (``unattended``, ``not_queued``, ``limited``); the dispatcher or a thread of its own does
+it.
 
-Called with the channel's lock held, but for ``publish``, ``Countdown`` and what users call. Records are read
-and written as they lie in the pipe (``records.py``): little-endian.
+The garbage collector does not visit ``Outcome`` and ``Sent``, because a backlog of them is long. So nothing
+that has ended may be part of a cycle: callback and listeners are dropped, and ``future`` is a weak reference.
+
+Called with the channel's lock held, except ``publish``, ``Countdown`` and the methods for users. Records are
+read and written in the byte order of the pipe (``records.py``).
 """
 
 import threading
@@ -20,12 +24,27 @@ from time import monotonic_ns
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport EAGAIN, EINTR, EPIPE, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+from posix.unistd cimport write as write_fd
 
+from ctrlchan.channel.queues._frames cimport Frame, FrameMemory
 from ctrlchan.channel.wire._records cimport Command, Report
 
+from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.channel.wire import records
+
+cdef extern from "<signal.h>" nogil:
+    ctypedef struct sigset_t:
+        pass
+    int SIGPIPE, SIG_BLOCK, SIG_SETMASK
+    int sigemptyset(sigset_t*)
+    int sigaddset(sigset_t*, int)
+    int sigismember(const sigset_t*, int)
+    int sigpending(sigset_t*)
+    int sigwait(const sigset_t*, int*)
+    int pthread_sigmask(int, const sigset_t*, sigset_t*)
 
 #: Held while an outcome is published and while somebody begins to listen for one, so that nobody misses it.
 LISTENING = threading.Lock()
@@ -40,6 +59,7 @@ cdef uint8_t SEND = records.SEND
 cdef uint8_t EXPECTED = records.EXPECTED
 cdef size_t REST = records.COMMAND_REST.size
 assert REST == sizeof(Command) - records.COMMAND_HEAD.size
+cdef int32_t UPDATE = UPDATE_METADATA
 cdef Py_ssize_t R_SLOT = records.R_SLOT
 cdef Py_ssize_t R_ATTEMPTS = records.R_ATTEMPTS
 cdef Py_ssize_t R_CORRELATION = records.R_CORRELATION
@@ -47,48 +67,23 @@ cdef Py_ssize_t R_FIRST_BYTE = records.R_FIRST_BYTE
 cdef Py_ssize_t R_LAST_BYTE = records.R_LAST_BYTE
 cdef Py_ssize_t R_RESPONSE = records.R_RESPONSE
 
+#: The deadline of a request without a time limit, in monotonic nanoseconds.
+NEVER = 2**63 - 1
+
 cdef enum:
-    # A sender is told of this many requests ahead, so that one wake-up moves many of them ...
+    # A sender gets this many requests ahead, so that one wake-up moves many of them ...
     WINDOW = 64
-    # ... and of no more than this (1 MiB) beyond the second: what it was not told of can still be changed.
+    # ... and no more than this (1 MiB) beyond the second: requests that it does not have can still change.
     WINDOW_BYTES = 1048576
     WINDOW_LEAST = 2
-    # It is told of more when so few are left, and not with every single request.
+    # It gets more when so few are left, and not with every single request.
     LOW_WATER = 32
 
-
-@cython.no_gc
-@cython.auto_pickle(False)
-cdef class Frame:
-    """A request as it goes out, but for correlation id and broker epoch; lies in shared or private memory.
-
-    ``size`` bytes, of which ``prefix_size`` differ from broker to broker, the broker epoch at ``epoch_at``
-    (0: none). ``expect``: the response that means ``success``; empty: every response must be judged.
-
-    ``users``: requests to single brokers that have no outcome yet, or that a sender may still be writing.
-    ``pins``: those of them that a sender was told of; while there are any the frame cannot move.
-    ``offset``: in shared memory, or -1; then ``private`` may hold it, a bytearray or None.
-    """
-
-    def __init__(
-        self, size, prefix_size, epoch_at, controller_epoch, bytes expect not None=b"", success=None
-    ):
-        self.size = size
-        self.prefix_size = prefix_size
-        self.epoch_at = epoch_at
-        self.controller_epoch = controller_epoch
-        self.expect = expect
-        self.expect_size = len(expect)
-        self.success = success
-        self.offset = -1
-
-    def place(self, int64_t offset):
-        """It lies in shared memory now."""
-        self.private = None
-        self.offset = offset
-        self.rest = records.COMMAND_REST.pack(
-            offset, self.size, self.prefix_size, self.controller_epoch, self.expect, 0
-        )
+    # Waiting UpdateMetadata are merged when there are so many more than the last time, and when they are at
+    # least this share of all that waits, or so many.
+    LOOSE = 64
+    LOOSE_SHARE = 8
+    LOOSE_MOST = 1024
 
 
 @cython.no_gc
@@ -335,19 +330,103 @@ cdef class QueueTimes:
         return list(self.counts)
 
 
+cdef class CommandPipe:
+    """The parent's end of the pipe to one sender, and the commands that are not yet written to it.
+
+    ``commands`` is its file descriptor, -1 while there is none: commands wait until there is one. ``dirty``
+    and ``full`` are lists that all pipes of a channel share: those with commands to write, and those that
+    took only a part of them.
+    """
+
+    def __init__(self, list dirty not None, list full not None):
+        self.commands = -1
+        self.outgoing = []
+        self.dirty = dirty
+        self.full = full
+
+    cpdef write(self, bytes record):
+        """Queue a command; ``flush`` writes it."""
+        if not self.outgoing and not self.blocked:
+            self.dirty.append(self)
+        self.outgoing.append(record)
+
+    cpdef flush(self):
+        """Write what the pipe takes; never blocks."""
+        cdef bytes data
+        cdef Py_ssize_t count
+        if self.commands < 0 or not self.outgoing:
+            return
+        data = <bytes>self.outgoing[0] if len(self.outgoing) == 1 else b"".join(self.outgoing)
+        count = write_some(self.commands, PyBytes_AS_STRING(data), len(data))
+        if count < 0:
+            # The process is gone; the end of its reports says so to the dispatcher.
+            count = len(data)
+        self.outgoing.clear()
+        self.blocked = count < len(data)
+        if self.blocked:
+            self.outgoing.append(data[count:])
+            self.full.append(self)
+
+    def drop_commands(self):
+        """Nobody will read them."""
+        self.outgoing.clear()
+        self.blocked = False
+
+
+cdef Py_ssize_t write_some(int fd, const char* data, Py_ssize_t size) noexcept:
+    """Write to a pipe without blocking and without SIGPIPE, whatever the program does with that signal.
+
+    Returns how many bytes it took; -1 when nobody reads it any more.
+    """
+    cdef sigset_t pipe_signal, before, pending
+    cdef Py_ssize_t count
+    cdef int error = 0
+    cdef int signal
+    sigemptyset(&pipe_signal)
+    sigaddset(&pipe_signal, SIGPIPE)
+    pthread_sigmask(SIG_BLOCK, &pipe_signal, &before)
+    while True:
+        count = write_fd(fd, data, size)
+        if count >= 0:
+            break
+        error = errno
+        if error != EINTR:
+            break
+    if count < 0 and error == EPIPE and not sigismember(&before, SIGPIPE):
+        # It is pending for this thread alone: take it away.
+        sigpending(&pending)
+        if sigismember(&pending, SIGPIPE):
+            sigwait(&pipe_signal, &signal)
+    pthread_sigmask(SIG_SETMASK, &before, NULL)
+    if count >= 0:
+        return count
+    return 0 if error == EAGAIN else -1
+
+
+def flush_all(list dirty not None):
+    """Write the commands of all these pipes; never blocks."""
+    for pipe in dirty:
+        (<CommandPipe?>pipe).flush()
+    dirty.clear()
+
+
 cdef class RequestQueue:
-    """The unfinished requests of one broker, in order: ``waiting``, which its sender was not told of, and
-    ``handed``, the first of which is in flight. Both are deques of ``Sent``.
+    """The unfinished requests of one broker, in order: those that wait, and those its sender has.
+
+    ``waiting`` and ``handed`` are deques of ``Sent``; the first of ``handed`` is in flight.
 
     ``gate``: the last request handed over has a callback: nothing follows until that has returned. ``held``:
-    the sender takes nothing. ``starved``: the first waiting request found no room in shared memory.
+    the sender takes nothing. ``is_out_of_memory``: the first waiting request found no room in shared memory.
     ``merger``: None: requests go as they are. ``versions``: those the broker has, None: it was not asked.
+    ``most_bytes``: how many may wait before all that can be merged is. ``is_merge_due`` and
+    ``is_hand_over_due``: ``attend`` has work.
     """
 
     def __init__(self, slot, sender, merger):
         self.slot = slot
         self.sender = sender
         self.merger = merger
+        self.most_bytes = NEVER if merger is None else merger.most_bytes
         self.waiting = deque()
         self.handed = deque()
         self.queue_times = QueueTimes()
@@ -356,30 +435,56 @@ cdef class RequestQueue:
         return len(self.waiting) + len(self.handed)
 
     cdef bint has_room(self):
-        """Whether the sender may be told of another request."""
+        """Whether the sender may have another request."""
         cdef Py_ssize_t handed = len(self.handed)
         return handed < WINDOW_LEAST or (handed < WINDOW and self.handed_bytes < WINDOW_BYTES)
 
     @property
     def may_hand(self):
-        """Whether there is another request that the sender may be told of."""
+        """Whether there is another request that the sender may have."""
         return not (self.gate or self.held) and bool(self.waiting) and self.has_room()
 
-    cpdef int append(self, Sent sent) except -1:
+    cpdef bint append(self, Sent sent) except -1:
+        """Queue a request and hand it over if it can go as it is. True: ``attend`` must follow."""
         self.waiting.append(sent)
         self.waiting_bytes += sent.bytes
         if len(self.handed) < WINDOW_LEAST and not self.gate and not self.held:
-            # Nothing to be merged with, and nothing to be found out: most requests, where nothing piles up.
-            if len(self.waiting) > 1 or self.versions is not None or self.hand(1, sent.enqueued_ns) == 0:
-                self.hand_over()
-        if self.merger is not None and self.waiting:
-            self.count_loose(sent)
-        return 0
+            # Nothing to merge it with, and no other version to find: most requests, where nothing piles up.
+            if len(self.waiting) > 1:
+                # A queue that waits for memory is attended when there is some.
+                self.is_hand_over_due = self.is_hand_over_due or not self.is_out_of_memory
+            elif self.hand(1, sent.enqueued_ns) == 0:
+                self.is_hand_over_due = True
+        if self.merger is not None and self.waiting and self.count_loose(sent):
+            self.is_merge_due = True
+        return self.is_hand_over_due or self.is_merge_due
+
+    cdef bint count_loose(self, Sent sent) except -1:
+        """Count a request that waits. True: merge what waits, before it is many and before it is much."""
+        if sent.request.api_key != UPDATE:
+            self.loose = self.loose_bytes = 0
+            return False
+        self.loose += 1
+        self.loose_bytes += sent.bytes
+        if self.loose < LOOSE and self.waiting_bytes <= self.most_bytes:
+            return False
+        # What was merged before is merged again: not for a few bytes more.
+        return self.loose >= LOOSE_MOST or self.loose_bytes * LOOSE_SHARE >= self.waiting_bytes
+
+    cdef bint has_version(self, Sent sent) except -1:
+        """Whether the broker has the version of the request."""
+        cdef object ends
+        if self.versions is None:
+            return True
+        ends = self.versions.get(sent.request.api_key)
+        return ends is not None and ends[0] <= sent.request.version <= ends[1]
 
     cpdef int hand(self, int most, int64_t now=0) except -1:
-        """Tell the sender of up to so many of the first waiting requests as they are; of none behind one that
-        does not lie in shared memory, or whose callback must have returned before. How many they were.
-        ``now``: monotonic nanoseconds; 0: the clock is read here."""
+        """Give the sender up to so many of the first waiting requests as they are; returns how many it were.
+
+        None goes behind one that does not lie in shared memory, that the broker has no version for, or whose
+        callback must return before. ``now``: monotonic nanoseconds; 0: the clock is read here.
+        """
         cdef Command commands[WINDOW]
         cdef Command* command
         cdef Sent sent
@@ -392,7 +497,7 @@ cdef class RequestQueue:
         while count < most and waiting and not self.gate and not self.held and self.has_room():
             sent = <Sent?>waiting.popleft()
             frame = sent.request.frame
-            if frame is None or frame.offset < 0:
+            if frame is None or frame.offset < 0 or not self.has_version(sent):
                 waiting.appendleft(sent)
                 break
             frame.pins += 1
@@ -436,105 +541,157 @@ cdef class RequestQueue:
         return 0
 
     cpdef int top_up(self) except -1:
-        """There is one less in the sender's hands."""
+        """Hand over more: the sender has one less."""
         if self.waiting and len(self.handed) <= LOW_WATER:
             self.hand_over()
         return 0
 
     cpdef Sent finish_first(self):
-        """The first request has its end; the caller releases its frame."""
+        """Remove the first handed request, which has its end; the caller releases its frame."""
         cdef Sent sent = <Sent?>self.handed.popleft()
         self.handed_bytes -= sent.frame.size
         self.attempts = 0
         return sent
 
 
-def enqueue(dict by_id not None, broker_ids, request, callback, set starved not None):
-    """Queue the request for these brokers: a ``Sent`` for each, and those of them that no queue is for.
+cdef class QueueTable:
+    """The queues of a channel, and what the dispatcher has to do for them.
 
-    ``by_id``: broker id -> RequestQueue; ``starved``: takes those that have found no room.
+    ``by_id`` and ``by_slot``: the queues by broker id and by number in the pipes. ``memory``: where frames
+    lie. ``dirty`` and ``full``: pipes with commands to write (``CommandPipe``).
+
+    For the dispatcher: ``ended`` and ``called``, requests that have their end, without and with a callback;
+    ``not_queued``, requests that no queue took; ``unattended``, queues whose ``attend`` is due; ``limited``,
+    (deadline, requests) with a time limit; ``out_of_memory``, queues that wait for room in shared memory.
+    ``waker``: a pipe that wakes the dispatcher, or -1. ``next_limit_ns``: the earliest deadline.
     """
-    cdef list result = []
-    cdef list strays = []
-    cdef int64_t now = monotonic_ns()
-    cdef int32_t version = request.version
-    cdef int64_t size = request.size
-    cdef Sent sent
-    for broker_id in broker_ids:
-        sent = Sent.__new__(Sent)
-        sent.fill(broker_id, request, callback, now, version, size)
-        result.append(sent)
-        queue = by_id.get(broker_id)
-        if queue is None:
-            strays.append(sent)
-        else:
-            (<RequestQueue?>queue).append(sent)
-            if (<RequestQueue>queue).starved:
-                starved.add(queue)
-    return result, strays
 
+    def __init__(self, FrameMemory memory not None, list dirty not None, list full not None):
+        self.memory = memory
+        self.dirty = dirty
+        self.full = full
+        self.by_id = {}
+        self.by_slot = {}
+        self.ended = []
+        self.called = []
+        self.not_queued = []
+        self.unattended = {}
+        self.limited = []
+        self.out_of_memory = set()
+        self.waker = -1
+        self.next_limit_ns = NEVER
 
-def take_expected(
-    bytes data not None,
-    Py_ssize_t position,
-    dict by_slot not None,
-    memory,
-    list ended not None,
-    list called not None,
-    set starved not None,
-):
-    """Take the reports from ``data[position:]`` on that say nothing but EXPECTED. Where the first begins that
-    is another one, or is not whole, or tells of an entry that stands for others.
+    @classmethod
+    def __class_getitem__(cls, queue):
+        """For type checkers: the class of the queues."""
+        return cls
 
-    ``by_slot``: slot -> RequestQueue; ``memory`` frees frames without users; ``ended`` takes the ``Sent`` that
-    have their end, ``called`` (sent, queue, False) of those that have a callback.
-    """
-    cdef const Report* report
-    cdef RequestQueue queue
-    cdef Sent sent
-    cdef Frame frame
-    cdef Outcome outcome
-    cdef const char* begin = PyBytes_AS_STRING(data)
-    cdef Py_ssize_t last = len(data) - <Py_ssize_t>sizeof(Report)
-    cdef int64_t now = monotonic_ns()
-    while position <= last:
-        report = <const Report*>(begin + position)
-        if report.kind != EXPECTED:
-            break
-        found = by_slot.get(report.slot)
-        if found is None:
-            # Its requests have ended with it.
+    cpdef wake(self):
+        """Wake the dispatcher."""
+        if self.waker >= 0:
+            # A full pipe wakes it as well.
+            write_some(self.waker, b"\0", 1)
+
+    def enqueue(
+        self, broker_ids, request, Frame frame, callback=None, int64_t deadline=NEVER, bint is_refused=False
+    ):
+        """Queue the request for these brokers and write what can go to the senders; returns a ``Sent`` each.
+
+        ``frame`` holds the encoded request, None one that goes in parts. ``deadline``: monotonic nanoseconds.
+        ``is_refused``: no queue takes it. None is returned, and nothing has happened, when the frame has lost
+        its last user, and its bytes, since the caller looked at it.
+        """
+        cdef list result = []
+        cdef int64_t now = monotonic_ns()
+        cdef int32_t version = request.version
+        cdef int64_t size = request.size
+        cdef int64_t users
+        cdef bint wakes = False
+        cdef Sent sent
+        if frame is not None and frame.offset < 0 and frame.private is None:
+            return None
+        for broker_id in broker_ids:
+            sent = Sent.__new__(Sent)
+            sent.fill(broker_id, request, callback, now, version, size)
+            result.append(sent)
+        users = len(result)
+        if users == 0:
+            return result
+        if frame is not None:
+            request.frame = frame
+            self.memory.add_users(frame, users)
+        elif request.parts is not None:
+            for one in request.frames():
+                self.memory.add_users(one, users)
+        for one in result:
+            sent = <Sent>one
+            queue = None if is_refused else self.by_id.get(sent.broker_id)
+            if queue is None:
+                self.not_queued.append(sent)
+                wakes = True
+            elif (<RequestQueue?>queue).append(sent):
+                self.unattended[queue] = None
+                wakes = True
+        if deadline != NEVER:
+            self.limited.append((deadline, result))
+            if deadline < self.next_limit_ns:
+                self.next_limit_ns = deadline
+                wakes = True
+        flush_all(self.dirty)
+        if wakes or self.full or self.ended or self.called:
+            self.wake()
+        return result
+
+    def take_expected(self, bytes data not None, Py_ssize_t position):
+        """Take the reports from ``data[position:]`` on that say nothing but EXPECTED.
+
+        Returns where the first begins that is another one, is not whole, or is of an entry that stands for
+        others.
+        """
+        cdef const Report* report
+        cdef RequestQueue queue
+        cdef Sent sent
+        cdef Frame frame
+        cdef Outcome outcome
+        cdef const char* begin = PyBytes_AS_STRING(data)
+        cdef Py_ssize_t last = len(data) - <Py_ssize_t>sizeof(Report)
+        cdef int64_t now = monotonic_ns()
+        while position <= last:
+            report = <const Report*>(begin + position)
+            if report.kind != EXPECTED:
+                break
+            found = self.by_slot.get(report.slot)
+            if found is None:
+                # Its requests have ended with it.
+                position += sizeof(Report)
+                continue
+            queue = <RequestQueue?>found
+            sent = <Sent?>queue.handed[0]
+            assert <uint64_t>sent.sequence == report.sequence
+            if sent.joint:
+                break
             position += sizeof(Report)
-            continue
-        queue = <RequestQueue?>found
-        sent = <Sent?>queue.handed[0]
-        assert <uint64_t>sent.sequence == report.sequence
-        if sent.joint:
-            break
-        position += sizeof(Report)
-        frame = sent.frame
-        outcome = Outcome.__new__(Outcome)
-        outcome.fill(sent, frame.success, now)
-        outcome.slot = report.slot
-        outcome.attempts += report.attempts
-        outcome.correlation_id = report.correlation_id
-        outcome.first_byte_ns = report.first_byte_ns
-        outcome.last_byte_ns = report.last_byte_ns
-        outcome.response_ns = report.response_ns
-        queue.finish_first()
-        queue.first_leaves(report.response_ns)
-        if queue.needs_resync and sent.request.full:
-            queue.needs_resync = False
-        frame.pins -= 1
-        frame.users -= 1
-        if frame.users == 0:
-            memory.free(frame)
-        sent.end(outcome)
-        if sent.callback is not None:
-            called.append((sent, queue, False))
-            continue
-        ended.append(sent)
-        queue.top_up()
-        if queue.starved:
-            starved.add(queue)
-    return position
+            frame = sent.frame
+            outcome = Outcome.__new__(Outcome)
+            outcome.fill(sent, frame.success, now)
+            outcome.slot = report.slot
+            outcome.attempts += report.attempts
+            outcome.correlation_id = report.correlation_id
+            outcome.first_byte_ns = report.first_byte_ns
+            outcome.last_byte_ns = report.last_byte_ns
+            outcome.response_ns = report.response_ns
+            queue.finish_first()
+            queue.first_leaves(report.response_ns)
+            if queue.needs_resync and sent.request.full:
+                queue.needs_resync = False
+            frame.pins -= 1
+            self.memory.release(frame)
+            sent.end(outcome)
+            if sent.callback is not None:
+                self.called.append((sent, queue, False))
+                continue
+            self.ended.append(sent)
+            queue.top_up()
+            if queue.is_out_of_memory:
+                self.out_of_memory.add(queue)
+        return position

@@ -1,4 +1,4 @@
-"""The unfinished requests of one broker generation: the truth about what it is still owed.
+"""The unfinished requests of one broker generation.
 
 A request stays here until it has its outcome, also while a sender process has it in hand, so that the end of
 a sender loses nothing. Every method is called with the channel's lock held.
@@ -46,12 +46,6 @@ __all__ = ["BrokerQueue"]
 #: So many are handed over in one go where nobody asks what might be done with them first.
 _ALL: Final = 64
 
-#: Waiting UpdateMetadata are merged when there are so many more than the last time, and when they are at
-#: least this share of all that waits, or so many.
-_LOOSE: Final = 64
-_LOOSE_SHARE: Final = 8
-_LOOSE_MOST: Final = 1024
-
 #: States in which a request in hand means that a connection is being made.
 _UNCONNECTED: Final = ("idle", "disconnected")
 
@@ -67,8 +61,6 @@ class BrokerQueue(RequestQueue):
         "last_detail",
         "last_errno",
         "last_error",
-        "loose",
-        "loose_bytes",
         "memory",
         "merged",
         "metadata_errors",
@@ -100,9 +92,6 @@ class BrokerQueue(RequestQueue):
         # The last full state it was told: (its source, its knowledge, its request until it is acknowledged).
         # None: it was told other things since then, or there was trouble.
         self._known: tuple[FullStateSource, Hashable, ControlRequest | None] | None = None
-        # UpdateMetadata that came since the last merging at the end of ``waiting``.
-        self.loose = 0
-        self.loose_bytes = 0
         #: Parts of a long response.
         self.pieces: list[bytes] = []
         self.state = "idle"
@@ -111,12 +100,19 @@ class BrokerQueue(RequestQueue):
         self.last_detail = ""
         #: Errors after which the contents of the broker's metadata cache are uncertain.
         self.metadata_errors = 0
-        self._introduce()
+        if sender.takes_requests:
+            self.begin()
+        else:
+            self.held = True
 
-    def _introduce(self) -> None:
+    def begin(self) -> None:
+        """Introduce the broker to its sender, which has nothing of this queue, and hand over requests."""
+        # A sender that negotiates takes nothing before it has the broker's versions.
+        self.held = self.adapter is not None
         following = self.target.to_json()
         rest = COMMAND_REST.pack(0, 0, 0, 0, b"", len(following))
         self.sender.write(COMMAND_HEAD.pack(ADD, 0, 0, self.slot, 0) + rest + following)
+        self.hand_over()
 
     def last_problem(self) -> str:
         """Why the last attempt failed; empty when none has."""
@@ -130,7 +126,8 @@ class BrokerQueue(RequestQueue):
         queued, requests a sender has in hand, failed attempts at the first of them, last error, seconds since
         the oldest was queued, the first of them (``head_of``), requests that were not sent because they were
         merged with others or dropped for a full state, whether an error makes a full resync necessary, its
-        versions of the control APIs (None: it was not asked), the pid of its sender."""
+        versions of the control APIs (None: it was not asked), the pid of its sender, how many senders before
+        that ended one after another without a response."""
         head = head_of(self.handed[0] if self.handed else self.waiting[0] if self.waiting else None, now)
         return {
             "endpoint": f"{self.target.host}:{self.target.port}",
@@ -150,6 +147,7 @@ class BrokerQueue(RequestQueue):
             if self.versions is None
             else {API_NAMES[api]: ends for api, ends in self.versions.items()},
             "sender_pid": self.sender.pid,
+            "sender_failures": self.sender.failures,
         }
 
     def mark(self, *, metadata: bool) -> None:
@@ -179,17 +177,26 @@ class BrokerQueue(RequestQueue):
             self.waiting.clear()
             self.waiting.extend(kept)
             self.waiting_bytes -= sum(sent.bytes for sent in found)
-            self.starved = self.starved and bool(kept)
+            self.is_out_of_memory = self.is_out_of_memory and bool(kept)
             self._known = None
         return found
 
+    def attend(self) -> None:
+        """Do the work that ``append`` has left: hand over, merge."""
+        if self.is_hand_over_due:
+            self.hand_over()
+        if self.is_merge_due:
+            self.is_merge_due = False
+            self._merge_backlog()
+
     def hand_over(self) -> None:
-        """Tell the sender of as many requests as it may know ahead."""
+        """Give the sender as many requests as it may have ahead."""
+        self.is_hand_over_due = False
         if self.gate or self.held:
             return
         merger = self.merger
         most = _ALL if merger is None and self.versions is None else 1
-        self.starved = False
+        self.is_out_of_memory = False
         while self.may_hand:
             if merger is not None and len(self.waiting) > 1:
                 self._merge_head(merger)
@@ -198,7 +205,7 @@ class BrokerQueue(RequestQueue):
             if self.hand(most):
                 if self._known is not None:
                     # One at a time, then.
-                    self._note_told(self.handed[-1])
+                    self._note_handed(self.handed[-1])
                 continue
             frame = self.waiting[0].request.frame
             if frame is None:
@@ -211,24 +218,15 @@ class BrokerQueue(RequestQueue):
                 sent = self.waiting.popleft()
                 self.waiting.extendleft(reversed(parts_of(sent)))
             elif not self.memory.admit(frame):
-                self.starved = True
+                self.is_out_of_memory = True
                 return
 
     # -- merging
 
-    def count_loose(self, sent: Sent) -> None:
-        """This one waits now: merge what waits before it is many, and before it is much."""
+    def _merge_backlog(self) -> None:
+        """Merge all that waits; if that is still too much, drop bodies for a full state."""
         merger = self.merger
-        if merger is None or sent.request.api_key != UPDATE_METADATA:
-            self.loose = self.loose_bytes = 0
-            return
-        self.loose += 1
-        self.loose_bytes += sent.bytes
-        if self.loose < _LOOSE and self.waiting_bytes <= merger.most_bytes:
-            return
-        # What was merged before is merged again: not for a few bytes more.
-        if self.loose < _LOOSE_MOST and self.loose_bytes * _LOOSE_SHARE < self.waiting_bytes:
-            return
+        assert merger is not None
         self._merge_waiting(merger)
         if self.waiting_bytes > merger.most_bytes and self.collapser is not None:
             self._collapse_waiting(self.collapser, merger.most_bytes)
@@ -287,7 +285,7 @@ class BrokerQueue(RequestQueue):
     def _stand_in(self, made: ControlRequest, run: list[Sent]) -> Merged:
         """An entry for a request that goes in the place of these."""
         for frame in made.frames():
-            frame.users += 1
+            self.memory.add_users(frame)
         for sent in run:
             self.waiting_bytes -= sent.bytes
             for frame in sent.request.frames():
@@ -368,7 +366,7 @@ class BrokerQueue(RequestQueue):
         if self._known is not None and self._known[2] is made:
             self._known = (*self._known[:2], None)
 
-    def _note_told(self, sent: Sent) -> None:
+    def _note_handed(self, sent: Sent) -> None:
         """The sender was told of this one. What follows the last of a backlog is not looked at."""
         whole = sent.whole.sent if isinstance(sent, Part) else sent
         assert self._known is not None
@@ -394,16 +392,13 @@ class BrokerQueue(RequestQueue):
     # -- ends
 
     def move_to(self, sender: SenderHandle) -> None:
-        """Its sender is gone: another gets everything again, in the old order."""
+        """Wait for another sender; when it is ready it gets everything again in the old order (``begin``)."""
         self.sender = sender
         self.pieces.clear()
         if self.handed:
             self.handed[0].sender_deaths += 1
         self._take_back()
-        # A sender that negotiates takes nothing before it knows the broker's versions.
-        self.held = self.versions is not None or self.held
-        self._introduce()
-        self.hand_over()
+        self.held = True
 
     def resume(self, agreement: int, versions: Mapping[int, tuple[int, int]]) -> None:
         """The broker has other versions than before: the sender has dropped all it had and gets it anew."""

@@ -1,7 +1,7 @@
-"""The books of a channel: what the one lock guards, and what may be done while holding it.
+"""The state of a channel, guarded by one lock.
 
-Who is a broker, what is each of them owed, which memory is still read by whom. Nothing here blocks, calls
-back or logs; what must be told to the outside is left in ``ended`` and ``notes`` for the dispatcher.
+It holds the connected brokers, their queues of unfinished requests, and the frames that senders may still
+read. Nothing here blocks, calls back or logs: ended requests and log lines are left for the dispatcher.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 from collections.abc import Hashable, Iterable, Sequence
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
@@ -22,7 +22,7 @@ from ctrlchan.channel.config import ChannelConfig
 from ctrlchan.channel.observability.recorder import Recorder
 from ctrlchan.channel.outcome import Outcome, OutcomeCallback, OutcomeKind, Sent, Verdict
 from ctrlchan.channel.processes.sender_pool import SenderHandle, SenderPool
-from ctrlchan.channel.queues._entries import enqueue, take_expected
+from ctrlchan.channel.queues._entries import NEVER, QueueTable
 from ctrlchan.channel.queues.broker_queue import BrokerQueue
 from ctrlchan.channel.queues.frames import judge
 from ctrlchan.channel.queues.shared_memory import ALL_FENCED, UNFENCED, Frame, SharedMemory
@@ -46,7 +46,7 @@ from ctrlchan.channel.wire.records import (
     Failure,
     Report,
 )
-from ctrlchan.errors import ErrorCode
+from ctrlchan.errors import ChannelClosedError, ErrorCode
 from ctrlchan.rate_limit import LogRateLimit
 
 if TYPE_CHECKING:
@@ -54,16 +54,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Called", "ChannelState", "Note"]
 
-#: Senders that end one after another without a single response are replaced so often.
-_MOST_FAILURES: Final = 5
-
 OFFLINE: Final = Verdict(OutcomeKind.BROKER_GONE, detail="the broker is offline")
 REMOVED_BROKER: Final = Verdict(OutcomeKind.BROKER_GONE, detail="the broker was removed")
 SHUT_DOWN: Final = Verdict(OutcomeKind.BROKER_GONE, detail="the channel was shut down")
-NO_SENDER: Final = Verdict(OutcomeKind.BROKER_GONE, detail="its sender processes end again and again")
 TOO_LARGE: Final = Verdict(
     OutcomeKind.TOO_LARGE, detail="larger than max_request_bytes, or than half the shared memory"
 )
+FAILED_CHANNEL: Final = Verdict(OutcomeKind.BROKER_GONE, detail="the channel's thread has failed")
 FENCED: Final = Verdict(OutcomeKind.FENCED, detail="the controller epoch is fenced")
 CANCELLED: Final = Verdict(OutcomeKind.CANCELLED, detail="cancelled before it was sent")
 TIME_OVER: Final = Verdict(OutcomeKind.CANCELLED, detail="not sent within its time limit")
@@ -83,83 +80,118 @@ class Note(NamedTuple):
     arguments: tuple[object, ...]
 
 
-class ChannelState:
-    """Every method but ``__init__`` is called with ``lock`` held."""
+class ChannelState(QueueTable["BrokerQueue"]):
+    """Every method but ``__init__``, ``wake`` and ``check_open`` is called with ``lock`` held."""
+
+    memory: SharedMemory
 
     def __init__(
         self, config: ChannelConfig, controller_epoch: int, recorder: Recorder | None = None
     ) -> None:
+        memory = SharedMemory(config.shared_memory_bytes)
+        self.pool = SenderPool(config, memory.fd)
+        super().__init__(memory, self.pool.dirty, self.pool.full)
         self.lock = threading.Lock()
         self.config = config
         self.controller_epoch = controller_epoch
         #: None: nobody asked for rows.
         self.recorder = recorder
-        self.memory = SharedMemory(config.shared_memory_bytes)
-        self.pool = SenderPool(config, self.memory.fd)
-        self.merger = Merger(config, self.memory) if config.merge_update_metadata else None
-        self.collapser = Collapser(config, self.memory) if config.merge_update_metadata else None
-        self._adapter = Adapter(config, self.memory, self._refuse) if config.negotiate else None
-        self.by_id: dict[int, BrokerQueue] = {}
-        self._by_slot: dict[int, BrokerQueue] = {}
+        self.merger = Merger(config, memory) if config.merge_update_metadata else None
+        self.collapser = Collapser(config, memory) if config.merge_update_metadata else None
+        self._adapter = Adapter(config, memory, self._refuse) if config.negotiate else None
         self._last_slot = 0
-        # Frames of dropped requests that a sender may still be writing: slot -> frames.
-        self._limbo: dict[int, list[Frame]] = {}
-        # Queues whose first request found no room in shared memory.
-        self._starved: set[BrokerQueue] = set()
+        # Frames in use: of ended requests that a sender may still be writing, by slot.
+        self._frames_in_use: dict[int, list[Frame]] = {}
         self.limits = TimeLimits()
-        #: What has its end and is to be published, in the order of ends: without a callback, and with one.
-        self.ended: list[Sent] = []
-        self.called: list[Called] = []
         self.notes: list[Note] = []
         # Warnings of brokers that cannot be reached, and of those that are not there.
         self._failing = LogRateLimit()
         self._offline = LogRateLimit()
         self.closed = False
+        #: What made the dispatcher end.
+        self.failure: BaseException | None = None
+
+    def check_open(self) -> None:
+        """Raises ChannelClosedError."""
+        if self.closed:
+            if self.failure is not None:
+                raise ChannelClosedError(f"the channel's thread has failed: {self.failure!r}")
+            raise ChannelClosedError("the channel was shut down")
 
     def note(self, level: int, message: str, *arguments: object) -> None:
         self.notes.append(Note(level, message, arguments))
 
     # -- brokers
 
-    def add(self, target: Target) -> None:
-        """Nothing for a broker that is known; another epoch or endpoint is a new generation."""
-        known = self.by_id.get(target.broker_id)
-        if known is not None:
-            if known.target == target:
-                return
-            self.remove(target.broker_id, REMOVED_BROKER)
-        sender = self.pool.sender_for(target.broker_id)
-        self._last_slot += 1
-        queue = BrokerQueue(
-            self._last_slot, target, sender, self.memory, self.merger, self._adapter, self.collapser
-        )
-        queue.held = self.config.negotiate
-        sender.queues[queue.slot] = queue
-        self.by_id[target.broker_id] = queue
-        self._by_slot[queue.slot] = queue
-        if self.recorder is not None:
-            self.recorder.generation(queue.slot, target.broker_id, target.epoch)
+    def add(self, targets: Sequence[Target]) -> None:
+        """Add these brokers. Known ones stay as they are; another epoch or endpoint is a new generation.
+
+        Raises ChannelError when there are no processes for them: then nothing has changed.
+        """
+        wanted = {target.broker_id: target for target in targets}
+        new = [target for target in wanted.values() if not self._has(target)]
+        for target, sender in zip(new, self.pool.senders_for([one.broker_id for one in new]), strict=True):
+            if target.broker_id in self.by_id:
+                self.remove(target.broker_id, REMOVED_BROKER)
+            self._last_slot += 1
+            queue = BrokerQueue(
+                self._last_slot, target, sender, self.memory, self.merger, self._adapter, self.collapser
+            )
+            sender.queues[queue.slot] = queue
+            self.by_id[target.broker_id] = queue
+            self.by_slot[queue.slot] = queue
+            if self.recorder is not None:
+                self.recorder.generation(queue.slot, target.broker_id, target.epoch)
+        self.start_senders()
+
+    def _has(self, target: Target) -> bool:
+        queue = self.by_id.get(target.broker_id)
+        return queue is not None and queue.target == target
+
+    def _begin(self, sender: SenderHandle) -> None:
+        """Give the sender the requests of its brokers."""
+        sender.takes_requests = True
+        for slot in sender.queues:
+            self.by_slot[slot].begin()
+            self._note_memory(self.by_slot[slot])
+
+    def start_senders(self) -> None:
+        """Start the sender processes whose time has come."""
+        for sender in self.pool.start():
+            self._begin(sender)
+        for sender, problem in self.pool.problems:
+            self.note(
+                logging.ERROR,
+                "Sender process %d of %s cannot start: %s. Next attempt in %.1f s.",
+                sender.number,
+                self._served_by(sender),
+                problem,
+                max(0.0, sender.start_at - monotonic()),
+            )
+        self.pool.problems.clear()
 
     def remove(self, broker_id: int, verdict: Verdict) -> None:
         """Every unfinished request of this broker ends at once."""
         queue = self.by_id.pop(broker_id)
-        del self._by_slot[queue.slot]
-        del queue.sender.queues[queue.slot]
-        self._starved.discard(queue)
+        sender = queue.sender
+        del self.by_slot[queue.slot]
+        del sender.queues[queue.slot]
+        self.out_of_memory.discard(queue)
+        self.unattended.pop(queue, None)
         self._end_waiting(queue, verdict)
-        limbo = []
+        frames = []
         now = monotonic_ns()
         while queue.handed:
             sent = queue.finish_first()
             frame = sent.request.frame
             assert frame is not None
-            # Its sender may be writing it this very moment.
-            limbo.append(frame)
+            # Its sender may be writing it now.
+            frames.append(frame)
             self._end(sent, verdict, None, now)
-        sender = queue.sender
-        self._limbo[queue.slot] = limbo
-        sender.leaving.add(queue.slot)
-        queue.leave()
+        if sender.takes_requests:
+            self._frames_in_use[queue.slot] = frames
+            sender.leaving.add(queue.slot)
+            queue.leave()
         if sender.broker_id >= 0:
             # It served nobody else; when it has ended nothing reads its frames.
             self.pool.end(sender)
@@ -174,47 +206,59 @@ class ChannelState:
     # -- sending
 
     def send(
-        self, broker_ids: Sequence[int], request: ControlRequest, callback: OutcomeCallback | None
-    ) -> list[Sent]:
-        """Enqueue; the request's frame has as many users as there are brokers."""
-        fenced = request.controller_epoch <= self.memory.fence
-        sent, strays = enqueue({} if fenced else self.by_id, broker_ids, request, callback, self._starved)
-        if strays:
-            now = monotonic_ns()
-            for stray in strays:
-                if not fenced and (unsaid := self._offline.admit(stray.broker_id, now)) is not None:
+        self,
+        broker_ids: Sequence[int],
+        request: ControlRequest,
+        frame: Frame | None,
+        callback: OutcomeCallback | None,
+        deadline: int = NEVER,
+    ) -> list[Sent] | None:
+        """``enqueue``, unless the request is fenced or has no frame."""
+        is_refused = request.controller_epoch <= self.memory.fence or (frame is None and not request.parts)
+        return self.enqueue(broker_ids, request, frame, callback, deadline, is_refused)
+
+    def end_not_queued(self) -> None:
+        """End the requests that no queue has taken."""
+        refused, self.not_queued = self.not_queued, []
+        now = monotonic_ns()
+        for sent in refused:
+            request = sent.request
+            self._release(sent)
+            if request.frame is None and not request.parts:
+                verdict = TOO_LARGE
+                queue = self.by_id.get(sent.broker_id)
+                if queue is not None:
+                    queue.mark(metadata=request.api_key == UPDATE_METADATA)
+            elif request.controller_epoch <= self.memory.fence:
+                verdict = self._fenced_verdict()
+            else:
+                verdict = OFFLINE
+                unsaid = self._offline.admit(sent.broker_id, now)
+                if unsaid is not None:
                     self.note(
                         logging.WARNING,
                         "Not sending request %r to broker %d, since it is offline.%s",
                         request,
-                        stray.broker_id,
+                        sent.broker_id,
                         unsaid,
                     )
-                self._release(stray)
-                self._end(stray, self._fenced_verdict() if fenced else OFFLINE, None, now)
-        return sent
-
-    def refuse(
-        self,
-        broker_ids: Sequence[int],
-        request: ControlRequest,
-        callback: OutcomeCallback | None,
-        verdict: Verdict,
-    ) -> list[Sent]:
-        """Every broker gets this end for a request that has no frame."""
-        now = monotonic_ns()
-        result = []
-        for broker_id in broker_ids:
-            sent = Sent(broker_id, request, callback, now)
-            result.append(sent)
             self._end(sent, verdict, None, now)
-            queue = self.by_id.get(broker_id)
-            if queue is not None:
-                queue.mark(metadata=request.api_key == UPDATE_METADATA)
-        return result
+
+    def attend(self) -> None:
+        """Do the work that ``enqueue`` has noted."""
+        if self.not_queued:
+            self.end_not_queued()
+        while self.unattended:
+            queue, _ = self.unattended.popitem()
+            queue.attend()
+            self._note_memory(queue)
+
+    def _note_memory(self, queue: BrokerQueue) -> None:
+        if queue.is_out_of_memory:
+            self.out_of_memory.add(queue)
 
     def cancel(self, sent: Iterable[Sent], verdict: Verdict = CANCELLED) -> int:
-        """End those of these that no sender was told of; how many they were."""
+        """End those of these that no sender has had; returns how many they were."""
         chosen: dict[BrokerQueue, set[Sent]] = {}
         for one in sent:
             if one.sequence == 0:
@@ -228,13 +272,18 @@ class ChannelState:
                 self._release(one)
                 self._end(one, verdict, None, now)
                 count += len(one.members) if isinstance(one, Merged) else 1
-            if not queue.starved:
-                self._starved.discard(queue)
+            if not queue.is_out_of_memory:
+                self.out_of_memory.discard(queue)
         return count
 
-    def expire(self, now: int) -> None:
-        """The time limit of some requests may be over."""
-        self.cancel(self.limits.due(now), TIME_OVER)
+    def check_limits(self, now: int) -> None:
+        """End the requests whose time limit is over. ``now``: monotonic nanoseconds."""
+        for deadline, sent in self.limited:
+            self.limits.add(deadline, sent)
+        self.limited.clear()
+        if self.limits.next_ns <= now:
+            self.cancel(self.limits.due(now), TIME_OVER)
+        self.next_limit_ns = self.limits.next_ns
 
     def fence(self, controller_epoch: int) -> None:
         """Nothing of this controller epoch, or an older one, is sent any more."""
@@ -242,7 +291,7 @@ class ChannelState:
             return
         self.memory.fence = controller_epoch
         for queue in self.by_id.values():
-            # What a sender was told of comes back by itself, as STALE or with the response it waits for.
+            # Requests that a sender has come back by themselves, as STALE or with their response.
             kept = []
             now = monotonic_ns()
             while queue.waiting:
@@ -253,10 +302,12 @@ class ChannelState:
                 else:
                     kept.append(sent)
             for sent in kept:
-                queue.append(sent)
+                if queue.append(sent):
+                    self.unattended[queue] = None
+        self.attend()
 
     def resign(self) -> None:
-        """Nothing is sent any more, of no epoch; whatever is unfinished ends now, also what is half sent."""
+        """Fence every epoch and end all unfinished requests now, also those that are half sent."""
         self.memory.fence = ALL_FENCED
         for broker_id in list(self.by_id):
             self.remove(broker_id, RESIGNED)
@@ -400,8 +451,7 @@ class ChannelState:
 
     def _hand_over(self, queue: BrokerQueue) -> None:
         queue.hand_over()
-        if queue.starved:
-            self._starved.add(queue)
+        self._note_memory(queue)
 
     def _refuse(self, sent: Sent, verdict: Verdict) -> None:
         """It cannot be sent to its broker."""
@@ -409,8 +459,10 @@ class ChannelState:
         self._end(sent, verdict, None, monotonic_ns())
 
     def _release(self, sent: Sent) -> None:
-        for frame in sent.request.frames():
-            self.memory.release(frame)
+        request = sent.request
+        if request.frame is not None or request.parts is not None:
+            for frame in request.frames():
+                self.memory.release(frame)
 
     # -- what senders report
 
@@ -418,11 +470,9 @@ class ChannelState:
         position, end = 0, len(data)
         while True:
             before = position
-            position = take_expected(
-                data, position, self._by_slot, self.memory, self.ended, self.called, self._starved
-            )
+            position = self.take_expected(data, position)
             if position > before:
-                sender.has_responded = True
+                self._note_response(sender)
             if end - position < REPORT.size:
                 break
             report = Report._make(REPORT.unpack_from(data, position))
@@ -433,8 +483,23 @@ class ChannelState:
             self._take_other(sender, report, data[position : position + following])
             position += following
         sender.unread = data[position:]
-        if self._starved:
-            self._feed()
+
+    def _note_response(self, sender: SenderHandle) -> None:
+        if not sender.has_responded:
+            sender.has_responded = True
+            if sender.failures:
+                self.note(
+                    logging.INFO,
+                    "Sender process %d (pid %d) of %s works, after %d that ended without a response.",
+                    sender.number,
+                    sender.pid,
+                    self._served_by(sender),
+                    sender.failures,
+                )
+                sender.failures = 0
+
+    def _served_by(self, sender: SenderHandle) -> str:
+        return ", ".join(str(self.by_slot[slot].target) for slot in sender.queues)
 
     def _take_joint(self, queue: BrokerQueue, report: Report) -> None:
         """An entry that stands for others has the expected response."""
@@ -452,8 +517,7 @@ class ChannelState:
 
     def _top_up(self, queue: BrokerQueue) -> None:
         queue.top_up()
-        if queue.starved:
-            self._starved.add(queue)
+        self._note_memory(queue)
 
     def _take_response(self, queue: BrokerQueue, report: Report) -> None:
         """A response that must be judged; its sender sends no other request until it is told to."""
@@ -502,31 +566,32 @@ class ChannelState:
         kind, slot = report[0], report[3]
         if kind in (BORN, READY):
             sender.pid = report[4]
+            if kind == READY and not sender.takes_requests:
+                self._begin(sender)
             return
         if kind == REMOVED:
             sender.leaving.discard(slot)
-            self._free_limbo(slot)
+            self._release_frames_in_use(slot)
             return
-        queue = self._by_slot.get(slot)
+        queue = self.by_slot.get(slot)
         if queue is None:
             return
         if kind == EXPECTED:
-            sender.has_responded = True
+            self._note_response(sender)
             self._take_joint(queue, report)
         elif kind == PIECE:
             queue.pieces.append(following)
         elif kind == RESPONSE:
-            sender.has_responded = True
+            self._note_response(sender)
             self._take_response(queue, report)
         elif kind == STALE:
             sent = self._finish_first(queue, monotonic_ns())
             self._end(sent, FENCED, None, monotonic_ns(), queue if sent.callback is not None else None)
             self._top_up(queue)
         elif kind == VERSIONS:
-            told = json.loads(following).items()
-            queue.resume(report[4], {int(api): (lowest, highest) for api, (lowest, highest) in told})
-            if queue.starved:
-                self._starved.add(queue)
+            ranges = json.loads(following).items()
+            queue.resume(report[4], {int(api): (lowest, highest) for api, (lowest, highest) in ranges})
+            self._note_memory(queue)
         elif kind == CONNECTED:
             queue.state = "connected"
             if not queue.handed:
@@ -591,51 +656,57 @@ class ChannelState:
             queue.go(sent.sequence)
         self._hand_over(queue)
 
-    def _feed(self) -> None:
-        """There may be room now."""
-        for queue in list(self._starved):
+    def use_free_memory(self) -> None:
+        """Hand over requests that have waited for room in shared memory."""
+        for queue in list(self.out_of_memory):
             queue.hand_over()
-            if not queue.starved:
-                self._starved.discard(queue)
+            if not queue.is_out_of_memory:
+                self.out_of_memory.discard(queue)
 
     # -- senders that end
 
     def sender_ended(self, sender: SenderHandle) -> None:
-        """All it had in hand is unfinished; another sender gets it."""
+        """Give its unfinished requests to another sender."""
         self.pool.forget(sender)
         sender.close()
         if sender.queues and not self.closed:
             self._replace(sender)
         for slot in sender.leaving:
-            self._free_limbo(slot)
+            self._release_frames_in_use(slot)
 
     def _replace(self, sender: SenderHandle) -> None:
+        successor = self.pool.replace(sender)
+        delay = successor.start_at - monotonic()
+        detail = f"{successor.failures} in a row without a response" if successor.failures > 1 else ""
         self.note(
             logging.ERROR,
-            "Sender process %d (pid %d) of %s ended; its requests are sent again.",
+            "Sender process %d (pid %d) of %s ended%s; its requests are sent again.%s",
             sender.number,
             sender.pid,
-            ", ".join(str(queue.target) for queue in sender.queues.values()),
+            self._served_by(sender),
+            f", {detail}" if detail else "",
+            f" The next one starts in {delay:.1f} s." if delay > 0 else "",
         )
-        if sender.failures >= _MOST_FAILURES:
-            for queue in list(sender.queues.values()):
-                self.remove(queue.target.broker_id, NO_SENDER)
-            return
-        successor = self.pool.replace(sender)
-        for queue in sender.queues.values():
+        for slot in sender.queues:
+            queue = self.by_slot[slot]
             queue.move_to(successor)
-            successor.queues[queue.slot] = queue
+            successor.queues[slot] = queue
+            queue.state = "backing off" if delay > 0 else "idle"
+            queue.last_error, queue.last_errno, queue.last_detail = Failure.SENDER_DIED, 0, detail
+        sender.queues.clear()
+        self.start_senders()
 
-    def _free_limbo(self, slot: int) -> None:
-        for frame in self._limbo.pop(slot, ()):
+    def _release_frames_in_use(self, slot: int) -> None:
+        for frame in self._frames_in_use.pop(slot, ()):
             frame.pins -= 1
             self.memory.release(frame)
 
-    def close(self) -> None:
-        """Everything unfinished ends now; senders are told to end."""
+    def close(self, verdict: Verdict = SHUT_DOWN) -> None:
+        """End everything unfinished, and have the senders end."""
         self.closed = True
+        self.end_not_queued()
         for broker_id in list(self.by_id):
-            self.remove(broker_id, SHUT_DOWN)
+            self.remove(broker_id, verdict)
         self.pool.flush()
         self.pool.end_all()
 

@@ -1,8 +1,10 @@
 """The channel's one thread: takes reports, publishes outcomes, runs callbacks, hands over what comes next.
 
-Under the lock it keeps the books (``channel_state.py``); outside of it, it calls back and logs. It owns the
-poller,
-so senders, the fork server and full pipes are registered here and nowhere else.
+Under the lock it changes the channel's state (``channel_state.py``); outside of it, it calls back and logs.
+It owns the poller, so senders, the fork server and full pipes are registered here and nowhere else.
+
+Nothing that a callback, a listener or a log handler raises ends the thread, not even SystemExit. Should it
+fail by itself, every request ends and every later call raises ChannelClosedError.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from ctrlchan.channel.observability.log_lines import response_line
 from ctrlchan.channel.outcome import Listener, Sent, publish
 from ctrlchan.channel.processes.sender_pool import SenderHandle
 from ctrlchan.channel.processes.watchdog import Watchdog
+from ctrlchan.channel.queues._entries import CommandPipe
 from ctrlchan.channel.queues.broker_queue import BrokerQueue
-from ctrlchan.channel.queues.channel_state import Called, ChannelState, Note
+from ctrlchan.channel.queues.channel_state import FAILED_CHANNEL, Called, ChannelState, Note
 from ctrlchan.channel.queues.full_state import FullStates
 from ctrlchan.channel.queues.time_limits import NEVER
 from ctrlchan.channel.wire.poller import READ, WRITE, new_poller
@@ -29,8 +32,6 @@ __all__ = ["Dispatcher"]
 
 _LOG: Final = logging.getLogger("ctrlchan.channel")
 
-#: The fork server was asked for more processes than its socket takes: ask again after so many seconds.
-_BEAR_AGAIN: Final = 0.005
 #: How long the processes may take to end when the thread has failed.
 _END: Final = 2.0
 
@@ -49,8 +50,10 @@ class Dispatcher:
         self._watchdog = Watchdog(channel_state.config.sender_timeout)
         self._look_at = 0.0
         self._readers: dict[int, SenderHandle] = {}
-        self._writers: dict[int, SenderHandle] = {}
+        self._writers: dict[int, CommandPipe] = {}
+        # Guards ``waker`` of the channel state against being closed while somebody writes to it.
         self._wake_lock = threading.Lock()
+        channel_state.waker = self._waker
         # Monotonic seconds: until when senders may end by themselves, and when all must be over.
         self._stop_at: float | None = None
         self._deadline = 0.0
@@ -67,16 +70,13 @@ class Dispatcher:
 
     def wake(self) -> None:
         with self._wake_lock:
-            if self._waker >= 0:
-                with suppress(BlockingIOError):
-                    os.write(self._waker, b"\0")
+            self._channel_state.wake()
 
     def stop(self, deadline: float) -> bool:
-        """Publish what has ended, see all senders off, free everything. False: not done at ``deadline``.
+        """Publish all outcomes, end all senders, free everything. False: not done at ``deadline``.
 
-        The channel state is closed already. On its own thread it returns at once, and the work is done after
-        the
-        callback that called it.
+        The channel state is closed already. On the channel's own thread it returns at once, and the work is
+        done after the callback that called it.
         """
         now = monotonic()
         self._deadline = deadline
@@ -88,7 +88,7 @@ class Dispatcher:
         return not self._thread.is_alive()
 
     def kill(self) -> None:
-        """End all processes now: the thread does not come to it."""
+        """End all processes now, because the thread is busy."""
         for sender in list(self._readers.values()):
             sender.kill()
         self._channel_state.pool.kill()
@@ -102,11 +102,12 @@ class Dispatcher:
         try:
             while not self._is_over():
                 self._turn()
-        except Exception:  # noqa: BLE001 - nobody may be left waiting for a thread that is no more
+        except BaseException as problem:  # noqa: BLE001 - nobody may be left waiting for a thread that is gone
             _LOG.exception("%sThe channel's thread failed; every request ends.", self._prefix)
             with self._channel_state.lock:
+                self._channel_state.failure = problem
                 if not self._channel_state.closed:
-                    self._channel_state.close()
+                    self._channel_state.close(FAILED_CHANNEL)
         finally:
             self._end()
 
@@ -118,9 +119,9 @@ class Dispatcher:
     def _turn(self) -> None:
         channel_state = self._channel_state
         reads: list[tuple[SenderHandle, bytes | None]] = []
-        flushable: list[SenderHandle] = []
-        deaths: list[tuple[int, int, int]] = []
-        fork_server_speaks = False
+        flushable: list[CommandPipe] = []
+        exits: list[tuple[int, int, int]] = []
+        has_exits = False
         for fd, _ in self._poller.wait(self._timeout()):
             reader = self._readers.get(fd)
             if reader is not None:
@@ -131,7 +132,7 @@ class Dispatcher:
             elif fd == self._woken:
                 os.read(fd, 4096)
             else:
-                fork_server_speaks = True
+                has_exits = True
         with channel_state.lock:
             for sender, data in reads:
                 if data is None:
@@ -139,17 +140,18 @@ class Dispatcher:
                     channel_state.sender_ended(sender)
                 else:
                     channel_state.take_reports(sender, data)
-            for sender in flushable:
-                sender.flush()
-            if channel_state.limits.next_ns != NEVER and channel_state.limits.next_ns <= (
-                now := monotonic_ns()
-            ):
-                channel_state.expire(now)
+            for pipe in flushable:
+                pipe.flush()
+            channel_state.attend()
+            if channel_state.next_limit_ns != NEVER:
+                channel_state.check_limits(monotonic_ns())
             if self._readers and monotonic() >= self._look_at:
                 self._watch()
-            if fork_server_speaks:
-                deaths = channel_state.pool.read_deaths()
-            channel_state.pool.bear()
+            if has_exits:
+                exits = channel_state.pool.read_exits()
+            channel_state.start_senders()
+            if channel_state.out_of_memory:
+                channel_state.use_free_memory()
             channel_state.pool.flush()
             self._register()
             ended, channel_state.ended = channel_state.ended, []
@@ -157,20 +159,21 @@ class Dispatcher:
             notes, channel_state.notes = channel_state.notes, []
         if ended or called:
             self._publish(ended, called)
-        if notes or deaths:
-            self._log(notes, deaths)
+        if notes or exits:
+            self._log(notes, exits)
         if channel_state.has_ready:
             self._full_states.build()
-            # What was made is to be written to the senders, what was not has ended.
+            # Requests that were made must be written to the senders, others have ended.
             self.wake()
 
     def _timeout(self) -> float | None:
         if self._stop_at is not None:
             return max(0.0, self._stop_at - monotonic())
-        timeout = _BEAR_AGAIN if self._channel_state.pool.has_unborn else None
-        if timeout is None and self._readers:
-            timeout = max(0.0, self._look_at - monotonic())
-        limit = self._channel_state.limits.next_ns
+        timeout = self._channel_state.pool.seconds_to_start()
+        if self._readers:
+            left = max(0.0, self._look_at - monotonic())
+            timeout = left if timeout is None else min(left, timeout)
+        limit = self._channel_state.next_limit_ns
         if limit == NEVER:
             return timeout
         left = max(0.0, (limit - monotonic_ns()) / 1e9)
@@ -183,11 +186,11 @@ class Dispatcher:
                 self._readers[sender.reports] = sender
                 self._poller.register(sender.reports, READ)
         pool.fresh.clear()
-        for sender in pool.blocked:
-            if sender.blocked and sender.commands >= 0:
-                self._writers[sender.commands] = sender
-                self._poller.register(sender.commands, WRITE)
-        pool.blocked.clear()
+        for pipe in pool.full:
+            if pipe.blocked and pipe.commands >= 0:
+                self._writers[pipe.commands] = pipe
+                self._poller.register(pipe.commands, WRITE)
+        pool.full.clear()
         for sender in pool.ending:
             if self._writers.pop(sender.commands, None) is not None:
                 self._poller.unregister(sender.commands)
@@ -227,7 +230,7 @@ class Dispatcher:
     def _publish(self, ended: list[Sent], called: list[Called]) -> None:
         if self._state_changes.traces:
             self._trace([*ended, *(sent for sent, _, _ in called)])
-        self._tell(publish(ended))
+        self._notify(publish(ended))
         recorder = self._channel_state.recorder
         if recorder is None:
             for end in called:
@@ -239,11 +242,11 @@ class Dispatcher:
             returned = [self._call_back(*end) for end in called]
             recorder.ended([sent for sent, _, _ in called], returned)
 
-    def _tell(self, tell: list[tuple[Listener, Sent]]) -> None:
-        for listener, sent in tell:
+    def _notify(self, listeners: list[tuple[Listener, Sent]]) -> None:
+        for listener, sent in listeners:
             try:
                 listener.finished(sent)
-            except Exception:  # noqa: BLE001 - a future's callbacks are the caller's code
+            except BaseException:  # noqa: BLE001 - a future's callbacks are the caller's code
                 _LOG.exception("%sA listener of %r failed", self._prefix, sent)
 
     def _call_back(self, sent: Sent, queue: BrokerQueue | None, go: bool) -> int:
@@ -252,18 +255,18 @@ class Dispatcher:
         assert sent.ending is not None
         try:
             sent.callback(sent.ending)
-        except Exception:  # noqa: BLE001 - it is the caller's code, and stops nothing here
+        except BaseException:  # noqa: BLE001 - it is the caller's code, and stops nothing here
             _LOG.exception("%sThe callback of %r failed", self._prefix, sent)
         returned = monotonic_ns()
-        tell = publish([sent])
+        listeners = publish([sent])
         if queue is not None:
             with self._channel_state.lock:
                 self._channel_state.callback_returned(queue, sent, go)
                 self._channel_state.pool.flush()
                 if self._channel_state.has_ends:
-                    # What came next could not be sent at all.
+                    # The next request could not be sent at all.
                     self.wake()
-        self._tell(tell)
+        self._notify(listeners)
         return returned
 
     def _trace(self, ended: list[Sent]) -> None:
@@ -277,26 +280,38 @@ class Dispatcher:
                 log = StateChangeLogger(channel_state.config.controller_id, outcome.request.controller_epoch)
                 log.trace(response_line(outcome, outcome.response, brokers))
 
-    def _log(self, notes: list[Note], deaths: list[tuple[int, int, int]]) -> None:
+    def _log(self, notes: list[Note], exits: list[tuple[int, int, int]]) -> None:
         for note in notes:
-            _LOG.log(note.level, self._prefix + note.message, *note.arguments)
-        for number, pid, exit_code in deaths:
+            self._log_line(note.level, note.message, *note.arguments)
+        for number, pid, exit_code in exits:
             if exit_code:
                 how = f"exit code {exit_code}" if exit_code > 0 else f"signal {-exit_code}"
-                _LOG.error("%sSender process %d (pid %d) ended with %s", self._prefix, number, pid, how)
+                self._log_line(logging.ERROR, "Sender process %d (pid %d) ended with %s", number, pid, how)
+
+    def _log_line(self, level: int, message: str, *arguments: object) -> None:
+        # Filters and handlers of the program may raise anything.
+        with suppress(BaseException):
+            _LOG.log(level, self._prefix + message, *arguments)
 
     # -- the end
 
     def _end(self) -> None:
-        """Runs on the channel's thread, last of all."""
+        """Publish the last outcomes and free everything; the channel's thread ends here."""
         channel_state = self._channel_state
         with channel_state.lock:
             ended, channel_state.ended = channel_state.ended, []
             called, channel_state.called = channel_state.called, []
-        self._publish(ended, called)
-        if channel_state.recorder is not None:
-            channel_state.recorder.close()
-        with channel_state.lock:
+        try:
+            self._publish(ended, called)
+            if channel_state.recorder is not None:
+                channel_state.recorder.close()
+        finally:
+            self._free()
+
+    def _free(self) -> None:
+        channel_state = self._channel_state
+        with channel_state.lock, self._wake_lock:
+            channel_state.waker = -1
             for sender in self._readers.values():
                 # It has had its time.
                 sender.kill()
@@ -306,7 +321,5 @@ class Dispatcher:
             channel_state.pool.close(self._deadline or monotonic() + _END)
             self._poller.close()
             channel_state.memory.close()
-        with self._wake_lock:
-            os.close(self._woken)
-            os.close(self._waker)
-            self._waker = -1
+        os.close(self._woken)
+        os.close(self._waker)

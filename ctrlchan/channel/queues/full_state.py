@@ -83,7 +83,7 @@ class FullStates:
             try:
                 with source(version, known, deletions) as told, self._channel_state.lock:
                     self._channel_state.provide(entries, told, known)
-            except Exception as problem:  # noqa: BLE001 - its owner's code, which stops nothing here
+            except BaseException as problem:  # noqa: BLE001 - its owner's code, which stops nothing here
                 _LOG.exception("%sThe full state for %s could not be made", self._prefix, _names(entries))
                 verdict = Verdict(OutcomeKind.REFUSED, detail=f"the full state could not be made: {problem}")
                 with self._channel_state.lock:

@@ -9,7 +9,7 @@ import pytest
 
 from ctrlchan.channel.coalescing.joint import Merged
 from ctrlchan.channel.outcome import OutcomeKind, Sent, Verdict, publish
-from ctrlchan.channel.queues._entries import RequestQueue, enqueue, take_expected
+from ctrlchan.channel.queues._entries import QueueTable, RequestQueue
 from ctrlchan.channel.queues.shared_memory import Frame, SharedMemory
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.wire.records import COMMAND, EXPECTED, FAILED, REPORT
@@ -37,37 +37,38 @@ class Queue(RequestQueue):
         return [command[4] for command in COMMAND.iter_unpack(self.teller.written)]
 
 
-class Books:
-    """One broker's queue and what is known of it."""
+class Table(QueueTable[Queue]):
+    """A table with the queue of one broker, 3."""
+
+    memory: SharedMemory
 
     def __init__(self) -> None:
-        self.memory = SharedMemory(2**23)
-        self.queue = Queue()
-        self.ended: list[Sent] = []
-        self.called: list[Any] = []
-        self.starved: set[Any] = set()
+        super().__init__(SharedMemory(2**23), [], [])
+        self.queue = self.by_id[3] = Queue()
 
-    def request(self, users: int = 1, size: int = 100) -> ControlRequest:
+    def request(self, size: int = 100) -> ControlRequest:
         request = update()
         request.frame = Frame(size, 8, 0, 7, b"ok", SUCCESS)
         request.size = size
-        self.memory.make_room(request.frame, users)
+        self.memory.make_room(request.frame)
         return request
 
     def send(self, count: int = 1, callback: Any = None) -> list[Sent]:
-        request = self.request(count)
-        sent, strays = enqueue({3: self.queue}, [3] * count, request, callback, self.starved)  # type: ignore[dict-item]
-        assert strays == []
+        request = self.request()
+        sent = self.enqueue([3] * count, request, request.frame, callback)
+        assert sent is not None
+        assert self.not_queued == []
         return sent
 
     def take(self, data: bytes, position: int = 0, slot: int = 5) -> int:
-        queues: Any = {slot: self.queue}
-        return take_expected(data, position, queues, self.memory, self.ended, self.called, self.starved)
+        self.by_slot.clear()
+        self.by_slot[slot] = self.queue
+        return self.take_expected(data, position)
 
 
 @pytest.fixture
-def books() -> Any:
-    made = Books()
+def table() -> Any:
+    made = Table()
     yield made
     made.memory.close()
 
@@ -78,56 +79,57 @@ def expected(sequence: int, slot: int = 5, attempts: int = 1, response_ns: int =
     )
 
 
-def test_a_sender_is_told_of_a_window_and_topped_up_when_half_is_left(books: Books) -> None:
-    sent = books.send(100)
-    queue = books.queue
+def test_a_sender_is_told_of_a_window_and_topped_up_when_half_is_left(table: Table) -> None:
+    sent = table.send(100)
+    queue = table.queue
     assert queue.told() == [1, 2]
     queue.hand_over()
     assert queue.told() == list(range(1, WINDOW + 1))
     assert [one.sequence for one in sent] == [*range(1, WINDOW + 1), *([0] * (100 - WINDOW))]
     assert (queue.handed_bytes, queue.waiting_bytes) == (100 * WINDOW, 100 * (100 - WINDOW))
     reports = b"".join(map(expected, range(1, 33)))
-    assert books.take(reports[: 31 * REPORT.size]) == 31 * REPORT.size
+    assert table.take(reports[: 31 * REPORT.size]) == 31 * REPORT.size
     assert len(queue.told()) == WINDOW
-    assert books.take(reports, 31 * REPORT.size) == len(reports)
+    assert table.take(reports, 31 * REPORT.size) == len(reports)
     assert len(queue.told()) == WINDOW + 32
     assert len(queue) == 68
 
 
-def test_a_sender_is_told_of_a_second_large_request_and_not_of_a_third(books: Books) -> None:
+def test_a_sender_is_told_of_a_second_large_request_and_not_of_a_third(table: Table) -> None:
     for _ in range(4):
-        enqueue({3: books.queue}, [3], books.request(size=600_000), None, books.starved)  # type: ignore[dict-item]
-    books.queue.hand_over()
-    assert books.queue.told() == [1, 2]
-    assert (books.queue.handed_bytes, books.queue.waiting_bytes) == (1_200_000, 1_200_000)
-    books.take(expected(1))
-    assert books.queue.told() == [1, 2, 3]
+        request = table.request(size=600_000)
+        table.enqueue([3], request, request.frame)
+    table.queue.hand_over()
+    assert table.queue.told() == [1, 2]
+    assert (table.queue.handed_bytes, table.queue.waiting_bytes) == (1_200_000, 1_200_000)
+    table.take(expected(1))
+    assert table.queue.told() == [1, 2, 3]
 
 
-def test_nothing_follows_a_request_with_a_callback_until_that_has_returned(books: Books) -> None:
-    first, second = *books.send(1, callback=print), *books.send(1)
-    queue = books.queue
+def test_nothing_follows_a_request_with_a_callback_until_that_has_returned(table: Table) -> None:
+    first, second = *table.send(1, callback=print), *table.send(1)
+    queue = table.queue
     assert (queue.gate, queue.told()) == (True, [1])
-    assert books.take(expected(1)) == REPORT.size
-    assert books.called == [(first, queue, False)]
-    assert (books.ended, queue.told(), first.outcome) == ([], [1], None)
+    assert table.take(expected(1)) == REPORT.size
+    assert table.called == [(first, queue, False)]
+    assert (table.ended, queue.told(), first.outcome) == ([], [1], None)
     queue.gate = False
     queue.hand_over()
     assert queue.told() == [1, 2]
     assert second.frame is not None
 
 
-def test_a_report_is_an_outcome_and_the_last_user_frees_the_frame(books: Books) -> None:
-    sent = books.send(2)
+def test_a_report_is_an_outcome_and_the_last_user_frees_the_frame(table: Table) -> None:
+    sent = table.send(2)
     sent[0].sender_deaths = 2
     frame = sent[0].frame
     assert frame is not None
-    assert books.take(expected(1, attempts=3)) == REPORT.size
+    assert table.take(expected(1, attempts=3)) == REPORT.size
     assert (frame.users, frame.pins) == (1, 1)
-    books.take(expected(2))
-    assert (frame.users, frame.pins, frame.offset, books.memory.used) == (0, 0, -1, 0)
-    assert books.ended == sent
-    assert publish(books.ended) == []
+    table.take(expected(2))
+    assert (frame.users, frame.pins, frame.offset, table.memory.used) == (0, 0, -1, 0)
+    assert table.ended == sent
+    assert publish(table.ended) == []
     outcome = sent[0].outcome
     assert outcome is not None
     assert (outcome.kind, outcome.attempts, outcome.correlation_id) == (OutcomeKind.ACKNOWLEDGED, 5, 41)
@@ -137,89 +139,92 @@ def test_a_report_is_an_outcome_and_the_last_user_frees_the_frame(books: Books) 
 
 
 @pytest.mark.parametrize("cut", range(REPORT.size))
-def test_a_record_that_is_not_whole_is_left(books: Books, cut: int) -> None:
-    books.send(2)
-    assert books.take(expected(1) + expected(2)[:cut]) == REPORT.size
-    assert len(books.ended) == 1
+def test_a_record_that_is_not_whole_is_left(table: Table, cut: int) -> None:
+    table.send(2)
+    assert table.take(expected(1) + expected(2)[:cut]) == REPORT.size
+    assert len(table.ended) == 1
 
 
-def other(books: Books) -> bytes:
+def other(table: Table) -> bytes:
     return REPORT.pack(FAILED, 0, 0, 5, 2, 1, 0, 0, 0, 0, 0, 0, b"")
 
 
-def joint(books: Books) -> bytes:
-    _, second = books.queue.handed
+def joint(table: Table) -> bytes:
+    _, second = table.queue.handed
     merged = Merged(second.request, [second])
-    books.queue.handed[1] = merged
+    table.queue.handed[1] = merged
     merged.sequence = 2
     return expected(2)
 
 
 @pytest.mark.parametrize("special", [other, joint])
 def test_what_needs_more_than_a_look_is_left_to_others(
-    books: Books, special: Callable[[Books], bytes]
+    table: Table, special: Callable[[Table], bytes]
 ) -> None:
-    books.send(2)
-    data = expected(1) + special(books) + expected(3)
-    assert books.take(data) == REPORT.size
-    assert books.take(data, REPORT.size) == REPORT.size
-    assert len(books.queue.handed) == 1
+    table.send(2)
+    data = expected(1) + special(table) + expected(3)
+    assert table.take(data) == REPORT.size
+    assert table.take(data, REPORT.size) == REPORT.size
+    assert len(table.queue.handed) == 1
 
 
-def test_reports_of_brokers_that_are_gone_are_passed_over(books: Books) -> None:
-    books.send(1)
-    assert books.take(expected(9, slot=4) + expected(1)) == 2 * REPORT.size
-    assert len(books.ended) == 1
+def test_reports_of_brokers_that_are_gone_are_passed_over(table: Table) -> None:
+    table.send(1)
+    assert table.take(expected(9, slot=4) + expected(1)) == 2 * REPORT.size
+    assert len(table.ended) == 1
 
 
-def test_a_full_request_that_is_acknowledged_ends_the_need_of_a_resync(books: Books) -> None:
-    [one, full] = *books.send(), *books.send()
+def test_a_full_request_that_is_acknowledged_ends_the_need_of_a_resync(table: Table) -> None:
+    [one, full] = *table.send(), *table.send()
     full.request.full = True
-    books.queue.needs_resync = True
-    books.take(expected(1))
-    assert books.queue.needs_resync
-    books.take(expected(2))
-    assert not books.queue.needs_resync
-    assert books.ended == [one, full]
+    table.queue.needs_resync = True
+    table.take(expected(1))
+    assert table.queue.needs_resync
+    table.take(expected(2))
+    assert not table.queue.needs_resync
+    assert table.ended == [one, full]
 
 
-def test_brokers_without_a_queue_are_handed_back(books: Books) -> None:
-    sent, strays = enqueue({}, [4, 2], books.request(2), None, books.starved)
-    assert sent == strays
+def test_brokers_without_a_queue_are_handed_back(table: Table) -> None:
+    request = table.request()
+    sent = table.enqueue([4, 2], request, request.frame)
+    assert sent is not None
+    assert sent == table.not_queued
     assert [one.broker_id for one in sent] == [4, 2]
-    assert books.queue.told() == []
+    assert table.queue.told() == []
 
 
-def test_what_finds_no_room_waits(books: Books) -> None:
-    request = books.request()
+def test_what_finds_no_room_waits(table: Table) -> None:
+    request = table.request()
     assert request.frame is not None
-    books.memory.free(request.frame)
+    table.memory.free(request.frame)
     request.frame.private = bytearray(100)
-    [sent], _ = enqueue({3: books.queue}, [3], request, None, books.starved)  # type: ignore[dict-item]
-    assert list(books.queue.waiting) == [sent]
-    assert books.queue.told() == []
-    assert (books.queue.waiting_bytes, books.queue.handed_bytes) == (100, 0)
+    sent = table.enqueue([3], request, request.frame)
+    assert sent is not None
+    assert list(table.queue.waiting) == sent
+    assert table.queue.told() == []
+    assert (table.queue.waiting_bytes, table.queue.handed_bytes) == (100, 0)
 
 
-def test_a_request_counts_as_having_left_the_queue_when_it_is_in_flight(books: Books) -> None:
-    sent = books.send(3)
-    times = books.queue.queue_times
+def test_a_request_counts_as_having_left_the_queue_when_it_is_in_flight(table: Table) -> None:
+    sent = table.send(3)
+    times = table.queue.queue_times
     # The first found the queue empty; it did not wait.
     assert (times.count, times.total_ns, times.histogram()[0]) == (1, 0, 1)
     assert [one.left_queue for one in sent] == [True, False, False]
     response_ns = sent[1].enqueued_ns + 1000
-    books.take(expected(1, response_ns=response_ns))
+    table.take(expected(1, response_ns=response_ns))
     # The second was handed over long before, and is in flight since the response to the first.
     assert (times.count, times.total_ns, times.histogram()[10]) == (2, 1000, 1)
     assert [one.left_queue for one in sent] == [True, True, False]
 
 
-def test_each_of_several_merged_requests_leaves_the_queue_once(books: Books) -> None:
-    sent = books.send(3)
-    queue = books.queue
+def test_each_of_several_merged_requests_leaves_the_queue_once(table: Table) -> None:
+    sent = table.send(3)
+    queue = table.queue
     taken = [queue.handed.popleft(), queue.handed.popleft()]
     # A sender process has ended: what it had is merged with what waited, and sent again.
-    merged = Merged(books.request(1), [*taken, queue.waiting.popleft()])
+    merged = Merged(table.request(), [*taken, queue.waiting.popleft()])
     queue.append(merged)
     assert queue.handed[-1] is merged
     assert [one.left_queue for one in sent] == [True, True, True]
@@ -227,9 +232,9 @@ def test_each_of_several_merged_requests_leaves_the_queue_once(books: Books) -> 
     assert sum(queue.queue_times.histogram()) == 3
 
 
-def test_a_request_that_is_dropped_does_not_leave_the_queue(books: Books) -> None:
-    books.send(3)
-    queue = books.queue
+def test_a_request_that_is_dropped_does_not_leave_the_queue(table: Table) -> None:
+    table.send(3)
+    queue = table.queue
     while queue.handed:
         queue.finish_first()
     assert queue.queue_times.count == 1
