@@ -17,7 +17,7 @@ class FakeSender:
         self.asked: list[bytes] = []
         self._owes = owes
 
-    def owes(self) -> bool:
+    def has_work(self) -> bool:
         return self._owes
 
     def ask(self, record: bytes) -> None:
