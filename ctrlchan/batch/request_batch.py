@@ -53,9 +53,9 @@ __all__ = ["ControllerBrokerRequestBatch", "RequestChannel"]
 
 _LOG: Final = logging.getLogger(__name__)
 
-#: LeaderAndIsr carries the leader recovery state from here on (KIP-704).
+#: From this version on LeaderAndIsr carries the leader recovery state (KIP-704).
 RECOVERY_STATE_SINCE: Final = 6
-#: How many brokers an error names.
+#: An error names at most so many brokers.
 _NAMED_BROKERS: Final = 20
 
 #: A row, ``(topic, partition)``, or a selection of rows as ``ClusterState.update`` takes it.
@@ -68,7 +68,7 @@ class RequestChannel(Protocol):
     @property
     def config(self) -> ChannelConfig: ...
 
-    #: The metadata that its brokers know.
+    #: The metadata that its brokers have.
     acknowledged: AcknowledgedMetadata[Any]
 
     #: Whether it keeps a journal, for which requests need their ``coverage``.
@@ -272,7 +272,7 @@ class ControllerBrokerRequestBatch:
             self._total = len(self._state.partitions)
 
     def _live_ids(self) -> frozenset[int]:
-        """Live and shutting-down brokers; the same object as long as they do not change."""
+        """Return live and shutting-down brokers; the same object as long as they do not change."""
         brokers = self._state.brokers
         if brokers is not self._live_of:
             self._live_of = brokers
@@ -350,7 +350,7 @@ class ControllerBrokerRequestBatch:
     def _send_known(
         self, broker_ids: list[int], request: ControlRequest, rows: Int64 | None, whole: bool
     ) -> list[Sent]:
-        """Send named rows, and record the metadata that the brokers know after them."""
+        """Send named rows, and record the metadata that the brokers have after them."""
         state, acknowledged = self._state, self._channel.acknowledged
         request.state_version = state.changes.version
         pushes = []

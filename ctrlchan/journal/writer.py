@@ -128,7 +128,7 @@ class Journal:
         # logged and its end was not.
         self._silent_until = 0.0
         self._lost_logged = 0
-        self._in_trouble = False
+        self._error_logged = False
         self._thread = threading.Thread(target=self._run, name="ctrlchan-journal", daemon=True)
         self._thread.start()
         atexit.register(self.close, _AT_EXIT_TIMEOUT)
@@ -264,7 +264,7 @@ class Journal:
                 self._written_rows += count
                 self._files += 1
                 self._last_error = ""
-        self._log_trouble()
+        self._log_errors()
 
     def _write_statuses(self, sources: list[OutcomeSource]) -> None:
         """Write the status of each channel, after its rows: a closed one must not miss its last rows."""
@@ -286,7 +286,7 @@ class Journal:
             except Exception as problem:  # noqa: BLE001 - as above
                 with self._lock:
                     self._last_error = str(problem) or repr(problem)
-                self._log_trouble()
+                self._log_errors()
                 continue
             self._written_status[status.channel] = identity
             with self._lock:
@@ -316,8 +316,8 @@ class Journal:
             self._pending.extendleft(reversed(chunks))
             self._pending_rows += sum(len(chunk.rows) for chunk in chunks)
 
-    def _log_trouble(self) -> None:
-        """Log errors and lost rows, at most once a minute, and the end of the trouble."""
+    def _log_errors(self) -> None:
+        """Log errors and lost rows, at most once a minute, and the end of errors."""
         with self._lock:
             error, pending, lost = self._last_error, self._pending_rows, self._lost_rows
         if error or lost > self._lost_logged:
@@ -325,7 +325,7 @@ class Journal:
                 return
             self._silent_until = monotonic() + _LOG_EVERY
             self._lost_logged = lost
-            self._in_trouble = bool(error)
+            self._error_logged = bool(error)
             _LOG.error(
                 "The journal %s cannot keep up: %s. %d rows wait, %d are lost so far.",
                 self.path,
@@ -333,8 +333,8 @@ class Journal:
                 pending,
                 lost,
             )
-        elif self._in_trouble:
-            self._in_trouble = False
+        elif self._error_logged:
+            self._error_logged = False
             _LOG.warning("The journal %s is written again; %d rows are lost so far.", self.path, lost)
 
     # -- files

@@ -1,4 +1,4 @@
-"""rows="changed" through real sender processes to embedded brokers, over links that are cut."""
+"""rows="changed" through real sender processes to embedded brokers, over connections that are cut."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IDS = [1, 2, 3]
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("senders", MODES)
-def test_brokers_end_up_with_the_state_whatever_the_links_do(senders: str | int, seed: int) -> None:
+def test_every_broker_has_the_state_in_the_end_whatever_connections_do(senders: str | int, seed: int) -> None:
     rng = random.Random(seed)
     brokers = {one: EmbeddedBroker(one, epoch=100) for one in IDS}
     proxies = {one: Proxy(brokers[one].port) for one in IDS}
@@ -51,7 +51,7 @@ def test_brokers_end_up_with_the_state_whatever_the_links_do(senders: str | int,
                     case 1:
                         channel.cancel(sent[-3:])
                     case 2:
-                        # It has registered anew, and refuses what is meant for its former self.
+                        # The broker has registered again, and refuses requests with its old epoch.
                         epochs[one] += 1
                         brokers[one].set_epoch(epochs[one])
                     case 3:
@@ -84,7 +84,7 @@ def push_changed(batch: ControllerBrokerRequestBatch) -> list[Sent]:
     return batch.send_requests_to_brokers(5)
 
 
-def test_a_refused_push_needs_a_resync_and_the_next_one_is_it() -> None:
+def test_after_a_refused_push_the_next_one_is_a_full_resync() -> None:
     with EmbeddedBroker(1, epoch=7) as broker, ControllerChannelManager(config(), 5) as channel:
         state = ClusterState.empty(controller_id=1, controller_epoch=5)
         state.set_brokers([broker.broker])

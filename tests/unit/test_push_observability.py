@@ -1,4 +1,4 @@
-"""``ctrlchan push`` with eyes: metrics while it runs, a journal of what became of it, settings of Kafka."""
+"""``ctrlchan push`` with metrics while it runs, a journal of its outcomes, and settings of Kafka."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Recorded:
     callback: OutcomeCallback | None
 
     def answer(self, error_code: int = 0) -> None:
-        """Calls back as the channel does on a response that gives every partition this error."""
+        """Call the callback as the channel does, with a response that has this error for every partition."""
         if self.callback is None:
             return
         body = self.body
@@ -80,7 +80,7 @@ class RecordingChannel:
         self.sent: list[Recorded] = []
         self.requests: list[tuple[list[int], ControlRequest]] = []
         self.fail_at: set[int] = set()
-        # It gives no promises, so nothing is known of any broker.
+        # It returns no Sent, so nothing is known of any broker.
         self.has_journal = False
         self.acknowledged: AcknowledgedMetadata[Any] = AcknowledgedMetadata(lambda _: {})
 
@@ -115,7 +115,7 @@ class RecordingChannel:
         return []
 
     def brokers(self) -> set[int]:
-        """Brokers that were sent anything."""
+        """Brokers to which requests were sent."""
         return {recorded.broker_id for recorded in self.sent}
 
     def bodies(self, broker_id: int, kind: type[Body]) -> list[Body]:
@@ -157,7 +157,7 @@ def cluster(
 def lead(
     state: ClusterState, topic: str, partition: int, leader: int, isr: Sequence[int], recovery_state: int = 0
 ) -> None:
-    """Leadership as a fresh election leaves it: epochs 0."""
+    """Set the leadership of a first election: epochs 0."""
     state.update(
         state.row(topic, partition),
         leader=leader,

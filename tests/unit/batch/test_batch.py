@@ -1,4 +1,4 @@
-"""What Kafka's own cases leave open: grouping, shared requests, endpoints, failures, callbacks."""
+"""Cases that Kafka's own tests do not have: grouping, shared requests, endpoints, failures, callbacks."""
 
 from __future__ import annotations
 
@@ -386,7 +386,7 @@ def test_a_recovery_state_is_dropped_by_an_old_ibp_only(state: ClusterState) -> 
         batch.send_requests_to_brokers(CONTROLLER_EPOCH)
 
 
-# -- answers
+# -- responses
 
 
 def test_without_handlers_there_are_no_callbacks(
@@ -417,7 +417,7 @@ def test_the_response_of_a_deletion_after_the_topic_has_moved(state: ClusterStat
     channel.answer_all(1, 56)
     channel.answer_all(2)
     assert answers == [(1, 56, {("b", 1): 56, ("c", 3): 56})]
-    # Deletion of c has ended: its answers are of no interest any more.
+    # Deletion of c has ended: its responses are ignored.
     state.unmark_topics_deleting(["c"])
     channel.answer_all(1)
     assert answers[1:] == [(1, 0, {("b", 1): 0})]

@@ -1,4 +1,4 @@
-"""Every case of Kafka's ``ControllerChannelManagerTest`` (18, Kafka 3.9), asked of our batch.
+"""Every case of Kafka's ``ControllerChannelManagerTest`` (18, Kafka 3.9), with our batch.
 
 Each test carries the name of Kafka's case in snake_case. Kafka's cases over all metadata versions run over
 all IBP names here. Requests are read back from their bytes.
@@ -42,7 +42,7 @@ every_ibp = pytest.mark.parametrize("ibp", IBP_NAMES)
 
 
 class Controller:
-    """A state of three brokers and two topics, a batch over a recording channel, and what it handed on."""
+    """A state of three brokers and two topics, a batch over a recording channel, and the StopReplica responses it received."""
 
     def __init__(self, ibp: str = "3.9", topics: tuple[str, ...] = ("foo", "bar")) -> None:
         self.state: ClusterState = cluster([1, 2, 3], 2, 3, {name: TOPIC_IDS[name] for name in topics})
@@ -66,7 +66,7 @@ class Controller:
             lead(self.state, topic, partition, leader, isr)
 
     def stop(self, partitions: dict[TopicPartition, bool], *brokers: int) -> None:
-        """Gives each partition a leader and adds StopReplica with this delete flag, one by one."""
+        """Give each partition a leader and adds StopReplica with this delete flag, one by one."""
         for leader, ((topic, partition), delete) in enumerate(partitions.items(), start=1):
             lead(self.state, topic, partition, leader, [])
             self.batch.add_stop_replica(brokers, (topic, partition), delete)
@@ -276,7 +276,7 @@ def test_stop_replica_requests_while_topic_queued_for_deletion(ibp: str) -> None
     assert controller.events() == 0
     assert controller.channel.brokers() == {2}
     controller.expect_stops(controller.only_stop_replica(2), partitions, deleting=("foo",))
-    # Deletion is queued but has not begun: the answer interests nobody.
+    # Deletion is queued but has not begun: the response is ignored.
     controller.channel.answer_all(2)
     assert controller.events() == 0
 
@@ -334,7 +334,7 @@ def test_mixed_delete_and_not_delete_stop_replica_requests(ibp: str) -> None:
         (request,) = requests
         controller.expect_stops(request, deleted | stopped)
     else:
-        # The one that deletes goes first.
+        # The request with deletions goes first.
         with_delete, without_delete = requests
         assert (with_delete.delete_partitions, without_delete.delete_partitions) == (True, False)
         controller.expect_stops(with_delete, deleted)

@@ -24,7 +24,7 @@ DEAD = 9
 TOPICS = ["a", "b", "c"]
 PARTITIONS = 3
 ROWS = PARTITIONS * len(TOPICS)
-#: Has no leadership information: UpdateMetadata leaves it out, LeaderAndIsr is never asked for it.
+#: A row without leadership information: UpdateMetadata leaves it out, it is never added to LeaderAndIsr.
 LEADERLESS = 4
 LED = [row for row in range(ROWS) if row != LEADERLESS]
 DELETING = "c"

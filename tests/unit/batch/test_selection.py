@@ -1,4 +1,4 @@
-"""Rows with sticky flags: whatever the calls, one ascending row array and the flags that were ever set."""
+"""Selections: any calls give one ascending row array, and every flag that was set."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLS = st.lists(
 
 
 @given(CALLS)
-def test_merge_is_what_a_dict_would_do(calls: list[tuple[int | np.ndarray | None, bool]]) -> None:
+def test_merge_has_the_result_of_a_dict(calls: list[tuple[int | np.ndarray | None, bool]]) -> None:
     selection = Selection()
     expected: dict[int, bool] = {}
     for rows, flag in calls:

@@ -15,7 +15,7 @@ TEXTS = ["acknowledged", "", "fenced", "STALE_BROKER_EPOCH", "orders-0,pay.ments
 
 
 def chunk_of(rows: Sequence[Mapping[str, Any]], *, sequence: int = 0, channel: str = "c") -> Chunk:
-    """``rows``: fields of ROW; those left out are 0, and epochs, versions and what was covered unknown."""
+    """Return a chunk. ``rows``: fields of ROW; others are 0, or unknown for epochs, versions and coverage."""
     array = np.zeros(len(rows), dtype=ROW)
     array["broker_epoch"] = array["state_version"] = array["from_version"] = array["frame"] = NO_NUMBER
     array["state_id"] = array["partitions"] = array["dataset"] = NO_TEXT

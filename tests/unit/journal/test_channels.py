@@ -215,12 +215,12 @@ def test_the_coverage_of_requests(tmp_path: Path) -> None:
     start = everything[2]
     assert everything == (6, -1, start, None)
     assert single == (6, None, start + 1, ["orders-7"])
-    # All that changed at start + 2 is among them, and what changed before is not.
+    # It has all rows that changed at start + 2, and no others.
     assert many == (6, start, start + 2, [])
-    # The first that asks for changes: nothing but the push of everything is remembered.
+    # The first push of changes: only the push of all rows is remembered.
     assert changed[:3] == (6, start, start + 2)
     assert changed_again == (6, start + 2, start + 3, None)
-    # A row that changed at this very version is not among them: they are named.
+    # A row that changed at this version is missing, so the others are named.
     assert others == (6, start + 4, start + 4, [f"orders-{number}" for number in range(2, 100)])
     assert brokers_only == (6, None, start + 4, [])
     assert (leader[0], leader[3]) == (4, ["orders-5"])
@@ -244,7 +244,7 @@ def test_without_a_journal_there_is_no_coverage() -> None:
 
 
 def test_older_and_newer_rows_are_in_one_folder(tmp_path: Path) -> None:
-    """Spark and Arrow pass over what begins with an underscore."""
+    """Spark and Arrow ignore names that begin with an underscore."""
     pushed(tmp_path)
     older = table_of([plain_chunk(3, channel="older")], "host", 0).drop_columns(sorted(JOURNAL_LATER))
     pq.write_table(older, tmp_path / "20200101T000000.000000Z-000000.parquet")

@@ -116,7 +116,7 @@ def test_flush_writes_the_pending_rows_into_one_file(tmp_path: Path) -> None:
         assert sequences(journal.path) == [0, 1, 2, 3, 4]
         described = journal.describe()
         assert (described["written_rows"], described["files"], described["pending_rows"]) == (5, 1, 0)
-        # Nothing more, no file more.
+        # Without new rows there is no new file.
         assert journal.flush()
         assert len(journal_files(journal.path)) == 1
 
@@ -179,14 +179,14 @@ def test_names_ascend_also_when_the_clock_goes_back(tmp_path: Path) -> None:
         for number in range(3):
             journal.take(plain_chunk(1, number))
             journal.flush()
-    # Each but for the mark of its writer.
+    # Without the marks of their writers.
     assert [re.sub(r"-[0-9a-f]{12}\.", ".", file.name) for file in journal_files(tmp_path)] == [
         f"29990101T000000.000000Z-{number:06}.parquet" for number in (41, 42, 43, 44)
     ]
 
 
 def test_two_journals_write_at_the_same_time(tmp_path: Path) -> None:
-    """By a clock that stands still, which is what one that has gone back is."""
+    """The clock stands still, which has the same effect as one that goes back."""
     future = tmp_path / "29990101T000000.000000Z-000000.parquet"
     pq.write_table(table_of([plain_chunk(1, channel="before")], "host", 0), future)
     rounds, both = 50, threading.Barrier(2)
