@@ -42,7 +42,7 @@ every_ibp = pytest.mark.parametrize("ibp", IBP_NAMES)
 
 
 class Controller:
-    """A state of three brokers and two topics, a batch over a recording channel, and the StopReplica responses it received."""
+    """A state of three brokers and two topics, a batch over a recording channel, StopReplica responses."""
 
     def __init__(self, ibp: str = "3.9", topics: tuple[str, ...] = ("foo", "bar")) -> None:
         self.state: ClusterState = cluster([1, 2, 3], 2, 3, {name: TOPIC_IDS[name] for name in topics})
