@@ -6,14 +6,7 @@ import re
 from collections.abc import Iterable
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import (
-    NOT_THROTTLED,
-    KioError,
-    build,
-    read_body,
-    response_schema,
-    write_body,
-)
+from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.core import BrokerCore
 
 __all__ = ["api_versions"]
@@ -30,14 +23,15 @@ def api_versions(others: Iterable[Api]) -> Api:
     def handle(core: BrokerCore, request: Request) -> Reply:
         if not _LOWEST <= request.version <= _HIGHEST:
             # Every client can decode v0, and finds there the versions that are served.
-            return _reply(0, KioError.unsupported_version, [own])
-        message = read_body("api_versions", request)
+            return _reply(ClientMessages("api_versions", 0), KioError.unsupported_version, [own])
+        messages = ClientMessages("api_versions", request.version)
+        body = messages.decode(request)
         if request.version >= _SOFTWARE_NAME_SINCE and not (
-            _SOFTWARE.fullmatch(message.client_software_name)
-            and _SOFTWARE.fullmatch(message.client_software_version)
+            _SOFTWARE.fullmatch(body.client_software_name)
+            and _SOFTWARE.fullmatch(body.client_software_version)
         ):
-            return _reply(request.version, KioError.invalid_request, [])
-        return _reply(request.version, KioError.none, announced)
+            return _reply(messages, KioError.invalid_request, [])
+        return _reply(messages, KioError.none, announced)
 
     own = Api(
         key=18,
@@ -53,15 +47,9 @@ def api_versions(others: Iterable[Api]) -> Api:
     return own
 
 
-def _reply(version: int, error: KioError, apis: list[Api]) -> Reply:
-    schema = response_schema("api_versions", version)
-    body = build(
-        schema.ApiVersionsResponse,
-        error_code=error,
-        api_keys=tuple(
-            schema.ApiVersion(api_key=api.key, min_version=api.lowest, max_version=api.highest)
-            for api in apis
-        ),
-        throttle_time=NOT_THROTTLED,
+def _reply(messages: ClientMessages, error: KioError, apis: list[Api]) -> Reply:
+    entries = tuple(
+        messages.part("ApiVersion", api_key=api.key, min_version=api.lowest, max_version=api.highest)
+        for api in apis
     )
-    return Reply(write_body(body), error_code=error.value)
+    return Reply(messages.response(error_code=error, api_keys=entries), error_code=error.value)

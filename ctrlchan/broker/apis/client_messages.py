@@ -20,15 +20,11 @@ from ctrlchan.errors import DecodeError
 
 __all__ = [
     "NOT_ASKED",
-    "NOT_THROTTLED",
+    "ClientMessages",
     "KioError",
     "api_name",
-    "build",
     "only_known_fields",
-    "read_body",
-    "response_schema",
     "throttled",
-    "write_body",
 ]
 
 #: The default of the fields with authorized operations: the client did not ask for them.
@@ -40,7 +36,7 @@ def throttled(seconds: float) -> i32Timedelta:
     return i32Timedelta.parse(timedelta(seconds=seconds))
 
 
-NOT_THROTTLED = throttled(0)
+_NOT_THROTTLED = throttled(0)
 
 
 def api_name(key: int) -> str:
@@ -48,35 +44,42 @@ def api_name(key: int) -> str:
     return _camel_case(api_key_map.get(key, "unknown"))
 
 
-def read_body(api: str, request: Request) -> Any:
-    """Decode the request's body. `api`: kio's name, such as "describe_cluster".
+class ClientMessages:
+    """kio's request and response of one API in one version. `api`: kio's name, such as "describe_cluster"."""
 
-    Bytes after the body are ignored, as by Kafka. Raises DecodeError.
-    """
-    name = _camel_case(api) + "Request"
-    entity = getattr(_schema(api, request.version, "request"), name)
-    try:
-        body, _ = entity_reader(entity)(request.frame, request.offset)
-    except (SerialError, ValueError, KeyError) as error:
-        raise DecodeError(str(error) or type(error).__name__, api=name, version=request.version) from error
-    return body
+    def __init__(self, api: str, version: int) -> None:
+        self.version = version
+        self._api = api
 
+    def decode(self, request: Request) -> Any:
+        """Decode the request's body. Bytes after it are ignored, as by Kafka. Raises DecodeError."""
+        name = _camel_case(self._api) + "Request"
+        entity = getattr(_schema(self._api, self.version, "request"), name)
+        try:
+            body, _ = entity_reader(entity)(request.frame, request.offset)
+        except (SerialError, ValueError, KeyError) as error:
+            raise DecodeError(str(error) or type(error).__name__, api=name, version=self.version) from error
+        return body
 
-def write_body(entity: Any) -> bytes:
-    """Return the bytes of a response body."""
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
+    def part_type(self, name: str) -> Any:
+        """Return kio's type of a part of the response."""
+        return getattr(_schema(self._api, self.version, "response"), name)
 
+    def part(self, kind: str, /, **fields: Any) -> Any:
+        """Return a part of the response with those of `fields` that this version has."""
+        entity = self.part_type(kind)
+        return entity(**only_known_fields(entity, fields))
 
-def response_schema(api: str, version: int) -> Any:
-    """Return kio's module of the response and its parts."""
-    return _schema(api, version, "response")
+    def response(self, **fields: Any) -> bytes:
+        """Return the response's bytes with those of `fields` that this version has.
 
-
-def build(entity: Any, **fields: Any) -> Any:
-    """Return an `entity` with those of `fields` that its version has."""
-    return entity(**only_known_fields(entity, fields))
+        The client is not throttled when `fields` has no ``throttle_time``.
+        """
+        buffer = io.BytesIO()
+        entity = self.part_type(_camel_case(self._api) + "Response")
+        known = only_known_fields(entity, {"throttle_time": _NOT_THROTTLED, **fields})
+        entity_writer(entity)(buffer, entity(**known))
+        return buffer.getvalue()
 
 
 def only_known_fields(entity: Any, values: Mapping[str, Any]) -> dict[str, Any]:

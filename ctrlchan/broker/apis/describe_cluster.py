@@ -8,15 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import (
-    NOT_ASKED,
-    NOT_THROTTLED,
-    KioError,
-    build,
-    read_body,
-    response_schema,
-    write_body,
-)
+from ctrlchan.broker.apis.client_messages import NOT_ASKED, ClientMessages, KioError
 from ctrlchan.broker.core import BrokerCore
 
 __all__ = ["API", "CLUSTER_OPERATIONS"]
@@ -29,24 +21,24 @@ _BROKERS, _CONTROLLERS = 1, 2  # endpoint types, KIP-919
 
 
 def _handle(core: BrokerCore, request: Request) -> Reply:
-    message = read_body("describe_cluster", request)
-    schema = response_schema("describe_cluster", request.version)
-    endpoint_type = getattr(message, "endpoint_type", _BROKERS)
+    messages = ClientMessages("describe_cluster", request.version)
+    body = messages.decode(request)
+    endpoint_type = getattr(body, "endpoint_type", _BROKERS)
     if endpoint_type == _BROKERS:
-        return _reply(schema, **_cluster(core, schema, message))
+        return _reply(messages, **_cluster(core, messages, body))
     if endpoint_type == _CONTROLLERS:
         error = KioError.mismatched_endpoint_type
         text = "The request was sent to an endpoint of type BROKER, but we wanted one of type CONTROLLER"
     else:
         error = KioError.unsupported_endpoint_type
         text = f"Unsupported endpoint type {endpoint_type}"
-    return _reply(schema, error_code=error, error_message=text, cluster_id="", controller_id=-1, brokers=())
+    return _reply(messages, error_code=error, error_message=text, cluster_id="", controller_id=-1, brokers=())
 
 
 API = Api(key=60, name="DescribeCluster", lowest=0, highest=1, flexible_from=0, handle=_handle)
 
 
-def _cluster(core: BrokerCore, schema: Any, message: Any) -> dict[str, Any]:
+def _cluster(core: BrokerCore, messages: ClientMessages, body: Any) -> dict[str, Any]:
     nodes = core.metadata.nodes(core.endpoint.listener)
     controller = core.metadata.controller()
     return {
@@ -55,15 +47,16 @@ def _cluster(core: BrokerCore, schema: Any, message: Any) -> dict[str, Any]:
         # A controller that is not among the brokers of the answer would only confuse a client.
         "controller_id": controller if any(node.id == controller for node in nodes) else -1,
         "brokers": tuple(
-            schema.DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            messages.part(
+                "DescribeClusterBroker", broker_id=node.id, host=node.host, port=node.port, rack=node.rack
+            )
             for node in nodes
         ),
         "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else NOT_ASKED
+            CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else NOT_ASKED
         ),
     }
 
 
-def _reply(schema: Any, **fields: Any) -> Reply:
-    body = build(schema.DescribeClusterResponse, **fields, throttle_time=NOT_THROTTLED)
-    return Reply(write_body(body), error_code=fields["error_code"].value)
+def _reply(messages: ClientMessages, **fields: Any) -> Reply:
+    return Reply(messages.response(**fields), error_code=fields["error_code"].value)

@@ -11,14 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import (
-    NOT_THROTTLED,
-    KioError,
-    build,
-    read_body,
-    response_schema,
-    write_body,
-)
+from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.configs import DescribedConfig, broker_configs, topic_configs
 from ctrlchan.topic_names import why_invalid
@@ -39,16 +32,16 @@ class _RefusedError(Exception):
 
 
 def _handle(core: BrokerCore, request: Request) -> Reply:
-    message = read_body("describe_configs", request)
-    schema = response_schema("describe_configs", request.version)
-    with_synonyms = getattr(message, "include_synonyms", False)
+    messages = ClientMessages("describe_configs", request.version)
+    body = messages.decode(request)
+    with_synonyms = getattr(body, "include_synonyms", False)
     unknown = [
         resource.resource_type
-        for resource in message.resources
+        for resource in body.resources
         if resource.resource_type not in (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS)
     ]
     results = []
-    for resource in message.resources:
+    for resource in body.resources:
         configs: Iterable[DescribedConfig] = ()
         # Without an error Kafka sends an empty message, not null.
         error, text = KioError.none, ""
@@ -60,21 +53,20 @@ def _handle(core: BrokerCore, request: Request) -> Reply:
         except _RefusedError as refused:
             error, text = refused.error, str(refused)
         results.append(
-            build(
-                schema.DescribeConfigsResult,
+            messages.part(
+                "DescribeConfigsResult",
                 error_code=error,
                 error_message=text,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
                 configs=tuple(
-                    _entry(schema, config, with_synonyms)
+                    _entry(messages, config, with_synonyms)
                     for config in configs
                     if not resource.configuration_keys or config.name in resource.configuration_keys
                 ),
             )
         )
-    body = build(schema.DescribeConfigsResponse, throttle_time=NOT_THROTTLED, results=tuple(results))
-    return Reply(write_body(body))
+    return Reply(messages.response(results=tuple(results)))
 
 
 API = Api(key=32, name="DescribeConfigs", lowest=0, highest=4, flexible_from=4, handle=_handle)
@@ -127,7 +119,7 @@ def _static_configs(core: BrokerCore) -> dict[str, str]:
     return configs
 
 
-def _entry(schema: Any, config: DescribedConfig, with_synonyms: bool) -> Any:
+def _entry(messages: ClientMessages, config: DescribedConfig, with_synonyms: bool) -> Any:
     fields: dict[str, Any] = {
         "name": config.name,
         "value": config.value,
@@ -141,7 +133,7 @@ def _entry(schema: Any, config: DescribedConfig, with_synonyms: bool) -> Any:
     }
     if with_synonyms:
         fields["synonyms"] = tuple(
-            schema.DescribeConfigsSynonym(name=name, value=value, source=source)
+            messages.part("DescribeConfigsSynonym", name=name, value=value, source=source)
             for name, value, source in config.synonyms
         )
-    return build(schema.DescribeConfigsResourceResult, **fields)
+    return messages.part("DescribeConfigsResourceResult", **fields)

@@ -11,14 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import (
-    KioError,
-    build,
-    read_body,
-    response_schema,
-    throttled,
-    write_body,
-)
+from ctrlchan.broker.apis.client_messages import ClientMessages, KioError, throttled
 from ctrlchan.broker.core import BrokerCore
 
 __all__ = ["API"]
@@ -29,17 +22,18 @@ _THROTTLE_SECONDS = 1.0
 
 
 def _handle(core: BrokerCore, request: Request) -> Reply:
-    message = read_body("fetch", request)
-    schema = response_schema("fetch", request.version)
-    error = KioError.not_leader_or_follower if _replica_id(message) >= 0 else KioError.unsupported_version
+    messages = ClientMessages("fetch", request.version)
+    body = messages.decode(request)
+    follows = _replica_id(body) >= 0
+    error = KioError.not_leader_or_follower if follows else KioError.unsupported_version
     responses = tuple(
-        build(
-            schema.FetchableTopicResponse,
+        messages.part(
+            "FetchableTopicResponse",
             topic=getattr(topic, "topic", None),
             topic_id=getattr(topic, "topic_id", None),
             partitions=tuple(
-                build(
-                    schema.PartitionData,
+                messages.part(
+                    "PartitionData",
                     partition_index=partition.partition,
                     error_code=error,
                     high_watermark=_NO_OFFSET,
@@ -49,22 +43,21 @@ def _handle(core: BrokerCore, request: Request) -> Reply:
                 for partition in topic.partitions
             ),
         )
-        for topic in message.topics
+        for topic in body.topics
     )
-    body = build(
-        schema.FetchResponse,
+    response = messages.response(
         throttle_time=throttled(_THROTTLE_SECONDS),
         error_code=KioError.none,
         responses=responses,
     )
     partitions = sum(len(topic.partitions) for topic in responses)
-    return Reply(write_body(body), partition_errors=partitions, rows=partitions)
+    return Reply(response, partition_errors=partitions, rows=partitions)
 
 
 API = Api(key=1, name="Fetch", lowest=0, highest=17, flexible_from=12, handle=_handle)
 
 
-def _replica_id(message: Any) -> int:
+def _replica_id(body: Any) -> int:
     """Return the broker id of a follower, or a negative number for a consumer."""
-    state = getattr(message, "replica_state", message)
+    state = getattr(body, "replica_state", body)
     return int(state.replica_id)

@@ -10,14 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import (
-    NOT_THROTTLED,
-    KioError,
-    build,
-    read_body,
-    response_schema,
-    write_body,
-)
+from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.core import BrokerCore
 
 __all__ = ["API"]
@@ -26,8 +19,8 @@ _SEVERAL_KEYS_SINCE = 4
 
 
 def _handle(core: BrokerCore, request: Request) -> Reply:
-    message = read_body("find_coordinator", request)
-    schema = response_schema("find_coordinator", request.version)
+    messages = ClientMessages("find_coordinator", request.version)
+    body = messages.decode(request)
     fields: dict[str, Any] = {
         "error_code": KioError.none,
         "error_message": "",
@@ -38,10 +31,10 @@ def _handle(core: BrokerCore, request: Request) -> Reply:
     if request.version >= _SEVERAL_KEYS_SINCE:
         fields = {
             "coordinators": tuple(
-                build(schema.Coordinator, key=key, **fields) for key in message.coordinator_keys
+                messages.part("Coordinator", key=key, **fields) for key in body.coordinator_keys
             )
         }
-    return Reply(write_body(build(schema.FindCoordinatorResponse, throttle_time=NOT_THROTTLED, **fields)))
+    return Reply(messages.response(**fields))
 
 
 API = Api(key=10, name="FindCoordinator", lowest=0, highest=6, flexible_from=3, handle=_handle)

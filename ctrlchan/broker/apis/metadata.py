@@ -18,16 +18,7 @@ import numpy as np
 
 from ctrlchan._codec import ListColumn
 from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import (
-    NOT_ASKED,
-    NOT_THROTTLED,
-    KioError,
-    build,
-    only_known_fields,
-    read_body,
-    response_schema,
-    write_body,
-)
+from ctrlchan.broker.apis.client_messages import NOT_ASKED, ClientMessages, KioError, only_known_fields
 from ctrlchan.broker.apis.describe_cluster import CLUSTER_OPERATIONS
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache, MetadataView
@@ -53,13 +44,12 @@ _Topic = tuple[KioError, str | None, bytes, int | None]
 
 
 def _handle(core: BrokerCore, request: Request) -> Callable[[], Reply]:
-    message = read_body("metadata", request)
-    schema = response_schema("metadata", request.version)
+    messages = ClientMessages("metadata", request.version)
+    body = messages.decode(request)
     fields = {
-        "throttle_time": NOT_THROTTLED,
         "brokers": tuple(
-            build(
-                schema.MetadataResponseBroker,
+            messages.part(
+                "MetadataResponseBroker",
                 node_id=node.id,
                 host=node.host,
                 port=node.port,
@@ -70,11 +60,11 @@ def _handle(core: BrokerCore, request: Request) -> Callable[[], Reply]:
         "cluster_id": core.cluster_id,
         "controller_id": core.metadata.controller(),
         "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if _asks(message, "include_cluster_authorized_operations") else NOT_ASKED
+            CLUSTER_OPERATIONS if _asks(body, "include_cluster_authorized_operations") else NOT_ASKED
         ),
     }
-    operations = _TOPIC_OPERATIONS if _asks(message, "include_topic_authorized_operations") else NOT_ASKED
-    asked = message.topics
+    operations = _TOPIC_OPERATIONS if _asks(body, "include_topic_authorized_operations") else NOT_ASKED
+    asked = body.topics
     if asked is None or (request.version == 0 and not asked):
         rows = core.metadata.topic_rows()
         view = core.metadata.view(rows, core.endpoint.listener)
@@ -98,7 +88,7 @@ def _handle(core: BrokerCore, request: Request) -> Callable[[], Reply]:
     else:
         topics, rows = _asked_topics(core.metadata, asked)
         view = core.metadata.view(rows, core.endpoint.listener)
-    return partial(_reply, request.version, fields, topics, operations, view)
+    return partial(_reply, messages, fields, topics, operations, view)
 
 
 API = Api(key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle)
@@ -131,14 +121,17 @@ def _asked_topics(metadata: MetadataCache, asked: Iterable[Any]) -> tuple[list[_
 
 
 def _reply(
-    version: int, fields: dict[str, Any], topics: list[_Topic], operations: int, view: MetadataView
+    messages: ClientMessages,
+    fields: dict[str, Any],
+    topics: list[_Topic],
+    operations: int,
+    view: MetadataView,
 ) -> Reply:
-    schema = response_schema("metadata", version)
-    partitions = _partitions(schema, version, view)
+    partitions = _partitions(messages, view)
     # Kafka sets the operations of a topic that it looked up; it did not find unknown ids.
     fields["topics"] = tuple(
-        build(
-            schema.MetadataResponseTopic,
+        messages.part(
+            "MetadataResponseTopic",
             error_code=error,
             name=name,
             topic_id=None if topic_id == ZERO_ID else UUID(bytes=topic_id),
@@ -148,25 +141,24 @@ def _reply(
         )
         for error, name, topic_id, at in topics
     )
-    body = build(schema.MetadataResponse, **fields)
-    return Reply(write_body(body), rows=len(partitions))
+    return Reply(messages.response(**fields), rows=len(partitions))
 
 
-def _partitions(schema: Any, version: int, view: MetadataView) -> tuple[Any, ...]:
+def _partitions(messages: ClientMessages, view: MetadataView) -> tuple[Any, ...]:
     """Return every partition of the view as kio's object, built column by column."""
     reachable = np.isin(view.leader, view.reachable_ids)
     errors = np.full(len(view.leader), KioError.leader_not_available.value, dtype=np.int32)
-    if version >= _LISTENER_NOT_FOUND_SINCE:
+    if messages.version >= _LISTENER_NOT_FOUND_SINCE:
         errors[np.isin(view.leader, view.live_ids)] = KioError.listener_not_found.value
     errors[reachable] = KioError.none.value
     replicas, isr = view.replicas, view.isr
-    if version == 0:
+    if messages.version == 0:
         # v0 has no offline replicas: such a replica is left out, and the partition has an error.
         replicas, isr = (_only(lists, view.reachable_ids) for lists in (replicas, isr))
         fewer = (replicas.lengths < view.replicas.lengths) | (isr.lengths < view.isr.lengths)
         errors[reachable & fewer] = KioError.replica_not_available.value
     kio_errors = {code: KioError(code) for code in np.unique(errors).tolist()}
-    entity = schema.MetadataResponsePartition
+    entity = messages.part_type("MetadataResponsePartition")
     columns = only_known_fields(
         entity,
         {
@@ -195,9 +187,9 @@ def _tuples(lists: ListColumn) -> list[tuple[int, ...]]:
     return [tuple(values[start:end]) for start, end in pairwise(ends)]
 
 
-def _asks(message: Any, flag: str) -> bool:
+def _asks(body: Any, flag: str) -> bool:
     """Return whether the flag is set, in a version that has it."""
-    return bool(getattr(message, flag, False))
+    return bool(getattr(body, flag, False))
 
 
 def _id_bytes(topic: Any) -> bytes:
