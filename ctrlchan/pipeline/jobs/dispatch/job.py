@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.functions import broadcast, col
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ctrlchan.pipeline.jobs.dispatch.checkpoint import Checkpoint, checkpoints
 from ctrlchan.pipeline.jobs.dispatch.claims import Run
@@ -35,20 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Dispatched", "by_broker", "dispatch"]
 
-_KINDS: Final[dict[str, pa.DataType]] = {
-    "broker": pa.int32(),
-    "frames": pa.int64(),
-    "done_before": pa.int64(),
-    "applied": pa.int64(),
-    "partition_errors": pa.int64(),
-    "outcome": pa.string(),
-    "error_code": pa.int32(),
-    "error": pa.string(),
-}
-_RESULT: Final = pa.schema(_KINDS)
-_RESULT_DDL: Final = (
-    "broker int, frames long, done_before long, applied long, partition_errors long, "
-    "outcome string, error_code int, error string"
+_RESULT: Final = pa.schema(
+    zip(
+        BrokerResult._fields,
+        (pa.int32(), *(pa.int64(),) * 4, pa.string(), pa.int32(), pa.string()),
+        strict=True,
+    )
 )
 
 
@@ -148,7 +141,7 @@ def _work(
         .where("done IS NULL OR sequence >= done")
         .repartitionById(count, "slot")
         .sortWithinPartitions("sequence", "broker")
-        .mapInArrow(_sending_frames(sending), _RESULT_DDL)
+        .mapInArrow(_sending_frames(sending), from_arrow_schema(_RESULT))
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.pipeline.jobs.diff.steps import MetadataScope, Step
@@ -96,17 +97,18 @@ class PackedRows(NamedTuple):
     data: Any = None
 
 
-_TYPES: Final = (pa.int32(),) * 5 + (pa.bool_(), pa.int64(), pa.binary())
-#: ``PackedRows`` as Spark's schema.
-PACKED: Final = (
-    "broker int, step int, source int, batch int, version int, whole boolean, rows long, data binary"
+_SCHEMA: Final = pa.schema(
+    zip(PackedRows._fields, (*(pa.int32(),) * 5, pa.bool_(), pa.int64(), pa.binary()), strict=True)
 )
+#: ``PackedRows`` as Spark's schema.
+PACKED: Final = from_arrow_schema(_SCHEMA)
 
 
 def _batch_of(packed: list[PackedRows]) -> pa.RecordBatch:
     columns = zip(*packed, strict=True)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, _TYPES, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=list(PackedRows._fields))
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, kind) for column, kind in zip(columns, _SCHEMA.types, strict=True)], schema=_SCHEMA
+    )
 
 
 def _task() -> int:
