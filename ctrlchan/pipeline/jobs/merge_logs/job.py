@@ -6,10 +6,10 @@ Replaces ``kafka.tools.StateChangeLogMerger`` (removed in Kafka 4), for logs of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -42,7 +42,7 @@ class LogCounts:
     rejected: int
 
 
-class MergedLogs:
+class MergedLogs(AbstractContextManager["MergedLogs"]):
     """Merged logs, which are read once and kept on the executors' disks until ``close``; a context manager.
 
     ``entries``: the entries that pass the filters, ordered by time, broker (null last), file (rotated ones
@@ -94,12 +94,7 @@ class MergedLogs:
         """Release the entries on the executors' disks."""
         self._read.unpersist()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -9,10 +9,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
@@ -41,7 +41,7 @@ _UNREADABLE: Final = re.compile(r"Encountered error while reading file (\S+?)\.?
 _READ: Final = pa.schema([JOURNAL.field(name).with_nullable(True) for name in JOURNAL_COLUMNS])
 
 
-class Monitor:
+class Monitor(AbstractContextManager["Monitor"]):
     """A monitor of one journal; a context manager, which stops the Spark query.
 
     ``catch_up`` reads all existing rows, ``start`` continues in the background, ``look`` returns figures.
@@ -97,12 +97,7 @@ class Monitor:
         if self._temporary:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _no_problem(self, record: logging.LogRecord) -> bool:
