@@ -1,4 +1,4 @@
-"""Synthetic journals: outcomes of a controller that changes partitions one by one and tells every broker.
+"""Writes synthetic journals of a controller that sends each change of a partition to every broker.
 
 Written in the journal's own schema, a million rows at a time, so that any size can be made. Reproducible: the
 same numbers come from the same arguments.
