@@ -8,7 +8,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, repeat
 from time import monotonic_ns
 from typing import Any
@@ -327,6 +327,29 @@ def test_an_event_without_bytes_changes_nothing(driver: RecordingDriver) -> None
     begin(driver)
     assert receive(driver) == (True, [])
     assert driver.left == []
+
+
+def test_an_error_in_one_driver_leaves_the_others_alone() -> None:
+    drivers = [RecordingDriver() for _ in range(3)]
+
+    def fail(data: bytes) -> None:
+        raise RuntimeError("a defect")
+
+    with ExitStack() as stack:
+        for driver in drivers:
+            stack.enter_context(driver.ours)
+            stack.enter_context(driver.peer)
+            driver.protocol.queue.append(command(1))
+        drivers[1].take = fail  # type: ignore[method-assign]
+        assert begin_requests(drivers)[0] == []
+        drivers[0].peer.send(response(0))
+        drivers[1].peer.send(b"not a response")
+        drivers[2].peer.send(response(0))
+        events = [(driver.plain_socket, READ) for driver in drivers]
+        reports = ReportBuffer()
+        assert take_responses(events, {driver.plain_socket: driver for driver in drivers}, reports, []) == []
+        assert [report.kind for report in reports_of(reports)] == [EXPECTED, EXPECTED]
+        assert [driver.left for driver in drivers] == [[], [("internal_error", "a defect")], []]
 
 
 @pytest.mark.parametrize("why", ["nothing awaited", "half is here", "not plain", "writable as well"])

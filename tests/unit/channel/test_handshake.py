@@ -175,3 +175,27 @@ def test_credentials_are_sent_whole_and_not_shown() -> None:
     assert Credentials.from_json(given.to_json()) == given
     shown = repr(given) + str(given)
     assert not [secret for secret in ("s3cret", "k3y", "p3m") if secret in shown]
+
+
+OLD_ROWS = b"".join(struct.pack(">hhh", api, *ends) for api, ends in {6: (0, 3), 17: (0, 0)}.items())
+
+
+@pytest.mark.parametrize("piece", [1, 3, 1000])
+def test_tokens_without_headers_byte_by_byte(piece: int) -> None:
+    """After SaslHandshake 0 both sides send tokens behind their size alone."""
+    handshake = Handshake("0", negotiate=False, sasl=SASL)
+    handshake.start()
+    answers = [
+        answer(0, struct.pack(">hi", 35, 0)),
+        answer(1, struct.pack(">hi", 0, 2) + OLD_ROWS),
+        answer(2, struct.pack(">hih", 0, 1, 5) + b"PLAIN"),
+        struct.pack(">i", 0),
+    ]
+    sent = [
+        b"".join(handshake.receive(whole[at : at + piece]) for at in range(0, len(whole), piece))
+        for whole in answers
+    ]
+    assert sent[2] == struct.pack(">i", 13) + b"\0admin\0s3cret"
+    assert sent[3] == b""
+    assert handshake.done
+    assert handshake.correlation == 3
