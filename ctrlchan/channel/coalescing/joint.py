@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ctrlchan.channel.coalescing.split import worst_of
 from ctrlchan.channel.outcome import Sent
-from ctrlchan.channel.wire.records import R_ATTEMPTS, R_FIRST_BYTE
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32
@@ -128,8 +127,8 @@ class Whole:
         self._bytes += part.bytes
         self.sent.version, self.sent.bytes = part.version, self._bytes
         if report is not None:
-            self._attempts += report[R_ATTEMPTS]
-            self._first_byte_ns = self._first_byte_ns or report[R_FIRST_BYTE]
+            self._attempts += report.attempts
+            self._first_byte_ns = self._first_byte_ns or report.first_byte_ns
             self._report = report
 
     @property
@@ -143,9 +142,7 @@ class Whole:
         report = self._report
         if report is None:
             return None
-        changed = list(report)
-        changed[R_ATTEMPTS], changed[R_FIRST_BYTE] = self._attempts, self._first_byte_ns
-        return tuple(changed)  # type: ignore[return-value]
+        return report._replace(attempts=self._attempts, first_byte_ns=self._first_byte_ns)
 
 
 def parts_of(sent: Sent) -> list[Part]:

@@ -25,7 +25,7 @@ from typing import Final, Protocol
 
 from ctrlchan.channel.config import AUTO, PER_BROKER, ChannelConfig
 from ctrlchan.channel.queues._entries import CommandPipe, flush_all
-from ctrlchan.channel.wire.records import BIRTH, COMMAND_HEAD, COMMAND_REST, CREDENTIALS, DEATH
+from ctrlchan.channel.wire.records import COMMAND_HEAD, COMMAND_REST, CREDENTIALS, EXIT, START
 from ctrlchan.channel.wire.settings import ConnectionSettings
 from ctrlchan.errors import ChannelError
 from ctrlchan.interpreter import above_standard, child_command
@@ -319,7 +319,7 @@ class SenderPool:
             if self._control is None:
                 self._start_fork_server()
             assert self._control is not None
-            message = BIRTH.pack(sender.number, sender.broker_id)
+            message = START.pack(sender.number, sender.broker_id)
             try:
                 # socket.send_fds ignores its flags.
                 rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", sender.theirs))
@@ -378,9 +378,9 @@ class SenderPool:
             self._drop_fork_server()
             return []
         data = self._exits + data
-        whole = len(data) - len(data) % DEATH.size
+        whole = len(data) - len(data) % EXIT.size
         self._exits = data[whole:]
-        return [(number, pid, code) for number, pid, code in DEATH.iter_unpack(data[:whole])]
+        return [(number, pid, code) for number, pid, code in EXIT.iter_unpack(data[:whole])]
 
     def replace_fork_server(self) -> None:
         """It hangs. Senders that it has not yet started end with it; those that run stay."""

@@ -60,12 +60,6 @@ cdef uint8_t EXPECTED = records.EXPECTED
 cdef size_t REST = records.COMMAND_REST.size
 assert REST == sizeof(Command) - records.COMMAND_HEAD.size
 cdef int32_t UPDATE = UPDATE_METADATA
-cdef Py_ssize_t R_SLOT = records.R_SLOT
-cdef Py_ssize_t R_ATTEMPTS = records.R_ATTEMPTS
-cdef Py_ssize_t R_CORRELATION = records.R_CORRELATION
-cdef Py_ssize_t R_FIRST_BYTE = records.R_FIRST_BYTE
-cdef Py_ssize_t R_LAST_BYTE = records.R_LAST_BYTE
-cdef Py_ssize_t R_RESPONSE = records.R_RESPONSE
 
 #: The deadline of a request without a time limit, in monotonic nanoseconds.
 NEVER = 2**63 - 1
@@ -109,12 +103,12 @@ cdef class Outcome:
         self.fill(sent, verdict, completed_ns)
         self.merged = merged
         if report is not None:
-            self.slot = report[R_SLOT]
-            self.attempts += report[R_ATTEMPTS]
-            self.correlation_id = report[R_CORRELATION]
-            self.first_byte_ns = report[R_FIRST_BYTE]
-            self.last_byte_ns = report[R_LAST_BYTE]
-            self.response_ns = report[R_RESPONSE]
+            self.slot = report.slot
+            self.attempts += report.attempts
+            self.correlation_id = report.correlation_id
+            self.first_byte_ns = report.first_byte_ns
+            self.last_byte_ns = report.last_byte_ns
+            self.response_ns = report.response_ns
 
     cdef fill(self, Sent sent, verdict, int64_t completed_ns):
         self.request = sent.request

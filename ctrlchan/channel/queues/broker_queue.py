@@ -378,7 +378,7 @@ class BrokerQueue(RequestQueue):
     def take_response(self, report: Report) -> bytes:
         """The response of a RESPONSE report: inside it, or in the pieces that came before."""
         if not self.pieces:
-            return report[12][: report[2]]
+            return report.inline[: report.inline_size]
         body = b"".join(self.pieces)
         self.pieces.clear()
         return body

@@ -30,18 +30,17 @@ from ctrlchan.channel.queues.time_limits import TimeLimits
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.target import Target
 from ctrlchan.channel.wire.records import (
-    BORN,
     CONNECTED,
     EXPECTED,
     FAILED,
     IDLE,
     PIECE,
-    R_RESPONSE,
     READY,
     REMOVED,
     REPORT,
     RESPONSE,
     STALE,
+    STARTED,
     VERSIONS,
     Failure,
     Report,
@@ -476,7 +475,7 @@ class ChannelState(QueueTable["BrokerQueue"]):
             if end - position < REPORT.size:
                 break
             report = Report._make(REPORT.unpack_from(data, position))
-            following = report[11]
+            following = report.following
             if end - position < REPORT.size + following:
                 break
             position += REPORT.size
@@ -503,11 +502,11 @@ class ChannelState(QueueTable["BrokerQueue"]):
 
     def _take_joint(self, queue: BrokerQueue, report: Report) -> None:
         """An entry that stands for others has the expected response."""
-        sent = self._finish_first(queue, report[R_RESPONSE])
+        sent = self._finish_first(queue, report.response_ns)
         frame = sent.frame
         assert frame is not None
         assert frame.success is not None
-        assert sent.sequence == report[4]
+        assert sent.sequence == report.sequence
         if sent.request.full:
             queue.needs_resync = False
         called = sent.callback is not None
@@ -524,7 +523,7 @@ class ChannelState(QueueTable["BrokerQueue"]):
         sent = queue.handed[0]
         verdict = judge(sent.request, queue.take_response(report))
         if verdict is None:
-            queue.again(report[4])
+            queue.again(report.sequence)
             return
         self._mark(queue, sent.request, verdict)
         self._finish_first(queue, monotonic_ns())
@@ -532,7 +531,7 @@ class ChannelState(QueueTable["BrokerQueue"]):
             self._end(sent, verdict, report, monotonic_ns(), queue, True)
         else:
             self._end(sent, verdict, report, monotonic_ns())
-            queue.go(report[4])
+            queue.go(report.sequence)
             self._top_up(queue)
 
     def _finish_first(self, queue: BrokerQueue, now: int) -> Sent:
@@ -563,9 +562,9 @@ class ChannelState(QueueTable["BrokerQueue"]):
             queue.needs_resync = False
 
     def _take_other(self, sender: SenderHandle, report: Report, following: bytes) -> None:
-        kind, slot = report[0], report[3]
-        if kind in (BORN, READY):
-            sender.pid = report[4]
+        kind, slot = report.kind, report.slot
+        if kind in (READY, STARTED):
+            sender.pid = report.sequence
             if kind == READY and not sender.takes_requests:
                 self._begin(sender)
             return
@@ -590,7 +589,7 @@ class ChannelState(QueueTable["BrokerQueue"]):
             self._top_up(queue)
         elif kind == VERSIONS:
             ranges = json.loads(following).items()
-            queue.resume(report[4], {int(api): (lowest, highest) for api, (lowest, highest) in ranges})
+            queue.resume(report.sequence, {int(api): (lowest, highest) for api, (lowest, highest) in ranges})
             self._note_memory(queue)
         elif kind == CONNECTED:
             queue.state = "connected"
@@ -610,9 +609,9 @@ class ChannelState(QueueTable["BrokerQueue"]):
     def _note_failure(self, queue: BrokerQueue, report: Report, detail: str) -> None:
         queue.state = "backing off"
         queue.pieces.clear()
-        queue.attempts = report[5]
-        queue.last_error = Failure(report[1])
-        queue.last_errno = report[10]
+        queue.attempts = report.attempts
+        queue.last_error = Failure(report.failure)
+        queue.last_errno = report.errno
         queue.last_detail, _, traceback = detail.partition("\n")
         if traceback:
             self.note(

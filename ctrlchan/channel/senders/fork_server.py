@@ -29,7 +29,7 @@ from typing import Any, Final
 import multiprocess
 
 from ctrlchan.channel.senders.sender import Sender
-from ctrlchan.channel.wire.records import BIRTH, BORN, DEATH, REPORT
+from ctrlchan.channel.wire.records import EXIT, REPORT, START, STARTED
 from ctrlchan.channel.wire.settings import ConnectionSettings
 
 __all__ = ["main"]
@@ -91,14 +91,14 @@ class ForkServer:
         """Start the senders that are asked for; return False when the parent has closed the socket."""
         while True:
             try:
-                message, fds, _, _ = socket.recv_fds(self._control, BIRTH.size, 2)
+                message, fds, _, _ = socket.recv_fds(self._control, START.size, 2)
             except BlockingIOError:
                 return True
             except OSError:
                 return False
-            if len(message) < BIRTH.size or len(fds) < 2:
+            if len(message) < START.size or len(fds) < 2:
                 return False
-            self._start(*BIRTH.unpack(message), *fds)
+            self._start(*START.unpack(message), *fds)
 
     def _start(self, number: int, broker_id: int, commands: int, reports: int) -> None:
         serves = f"sender-{number}" if broker_id < 0 else f"to-broker-{broker_id}-send-thread"
@@ -107,7 +107,7 @@ class ForkServer:
         child.start()
         with suppress(OSError):
             # An empty pipe has room. The parent needs the pid of a process that hangs before it is ready.
-            os.write(reports, REPORT.pack(BORN, 0, 0, 0, child.pid, 0, 0, 0, 0, 0, 0, 0, b""))
+            os.write(reports, REPORT.pack(STARTED, 0, 0, 0, child.pid, 0, 0, 0, 0, 0, 0, 0, b""))
         os.close(commands)
         os.close(reports)
         self._children[number] = child
@@ -134,7 +134,7 @@ class ForkServer:
             if child.exitcode is not None:
                 del self._children[number]
                 with suppress(OSError):
-                    self._control.send(DEATH.pack(number, child.pid, child.exitcode))
+                    self._control.send(EXIT.pack(number, child.pid, child.exitcode))
                 child.close()
 
     def _end(self) -> None:

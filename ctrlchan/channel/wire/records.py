@@ -62,8 +62,8 @@ COMMAND_HEAD: Final = Struct("=BBHIQ")
 COMMAND_REST: Final = Struct("=QIIi8sI")
 NO_REST: Final = bytes(COMMAND_REST.size)
 
-BIRTH: Final = Struct("=ii")
-DEATH: Final = Struct("=iii")
+START: Final = Struct("=ii")
+EXIT: Final = Struct("=iii")
 
 
 class Command(NamedTuple):
@@ -100,14 +100,6 @@ class Report(NamedTuple):
     inline: bytes
 
 
-#: Positions of fields in a Report.
-R_SLOT: Final = 3
-R_ATTEMPTS: Final = 5
-R_CORRELATION: Final = 6
-R_FIRST_BYTE: Final = 7
-R_LAST_BYTE: Final = 8
-R_RESPONSE: Final = 9
-
 SEND: Final = 1
 ADD: Final = 2
 REMOVE: Final = 3
@@ -128,7 +120,7 @@ IDLE: Final = 8
 EXPECTED: Final = 9
 VERSIONS: Final = 10
 #: Written by the fork server, before the process itself can write; ``sequence`` is the pid.
-BORN: Final = 11
+STARTED: Final = 11
 
 #: A response up to this size travels inside its report.
 INLINE: Final = 40

@@ -12,7 +12,7 @@ from ctrlchan.channel.outcome import OutcomeKind, Sent, Verdict, publish
 from ctrlchan.channel.queues._entries import QueueTable, RequestQueue
 from ctrlchan.channel.queues.shared_memory import Frame, SharedMemory
 from ctrlchan.channel.request import ControlRequest
-from ctrlchan.channel.wire.records import COMMAND, EXPECTED, FAILED, REPORT
+from ctrlchan.channel.wire.records import COMMAND, EXPECTED, FAILED, REPORT, Command
 from tests.fault.requests import update
 from tests.unit.channel.recording import RecordingSender
 
@@ -34,7 +34,7 @@ class Queue(RequestQueue):
 
     def told(self) -> list[int]:
         """Sequences of the SEND commands so far."""
-        return [command[4] for command in COMMAND.iter_unpack(self.teller.written)]
+        return [Command._make(fields).sequence for fields in COMMAND.iter_unpack(self.teller.written)]
 
 
 class Table(QueueTable[Queue]):

@@ -38,10 +38,6 @@ from ctrlchan.channel.wire.records import (
     FAILED,
     GO,
     INLINE,
-    R_ATTEMPTS,
-    R_FIRST_BYTE,
-    R_LAST_BYTE,
-    R_RESPONSE,
     READY,
     REPORT,
     RESPONSE,
@@ -157,8 +153,8 @@ def test_a_request_and_its_expected_response(driver: RecordingDriver, size: int)
         driver.peer.send(response(correlation))
         taken, [report] = receive(driver)
         assert taken
-        assert before <= report[R_FIRST_BYTE] <= report[R_LAST_BYTE] <= report[R_RESPONSE] <= monotonic_ns()
-        times = report[R_FIRST_BYTE : R_RESPONSE + 1]
+        assert before <= report.first_byte_ns <= report.last_byte_ns <= report.response_ns <= monotonic_ns()
+        times = (report.first_byte_ns, report.last_byte_ns, report.response_ns)
         inline = EXPECT.ljust(INLINE, b"\0")
         assert report == (EXPECTED, 0, 4, 3, correlation + 10, 1, correlation, *times, 0, 0, inline)
         assert state_of(driver) is ConnectionState.READY
@@ -173,7 +169,7 @@ def test_attempts_that_failed_before_are_counted(driver: RecordingDriver) -> Non
         assert begin(driver)
         driver.peer.send(response(correlation))
         _, [report] = receive(driver)
-        assert report[R_ATTEMPTS] == attempts
+        assert report.attempts == attempts
 
 
 def test_correlation_ids_wrap_around(driver: RecordingDriver) -> None:
@@ -513,8 +509,8 @@ class Rig:
         found: list[tuple[Report, bytes]] = []
         position = 0
         while len(data) - position >= REPORT.size:
-            report: Any = REPORT.unpack_from(data, position)
-            end = position + REPORT.size + report[11]
+            report = Report._make(REPORT.unpack_from(data, position))
+            end = position + REPORT.size + report.following
             if end > len(data):
                 break
             found.append((report, data[position + REPORT.size : end]))
@@ -606,7 +602,7 @@ def conversation(
             ):
                 connected = rig.send(b"")
             while rig.connection.protocol.state is ConnectionState.HELD:
-                kinds = [report[0] for report, _ in rig.read_reports()]
+                kinds = [report.kind for report, _ in rig.read_reports()]
                 if RESPONSE in kinds:
                     kind = GO if accept else AGAIN
                     rig.write_command(COMMAND.pack(kind, 0, 0, 3, number, 0, 0, 0, 0, b"", 0))
@@ -620,10 +616,10 @@ def conversation(
 
 
 def without_times(report: Report, following: bytes) -> tuple[Any, ...]:
-    if report[0] in (EXPECTED, RESPONSE):
-        assert 0 < report[R_FIRST_BYTE] <= report[R_LAST_BYTE] <= report[R_RESPONSE] <= monotonic_ns()
-    kept = (*report[:R_FIRST_BYTE], *report[R_RESPONSE + 1 :], following)
-    return kept if report[0] != READY else (READY,)
+    if report.kind in (EXPECTED, RESPONSE):
+        assert 0 < report.first_byte_ns <= report.last_byte_ns <= report.response_ns <= monotonic_ns()
+    kept = (*report._replace(first_byte_ns=0, last_byte_ns=0, response_ns=0), following)
+    return kept if report.kind != READY else (READY,)
 
 
 @contextmanager
@@ -649,7 +645,7 @@ def test_both_paths_have_the_same_results(
         for slow in (False, True):
             with rig(slow, monkeypatch) as made:
                 seen.append((conversation(made, requests), made.frames))
-                assert len([1 for report, _ in made.reports if report[0] in (EXPECTED, RESPONSE)]) >= len(
+                assert len([1 for report, _ in made.reports if report.kind in (EXPECTED, RESPONSE)]) >= len(
                     requests
                 )
                 assert not made.connection.protocol.queue
