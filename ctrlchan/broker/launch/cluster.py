@@ -31,10 +31,10 @@ _STOP_SECONDS = 10.0
 class EmbeddedCluster:
     """`count` brokers with ids from `first_id`, each with a port and a state of its own.
 
-    They listen from construction to ``close``. ``host``, ``listener``, ``cluster_id``: as in
-    ``BrokerConfig``. ``epoch``: of every broker, or by id. ``racks``: assigned in turn. ``processes``: None
-    is one for each core, at most one for each broker. Raises ConfigError, and CtrlchanError when a child
-    does not start.
+    They listen on free ports from construction to ``close``. ``host``, ``listener``, ``cluster_id``: as for
+    ``EmbeddedBroker``. ``epoch``: broker epoch of every broker, or by id (missing: -1). ``racks``: assigned
+    in turn. ``processes``: None is one for each core, at most one for each broker. Raises ConfigError when a
+    value is not valid, and CtrlchanError when a child process does not start or has ended.
 
         with EmbeddedCluster(count=30) as cluster:
             channel.startup(cluster.brokers)

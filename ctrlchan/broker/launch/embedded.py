@@ -23,8 +23,14 @@ T = TypeVar("T")
 class EmbeddedBroker:
     """A broker that listens from construction to ``close``, on a thread with an event loop of its own.
 
-    The parameters are those of ``BrokerConfig``. ``listener``: Metadata shows the live brokers that have a
-    listener of this name in UpdateMetadata. Raises ConfigError, and OSError when it cannot listen.
+    ``id``: 0 to 2^31 − 1 (``broker.id``). ``host``: address to listen on and to be reached at. ``port``: 0
+    takes any free one, see the attribute ``port``. ``listener``: name of its only listener, in plaintext;
+    Metadata shows the live brokers that have a listener of this name in UpdateMetadata. ``epoch``: broker
+    epoch of its registration; requests with a lower one get STALE_BROKER_EPOCH; -1: none does. ``rack``:
+    ``broker.rack``. ``cluster_id``: for clients. ``max_request_bytes``: a larger request closes the
+    connection (``socket.request.max.bytes``). ``idle_timeout``: seconds until an idle connection is closed
+    (``connections.max.idle.ms``), None: never. ``response_delay``: seconds that every answer is delayed.
+    Raises ConfigError when a value is not valid, and OSError when the broker cannot listen.
 
         with EmbeddedBroker(1) as broker:
             channel.startup([broker.broker])
