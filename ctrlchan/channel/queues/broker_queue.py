@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.channel.coalescing.joint import Collapsed, Merged, Part, parts_of
@@ -50,11 +50,22 @@ _ALL: Final = 64
 _UNCONNECTED: Final = ("idle", "disconnected")
 
 
+class _SentFullState(NamedTuple):
+    """The last full state of a broker, in queue order; ``AcknowledgedMetadata`` has push order.
+
+    ``request``: None once it is acknowledged.
+    """
+
+    source: FullStateSource
+    knowledge: Hashable
+    request: ControlRequest | None
+
+
 class BrokerQueue(RequestQueue):
     """``slot`` is this generation's number in the pipes; it is never used again."""
 
     __slots__ = (
-        "_known",
+        "_last_full_state",
         "adapter",
         "collapsed",
         "collapser",
@@ -89,9 +100,8 @@ class BrokerQueue(RequestQueue):
         #: Requests that were not sent because they were merged with others, or because of a full state.
         self.merged = 0
         self.collapsed = 0
-        # The last full state it was told: (its source, its knowledge, its request until it is acknowledged).
-        # None: it was told other things since then, or there was trouble.
-        self._known: tuple[FullStateSource, Hashable, ControlRequest | None] | None = None
+        # None: other UpdateMetadata, or an error, came after it.
+        self._last_full_state: _SentFullState | None = None
         #: Parts of a long response.
         self.pieces: list[bytes] = []
         self.state = "idle"
@@ -156,7 +166,7 @@ class BrokerQueue(RequestQueue):
         self.needs_resync = True
         if metadata:
             self.metadata_errors += 1
-            self._known = None
+            self._last_full_state = None
 
     # -- handing over
 
@@ -164,7 +174,7 @@ class BrokerQueue(RequestQueue):
         """Remove the first request that the sender was not told of."""
         sent = self.waiting.popleft()
         self.waiting_bytes -= sent.bytes
-        self._known = None
+        self._last_full_state = None
         return sent
 
     def withdraw(self, chosen: set[Sent]) -> list[Sent]:
@@ -178,7 +188,7 @@ class BrokerQueue(RequestQueue):
             self.waiting.extend(kept)
             self.waiting_bytes -= sum(sent.bytes for sent in found)
             self.is_out_of_memory = self.is_out_of_memory and bool(kept)
-            self._known = None
+            self._last_full_state = None
         return found
 
     def attend(self) -> None:
@@ -203,8 +213,8 @@ class BrokerQueue(RequestQueue):
             if self.versions is not None and not self._adapt_head(self.versions):
                 continue
             if self.hand(most):
-                if self._known is not None:
-                    # One at a time, then.
+                if self._last_full_state is not None:
+                    # With a full state, requests are handed over one at a time.
                     self._note_handed(self.handed[-1])
                 continue
             frame = self.waiting[0].request.frame
@@ -351,27 +361,35 @@ class BrokerQueue(RequestQueue):
             return False
         self.waiting.popleft()
         self.waiting.appendleft(self._stand_in(made, [entry]))
-        self._known = None if made.knowledge is None else (entry.source, made.knowledge, made)
+        self._last_full_state = None
+        if made.knowledge is not None:
+            self._last_full_state = _SentFullState(entry.source, made.knowledge, made)
         return True
 
     def known_of(self, source: FullStateSource) -> Hashable | None:
-        """The last full state of this source, when that is all that the broker was told since it has
-        acknowledged it."""
-        if self._known is None or self._known[0] != source or self._known[2] is not None:
-            return None
-        return self._known[1]
+        """Return the ``knowledge`` of the last full state of this source.
+
+        None: the broker has not acknowledged it, or was sent other UpdateMetadata after it.
+        """
+        last = self._last_full_state
+        return last.knowledge if last is not None and last.source == source and last.request is None else None
 
     def acknowledged(self, made: ControlRequest) -> None:
-        """The broker has applied a full state."""
-        if self._known is not None and self._known[2] is made:
-            self._known = (*self._known[:2], None)
+        """The broker has acknowledged a full state."""
+        last = self._last_full_state
+        if last is not None and last.request is made:
+            self._last_full_state = last._replace(request=None)
 
     def _note_handed(self, sent: Sent) -> None:
-        """The sender was told of this one. What follows the last of a backlog is not looked at."""
+        """Forget the last full state if other UpdateMetadata follows it.
+
+        When nothing waits any more, later requests are not checked, so it is forgotten then too.
+        """
         whole = sent.whole.sent if isinstance(sent, Part) else sent
-        assert self._known is not None
-        if not self.waiting or (sent.api_key == UPDATE_METADATA and whole.request is not self._known[2]):
-            self._known = None
+        last = self._last_full_state
+        assert last is not None
+        if not self.waiting or (sent.api_key == UPDATE_METADATA and whole.request is not last.request):
+            self._last_full_state = None
 
     # -- what comes back
 
