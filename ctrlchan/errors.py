@@ -17,6 +17,7 @@
     ├── PipelineError              a job, its input or the machine it is to run on: says what and why
     └── ChannelError               the channel to the brokers
         ├── ChannelClosedError     it was shut down
+        ├── OutcomesTimeoutError   ``wait``: some requests have no outcome yet; has those of the others
         └── UnknownBrokerError     no such broker
 
 The root and the protocol errors stand in ``_codec``, which imports nothing of ours.
@@ -24,7 +25,9 @@ The root and the protocol errors stand in ``_codec``, which imports nothing of o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from ctrlchan._codec import (
     CtrlchanError,
@@ -33,6 +36,9 @@ from ctrlchan._codec import (
     ProtocolError,
     UnsupportedVersionError,
 )
+
+if TYPE_CHECKING:
+    from ctrlchan.channel.queues._entries import Outcome, Sent
 
 __all__ = [
     "ChannelClosedError",
@@ -46,6 +52,7 @@ __all__ = [
     "InvalidStateError",
     "JournalError",
     "MalformedError",
+    "OutcomesTimeoutError",
     "PipelineError",
     "ProtocolError",
     "SnapshotError",
@@ -100,6 +107,23 @@ class ChannelError(CtrlchanError):
 
 class ChannelClosedError(ChannelError):
     """The channel was shut down."""
+
+
+class OutcomesTimeoutError(ChannelError, TimeoutError):
+    """Some requests had no outcome within the time given to ``ControllerChannelManager.wait``.
+
+    ``outcomes``: the outcomes of the requests that ended, in the order of the call. ``pending``: the ``Sent``
+    of the others, in the same order.
+    """
+
+    def __init__(self, message: str, outcomes: Sequence[Outcome], pending: Sequence[Sent]) -> None:
+        super().__init__(message)
+        self.outcomes = list(outcomes)
+        self.pending = list(pending)
+
+    def __reduce__(self) -> tuple[type[ChannelError], tuple[str]]:
+        # Requests belong to their process.
+        return ChannelError, (str(self),)
 
 
 class UnknownBrokerError(ChannelError, KeyError):

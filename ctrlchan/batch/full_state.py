@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ctrlchan._codec import update_metadata_body
-from ctrlchan.batch.endpoints import plaintext_only
 from ctrlchan.batch.known_metadata import KnownMetadata, missing_metadata
 from ctrlchan.batch.selection import Int32
 from ctrlchan.channel import FullState
+from ctrlchan.channel.endpoints import plaintext_only
 from ctrlchan.state import ClusterState
 from ctrlchan.state.changes import RemovedPartitions
 

@@ -27,7 +27,6 @@ from ctrlchan._codec import (
     update_metadata_body,
 )
 from ctrlchan.batch.coverage import coverage_of_missing, coverage_of_partitions, coverage_of_rows
-from ctrlchan.batch.endpoints import live_leaders, plaintext_only
 from ctrlchan.batch.full_state import StateSource
 from ctrlchan.batch.known_metadata import (
     KnownMetadata,
@@ -40,6 +39,7 @@ from ctrlchan.batch.log_lines import log_leader_and_isr, log_stop_replica, log_u
 from ctrlchan.batch.selection import Fingerprint, Int32, Int64, Selection, keys_of
 from ctrlchan.batch.stop_replica import DeletionResponses, StopReplicaHandler, stop_replicas
 from ctrlchan.channel import ChannelConfig, ControlRequest, Sent
+from ctrlchan.channel.endpoints import live_leaders, plaintext_only
 from ctrlchan.channel.outcome import OutcomeCallback
 from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata
 from ctrlchan.errors import IllegalStateError

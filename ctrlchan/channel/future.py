@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from ctrlchan.channel.outcome import Outcome, OutcomeKind
 
@@ -11,6 +14,8 @@ if TYPE_CHECKING:
     from ctrlchan.channel.outcome import Sent
 
 __all__ = ["SentFuture"]
+
+_LOG: Final = logging.getLogger("ctrlchan.channel")
 
 
 class SentFuture(Future[Outcome]):
@@ -20,6 +25,7 @@ class SentFuture(Future[Outcome]):
         super().__init__()
         self._sent = sent
         self._to_be_cancelled = False
+        self._is_finishing = False
 
     def cancel(self) -> bool:
         if self.done():
@@ -31,7 +37,29 @@ class SentFuture(Future[Outcome]):
             return self.cancelled()
         return super().cancel()
 
+    def add_done_callback(self, fn: Callable[[Future[Outcome]], object]) -> None:
+        super().add_done_callback(partial(self._call, fn))
+
+    def _call(self, fn: Callable[[Future[Outcome]], object], future: Future[Outcome]) -> None:
+        try:
+            fn(future)
+        except Exception:
+            # ``concurrent.futures`` logs it.
+            raise
+        except BaseException:
+            if not self._is_finishing:
+                raise
+            # On the channel's thread: the other callbacks must be called all the same.
+            _LOG.exception("A callback of the future of %r failed", self._sent)
+
     def finished(self, sent: Sent) -> None:
+        self._is_finishing = True
+        try:
+            self._finish(sent)
+        finally:
+            self._is_finishing = False
+
+    def _finish(self, sent: Sent) -> None:
         outcome = sent.outcome
         assert outcome is not None
         if self._to_be_cancelled and outcome.kind is OutcomeKind.CANCELLED:

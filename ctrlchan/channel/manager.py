@@ -40,7 +40,13 @@ from ctrlchan.channel.queues.undisturbed import undisturbed
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.target import BrokerLike, targets_of
 from ctrlchan.channel.wire.security import SaslSettings, TlsSettings
-from ctrlchan.errors import ChannelClosedError, ChannelError, IllegalStateError, UnknownBrokerError
+from ctrlchan.errors import (
+    ChannelClosedError,
+    ChannelError,
+    IllegalStateError,
+    OutcomesTimeoutError,
+    UnknownBrokerError,
+)
 from ctrlchan.journal.rows import OutcomeReceiver
 from ctrlchan.protocol import request_versions
 
@@ -375,7 +381,8 @@ class ControllerChannelManager:
     def wait(self, sent: Iterable[Sent], timeout: float | None = None) -> list[Outcome]:
         """The outcomes, in the order of ``sent``. None: for as long as it takes.
 
-        Raises TimeoutError naming the brokers that still owe an outcome after ``timeout`` seconds, and
+        Raises OutcomesTimeoutError, a TimeoutError, naming the brokers without an outcome after ``timeout``
+        seconds: it has the outcomes of the others. Raises
         IllegalStateError on the channel's own thread, which would wait for itself. Ctrl-C interrupts it.
         """
         self._check_process()
@@ -394,9 +401,12 @@ class ControllerChannelManager:
                     countdown.stop()
         outcomes = [one.outcome for one in sent if one.outcome is not None]
         if len(outcomes) < len(sent):
-            owed = sorted({one.broker_id for one in sent if one.outcome is None})
-            names = ", ".join(map(str, owed))
-            raise TimeoutError(f"no outcome after {timeout} s from {len(owed)} brokers: {names}")
+            pending = [one for one in sent if one.outcome is None]
+            brokers = sorted({one.broker_id for one in pending})
+            names = ", ".join(map(str, brokers))
+            raise OutcomesTimeoutError(
+                f"no outcome after {timeout} s from {len(brokers)} brokers: {names}", outcomes, pending
+            )
         return outcomes
 
     @overload

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from ctrlchan.channel.queues._entries import LISTENING, Countdown, Outcome, Sent, publish
+from ctrlchan.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ctrlchan._codec import ControlResponse
@@ -21,6 +25,7 @@ __all__ = [
     "OutcomeKind",
     "Sent",
     "Verdict",
+    "partition_errors_text",
     "publish",
 ]
 
@@ -51,6 +56,14 @@ class Verdict(NamedTuple):
     error_code: int = 0
     response: ControlResponse | None = None
     detail: str = ""
+
+
+def partition_errors_text(errors: npt.NDArray[np.integer[Any]]) -> str:
+    """Return what partition errors there are, most frequent first: ``34 × STALE_CONTROLLER_EPOCH``."""
+    codes, counts = np.unique(errors[errors != 0], return_counts=True)
+    return ", ".join(
+        f"{counts[row]} × {ErrorCode.name_of(int(codes[row]))}" for row in np.argsort(-counts, kind="stable")
+    )
 
 
 OutcomeCallback: TypeAlias = Callable[[Outcome], None]

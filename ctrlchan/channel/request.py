@@ -6,17 +6,35 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ctrlchan.protocol import API_NAMES
+import numpy as np
+
+from ctrlchan._codec import leader_and_isr_body, stop_replica_body, update_metadata_body
+from ctrlchan.channel.endpoints import live_leaders, plaintext_only
+from ctrlchan.protocol import API_NAMES, request_versions
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    import numpy.typing as npt
+
+    from ctrlchan._codec import Brokers, Partitions, Topics
     from ctrlchan.channel.coalescing.merge import Facts
     from ctrlchan.channel.outcome import Canceller
     from ctrlchan.channel.queues.full_state import FullStateSource
     from ctrlchan.channel.queues.shared_memory import Frame
 
 __all__ = ["ControlRequest", "Coverage", "RequestBody"]
+
+
+class ClusterColumns(Protocol):
+    """The columns of a cluster that requests are made of; a ``ClusterState`` has them."""
+
+    @property
+    def topics(self) -> Topics: ...
+    @property
+    def partitions(self) -> Partitions: ...
+    @property
+    def brokers(self) -> Brokers: ...
 
 
 class RequestBody(Protocol):
@@ -141,6 +159,94 @@ class ControlRequest:
         self.knowledge: Hashable | None = None
         self._channel: weakref.ref[Canceller] | None = None
         self.encoding = threading.Lock()
+
+    @classmethod
+    def update_metadata(
+        cls,
+        state: ClusterColumns,
+        controller_epoch: int,
+        *,
+        inter_broker_protocol: str = "3.9",
+        version: int | None = None,
+        rows: npt.NDArray[np.int64] | None = None,
+    ) -> ControlRequest:
+        """Return an UpdateMetadata of these rows of the state, and of all its brokers as live brokers.
+
+        ``rows``: ascending int64 row numbers; None: every row. ``version``: 0 to 8; None: the one that Kafka
+        sends at this ``inter_broker_protocol``. The columns must stay as they are until the request is sent.
+        Raises UnsupportedVersionError, EncodeError; IllegalStateError for v0 and a broker without an endpoint
+        for the listener PLAINTEXT. Source:
+        ``ControllerBrokerRequestBatch.addUpdateMetadataRequestForBrokers`` (Kafka 3.9).
+        """
+        if version is None:
+            version = request_versions(inter_broker_protocol).update_metadata
+        brokers = plaintext_only(state.brokers) if version == 0 else state.brokers
+        shared_body = update_metadata_body(version, state.topics, state.partitions, brokers, rows)
+        return cls(shared_body, controller_epoch, full=rows is None, rows=shared_body.rows)
+
+    @classmethod
+    def leader_and_isr(
+        cls,
+        state: ClusterColumns,
+        controller_epoch: int,
+        *,
+        listener: str = "PLAINTEXT",
+        inter_broker_protocol: str = "3.9",
+        version: int | None = None,
+        rows: npt.NDArray[np.int64] | None = None,
+        is_new: npt.NDArray[np.uint8] | None = None,
+    ) -> ControlRequest:
+        """Return a LeaderAndIsr of these rows of the state.
+
+        ``listener``: whose endpoints the followers connect to. ``rows``, ``version``: as for
+        ``update_metadata`` (0 to 7). ``is_new``: uint8, one for each row, 1 for a partition that is new to
+        its replicas; None: all 0. Raises IllegalStateError for a leader without an endpoint for the listener,
+        UnsupportedVersionError, EncodeError. Source:
+        ``ControllerBrokerRequestBatch.addLeaderAndIsrRequestForBrokers`` (Kafka 3.9).
+        """
+        if version is None:
+            version = request_versions(inter_broker_protocol).leader_and_isr
+        leaders = state.partitions.leader if rows is None else state.partitions.leader[rows]
+        shared_body = leader_and_isr_body(
+            version,
+            state.topics,
+            state.partitions,
+            live_leaders(state.brokers, leaders, listener),
+            rows,
+            is_new=is_new,
+        )
+        return cls(shared_body, controller_epoch, rows=shared_body.rows)
+
+    @classmethod
+    def stop_replica(
+        cls,
+        state: ClusterColumns,
+        controller_epoch: int,
+        *,
+        delete: bool = False,
+        inter_broker_protocol: str = "3.9",
+        version: int | None = None,
+        rows: npt.NDArray[np.int64] | None = None,
+    ) -> ControlRequest:
+        """Return a StopReplica of these rows of the state, with their leader epochs from v3 on.
+
+        ``delete``: the replicas are deleted too. ``rows``, ``version``: as for ``update_metadata`` (0 to 4).
+        Raises UnsupportedVersionError, EncodeError. Source:
+        ``ControllerBrokerRequestBatch.addStopReplicaRequestForBrokers`` (Kafka 3.9).
+        """
+        if version is None:
+            version = request_versions(inter_broker_protocol).stop_replica
+        columns = state.partitions
+        chosen = np.arange(len(columns)) if rows is None else rows
+        shared_body = stop_replica_body(
+            version,
+            state.topics,
+            columns.topic_row[chosen],
+            columns.partition[chosen],
+            columns.leader_epoch[chosen],
+            np.full(len(chosen), delete, dtype=np.uint8),
+        )
+        return cls(shared_body, controller_epoch, delete_partitions=delete, rows=shared_body.rows)
 
     @property
     def channel(self) -> Canceller | None:

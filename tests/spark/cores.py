@@ -23,11 +23,11 @@ from ctrlchan._codec import (
     stop_replica_body,
     update_metadata_body,
 )
-from ctrlchan.batch.endpoints import live_leaders
 from ctrlchan.broker.apis.request_handler import RequestHandler
 from ctrlchan.broker.apis.table import served_apis
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.channel import ControlRequest, OutcomeKind, Sent
+from ctrlchan.channel.endpoints import live_leaders
 from ctrlchan.channel.outcome import OutcomeCallback
 from ctrlchan.channel.queues.acknowledged import MetadataStatus
 from ctrlchan.channel.request import RequestBody

@@ -14,7 +14,7 @@ import numpy as np
 
 from ctrlchan._codec import ControlResponse, StringColumn, Topics
 from ctrlchan.channel.coalescing.bodies import rows_of, shared_body_of_rows
-from ctrlchan.channel.outcome import OutcomeKind, Verdict
+from ctrlchan.channel.outcome import OutcomeKind, Verdict, partition_errors_text
 
 if TYPE_CHECKING:
     from ctrlchan._codec import ControlRequestBody, SharedBody
@@ -96,7 +96,10 @@ def worst_of(verdicts: Sequence[Verdict]) -> Verdict:
     responses = [verdict.response for verdict in verdicts if verdict.response is not None]
     if worst.response is None or len(responses) == 1:
         return worst
-    return worst._replace(response=_joined(worst.response, responses))
+    joined = _joined(worst.response, responses)
+    if worst.kind is OutcomeKind.PARTITION_ERRORS:
+        return worst._replace(response=joined, detail=partition_errors_text(joined.partition_error))
+    return worst._replace(response=joined)
 
 
 def _joined(worst: ControlResponse, responses: Sequence[ControlResponse]) -> ControlResponse:

@@ -228,8 +228,11 @@ class Dispatcher:
     # -- outside the lock
 
     def _publish(self, ended: list[Sent], called: list[Called]) -> None:
-        if self._state_changes.traces:
-            self._trace([*ended, *(sent for sent, _, _ in called)])
+        try:
+            if self._state_changes.traces:
+                self._trace([*ended, *(sent for sent, _, _ in called)])
+        except BaseException:  # noqa: BLE001 - a log handler's error must not keep outcomes back
+            _LOG.exception("%sOutcomes could not be traced", self._prefix)
         self._notify(publish(ended))
         recorder = self._channel_state.recorder
         if recorder is None:

@@ -21,7 +21,7 @@ from ctrlchan._codec import (
     encode_response_header,
     response_header_version,
 )
-from ctrlchan.channel.outcome import OutcomeKind, Verdict
+from ctrlchan.channel.outcome import OutcomeKind, Verdict, partition_errors_text
 from ctrlchan.channel.queues.shared_memory import Frame
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.errors import ErrorCode
@@ -130,7 +130,8 @@ def _judge(api_key: int, version: int, body: bytes) -> Verdict:
     if code:
         return Verdict(OutcomeKind.REFUSED, code, response, ErrorCode.name_of(code))
     if response.partition_error.any():
-        return Verdict(OutcomeKind.PARTITION_ERRORS, 0, response)
+        detail = partition_errors_text(response.partition_error)
+        return Verdict(OutcomeKind.PARTITION_ERRORS, 0, response, detail)
     return Verdict(OutcomeKind.ACKNOWLEDGED, 0, response)
 
 

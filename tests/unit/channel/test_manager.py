@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import resource
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import wait as wait_for_futures
 from time import monotonic
+from typing import Any
 
 import psutil
 import pytest
@@ -19,6 +23,7 @@ from ctrlchan.errors import (
     ChannelError,
     EncodeError,
     IllegalStateError,
+    OutcomesTimeoutError,
     UnknownBrokerError,
 )
 from ctrlchan.state.brokers import brokers_from
@@ -221,6 +226,56 @@ def test_what_a_callback_raises_is_logged_and_stops_nothing(caplog: pytest.LogCa
     assert "[RequestSendThread controllerId=0] The callback of" in caplog.text
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("where", ["callback", "future", "full state"])
+def test_nothing_that_other_code_raises_ends_the_channels_thread(
+    error: type[BaseException], where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raise_error(*_: object) -> None:
+        raise error
+
+    fail: Any = raise_error
+
+    with peers(1) as [peer], channel_to([peer], max_backlog_bytes=100) as channel:
+        peer.gate.clear()
+        sent = [channel.send_request(1, update(0), fail if where == "callback" else None)]
+        called: list[object] = []
+        if where == "future":
+            sent[0].future.add_done_callback(fail)
+            sent[0].future.add_done_callback(called.append)
+        if where == "full state":
+            for number in range(70):
+                request = update(number)
+                request.full_state = fail
+                sent.append(channel.send_request(1, request))
+        sent.append(channel.send_request(1, update(1)))
+        peer.gate.set()
+        assert channel.wait(sent, 20)[-1].kind is OutcomeKind.ACKNOWLEDGED
+        assert channel.describe()["state"] == "running"
+        assert len(called) == (where == "future")
+    if where != "full state":
+        assert error.__name__ in caplog.text
+
+
+def test_a_thread_that_fails_ends_every_request_and_closes_the_channel(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        peer.gate.clear()
+        sent = channel.send_request(1, update(0))
+        dispatcher = channel._dispatcher
+        assert dispatcher is not None
+        monkeypatch.setattr(dispatcher, "_register", lambda: sys.exit("a bug"))
+        dispatcher.wake()
+        [outcome] = channel.wait([sent], 20)
+        assert outcome.kind is OutcomeKind.BROKER_GONE
+        assert outcome.detail == "the channel's thread has failed"
+        assert channel.describe()["state"] == "closed"
+        with pytest.raises(ChannelClosedError, match="the channel's thread has failed: SystemExit"):
+            channel.send_request(1, update(1))
+    assert "The channel's thread failed" in caplog.text
+
+
 def test_wait_in_a_callback_is_refused() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         problems: list[BaseException] = []
@@ -378,8 +433,11 @@ def test_wait_names_the_brokers_that_owe_an_outcome() -> None:
             peer.script.append(silence)
         sent = channel.send_requests([1, 2, 3], update())
         channel.wait(sent[:1], 10)
-        with pytest.raises(TimeoutError, match=r"no outcome after 0.2 s from 2 brokers: 2, 3"):
+        with pytest.raises(TimeoutError, match=r"no outcome after 0.2 s from 2 brokers: 2, 3") as caught:
             channel.wait(sent, 0.2)
+        assert isinstance(caught.value, OutcomesTimeoutError)
+        assert caught.value.outcomes == [sent[0].outcome]
+        assert caught.value.pending == sent[1:]
         assert sent[0].done
         assert all(one.listeners == () for one in sent)
 
@@ -593,6 +651,69 @@ def test_a_forked_child_cannot_use_the_channel() -> None:
         with pytest.raises(IllegalStateError, match="forked"):
             channel.send_request(1, update())
         channel._pid -= 1
+
+
+def test_a_forked_child_gets_an_error_and_no_deadlock() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        sent = channel.send_request(1, update())
+        channel.wait([sent], 10)
+        channel_state = channel._channel_state
+        assert channel_state is not None
+        calls: list[Callable[[], object]] = [
+            channel.describe,
+            lambda: channel.wait([sent], 1),
+            lambda: channel.cancel([sent]),
+            lambda: channel.needs_resync(1),
+            lambda: channel.request_version(1, 6),
+            lambda: channel.add_broker(peer.broker),
+            channel.reload_credentials,
+        ]
+        # As a fork leaves it: another process id, and the lock held by a thread that is not there.
+        channel._pid += 1
+        try:
+            with channel_state.lock:
+                for call in calls:
+                    with pytest.raises(IllegalStateError, match="forked"):
+                        call()
+                channel.shutdown()
+        finally:
+            channel._pid -= 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGPIPE is POSIX")
+def test_a_killed_sender_does_not_end_a_program_with_sigpipe_set_to_default() -> None:
+    program = """
+import os, signal
+from ctrlchan.channel.queues._entries import CommandPipe
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+read, write = os.pipe()
+os.close(read)
+pipe = CommandPipe([], [])
+pipe.commands = write
+pipe.write(b"command")
+pipe.flush()
+print("alive", signal.sigpending())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "alive set()\n")
+
+
+def test_brokers_are_added_all_or_none_when_descriptors_run_out() -> None:
+    with peers(1) as [peer], channel_to([peer], senders="per-broker") as channel:
+        channel.wait([channel.send_request(1, update())], 10)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (psutil.Process().num_fds() + 30, hard))
+        try:
+            many = [Broker(number, 1, peer.broker.endpoints) for number in range(2, 42)]
+            with pytest.raises(ChannelError, match="no pipes for 40 more brokers"):
+                channel.startup(many)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert set(channel.describe()["brokers"]) == {1}
+        assert channel.describe()["senders"] == 1
+        channel.startup(many[:2])
+        outcomes = channel.wait(channel.send_requests([1, 2, 3], update()), 20)
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
 
 
 def test_logs_have_kafkas_prefixes(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,9 +6,18 @@ import gc
 import weakref
 from concurrent.futures import CancelledError, wait
 
+import numpy as np
 import pytest
 
-from ctrlchan.channel.outcome import Countdown, Outcome, OutcomeKind, Sent, Verdict, publish
+from ctrlchan.channel.outcome import (
+    Countdown,
+    Outcome,
+    OutcomeKind,
+    Sent,
+    Verdict,
+    partition_errors_text,
+    publish,
+)
 from ctrlchan.channel.wire.records import REPORT, Report
 from tests.fault.requests import update
 
@@ -155,3 +164,10 @@ def test_a_future_is_the_same_as_long_as_somebody_has_it() -> None:
     gc.collect()
     assert gone() is None
     assert sent.future.result(0) is sent.outcome
+
+
+def test_an_outcome_names_its_partition_errors() -> None:
+    errors = np.array([11] * 34 + [0] * 3 + [9999], dtype=np.int16)
+    verdict = Verdict(OutcomeKind.PARTITION_ERRORS, detail=partition_errors_text(errors))
+    outcome = end(Sent(3, update(), None, 100), verdict)
+    assert "broker 3: partition errors (34 × STALE_CONTROLLER_EPOCH, 1 × error 9999)" in repr(outcome)

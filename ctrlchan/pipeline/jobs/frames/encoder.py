@@ -26,11 +26,11 @@ from ctrlchan._codec import (
     stop_replica_body,
     update_metadata_body,
 )
-from ctrlchan.batch.endpoints import live_leaders, plaintext_only
 from ctrlchan.batch.stop_replica import DELETE_PER_PARTITION_SINCE
 from ctrlchan.channel import ChannelConfig, ControlRequest
 from ctrlchan.channel.coalescing.bodies import decode_shared_body
 from ctrlchan.channel.coalescing.split import split
+from ctrlchan.channel.endpoints import live_leaders, plaintext_only
 from ctrlchan.channel.queues.frames import new_frame
 from ctrlchan.errors import EncodeError
 from ctrlchan.pipeline.jobs.frames.columns import WireRows, wire_rows
