@@ -19,9 +19,15 @@ def child_command(module: str, *arguments: str) -> list[str]:
     The child searches modules where this process does, but not in the working directory: a file there, such
     as ``json.py``, would be executed in place of the module that the child wants. The folder that holds this
     package is searched last, so the package is found even when that folder is the working directory.
+
+    The child ignores SIGINT: Ctrl-C in a terminal reaches all its processes, and a parent ends its children.
     """
     # Nothing is imported before the path is set: `sys` is built in. -P: no entry for the working directory.
-    code = f"import sys; sys.path[:] = {_module_path()!r}; from {module} import main; main()"
+    code = (
+        f"import sys; sys.path[:] = {_module_path()!r}; "
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        f"from {module} import main; main()"
+    )
     return [sys.executable, "-P", "-c", code, *arguments]
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import TextIO
 
 __all__ = ["run"]
@@ -13,6 +17,37 @@ __all__ = ["run"]
 def run(arguments: Sequence[str] | None) -> int:
     """Run the command and return its exit status. Raises KeyboardInterrupt."""
     _open_standard_streams()
+    with _noted_interrupts() as interrupted:
+        try:
+            return _run(arguments)
+        except Exception:
+            # A library may turn a Ctrl-C in the middle of an import into another error.
+            if interrupted.is_set():
+                raise KeyboardInterrupt from None
+            raise
+
+
+@contextmanager
+def _noted_interrupts() -> Iterator[threading.Event]:
+    """Yield an event that a Ctrl-C sets, besides raising KeyboardInterrupt."""
+    interrupted = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         status = _run(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()

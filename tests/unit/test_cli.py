@@ -15,6 +15,7 @@ import typer.main
 from ctrlchan import Broker, ClusterState, EmbeddedCluster, Endpoint, SecurityProtocol
 from ctrlchan.cli import main
 from ctrlchan.cli.commands import app
+from ctrlchan.interpreter import child_command
 
 #: More than an int64 holds.
 HUGE = "99999999999999999999"
@@ -375,6 +376,39 @@ main()
     )
     assert ran.returncode == 130, ran.stderr
     assert ran.stderr == ""
+
+
+def test_ctrl_c_that_a_library_turns_into_another_error_is_status_130(snapshot: Path) -> None:
+    code = """
+import signal, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pyarrow.parquet":
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                raise AttributeError("partially initialized module")
+sys.meta_path.insert(0, Interrupt())
+from ctrlchan.cli import main
+main()
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "push", str(snapshot)], capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 130, ran.stderr
+    assert ran.stderr == ""
+
+
+def test_a_child_process_ignores_ctrl_c_from_its_first_import_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "probe.py").write_text(
+        "import signal\nignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN\n"
+        "def main(): print(ignored)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    ran = subprocess.run(child_command("probe"), capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "True\n"
 
 
 def test_memory_that_is_missing_is_one_error_line(

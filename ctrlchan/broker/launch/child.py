@@ -22,8 +22,6 @@ _PARENT_CHECK_SECONDS = 1.0
 
 def main() -> None:
     """Serve the brokers of one child process."""
-    # Ctrl-C in a terminal reaches the whole process group: the parent decides when its brokers end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Output of libraries must not come between the lines.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
