@@ -19,7 +19,7 @@ def run(arguments: Sequence[str] | None) -> int:
     _open_standard_streams()
     with _noted_interrupts() as interrupted:
         try:
-            return _run(arguments)
+            return _status(arguments)
         except Exception:
             # A library may turn a Ctrl-C in the middle of an import into another error.
             if interrupted.is_set():
@@ -47,7 +47,7 @@ def _noted_interrupts() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _status(arguments: Sequence[str] | None) -> int:
     try:
         status = _run(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
