@@ -1,24 +1,97 @@
-"""``inter.broker.protocol.version`` (IBP) and a broker's ApiVersions -> request versions.
+"""Facts of Kafka's protocol, stated once: API keys, sentinels, security protocols, request versions.
 
-Kafka's controller fixes the version of a control request by its IBP and asks no broker:
-``request_versions``. A controller that asks takes the highest version both sides have and that the IBP
-allows: ``RequestVersions.within``.
+Kafka's controller fixes the version of a control request by its ``inter.broker.protocol.version`` (IBP) and
+asks no broker: ``request_versions``. A controller that asks takes the highest version that both sides have
+and that the IBP allows: ``RequestVersions.within``.
 
 Sources: ``org.apache.kafka.server.common.MetadataVersion`` for the names and their order,
 ``kafka.controller.AbstractControllerBrokerRequestBatch`` for the request versions (Kafka 3.9).
+
+Importable without NumPy: the errors, which the codec defines, are imported where they are raised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
+from enum import IntEnum
 from typing import Final
 
-from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from ctrlchan.errors import ConfigError, UnsupportedVersionError
+__all__ = [
+    "API_NAMES",
+    "DELETE_PER_PARTITION_SINCE",
+    "EPOCH_DURING_DELETE",
+    "IBP_NAMES",
+    "LEADER_AND_ISR",
+    "LEADER_AND_ISR_IDS_SINCE",
+    "LEADER_DURING_DELETE",
+    "LISTENER_NAMES_SINCE",
+    "NO_BROKER_EPOCH",
+    "NO_EPOCH",
+    "NO_LEADER",
+    "RECOVERY_STATE_SINCE",
+    "SECURITY_PROTOCOLS",
+    "STOP_REPLICA",
+    "UPDATE_METADATA",
+    "UPDATE_METADATA_TOPICS_SINCE",
+    "RequestVersions",
+    "SecurityProtocol",
+    "request_versions",
+]
 
-__all__ = ["API_NAMES", "IBP_NAMES", "RequestVersions", "request_versions"]
+# The keys of the three control APIs (``_codec`` has the same, a test compares them).
+LEADER_AND_ISR: Final = 4
+STOP_REPLICA: Final = 5
+UPDATE_METADATA: Final = 6
+
+#: ``leader`` of a partition that has none (``LeaderAndIsr.NO_LEADER``).
+NO_LEADER: Final = -1
+#: ``leader`` of a partition that is being deleted (``LeaderAndIsr.LEADER_DURING_DELETE``).
+LEADER_DURING_DELETE: Final = -2
+#: The leader epoch of a partition that never had a leader (``LeaderAndIsr.NO_EPOCH``).
+NO_EPOCH: Final = -1
+#: The leader epoch while the topic is queued for deletion (``LeaderAndIsr.EPOCH_DURING_DELETE``).
+EPOCH_DURING_DELETE: Final = -2
+#: A broker epoch that is not known (``AbstractControlRequest.UNKNOWN_BROKER_EPOCH``).
+NO_BROKER_EPOCH: Final = -1
+
+#: StopReplica: the first version that says of each partition, and not once for all, whether to delete it.
+DELETE_PER_PARTITION_SINCE: Final = 3
+#: LeaderAndIsr: the first version whose response names topics by id.
+LEADER_AND_ISR_IDS_SINCE: Final = 5
+#: LeaderAndIsr: the first version with the leader recovery state.
+RECOVERY_STATE_SINCE: Final = 6
+#: UpdateMetadata: the first version with listener names.
+LISTENER_NAMES_SINCE: Final = 3
+#: UpdateMetadata: the first version that groups partitions by topic.
+UPDATE_METADATA_TOPICS_SINCE: Final = 5
+
+
+class SecurityProtocol(IntEnum):
+    """The security protocol of an endpoint; the value is the int16 of the wire format.
+
+    Source: ``org.apache.kafka.common.security.auth.SecurityProtocol``.
+    """
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+    @classmethod
+    def of(cls, name: str) -> SecurityProtocol:
+        """Return the protocol of this name, in upper or lower case. Raises InvalidStateError."""
+        from ctrlchan.errors import InvalidStateError
+
+        try:
+            return cls[name.strip().upper()]
+        except KeyError:
+            known = ", ".join(protocol.name for protocol in cls)
+            raise InvalidStateError(f"{name!r} is no security protocol (one of {known})") from None
+
+
+#: The int16 of each security protocol by its name.
+SECURITY_PROTOCOLS: Final = {protocol.name: protocol.value for protocol in SecurityProtocol}
 
 # The last internal version of each release that ZooKeeper mode knows, oldest first; -1: the release has
 # no internal versions and its own name is the only one.
@@ -95,6 +168,8 @@ class RequestVersions:
         lowest, highest = ranges.get(api_key, (0, -1))
         version = min(cap, highest)
         if version < max(lowest, 0):
+            from ctrlchan.errors import UnsupportedVersionError
+
             theirs = f"has {lowest} to {highest}" if highest >= 0 else "does not have this API"
             raise UnsupportedVersionError(
                 f"no common version: 0 to {cap} can be sent, the broker {theirs}",
@@ -128,6 +203,10 @@ def _order(ibp: str) -> int:
     counted = 3 if ibp.startswith("0.") else 2
     order = _ORDER_OF.get(".".join(numbers[:counted]))
     if order is None:
+        from difflib import get_close_matches
+
+        from ctrlchan.errors import ConfigError
+
         nearest = get_close_matches(ibp, _ORDER_OF, n=3)
         hint = f"the nearest are {', '.join(nearest)}" if nearest else "the names go from 0.8.0 to 3.9-IV0"
         raise ConfigError(f"inter_broker_protocol: {ibp!r} is not a Kafka version of ZooKeeper mode; {hint}")

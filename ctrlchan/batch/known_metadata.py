@@ -21,6 +21,7 @@ import numpy as np
 
 from ctrlchan._codec import ListColumn, Partitions, StringColumn, Topics
 from ctrlchan.batch.selection import Int32, Int64
+from ctrlchan.protocol import LEADER_DURING_DELETE
 from ctrlchan.state import NO_LEADERSHIP, ClusterState
 from ctrlchan.state.changes import Changes, RemovedPartitions
 from ctrlchan.state.lists import take
@@ -37,7 +38,6 @@ __all__ = [
 
 #: ``from_version`` of a request that carries all metadata: every version is after this one.
 EVERYTHING: Final = -1
-_LEADER_DURING_DELETE: Final = -2
 #: Pushes of named rows that are remembered on top of a version; the rows of older ones are sent again.
 _MOST_NAMED: Final = 8
 
@@ -166,7 +166,7 @@ def _with_removed(
         "topic_row": topic_row,
         "partition": number,
         "controller_epoch": np.full(count, max(state.controller_epoch, 0), np.int32),
-        "leader": np.full(count, _LEADER_DURING_DELETE, np.int32),
+        "leader": np.full(count, LEADER_DURING_DELETE, np.int32),
     }
     fixed = {
         name: np.concatenate((getattr(partitions, name)[rows], deleted[name]))[order]

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from ctrlchan._codec import SharedBody, stop_replica_body
 from ctrlchan.batch.selection import Int32, Int64, UInt8
 from ctrlchan.channel import Outcome
+from ctrlchan.protocol import DELETE_PER_PARTITION_SINCE, EPOCH_DURING_DELETE
 from ctrlchan.state import ClusterState
 
 __all__ = ["DeletionResponses", "StopReplicaHandler", "StopReplicas", "stop_replicas"]
 
-#: The leader epoch while the topic is queued for deletion (``LeaderAndIsr.EPOCH_DURING_DELETE``).
-EPOCH_DURING_DELETE: Final = -2
-#: From this version on each partition has its own delete flag (KIP-570).
-DELETE_PER_PARTITION_SINCE: Final = 3
 
 #: (broker id, error code of the response, {(topic, partition): error code})
 StopReplicaHandler: TypeAlias = Callable[[int, int, Mapping[tuple[str, int], int]], None]

@@ -8,9 +8,9 @@ from importlib import import_module
 from os import PathLike
 from typing import Any, Final
 
-from ctrlchan.channel.wire.security import SCRAM, SECURITY_PROTOCOLS, Credentials, SaslSettings, TlsSettings
+from ctrlchan.channel.wire.security import SCRAM, Credentials, SaslSettings, TlsSettings
 from ctrlchan.errors import ConfigError
-from ctrlchan.protocol import request_versions
+from ctrlchan.protocol import SECURITY_PROTOCOLS, request_versions
 
 __all__ = ["AUTO", "PER_BROKER", "ChannelConfig"]
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from typing import Any, Final, NamedTuple, NoReturn
 
-from ctrlchan.channel.wire.security import SECURITY_PROTOCOLS, SaslSettings, TlsSettings
+from ctrlchan.channel.wire.security import SaslSettings, TlsSettings
 from ctrlchan.errors import ConfigError
-from ctrlchan.protocol import request_versions
+from ctrlchan.protocol import SECURITY_PROTOCOLS, request_versions
 
 __all__ = ["read_properties", "settings_of"]
 

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple, Protocol
 
 from ctrlchan._codec import Brokers
 from ctrlchan.channel.config import ChannelConfig
-from ctrlchan.channel.wire.security import SECURITY_PROTOCOLS
 from ctrlchan.errors import ChannelError
+from ctrlchan.protocol import SECURITY_PROTOCOLS
 
 __all__ = ["BrokerLike", "EndpointLike", "Target", "targets_of"]
 

@@ -11,11 +11,12 @@ neither Arrow nor ZooKeeper.
 
 from __future__ import annotations
 
+from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.brokers import Broker, Endpoint, SecurityProtocol, broker_at, brokers_from
 from ctrlchan.state.cluster_state import ClusterState
 from ctrlchan.state.difference import StateDifference
 from ctrlchan.state.invariants import Violation
-from ctrlchan.state.new_rows import NO_LEADER, NO_LEADERSHIP
+from ctrlchan.state.new_rows import NO_LEADERSHIP
 
 __all__ = [
     "NO_LEADER",

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 
 from ctrlchan._codec import Brokers, StringColumn
 from ctrlchan.errors import InvalidStateError
+from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.text import quoted
 
 __all__ = [
@@ -31,27 +31,6 @@ __all__ = [
 #: The highest TCP port.
 MAX_PORT = 65_535
 _MAX_ID = 2**31 - 1
-
-
-class SecurityProtocol(IntEnum):
-    """The security protocol of an endpoint; the value is the int16 of the wire format.
-
-    Source: ``org.apache.kafka.common.security.auth.SecurityProtocol``.
-    """
-
-    PLAINTEXT = 0
-    SSL = 1
-    SASL_PLAINTEXT = 2
-    SASL_SSL = 3
-
-    @classmethod
-    def of(cls, name: str) -> SecurityProtocol:
-        """Return the protocol of this name, in upper or lower case. Raises InvalidStateError."""
-        try:
-            return cls[name.strip().upper()]
-        except KeyError:
-            known = ", ".join(protocol.name for protocol in cls)
-            raise InvalidStateError(f"{name!r} is no security protocol (one of {known})") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,16 @@ import numpy.typing as npt
 
 from ctrlchan._codec import Partitions
 from ctrlchan.errors import InvalidStateError
+from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.lists import empty_lists
 from ctrlchan.state.liveness import offline_lists
 from ctrlchan.state.table import FIXED_COLUMNS, PartitionTable, make_partitions
 from ctrlchan.state.values import IntValues, Lists, as_columns, as_lists
 
-__all__ = ["NO_LEADER", "NO_LEADERSHIP", "NewRowValues", "new_rows"]
+__all__ = ["NO_LEADERSHIP", "NewRowValues", "new_rows"]
 
 #: ``leader_epoch`` of a partition whose leadership is not known: UpdateMetadata leaves it out.
 NO_LEADERSHIP: Final = -1
-#: ``leader`` of a partition that is known to have none (``LeaderAndIsr.NO_LEADER``).
-NO_LEADER: Final = -1
 
 _MAX_INT32: Final = 2**31 - 1
 

@@ -30,6 +30,10 @@ def test_a_sender_is_small(heavy: str) -> None:
     assert heavy not in modules_after("import ctrlchan.channel.senders.sender")
 
 
+def test_the_facts_of_the_protocol_need_no_numpy() -> None:
+    assert "numpy" not in modules_after("import ctrlchan.protocol")
+
+
 def test_a_sender_imports_of_ours_only_what_it_shares_with_the_parent() -> None:
     senders, wire = "ctrlchan.channel.senders", "ctrlchan.channel.wire"
     statement = f"import {senders}.fork_server, {senders}.tls, {wire}.keystore"

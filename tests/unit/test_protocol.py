@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ctrlchan import _codec, protocol
 from ctrlchan._codec import HIGHEST_VERSION, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.errors import ConfigError, UnsupportedVersionError
 from ctrlchan.protocol import IBP_NAMES, RequestVersions, request_versions
@@ -154,3 +155,9 @@ def test_no_common_version(ranges: dict[int, tuple[int, int]], api: str) -> None
     with pytest.raises(UnsupportedVersionError) as caught:
         request_versions("2.8").within(ranges)
     assert caught.value.api == api
+
+
+def test_the_codec_has_the_same_api_keys() -> None:
+    keys = (protocol.LEADER_AND_ISR, protocol.STOP_REPLICA, protocol.UPDATE_METADATA)
+    assert keys == (_codec.LEADER_AND_ISR, _codec.STOP_REPLICA, _codec.UPDATE_METADATA)
+    assert set(protocol.API_NAMES) == set(_codec.HIGHEST_VERSION)

@@ -22,6 +22,7 @@ from ctrlchan.broker.apis.client_messages import NOT_ASKED, ClientMessages, KioE
 from ctrlchan.broker.apis.describe_cluster import CLUSTER_OPERATIONS
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache, MetadataView
+from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.lists import packed_values, select
 from ctrlchan.topic_names import ZERO_ID, why_invalid
 
@@ -37,7 +38,6 @@ _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sh
 
 _TOPIC_ID_REQUESTS_SINCE = 12
 _LISTENER_NOT_FOUND_SINCE = 6  # before: LEADER_NOT_AVAILABLE
-_NO_LEADER = -1
 
 # One topic of the response: error, name, id, row in the view (None: without partitions).
 _Topic = tuple[KioError, str | None, bytes, int | None]
@@ -164,7 +164,7 @@ def _partitions(messages: ClientMessages, view: MetadataView) -> tuple[Any, ...]
         {
             "error_code": [kio_errors[code] for code in errors.tolist()],
             "partition_index": view.partition.tolist(),
-            "leader_id": np.where(reachable, view.leader, _NO_LEADER).tolist(),
+            "leader_id": np.where(reachable, view.leader, NO_LEADER).tolist(),
             "leader_epoch": view.leader_epoch.tolist(),
             "replica_nodes": _tuples(replicas),
             "isr_nodes": _tuples(isr),

@@ -14,16 +14,14 @@ from ctrlchan._codec import STOP_REPLICA, ControlResponse, StopReplicaRequest
 from ctrlchan.broker.apis import control
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.core import BrokerCore
-from ctrlchan.broker.metadata.hosted_replicas import NO_EPOCH
 from ctrlchan.broker.metadata.jvm_order import java_map_order, scala_map_order, topic_partition_hashes
 from ctrlchan.errors import ErrorCode
+from ctrlchan.protocol import EPOCH_DURING_DELETE, NO_EPOCH
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32, Int64
 
 __all__ = ["API"]
-
-_EPOCH_DURING_DELETE = -2  # LeaderAndIsr.EPOCH_DURING_DELETE: deleting a topic raises no epoch
 
 
 def _handle(core: BrokerCore, request: Request) -> Reply:
@@ -53,7 +51,7 @@ def _stop_replicas(core: BrokerCore, message: StopReplicaRequest) -> ControlResp
     offline = np.zeros(len(rows), dtype=bool)
     offline[exists] = replicas.offline[hosted[exists]] != 0
     epoch = message.leader_epoch[rows]
-    fenced = exists & (epoch < current) & (epoch != NO_EPOCH) & (epoch != _EPOCH_DURING_DELETE)
+    fenced = exists & (epoch < current) & (epoch != NO_EPOCH) & (epoch != EPOCH_DURING_DELETE)
     errors = np.zeros(len(rows), dtype=np.int32)
     errors[fenced] = ErrorCode.FENCED_LEADER_EPOCH
     errors[offline] = ErrorCode.KAFKA_STORAGE_ERROR

@@ -14,17 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ctrlchan._codec import ListColumn, Partitions, Topics
+from ctrlchan.protocol import NO_EPOCH
 from ctrlchan.state.lists import empty_lists
 from ctrlchan.state.table import PartitionTable
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32, Int64, UInt8
 
-__all__ = ["NO_EPOCH", "Bool", "HostedReplicas"]
+__all__ = ["Bool", "HostedReplicas"]
 
 Bool = npt.NDArray[np.bool_]
-
-NO_EPOCH = -1  # LeaderAndIsr.NO_EPOCH, and the leader epoch of a partition that was never led
 
 
 class HostedReplicas:

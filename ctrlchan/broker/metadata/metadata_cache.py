@@ -11,6 +11,7 @@ import numpy as np
 
 from ctrlchan._codec import Brokers, ListColumn, Partitions, StringColumn, Topics, UpdateMetadataRequest
 from ctrlchan.errors import DecodeError
+from ctrlchan.protocol import LEADER_DURING_DELETE, LISTENER_NAMES_SINCE, UPDATE_METADATA_TOPICS_SINCE
 from ctrlchan.state import ClusterState, SecurityProtocol
 from ctrlchan.state.lists import packed_values, take
 from ctrlchan.topic_names import ZERO_ID
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MetadataCache", "MetadataView", "Node", "RepeatedListenerError"]
 
-_LEADER_DURING_DELETE = -2  # LeaderAndIsr.LEADER_DURING_DELETE: the partition is going away
-_TOPIC_STATES_SINCE = 5  # first UpdateMetadata version with topic states (ids: from 7)
-_LISTENER_NAMES_SINCE = 3
 _RACKS_SINCE = 2
 _NO_CONTROLLER = -1
 
@@ -83,14 +81,14 @@ class MetadataCache:
         state = self.state
         self._row_by_id = None
         ids = self._ids_after_deletions(message)
-        if message.version >= _TOPIC_STATES_SINCE:
+        if message.version >= UPDATE_METADATA_TOPICS_SINCE:
             # A topic that is sent without an id loses the id that it had.
             without_id = np.flatnonzero(~message.topics.ids.any(axis=1))
             state.topics.ids[self._existing_rows(message.topics, without_id)] = 0
         rows = state.upsert(message.topics, message.topic_starts, message.partitions)
-        if (message.partitions.leader == _LEADER_DURING_DELETE).any():
+        if (message.partitions.leader == LEADER_DURING_DELETE).any():
             rows = np.unique(rows)
-            state.remove_rows(rows[state.partitions.leader[rows] == _LEADER_DURING_DELETE])
+            state.remove_rows(rows[state.partitions.leader[rows] == LEADER_DURING_DELETE])
             self._set_ids(ids)
         state.set_brokers(brokers, recompute_offline=False)
         state.controller_id = max(message.controller_id, _NO_CONTROLLER)
@@ -122,7 +120,7 @@ class MetadataCache:
         later row of the request adds the topic again. The id of a topic that had no partitions stays.
         """
         leaders = message.partitions.leader
-        deleting = np.flatnonzero(leaders == _LEADER_DURING_DELETE)
+        deleting = np.flatnonzero(leaders == LEADER_DURING_DELETE)
         if not len(deleting):
             return {}
         topic_of_row = np.repeat(np.arange(len(message.topics)), np.diff(message.topic_starts))
@@ -134,7 +132,7 @@ class MetadataCache:
             row = self._row_of(name)
             ids[name] = ZERO_ID if row is None else self.state.topics.ids[row].tobytes()
             present[name] = set() if row is None else self._partitions_of(name)
-        if message.version >= _TOPIC_STATES_SINCE:
+        if message.version >= UPDATE_METADATA_TOPICS_SINCE:
             sent: defaultdict[bytes, list[bytes]] = defaultdict(list)
             for i, name in enumerate(names):
                 sent[name].append(message.topics.ids[i].tobytes())
@@ -147,7 +145,7 @@ class MetadataCache:
             for partition, leader in zip(
                 message.partitions.partition[rows].tolist(), leaders[rows].tolist(), strict=True
             ):
-                if leader != _LEADER_DURING_DELETE:
+                if leader != LEADER_DURING_DELETE:
                     present[name].add(partition)
                 elif present[name]:
                     present[name].discard(partition)
@@ -260,7 +258,7 @@ def _live_brokers(message: UpdateMetadataRequest) -> Brokers:
     """Return the request's live brokers, each endpoint with a listener name. The last of equal ids counts."""
     brokers = message.live_brokers
     listeners = brokers.listeners
-    if message.version < _LISTENER_NAMES_SINCE:
+    if message.version < LISTENER_NAMES_SINCE:
         # UpdateMetadataRequest.normalize: an endpoint's listener is named after its protocol.
         try:
             names = [SecurityProtocol(protocol).name for protocol in brokers.security_protocols.tolist()]

@@ -17,6 +17,7 @@ from ctrlchan.channel.coalescing.joint import Collapsed, Part
 from ctrlchan.channel.coalescing.rewriter import Rewriter
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.errors import EncodeError
+from ctrlchan.protocol import LEADER_DURING_DELETE
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Collapser"]
 
-_LEADER_DURING_DELETE: Final = -2  # LeaderAndIsr.LEADER_DURING_DELETE
 
 #: Topic -> its deleted partitions, ascending.
 Deletions: TypeAlias = "dict[bytes, Int32]"
@@ -94,7 +94,7 @@ class Collapser(Rewriter):
         deletions: dict[bytes, list[Int32]] = {}
         for body in self.bodies_of(request):
             assert isinstance(body, UpdateMetadataRequest)
-            rows = np.flatnonzero(body.partitions.leader == _LEADER_DURING_DELETE)
+            rows = np.flatnonzero(body.partitions.leader == LEADER_DURING_DELETE)
             topics = np.searchsorted(body.topic_starts, rows, "right") - 1
             for topic in np.unique(topics).tolist():
                 of_topic = body.partitions.partition[rows[topics == topic]]

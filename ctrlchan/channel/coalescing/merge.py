@@ -32,6 +32,7 @@ from ctrlchan._codec import (
     update_metadata_body,
 )
 from ctrlchan.errors import EncodeError
+from ctrlchan.protocol import LEADER_DURING_DELETE, UPDATE_METADATA_TOPICS_SINCE
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32, Int64
@@ -40,9 +41,7 @@ __all__ = ["Facts", "facts_of", "merge"]
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-_LEADER_DURING_DELETE: Final = -2  # LeaderAndIsr.LEADER_DURING_DELETE
 _MOST_VALUES: Final = 2**31 - 1
-_TOPIC_STATES_SINCE: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +70,12 @@ def facts_of(body: UpdateMetadataRequest, *, merged: bool = False) -> Facts | No
         return None if body.request_type or body.unknown_tagged_fields else _NO_DELETIONS
     starts = body.topic_starts
     topic_row = np.repeat(np.arange(len(body.topics)), np.diff(starts))
-    deletions = body.partitions.leader == _LEADER_DURING_DELETE
+    deletions = body.partitions.leader == LEADER_DURING_DELETE
     if not merged and not _is_plain(body, topic_row, deletions):
         return None
     if not deletions.any():
         return _NO_DELETIONS
-    if body.version < _TOPIC_STATES_SINCE:
+    if body.version < UPDATE_METADATA_TOPICS_SINCE:
         return None
     some_deleted = np.zeros(len(body.topics), dtype=bool)
     some_deleted[topic_row[deletions]] = True
@@ -129,7 +128,7 @@ def merge(bodies: Sequence[UpdateMetadataRequest]) -> SharedBody:
     topic = places[np.concatenate([body.partitions.topic_row for body in telling]) + topics_before]
     partition = np.concatenate([body.partitions.partition for body in telling])
     leader = np.concatenate([body.partitions.leader for body in telling])
-    rows = _chosen(topic, partition, leader == _LEADER_DURING_DELETE, len(index))
+    rows = _chosen(topic, partition, leader == LEADER_DURING_DELETE, len(index))
     return update_metadata_body(
         newest.version,
         Topics(StringColumn.from_strings(index), ids),

@@ -23,15 +23,14 @@ from ctrlchan._codec import (
     stop_replica_body,
     update_metadata_body,
 )
+from ctrlchan.protocol import DELETE_PER_PARTITION_SINCE, LISTENER_NAMES_SINCE, SECURITY_PROTOCOLS
 
 if TYPE_CHECKING:
     from ctrlchan._codec import ControlRequestBody, Int32, Int64, SharedBody
 
 __all__ = ["transcode"]
 
-_LISTENER_NAMES_SINCE: Final = 3
-_DELETE_FLAGS_SINCE: Final = 3
-_PROTOCOLS: Final = (b"PLAINTEXT", b"SSL", b"SASL_PLAINTEXT", b"SASL_SSL")
+_PROTOCOLS: Final = tuple(name.encode() for name in SECURITY_PROTOCOLS)
 
 
 def transcode(body: ControlRequestBody, version: int) -> list[tuple[SharedBody, bool]]:
@@ -65,7 +64,7 @@ def transcode(body: ControlRequestBody, version: int) -> list[tuple[SharedBody, 
         )
         return [(shared_body, False)]
     assert isinstance(body, StopReplicaRequest)
-    if version >= _DELETE_FLAGS_SINCE:
+    if version >= DELETE_PER_PARTITION_SINCE:
         shared_body = stop_replica_body(
             version,
             body.topics,
@@ -87,7 +86,7 @@ def transcode(body: ControlRequestBody, version: int) -> list[tuple[SharedBody, 
 
 def _brokers(body: UpdateMetadataRequest, version: int) -> Brokers:
     brokers = body.live_brokers
-    if body.version < _LISTENER_NAMES_SINCE:
+    if body.version < LISTENER_NAMES_SINCE:
         # UpdateMetadataRequest.normalize: an old version's listener is named after its protocol.
         names = [_PROTOCOLS[protocol] for protocol in brokers.security_protocols.tolist()]
         brokers = _with_endpoints(brokers, np.arange(len(names)), StringColumn.from_strings(names))

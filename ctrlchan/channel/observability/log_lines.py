@@ -14,13 +14,13 @@ import numpy as np
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, ControlResponse
 from ctrlchan.channel.outcome import Outcome
+from ctrlchan.protocol import LEADER_AND_ISR_IDS_SINCE
 
 __all__ = ["response_line"]
 
 #: Partitions with an error that a line names.
 _NAMED: Final = 20
 #: From this version on LeaderAndIsr responses carry topic ids instead of names.
-_IDS_SINCE: Final = 5
 
 #: API key -> Kafka's constant, its response, its partition's error.
 _NAMES: Final = {
@@ -47,7 +47,7 @@ def _response(response: ControlResponse) -> str:
         return f"{name}({code})"
     if response.api_key == STOP_REPLICA:
         return f"{name}({code}, partitionErrors=[{_flat(response)}])"
-    if response.version >= _IDS_SINCE:
+    if response.version >= LEADER_AND_ISR_IDS_SINCE:
         return f"{name}({code}, partitionErrors=[], topics=[{_by_topic(response)}])"
     return f"{name}({code}, partitionErrors=[{_flat(response)}], topics=[])"
 

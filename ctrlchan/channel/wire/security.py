@@ -11,10 +11,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NoReturn
 
-__all__ = ["MECHANISMS", "SECURITY_PROTOCOLS", "Credentials", "SaslSettings", "TlsSettings"]
-
-#: The codes of Kafka's SecurityProtocol, as UpdateMetadata carries them.
-SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+__all__ = ["MECHANISMS", "Credentials", "SaslSettings", "TlsSettings"]
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 

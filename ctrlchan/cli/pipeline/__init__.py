@@ -13,7 +13,7 @@ __all__ = ["COMMANDS", "app"]
 COMMANDS: Final = {
     "check": LazyCommand(
         "ctrlchan.cli.pipeline.check:check",
-        "Start Spark, run a small job in Python on its executors, and say with what.",
+        "Start Spark, run a small Python job on its executors, and print the versions.",
     ),
     "ingest": LazyCommand(
         "ctrlchan.cli.pipeline.ingest:ingest",

@@ -13,7 +13,7 @@ import re
 from typing import Final, NamedTuple
 
 from ctrlchan.errors import InvalidStateError, MalformedError
-from ctrlchan.state.new_rows import NO_LEADER
+from ctrlchan.protocol import NO_LEADER
 from ctrlchan.text import parse_number, quoted
 from ctrlchan.topic_names import id_from_text
 

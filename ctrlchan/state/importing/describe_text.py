@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ctrlchan.errors import InvalidStateError, MalformedError, SnapshotError
+from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.brokers import Broker
 from ctrlchan.state.cluster_state import ClusterState
 from ctrlchan.state.importing.describe_lines import PartitionLine, TopicLine, parse_line
 from ctrlchan.state.importing.row_builder import RowBuilder
-from ctrlchan.state.new_rows import NO_LEADER
 from ctrlchan.text import quoted
 from ctrlchan.topic_names import why_invalid
 

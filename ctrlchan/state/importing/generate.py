@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from ctrlchan._codec import Brokers, ListColumn, Partitions, StringColumn, Topics
 from ctrlchan.errors import ConfigError
+from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.brokers import MAX_PORT, Broker, Endpoint, SecurityProtocol, brokers_from
 from ctrlchan.state.cluster_state import ClusterState
 from ctrlchan.state.lists import select
-from ctrlchan.state.new_rows import NO_LEADER
 from ctrlchan.topic_names import why_invalid
 
 __all__ = ["GeneratorConfig", "generate"]

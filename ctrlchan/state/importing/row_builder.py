@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from ctrlchan._codec import ListColumn, StringColumn, Topics
 from ctrlchan.errors import InvalidStateError
+from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.brokers import Broker, brokers_from
 from ctrlchan.state.lists import empty_lists, take
 from ctrlchan.state.liveness import offline_lists, online_ids
-from ctrlchan.state.new_rows import NO_LEADER, NO_LEADERSHIP
+from ctrlchan.state.new_rows import NO_LEADERSHIP
 from ctrlchan.state.parts import StateParts
 from ctrlchan.state.rows import sort_keys
 from ctrlchan.state.table import FIXED_COLUMNS, make_partitions

@@ -12,8 +12,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from ctrlchan.batch.stop_replica import EPOCH_DURING_DELETE
 from ctrlchan.pipeline.jobs.diff.steps import Step
+from ctrlchan.protocol import EPOCH_DURING_DELETE
 from ctrlchan.state.new_rows import NO_LEADERSHIP
 from ctrlchan.topic_names import ZERO_ID
 

@@ -35,6 +35,7 @@ from ctrlchan.pipeline.jobs.diff.config import DiffConfig
 from ctrlchan.pipeline.jobs.diff.events import comparisons, events_of, undeliverable_changes
 from ctrlchan.pipeline.jobs.diff.steps import MetadataScope, Step
 from ctrlchan.pipeline.spark.tables import Snapshot, read_snapshot
+from ctrlchan.protocol import LEADER_DURING_DELETE, NO_BROKER_EPOCH
 from ctrlchan.state.storage.schemas import BROKERS, DIFF_ROWS, PARTITIONS
 from ctrlchan.topic_names import ZERO_ID
 
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Diff", "diff", "diff_snapshots"]
 
-_LEADER_DURING_DELETE: Final = -2
-_NO_BROKER_EPOCH: Final = -1
 
 _CLUSTER: Final = ("cluster_id", "controller_id", "controller_epoch", "state_id", "state_version")
 _LISTS: Final = ("isr", "replicas", "adding_replicas", "removing_replicas", "offline_replicas")
@@ -152,7 +151,7 @@ def _receivers(old: Snapshot, new: Snapshot) -> DataFrame:
     )
     same = (sf.col("epoch") == sf.col("old_epoch")) & (
         # Registrations without an epoch are distinguished by their addresses, as in the channel.
-        (sf.col("epoch") != _NO_BROKER_EPOCH) | (_endpoints() == sf.col("old_endpoints"))
+        (sf.col("epoch") != NO_BROKER_EPOCH) | (_endpoints() == sf.col("old_endpoints"))
     )
     return new.brokers.join(sf.broadcast(before), sf.col("id") == sf.col("old_id"), "left").withColumn(
         "new_generation", ~sf.coalesce(same, sf.lit(False))
@@ -236,7 +235,7 @@ def _rows(pairs: DataFrame, old: Snapshot, new: Snapshot, receivers: DataFrame) 
     values["controller_epoch"] = sf.when(gone, sf.lit(max(new.cluster["controller_epoch"], 0))).otherwise(
         values["controller_epoch"]
     )
-    values["leader"] = sf.when(gone | deleting, sf.lit(_LEADER_DURING_DELETE)).otherwise(values["leader"])
+    values["leader"] = sf.when(gone | deleting, sf.lit(LEADER_DURING_DELETE)).otherwise(values["leader"])
     values["leader_epoch"] = sf.when(gone | deleting, sf.lit(0)).otherwise(
         sf.coalesce("stop_epoch", values["leader_epoch"])
     )

@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 
 from ctrlchan._codec import STOP_REPLICA
-from ctrlchan.batch.stop_replica import DELETE_PER_PARTITION_SINCE
 from ctrlchan.channel import ChannelConfig, ControllerChannelManager, ControlRequest, Outcome, OutcomeKind
 from ctrlchan.channel.properties import settings_of
 from ctrlchan.channel.queues.frames import prefix_of
@@ -31,6 +30,7 @@ from ctrlchan.journal import Journal
 from ctrlchan.pipeline.jobs.dispatch.checkpoint import APPLIED, Checkpoint, checkpoints
 from ctrlchan.pipeline.jobs.dispatch.claims import Claims, Run
 from ctrlchan.pipeline.spark.packed_rows import unpack
+from ctrlchan.protocol import DELETE_PER_PARTITION_SINCE
 from ctrlchan.state.brokers import Broker, brokers_list
 from ctrlchan.state.storage.arrow_brokers import brokers_from_arrow
 from ctrlchan.state.storage.problems import Source

@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Final
 
 from ctrlchan.pipeline.jobs.explain.model import EpochStep, Incarnation, LocatedEntry
+from ctrlchan.protocol import LEADER_DURING_DELETE
 
-__all__ = ["LEADER_DURING_DELETE", "incarnations_of"]
+__all__ = ["incarnations_of"]
 
 #: ``LeaderDuringDelete``: the leader in an UpdateMetadata for a topic that is being deleted.
-LEADER_DURING_DELETE: Final = -2
 
 _DECIDED: Final = {"partition_state", "isr_shrunk", "reassigned"}
 _SENT: Final = {"send_become_leader", "send_become_follower"}

@@ -7,12 +7,11 @@ from itertools import pairwise
 from typing import Final
 
 from ctrlchan.errors import ErrorCode
-from ctrlchan.pipeline.jobs.explain.epochs import LEADER_DURING_DELETE
 from ctrlchan.pipeline.jobs.explain.model import Context, EpochStep, Finding, Incarnation
+from ctrlchan.protocol import LEADER_DURING_DELETE, NO_LEADER
 
 __all__ = ["findings_of"]
 
-_NO_LEADER: Final = -1
 _FAILED: Final = {
     "partition_state_failed",
     "replica_state_failed",
@@ -139,9 +138,9 @@ def _stale_metadata(incarnation: Incarnation, context: Context) -> Iterator[Find
 
 def _without_leader(incarnation: Incarnation) -> Iterator[Finding]:
     for at, step in enumerate(incarnation.steps):
-        if step.leader != _NO_LEADER:
+        if step.leader != NO_LEADER:
             continue
-        led = [other.time for other in incarnation.steps[at + 1 :] if other.leader != _NO_LEADER]
+        led = [other.time for other in incarnation.steps[at + 1 :] if other.leader != NO_LEADER]
         if not led and incarnation.deleted is not None:
             # A partition that is being deleted loses its leader.
             continue

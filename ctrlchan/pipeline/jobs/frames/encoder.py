@@ -26,7 +26,6 @@ from ctrlchan._codec import (
     stop_replica_body,
     update_metadata_body,
 )
-from ctrlchan.batch.stop_replica import DELETE_PER_PARTITION_SINCE
 from ctrlchan.channel import ChannelConfig, ControlRequest
 from ctrlchan.channel.coalescing.bodies import decode_shared_body
 from ctrlchan.channel.coalescing.split import split
@@ -35,7 +34,7 @@ from ctrlchan.channel.queues.frames import new_frame
 from ctrlchan.errors import EncodeError
 from ctrlchan.pipeline.jobs.frames.columns import WireRows, wire_rows
 from ctrlchan.pipeline.spark.packed_rows import unpack
-from ctrlchan.protocol import API_NAMES, request_versions
+from ctrlchan.protocol import API_NAMES, DELETE_PER_PARTITION_SINCE, request_versions
 from ctrlchan.state.storage.arrow_brokers import brokers_from_arrow
 from ctrlchan.state.storage.problems import Source
 from ctrlchan.state.storage.schemas import PARTITIONS

@@ -34,7 +34,7 @@ from ctrlchan.pipeline.jobs.frames.tasks import (
 )
 from ctrlchan.pipeline.spark.packed_rows import pack
 from ctrlchan.pipeline.spark.tables import Frames, Snapshot
-from ctrlchan.protocol import API_NAMES, request_versions
+from ctrlchan.protocol import API_NAMES, RECOVERY_STATE_SINCE, request_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +47,6 @@ _FRAME: Final = (
     "rows long, bytes long, from_version long, frame binary"
 )
 #: LeaderAndIsr carries the leader recovery state from here on (KIP-704).
-_RECOVERY_STATE_SINCE: Final = 6
 #: Tasks that make frames, for each core: a small task that is lost is soon run again.
 _TASKS_PER_CORE: Final = 4
 
@@ -149,7 +148,7 @@ def _of_snapshot(snapshot: Snapshot, config: FramesConfig) -> _Rows:
     leaders = None
     if API_NAMES[LEADER_AND_ISR] in config.apis:
         leaders = known
-        if request_versions(config.inter_broker_protocol).leader_and_isr < _RECOVERY_STATE_SINCE:
+        if request_versions(config.inter_broker_protocol).leader_and_isr < RECOVERY_STATE_SINCE:
             # As in the batch: a controller of an older IBP does not set the recovery state.
             leaders = known.withColumn("recovery_state", lit(0))
     return _Rows(leaders, None, known if API_NAMES[UPDATE_METADATA] in config.apis else None)

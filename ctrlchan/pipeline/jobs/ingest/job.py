@@ -24,8 +24,8 @@ from ctrlchan.pipeline.jobs.ingest.validation import validate_partitions, valida
 from ctrlchan.pipeline.jobs.ingest.zookeeper import zookeeper_entries
 from ctrlchan.pipeline.spark.tables import Snapshot, read_snapshot
 from ctrlchan.pipeline.spark.text_lines import frozen
+from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.brokers import brokers_from
-from ctrlchan.state.new_rows import NO_LEADER
 from ctrlchan.state.storage.schemas import BROKERS, PARTITIONS
 
 __all__ = ["Ingested", "ingest"]

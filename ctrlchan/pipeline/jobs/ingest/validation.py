@@ -18,7 +18,8 @@ from pyspark.sql import functions as sf
 
 from ctrlchan.pipeline.jobs.ingest.entries import INTS, LISTS, About, array_of, put, reasons_of
 from ctrlchan.pipeline.jobs.ingest.zookeeper import KIND as ZOOKEEPER
-from ctrlchan.state.new_rows import NO_LEADER, NO_LEADERSHIP
+from ctrlchan.protocol import NO_LEADER
+from ctrlchan.state.new_rows import NO_LEADERSHIP
 from ctrlchan.topic_names import ZERO_ID
 
 __all__ = ["validate_partitions", "validate_single"]

@@ -23,6 +23,7 @@ from ctrlchan.errors import MalformedError
 from ctrlchan.pipeline.jobs.ingest.entries import About
 from ctrlchan.pipeline.jobs.ingest.parsed import Parsed, parsed_entries
 from ctrlchan.pipeline.jobs.ingest.texts import text_lines
+from ctrlchan.protocol import NO_BROKER_EPOCH
 from ctrlchan.text import parse_number, quoted
 from ctrlchan.zookeeper import nodes
 from ctrlchan.zookeeper.paths import Kind, Place, place_of
@@ -32,7 +33,6 @@ __all__ = ["KIND", "zookeeper_entries"]
 KIND: Final = "zookeeper"
 _OTHER: Final = f"{KIND} other"
 _FIELDS: Final = range(2, 5)
-_NO_EPOCH: Final = -1
 _T = TypeVar("_T")
 
 
@@ -138,7 +138,7 @@ def _broker(text: str, place: Place, data: str, czxid: str) -> Parsed:
     """Return a live broker."""
     reasons: list[str] = []
     broker_id = _value(reasons, parse_number, "broker id", place.number)
-    epoch = _value(reasons, parse_number, "czxid", czxid) if czxid else _NO_EPOCH
+    epoch = _value(reasons, parse_number, "czxid", czxid) if czxid else NO_BROKER_EPOCH
     registration = _value(reasons, nodes.parse_registration, data)
     broker = None
     if not reasons and registration is not None:
