@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ctrlchan._codec import Int32
     from ctrlchan.channel.config import ChannelConfig
     from ctrlchan.channel.outcome import Sent
-    from ctrlchan.channel.queues.broker_queue import BrokerQueue
+    from ctrlchan.channel.queues._entries import RequestQueue
     from ctrlchan.channel.queues.full_state import FullState
     from ctrlchan.channel.queues.shared_memory import SharedMemory
 
@@ -42,7 +42,7 @@ class Collapser(Rewriter):
         self.made = 0
         self.saved = 0
         #: Queues whose broker could take a full state now.
-        self.ready: dict[BrokerQueue, None] = {}
+        self.ready: dict[RequestQueue, None] = {}
         # An entry lives as long as a queue holds its request.
         self._known: WeakValueDictionary[Hashable, ControlRequest] = WeakValueDictionary()
 

@@ -402,8 +402,9 @@ class ChannelState(QueueTable["BrokerQueue"]):
         queues = list(self.collapser.ready)
         self.collapser.ready.clear()
         taken = []
-        for queue in queues:
-            if self.by_id.get(queue.target.broker_id) is queue:
+        for ready in queues:
+            queue = self.by_slot.get(ready.slot)
+            if queue is not None:
                 entry = queue.take_ready()
                 if entry is not None:
                     taken.append((queue, entry))

@@ -23,7 +23,7 @@ from ctrlchan.channel.processes.watchdog import Watchdog
 from ctrlchan.channel.queues._entries import CommandPipe
 from ctrlchan.channel.queues.broker_queue import BrokerQueue
 from ctrlchan.channel.queues.channel_state import FAILED_CHANNEL, Called, ChannelState, Note
-from ctrlchan.channel.queues.full_state import FullStates
+from ctrlchan.channel.queues.full_state_builder import FullStates
 from ctrlchan.channel.queues.time_limits import NEVER
 from ctrlchan.channel.wire.poller import READ, WRITE, new_poller
 from ctrlchan.state_change_log import StateChangeLogger

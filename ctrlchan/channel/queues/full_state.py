@@ -12,22 +12,14 @@ waits for, so nobody may wait for an outcome while holding that lock.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
-
-from ctrlchan.channel.outcome import OutcomeKind, Verdict
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32, SharedBody
-    from ctrlchan.channel.coalescing.joint import Collapsed
-    from ctrlchan.channel.queues.broker_queue import BrokerQueue
-    from ctrlchan.channel.queues.channel_state import ChannelState
 
-__all__ = ["FullState", "FullStateSource", "FullStates"]
-
-_LOG: Final = logging.getLogger("ctrlchan.channel")
+__all__ = ["FullState", "FullStateSource"]
 
 
 class FullState(NamedTuple):
@@ -59,44 +51,3 @@ class FullStateSource(Protocol):
         raised ends the backlog as REFUSED, with the reason in the outcomes' ``detail``.
         """
         ...
-
-
-#: (source, version, known, fingerprint of the deletions) -> the entries that the answer is for.
-_Wanted: TypeAlias = (
-    "dict[tuple[FullStateSource, int, Hashable | None, Hashable], list[tuple[BrokerQueue, Collapsed]]]"
-)
-
-
-class FullStates:
-    """Asks the sources for what queues wait for. Belongs to the channel's thread; takes the lock itself."""
-
-    def __init__(self, channel_state: ChannelState, prefix: str) -> None:
-        self._channel_state = channel_state
-        self._prefix = prefix
-
-    def build(self) -> None:
-        """Every queue that is ready gets its request, or the reason why there is none as its end."""
-        with self._channel_state.lock:
-            wanted = self._wanted()
-        for (source, version, known, _), entries in wanted.items():
-            deletions = entries[0][1].deletions
-            try:
-                with source(version, known, deletions) as told, self._channel_state.lock:
-                    self._channel_state.provide(entries, told, known)
-            except BaseException as problem:  # noqa: BLE001 - its owner's code, which stops nothing here
-                _LOG.exception("%sThe full state for %s could not be made", self._prefix, _names(entries))
-                verdict = Verdict(OutcomeKind.REFUSED, detail=f"the full state could not be made: {problem}")
-                with self._channel_state.lock:
-                    self._channel_state.cannot_provide(entries, verdict)
-
-    def _wanted(self) -> _Wanted:
-        wanted: _Wanted = {}
-        for queue, entry in self._channel_state.take_ready():
-            source, version = entry.source, entry.request.version
-            key = (source, version, queue.known_of(source), entry.fingerprint)
-            wanted.setdefault(key, []).append((queue, entry))
-        return wanted
-
-
-def _names(entries: Sequence[tuple[BrokerQueue, Collapsed]]) -> str:
-    return ", ".join(str(queue.target) for queue, _ in entries)

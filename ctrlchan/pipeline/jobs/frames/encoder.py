@@ -1,8 +1,8 @@
 """Packed rows -> whole frames of one broker, on executors.
 
-Uses the calls of the batch and of the channel: the codec's shared bodies, ``split`` if a request is larger
-than ``max_request_bytes``, ``new_frame`` for the bytes before a shared body. So a frame has the bytes that a
-channel would send, with correlation id 0, which belongs to a connection.
+Uses the calls of the batch and of the channel: the codec's shared bodies, ``frames_for`` to split a request
+larger than ``max_request_bytes``, ``new_frame`` for the bytes before a shared body. So a frame has the bytes
+that a channel would send, with correlation id 0, which belongs to a connection.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from ctrlchan._codec import (
     update_metadata_body,
 )
 from ctrlchan.channel import ChannelConfig, ControlRequest
-from ctrlchan.channel.coalescing.bodies import decode_shared_body
-from ctrlchan.channel.coalescing.split import split
+from ctrlchan.channel.encoding import RequestTooLargeError, frames_for, most_frame_bytes
 from ctrlchan.channel.endpoints import live_leaders, plaintext_only
 from ctrlchan.channel.queues.frames import new_frame
 from ctrlchan.errors import EncodeError
@@ -42,7 +41,6 @@ from ctrlchan.state.storage.schemas import PARTITIONS
 __all__ = ["FrameEncoder", "Part", "SharedPart"]
 
 _EPOCH: Final = Struct(">q")
-_SIZE_FIELD: Final = 4
 #: ``from_version`` of a request with the full state.
 _EVERYTHING: Final = -1
 #: For a request of the live brokers alone.
@@ -197,19 +195,17 @@ class FrameEncoder:
     def _parts(self, shared_body: SharedBody, delete: bool) -> list[SharedBody]:
         """Return the shared body, or several of at most ``max_request_bytes``."""
         request = self._request(shared_body, delete)
-        _, before = new_frame(request, self.channel)
-        limit = self.channel.max_request_bytes + _SIZE_FIELD
-        if request.size <= limit:
-            return [shared_body]
-        shared_bodies = split(decode_shared_body(before, shared_body), limit - len(before))
-        if shared_bodies is None:
+        try:
+            frames = frames_for(request, self.channel, most_frame_bytes(self.channel))
+        except RequestTooLargeError as problem:
             raise EncodeError(
                 f"{API_NAMES[shared_body.api_key]} of {shared_body.rows} partitions cannot be split "
                 f"into requests of {self.channel.max_request_bytes} bytes (max_request_bytes)",
                 api=API_NAMES[shared_body.api_key],
                 version=shared_body.version,
-            )
-        return shared_bodies
+            ) from problem
+        parts = [one.request.shared_body for one in frames]
+        return [part for part in parts if isinstance(part, SharedBody)]
 
     def _before(self, broker: int, api: int, version: int, shared_body_size: int, delete: bool) -> bytes:
         """Return the bytes before a shared body of this size: frame size, header, head with broker epoch."""
