@@ -1,4 +1,4 @@
-"""What readers accept, and what they say of the rest."""
+"""Columns that readers accept, and their errors for others."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_structs_are_looked_into() -> None:
         check(changed(BROKERS, "endpoints", pa.list_(pa.string())), BROKERS, "f")
 
 
-def test_what_may_be_lacking_has_its_type_where_it_is_there() -> None:
+def test_an_optional_column_must_have_its_type() -> None:
     later = PARTITIONS_LATER
     check(PARTITIONS, later, "f", optional=later.names)
     check(pa.schema([*PARTITIONS, *later]), later, "f", optional=later.names)
@@ -119,12 +119,12 @@ def test_newer_versions_are_refused_and_older_ones_taken() -> None:
         check_version(4, 3, "a thing", "here")
 
 
-def test_columns_that_older_journals_lack_may_be_null() -> None:
+def test_columns_that_are_missing_in_older_journals_may_be_null() -> None:
     assert set(JOURNAL.names) >= JOURNAL_LATER
     assert all(JOURNAL.field(name).nullable for name in JOURNAL_LATER)
 
 
-def test_every_moment_has_both_clocks() -> None:
+def test_every_timestamp_has_both_clocks() -> None:
     for name in TIMESTAMPS:
         assert JOURNAL.field(f"{name}_ns").type == pa.int64()
         assert JOURNAL.field(f"{name}_at").type == pa.timestamp("us", tz="UTC")

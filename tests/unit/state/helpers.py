@@ -1,4 +1,4 @@
-"""States as plain Python: what the tests compare with."""
+"""States as plain Python objects, for comparisons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALUE_COLUMNS = FIXED_COLUMNS[2:]
 
 
 def rows_of(state: ClusterState) -> Rows:
-    """(topic, partition) -> column -> value, in row order."""
+    """Return (topic, partition) -> column -> value, in row order."""
     columns = state.partitions
     names = state.topics.names.to_list()
     fixed = {name: getattr(columns, name).tolist() for name in FIXED_COLUMNS}
@@ -30,7 +30,7 @@ def rows_of(state: ClusterState) -> Rows:
 
 
 def default_row(**values: Any) -> dict[str, Any]:
-    """A partition's columns as they are when it joins."""
+    """Return the columns of an added partition."""
     row: dict[str, Any] = {
         "controller_epoch": 0, "leader": -1, "leader_epoch": 0, "partition_epoch": 0, "recovery_state": 0,
         "isr": [], "replicas": [], "adding": [], "removing": [], "offline": [],
@@ -39,7 +39,7 @@ def default_row(**values: Any) -> dict[str, Any]:
 
 
 def message(*topics: tuple[str, bytes, dict[int, dict[str, Any]]]) -> tuple[Topics, Any, Partitions]:
-    """(topics, topic_starts, partitions) as a decoded request holds them; a topic may be there twice."""
+    """Return (topics, topic_starts, partitions) of a decoded request; a topic may come twice."""
     flat = [
         (row, number, values) for row, (_, _, rows) in enumerate(topics) for number, values in rows.items()
     ]
@@ -57,7 +57,7 @@ def message(*topics: tuple[str, bytes, dict[int, dict[str, Any]]]) -> tuple[Topi
 
 
 def small_state() -> ClusterState:
-    """Topics a (3 partitions), b (1) and c (2) on brokers 1, 2, 3, all led and in sync."""
+    """Return topics a (3 partitions), b (1) and c (2) on brokers 1, 2, 3, all with leaders and in sync."""
     state = ClusterState.empty("test", controller_id=1, controller_epoch=5)
     state.set_brokers([Broker(1, 101), Broker(2, 102), Broker(3, 103)])
     state.add_topic(
@@ -69,7 +69,7 @@ def small_state() -> ClusterState:
 
 
 def assert_packed_alike(state: ClusterState) -> None:
-    """The columns are well formed: sorted, of one length, and no list points outside its values."""
+    """Assert that the columns are sorted and of one length, and that lists lie inside their values."""
     columns = state.partitions
     keys = columns.topic_row.astype(np.int64) << 32 | columns.partition
     assert (keys[1:] > keys[:-1]).all()

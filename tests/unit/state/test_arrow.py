@@ -1,4 +1,4 @@
-"""Arrow tables: no copies where the memory is alike, every form of a column, every bad row named."""
+"""Arrow tables: no copies where the memory layout is the same, all column types, all bad rows named."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def row(topic: str = "t", partition: int = 0, **values: Any) -> dict[str, Any]:
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """The same columns as other programs write them."""
+    """Return the same columns in the types of other programs."""
     lists = pa.list_(pa.int32())
     return pa.schema([(one.name, lists if one.name in LIST_COLUMNS else one.type) for one in schema])
 
@@ -136,7 +136,7 @@ def test_topics_come_in_the_order_of_their_bytes() -> None:
     st.permutations([(name, number) for name in ("x", "yy", "z") for number in range(3)]), st.integers(1, 9)
 )
 def test_unsorted_rows_and_chunks_are_sorted(order: list[tuple[str, int]], chunk: int) -> None:
-    """The values follow their keys, lists among them."""
+    """Values are sorted with their keys, lists too."""
     rows = [row(n, p, leader=p, isr=[p] * p, topic_id=n[0].encode() * 16) for n, p in order]
     whole = table(*rows)
     pieces = pa.concat_tables([whole.slice(start, chunk) for start in range(0, len(rows), chunk)])

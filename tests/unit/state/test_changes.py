@@ -1,4 +1,4 @@
-"""What has changed since a version: nothing is missed, and what changes nothing is not counted."""
+"""Changes since a version: none is missed, and a call without effect is not counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.state import test_model
 
 
 class ChangesMachine(test_model.StateMachine):
-    """Remembers one moment, and holds the counters against what is different now."""
+    """Remembers a state at one version, and compares the counters with the differences since."""
 
     marked: tuple[int, dict[Any, Any], dict[str, bytes], list[Broker]] | None = None
 

@@ -1,4 +1,4 @@
-"""``ctrlchan snapshot`` as a person types it."""
+"""``ctrlchan snapshot``: options, output, errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Topic: t\tPartitionCount: 2\tReplicationFactor: 2\tConfigs:
 
 
 def run(*arguments: object, stdin: str | None = None) -> str:
-    """What the command prints when it goes well."""
+    """Return the output of a command that succeeds."""
     result = CliRunner().invoke(app, [str(one) for one in arguments], input=stdin)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -33,14 +33,14 @@ def run(*arguments: object, stdin: str | None = None) -> str:
 
 
 def misuse(*arguments: object) -> str:
-    """What it says to wrong usage, which ends with status 2."""
+    """Return the message about wrong usage, which ends with status 2."""
     result = CliRunner().invoke(app, [str(one) for one in arguments])
     assert result.exit_code == 2, result.output
     return " ".join(result.output.replace("│", " ").split())
 
 
 def error(kind: type[CtrlchanError], *arguments: object, stdin: str | None = None) -> str:
-    """The error that the command ends with; printing it is the whole program's business."""
+    """Return the error that ends the command; ``ctrlchan.cli.run`` prints it."""
     result = CliRunner().invoke(app, [str(one) for one in arguments], input=stdin)
     assert isinstance(result.exception, kind), (result.output, result.exception)
     return str(result.exception)
@@ -77,9 +77,9 @@ def test_generate_with_everything(tmp_path: Path) -> None:
         "--offline", 0.5, "--cluster-id", "mine", "--controller-id", 2, "--controller-epoch", 9,
         "--address", "sink:9000", "--listener", "in:PLAINTEXT", "--listener", "SSL", "--json",
     )  # fmt: skip
-    told = json.loads(text)
-    assert told["snapshot"] == str(out)
-    assert (told["partitions"], told["offline_replicas"], told["cluster_id"]) == (100, 100, "mine")
+    printed = json.loads(text)
+    assert printed["snapshot"] == str(out)
+    assert (printed["partitions"], printed["offline_replicas"], printed["cluster_id"]) == (100, 100, "mine")
     state = ClusterState.read(out)
     endpoints = (
         Endpoint("IN", SecurityProtocol.PLAINTEXT, "sink", 9_000),
@@ -134,8 +134,8 @@ def test_import_of_a_text(tmp_path: Path) -> None:
 def test_import_from_standard_input_with_brokers(tmp_path: Path) -> None:
     out = tmp_path / "c"
     brokers = "1=b1:9092,2=ssl://[::1]:9093"
-    told = json.loads(run("import", out, "--describe", "-", "--brokers", brokers, "--json", stdin=TEXT))
-    assert told["brokers"] == 2
+    printed = json.loads(run("import", out, "--describe", "-", "--brokers", brokers, "--json", stdin=TEXT))
+    assert printed["brokers"] == 2
     assert brokers_list(ClusterState.read(out).brokers) == [
         Broker(1, -1, (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "b1", 9_092),)),
         Broker(2, -1, (Endpoint("SSL", SecurityProtocol.SSL, "::1", 9_093),)),
@@ -222,16 +222,16 @@ def test_show_of_a_sound_and_of_a_dead_cluster(tmp_path: Path) -> None:
 
 
 def test_show_as_json(snapshot: Path) -> None:
-    told = json.loads(run("show", snapshot, "--json"))
+    printed = json.loads(run("show", snapshot, "--json"))
     state = ClusterState.read(snapshot)
-    assert {name: told[name] for name in state.describe()} == state.describe()
-    assert told["shutting_down"] == [3]
-    assert [load["id"] for load in told["broker_loads"]] == [1, 2, 3, 4]
-    assert told["broker_loads"][2] == {
+    assert {name: printed[name] for name in state.describe()} == state.describe()
+    assert printed["shutting_down"] == [3]
+    assert [load["id"] for load in printed["broker_loads"]] == [1, 2, 3, 4]
+    assert printed["broker_loads"][2] == {
         "id": 3, "live": True, "shutting_down": True, "epoch": 103, "rack": None, "endpoints": [],
         "leaders": 1, "replicas": 3, "offline_replicas": 3,
     }  # fmt: skip
-    assert told["violations"] == [
+    assert printed["violations"] == [
         {
             "rule": "leader-not-online",
             "reason": "the leader's broker is not live, or is shutting down",
@@ -248,10 +248,10 @@ def test_show_of_one_topic(snapshot: Path) -> None:
     lines = show(snapshot, "--topic", "c")
     assert lines[0] == "Topic c, id Y2NjY2NjY2NjY2NjY2NjYw, queued for deletion"
     assert "1 2 0 0 2 2" in lines
-    told: dict[str, Any] = json.loads(run("show", snapshot, "--topic", "c", "--json"))
-    assert told["topic_id"] == "Y2NjY2NjY2NjY2NjY2NjYw"
-    assert told["queued_for_deletion"] is True
-    assert told["partitions"][1] == {
+    printed: dict[str, Any] = json.loads(run("show", snapshot, "--topic", "c", "--json"))
+    assert printed["topic_id"] == "Y2NjY2NjY2NjY2NjY2NjYw"
+    assert printed["queued_for_deletion"] is True
+    assert printed["partitions"][1] == {
         "partition": 1, "leader": 2, "leader_epoch": 0, "partition_epoch": 0, "controller_epoch": 5,
         "recovery_state": 0, "replicas": [2], "isr": [2], "adding": [], "removing": [], "offline": [],
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Look-ups and changes, one by one; see test_model.py for their sequences."""
+"""Single look-ups and changes; test_model.py has sequences of them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_the_same_seed_gives_the_same_cluster() -> None:
 
 
 def test_the_cluster_of_a_seed_stays_the_same_over_releases() -> None:
-    """Benchmarks of two releases speak of the same bytes."""
+    """Benchmarks of two releases measure the same bytes."""
     state = generate(GeneratorConfig(topics=2, partitions_per_topic=3, brokers=4, replication=2))
     assert state.topics.names.to_list() == ["topic-000000", "topic-000001"]
     expected = [[0, 1], [1, 2], [2, 3], [0, 1], [1, 2], [2, 3]]

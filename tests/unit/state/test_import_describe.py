@@ -1,4 +1,4 @@
-"""What ``kafka-topics --describe`` of several versions printed."""
+"""Output of several versions of ``kafka-topics --describe``."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Answer:
 
 @dataclass
 class FakeZooKeeper:
-    """Answers as kazoo's client does. ``nodes``: path -> data and stat, or the error of reading it."""
+    """Answers as kazoo's client. ``nodes``: path -> (data, stat), or the error of reading it."""
 
     nodes: dict[str, Any]
     reads: list[str] = field(default_factory=list)

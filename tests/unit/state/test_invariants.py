@@ -1,4 +1,4 @@
-"""Each rule is broken on its own and reported with the rows where."""
+"""Each violated rule is reported with its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List columns: every question gives the answer that plain Python gives."""
+"""Functions over list columns return what plain Python returns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUES = st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 4), max_size=6)
 
 @st.composite
 def scattered(draw: st.DrawFn, rows: int | None = None) -> ListColumn:
-    """Lists in any order, with gaps between them, some sharing values."""
+    """Return lists in any order, with gaps between them, some with shared values."""
     size = st.integers(0, 6) if rows is None else st.just(rows)
     lists = draw(st.lists(VALUES, min_size=(n := draw(size)), max_size=n))
     order = draw(st.permutations(range(n)))

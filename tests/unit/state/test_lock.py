@@ -1,4 +1,4 @@
-"""A state may be read by another thread than its own, which holds the lock; so does every change."""
+"""Every change holds the lock, and another thread may read while it holds the lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any sequence of changes leaves a state that equals a plain dict that went through the same."""
+"""After any sequence of changes a state equals a plain dict with the same changes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BROKERS = st.lists(st.builds(Broker, BROKER_IDS, st.integers(0, 2)), unique_by=l
 
 
 class StateMachine(RuleBasedStateMachine):
-    """``self.rows`` and ``self.ids`` are the model."""
+    """Compares a state with its model, ``self.rows`` and ``self.ids``."""
 
     @initialize(brokers=BROKERS)
     def begin(self, brokers: list[Broker]) -> None:
@@ -69,7 +69,7 @@ class StateMachine(RuleBasedStateMachine):
         before, epochs = self.online(), self.brokers
         self.brokers, self.shutting_down = brokers, shutting_down & brokers.keys()
         trusted = {broker for broker in before if brokers.get(broker) == epochs[broker]}
-        # Offline replicas are only told anew when something about who is online has changed.
+        # Offline replicas are computed again only when the online brokers have changed.
         if trusted != before or self.online() != before:
             self.follow(trusted)
 
@@ -102,7 +102,7 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, assignment=ASSIGNMENTS, leader=INTS, isr=LISTS)
     def add(self, name: str, assignment: dict[int, list[int]], leader: int, isr: list[int]) -> None:
-        """A topic, or more partitions of one that is there."""
+        """Add a topic, or partitions to an existing one."""
         if name not in self.ids:
             self.state.add_topic(name, assignment, leader=leader, isr=isr)
             self.ids[name] = bytes(16)
@@ -173,7 +173,7 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule(leader=INTS, isr=LISTS)
     def upsert_every_row(self, leader: int, isr: list[int]) -> None:
-        """The rows of the request are ours: the way a full UpdateMetadata takes."""
+        """Upsert a request with all rows of the state, as a full UpdateMetadata has."""
         topics: dict[str, dict[int, dict[str, Any]]] = {
             name: {} for name in self.state.topics.names.to_list() if name
         }
@@ -184,18 +184,18 @@ class StateMachine(RuleBasedStateMachine):
     def do_upsert(self, topics: WireTopics, columns: set[str] | None) -> None:
         wire = message(*topics)
         rows = self.state.upsert(*wire) if columns is None else self.state.upsert(*wire, columns=columns)
-        told = []
+        keys_of_request = []
         here = set(self.rows)
         for name, topic_id, partitions in topics:
             self.ids[name] = topic_id if any(topic_id) else self.ids.get(name, topic_id)
             for number, values in partitions.items():
-                told.append((name, number))
+                keys_of_request.append((name, number))
                 if columns is None or (name, number) not in here:
                     self.rows[name, number] = dict(values)
                 else:
                     self.rows[name, number].update({column: values[column] for column in columns})
         keys = list(rows_of(self.state))
-        assert [keys[row] for row in rows.tolist()] == told
+        assert [keys[row] for row in rows.tolist()] == keys_of_request
 
     # -- equal
 

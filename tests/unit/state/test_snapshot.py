@@ -1,4 +1,4 @@
-"""Snapshot folders: what is written is read again, and whatever is wrong with one is told in one line."""
+"""Snapshot folders: a written state is read back, and every error of a folder is one line."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ BREAKS: list[tuple[Callable[[Path], object], str]] = [
 
 
 @pytest.mark.parametrize(("spoil", "reason"), BREAKS, ids=[reason for _, reason in BREAKS])
-def test_a_broken_snapshot_is_told_in_one_line(
+def test_a_broken_snapshot_is_one_error_line(
     folder: Path, spoil: Callable[[Path], object], reason: str
 ) -> None:
     spoil(folder)
@@ -356,7 +356,7 @@ def test_a_broken_snapshot_is_told_in_one_line(
 
 
 def test_a_file_cut_in_its_middle(folder: Path) -> None:
-    """Parquet's footer is at the end: bytes lost before it are found when the columns are read."""
+    """Parquet's footer is at the end: damage before it shows when the columns are read."""
     path = folder / "partitions.parquet"
     whole = path.read_bytes()
     path.write_bytes(whole[:4] + bytes(200) + whole[204:])

@@ -38,9 +38,9 @@ def without(rows: dict[Any, Any], *columns: str) -> dict[Any, Any]:
 def test_a_full_request_into_an_empty_state_and_again() -> None:
     source = generate(GeneratorConfig(topics=20, partitions_per_topic=7, offline_share=0.1))
     state = ClusterState.empty()
-    told = decoded(source)
+    received = decoded(source)
     for _ in range(3):
-        assert apply(state, told).tolist() == list(range(140))
+        assert apply(state, received).tolist() == list(range(140))
         # These three are not in UpdateMetadata.
         carried = without(rows_of(source), "adding", "removing", "recovery_state")
         assert without(rows_of(state), "adding", "removing", "recovery_state") == carried
@@ -49,16 +49,16 @@ def test_a_full_request_into_an_empty_state_and_again() -> None:
 
 def test_what_a_state_took_is_its_own() -> None:
     source = small_state()
-    told = decoded(source)
+    received = decoded(source)
     state = ClusterState.empty()
-    apply(state, told)
-    apply(state, told)
+    apply(state, received)
+    apply(state, received)
     state.update("all", leader=9, isr=[9])
-    assert told.partitions.leader.tolist() == source.partitions.leader.tolist()
-    assert told.partitions.isr.to_lists() == source.partitions.isr.to_lists()
+    assert received.partitions.leader.tolist() == source.partitions.leader.tolist()
+    assert received.partitions.isr.to_lists() == source.partitions.isr.to_lists()
     columns = state.partitions
     for name in ("partition", "leader", "leader_epoch"):
-        assert not np.shares_memory(getattr(columns, name), getattr(told.partitions, name))
+        assert not np.shares_memory(getattr(columns, name), getattr(received.partitions, name))
 
 
 def test_some_rows_of_some_topics_in_another_order() -> None:
@@ -89,8 +89,10 @@ def test_of_two_rows_the_later_counts() -> None:
 def test_only_the_columns_asked_for_change_in_rows_that_are_there() -> None:
     state = small_state()
     before = rows_of(state)
-    told = message(("b", bytes(16), {0: default_row(leader=1, isr=[1]), 1: default_row(leader=2, isr=[2])}))
-    state.upsert(*told, columns=("leader",))
+    received = message(
+        ("b", bytes(16), {0: default_row(leader=1, isr=[1]), 1: default_row(leader=2, isr=[2])})
+    )
+    state.upsert(*received, columns=("leader",))
     assert rows_of(state)["b", 0] == {**before["b", 0], "leader": 1}
     assert rows_of(state)["b", 1] == default_row(leader=2, isr=[2])
 
@@ -106,9 +108,15 @@ def test_a_topic_without_rows_joins() -> None:
 def test_absent_list_columns_empty_ours() -> None:
     state = small_state()
     state.update("all", adding=[1], offline=[2])
-    topics, starts, told = message(("b", bytes(16), {0: default_row(replicas=[1])}))
-    fixed = (told.partition, told.controller_epoch, told.leader, told.leader_epoch, told.partition_epoch)
-    bare = Partitions(told.topic_row, *fixed, told.recovery_state, told.isr, told.replicas)
+    topics, starts, received = message(("b", bytes(16), {0: default_row(replicas=[1])}))
+    fixed = (
+        received.partition,
+        received.controller_epoch,
+        received.leader,
+        received.leader_epoch,
+        received.partition_epoch,
+    )
+    bare = Partitions(received.topic_row, *fixed, received.recovery_state, received.isr, received.replicas)
     state.upsert(topics, starts, bare)
     assert rows_of(state)["b", 0] == default_row(replicas=[1])
     assert rows_of(state)["a", 0]["adding"] == [1]
@@ -116,10 +124,10 @@ def test_absent_list_columns_empty_ours() -> None:
 
 @pytest.mark.parametrize("starts", [[0], [0, 2], [1, 1], [0, 1, 1], [0, 0]])
 def test_topic_starts_that_do_not_divide_the_rows(starts: list[int]) -> None:
-    topics, _, told = message(("b", bytes(16), {0: default_row()}))
+    topics, _, received = message(("b", bytes(16), {0: default_row()}))
     state = small_state()
     with pytest.raises(InvalidStateError, match="topic_starts do not divide 1 rows among 1 topics"):
-        state.upsert(topics, np.array(starts), told)
+        state.upsert(topics, np.array(starts), received)
 
 
 def test_columns_there_are_not() -> None:
@@ -129,8 +137,15 @@ def test_columns_there_are_not() -> None:
 
 def test_names_that_lie_elsewhere_are_the_same_names() -> None:
     state = small_state()
-    told = decoded(state)
+    received = decoded(state)
     apart = np.frombuffer(b"..b.ca", np.uint8)
     names = StringColumn(np.array([5, 2, 4], np.int32), np.ones(3, np.int32), apart)
-    assert state.upsert(Topics(names), told.topic_starts, told.partitions).tolist() == [0, 1, 2, 3, 4, 5]
+    assert state.upsert(Topics(names), received.topic_starts, received.partitions).tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
     assert len(state.topics) == 3
