@@ -56,12 +56,12 @@ def _table(sequence: np.ndarray[Any, np.dtype[np.int64]], brokers: int, partitio
     api = _API[version % _RARE]
     api[version == 0] = 6
     refused = random.integers(0, _ERRORS, count) == 0
-    moments = {"enqueue": sequence * _PACE + 1}
-    moments["encode"] = moments["enqueue"] - 1
-    moments["first_byte"] = moments["enqueue"] + spent(200)
-    moments["last_byte"] = moments["first_byte"] + spent(20)
-    moments["response"] = moments["last_byte"] + spent(900)
-    moments["end"] = moments["response"] + spent(30)
+    times = {"enqueue": sequence * _PACE + 1}
+    times["encode"] = times["enqueue"] - 1
+    times["first_byte"] = times["enqueue"] + spent(200)
+    times["last_byte"] = times["first_byte"] + spent(20)
+    times["response"] = times["last_byte"] + spent(900)
+    times["end"] = times["response"] + spent(30)
     names = pa.array([f"topic-{number // 100:04}-{number % 100}" for number in range(partitions)])
     offsets: Any = pa.array(np.arange(count + 1, dtype=np.int32))
     named = pa.ListArray.from_arrays(offsets, names.take(pa.array(version % partitions)))
@@ -91,7 +91,7 @@ def _table(sequence: np.ndarray[Any, np.dtype[np.int64]], brokers: int, partitio
         "encoding_ns": spent(5),
     }
     for name in TIMESTAMPS:
-        known = moments.get(name)
+        known = times.get(name)
         columns[f"{name}_ns"] = pa.nulls(count) if known is None else known
         columns[f"{name}_at"] = pa.nulls(count) if known is None else known // 1_000 + _EPOCH
     arrays = [

@@ -17,7 +17,7 @@ _MIB: Final = 2**20
 #: Seconds between two looks at the memory: a push is longer on either side, and there are several.
 _SAMPLE_EVERY: Final = 0.01
 
-#: A process that uses less than this share of a core while it is looked at is quiet.
+#: A process that uses less than this share of a core while it is observed is idle.
 _QUIET: Final = 0.1
 _LOOK_SECONDS: Final = 0.05
 _SETTLE_SECONDS: Final = 5.0
@@ -52,7 +52,7 @@ def peak_pss_mib(pid: int, work: Callable[[], object]) -> float:
 
 
 def settle(pid: int) -> None:
-    """Return when the process tree is quiet, after ``_SETTLE_SECONDS`` at the latest."""
+    """Return when the process tree is idle, after ``_SETTLE_SECONDS`` at the latest."""
     deadline = monotonic() + _SETTLE_SECONDS
     before = cpu_seconds(pid)
     while monotonic() < deadline:

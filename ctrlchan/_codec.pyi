@@ -198,7 +198,7 @@ def update_metadata_body(
 
     ``rows``: ascending int64 row numbers, None for every row. A new topic state begins where
     ``topic_row`` changes. ``topic_starts`` int64[len(topics) + 1] says instead which rows belong to
-    which topic, so that a topic without rows, or the same topic twice, can be told as it was read.
+    which topic, so that a topic without rows, or the same topic twice, can be written as it was read.
     v0 carries one PLAINTEXT endpoint a broker: UnsupportedVersionError otherwise (Kafka's own rule).
     """
 

@@ -3,7 +3,7 @@
 The public face, with shapes, dtypes and errors, is ``_codec.pyi``. The parts, in the order they build on
 each other (one C unit, several files for people):
 
-    errors      the error family; how a nogil loop tells of a fault
+    errors      the error family; how a nogil loop reports a fault
     fields      Kafka's field names, for those errors
     versions    which versions exist and which are flexible
     columns     the column classes: NumPy arrays with C pointers

@@ -98,7 +98,7 @@ class ConfigError(CtrlchanError, ValueError):
 
 
 class PipelineError(CtrlchanError):
-    """A job of the pipeline cannot run or go on; the message names the input, or what the machine lacks."""
+    """A job of the pipeline cannot run or go on; the message names the input or what the machine needs."""
 
 
 class ChannelError(CtrlchanError):

@@ -78,7 +78,7 @@ static void make_frame(size_t body_size)
     frame[7] = VERSION;
 }
 
-/* What the kernel takes of the frame that is left; epoll tells when it takes more. */
+/* What the kernel takes of the frame that is left; epoll reports when it takes more. */
 static void send_frame(int broker)
 {
     while (left[broker]) {

@@ -127,7 +127,7 @@ class KafkaPython(_InProcess):
 
 
 def _kafka_python_class(name: str) -> Any:
-    """kafka-python makes a class of the schema file of that name in the package it is told."""
+    """kafka-python makes a class of the schema file of that name in the package of that name."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         # It reads its schemas in a way that Python 3.11 and 3.12 have deprecated.
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -1,4 +1,4 @@
-"""Our channel and Kafka's as processes that do the same work when they are told to.
+"""Our channel and Kafka's as processes that do the same work on command.
 
 ``Controller`` is the conversation; ``ours`` and ``kafka`` are the two programs that hold it: both know the
 cluster of ``bench/workload.py``, all of whose brokers live at one sink.

@@ -35,7 +35,7 @@ enum {
     AFTER_SIZE = 8,       /* those of them that the size counts */
     REPLY_SPACE = 64,     /* the longest reply, ApiVersions, takes 43 */
     EVENTS = 64,          /* taken from epoll at once */
-    BACKLOG = 4096,       /* a thousand senders may connect in one moment */
+    BACKLOG = 4096,       /* a thousand senders may connect at the same time */
     DISCARD_AT_ONCE = 1 << 30,
 };
 

@@ -70,6 +70,8 @@ cdef int64_t client_id_size(client_id) except -1:
         return 2
     if len(client_id) > MAX_STRING:
         raise EncodeError("string is longer than 32767 bytes", api="RequestHeader", field="clientId")
+    if not utf8_valid(<const uint8_t*>PyBytes_AS_STRING(client_id), len(client_id)):
+        raise EncodeError(REASONS[R_UTF8], api="RequestHeader", field="clientId")
     return 2 + len(client_id)
 
 
@@ -101,7 +103,7 @@ def encode_frame_prefix(
     cdef int64_t size = 8 + client_id_size(client_id) + (1 if header_version == 2 else 0) + head_size
     if shared_body_size < 0 or size + shared_body_size > 0x7FFFFFFF:
         raise EncodeError(
-            f"a frame of {size + shared_body_size} bytes cannot be told in its 4-byte size",
+            f"a frame of {size + shared_body_size} bytes does not fit its 4-byte size",
             api=request_name(api_key), version=version,
         )
     out = PyBytes_FromStringAndSize(NULL, 4 + size)

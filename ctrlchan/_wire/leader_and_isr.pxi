@@ -60,7 +60,7 @@ cdef int64_t leader_and_isr_size(SharedBody shared_body, Fault* fault) noexcept 
     if groups < 0 or isr < 0 or replicas < 0 or adding < 0 or removing < 0 or leaders < 0:
         return -1
     if version < 6:
-        # Not ignorable in the schema: a partition in recovery cannot be told to an older broker.
+        # Not ignorable in the schema: an older broker cannot learn that a partition is in recovery.
         for i in range(n):
             row = row_at(&shared_body.plan.source, i)
             if row >= 0 and c.recovery_state[row] != 0:
@@ -357,7 +357,7 @@ cdef int name_leader_and_isr_fault(Reader* r, const uint8_t* at, int version, bi
         read_u8(r, F_IS_NEW)
     if version >= 6:
         read_u8(r, F_LEADER_RECOVERY_STATE)
-    # The bytes were wrong a moment ago: if they are not now, somebody is writing to them.
+    # The bytes were wrong when they were read: if they are not now, somebody is writing to them.
     return stop(r, R_CHANGED, F_PARTITION_STATES, r.p)
 
 

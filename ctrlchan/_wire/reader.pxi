@@ -122,7 +122,7 @@ cdef inline int64_t read_count(Reader* r, bint flexible, int64_t least, int fiel
 
 
 cdef int64_t read_string_length(Reader* r, bint flexible, bint nullable, int field) noexcept nogil:
-    """A string's length, its bytes checked and standing at the cursor; -1: null, or a fault."""
+    """A string's length, its bytes checked and next at the cursor; -1: null, or a fault."""
     cdef const uint8_t* at = r.p
     cdef int64_t length = <int64_t>read_uvarint(r, field) - 1 if flexible else read_i16(r, field)
     if r.fault.reason != R_NONE:

@@ -275,7 +275,7 @@ static AVX512_INLINE void fill_lists(ListFill *list, int64_t row, int64_t n, int
 }
 
 /* Rows of the expected shape, whose weave this is, four at a time and at most `most`; how many. Their fields
- * and values first, then all that can be told without looking. WOVEN_REACH bytes must be there at each four. */
+ * and values first, then all that the shape determines. WOVEN_REACH bytes must be there at each four. */
 static AVX512_INLINE int64_t get_woven(
     const uint8_t *p, PartitionFill *o, int32_t topic, int64_t most, const Weave *w, RowLayout layout
 ) {

@@ -49,7 +49,7 @@ static inline int64_t lists_size(
     int64_t i, k, row, n, total = (stop - from) * (flexible ? 1 : 4);
     if (lists->lengths == NULL) return total;
     for (i = from; i < stop; i += n) {
-        /* The bitwise OR of all lengths tells whether one is large or negative. */
+        /* The bitwise OR of all lengths shows whether one is large or negative. */
         uint32_t every = 0, sum = 0;
         n = stop - i < SCAN_BLOCK ? stop - i : SCAN_BLOCK;
         if (source->rows == NULL) {

@@ -445,7 +445,7 @@ cdef int name_update_metadata_fault(Reader* r, const uint8_t* at, bint flexible,
     skip_list(r, flexible, F_REPLICAS)
     if has_offline:
         skip_list(r, flexible, F_OFFLINE_REPLICAS)
-    # The bytes were wrong a moment ago: if they are not now, somebody is writing to them.
+    # The bytes were wrong when they were read: if they are not now, somebody is writing to them.
     return stop(r, R_CHANGED, F_PARTITION_STATES, r.p)
 
 

@@ -51,10 +51,12 @@ cdef inline int64_t text_size(const Text* text, bint flexible) noexcept nogil:
 
 
 cdef int64_t string_size(const Strings* s, int64_t i, bint flexible, bint nullable, int field, Fault* fault) noexcept nogil:
-    """Bytes of string ``i`` with its length; -1 and a fault when it cannot be sent."""
+    """Bytes of string ``i`` with its length; -1 and a fault when it cannot be sent or is not UTF-8."""
     cdef Text text
     if load_string(s, i, nullable, &text, field, fault) < 0:
         return -1
+    if text.length > 0 and not utf8_valid(text.data, text.length):
+        return fail(fault, R_UTF8, field, -1)
     return text_size(&text, flexible)
 
 

@@ -37,7 +37,7 @@ __all__ = ["Tree", "message_of", "tree_of"]
 
 Tree = dict[str, Any]
 Group = tuple[str, bytes, Sequence[Tree]]
-"""One topic as a message tells it: name, id, a tree for each of its partitions."""
+"""One topic of a message: name, id, a tree for each of its partitions."""
 
 # A partition's fields and the columns that hold them; lists are ListColumns.
 _LEADER_AND_ISR_COLUMNS = {

@@ -56,7 +56,7 @@ def garbage(draw: st.DrawFn, name: str, version: int) -> bytes:
     return bytes(data)
 
 
-def slow_verdict(name: str, version: int, data: bytes) -> reference.Decoded | reference.Malformed:
+def slow_result(name: str, version: int, data: bytes) -> reference.Decoded | reference.Malformed:
     try:
         slow = reference.decode(name, version, data)
     except reference.Malformed as malformed:
@@ -67,7 +67,7 @@ def slow_verdict(name: str, version: int, data: bytes) -> reference.Decoded | re
 
 
 def check(name: str, version: int, data: bytes) -> None:
-    slow = slow_verdict(name, version, data)
+    slow = slow_result(name, version, data)
     if isinstance(slow, reference.Malformed):
         with pytest.raises(DecodeError) as caught:
             decode_to_json(name, version, data)

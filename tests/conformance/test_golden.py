@@ -42,7 +42,7 @@ def test_read(golden: Golden) -> None:
 
 
 @each_golden
-def test_every_cut_is_told_with_field_and_offset(golden: Golden) -> None:
+def test_every_cut_is_reported_with_field_and_offset(golden: Golden) -> None:
     for length in range(len(golden.data)):
         with pytest.raises(DecodeError) as caught:
             decode_to_json(golden.name, golden.version, golden.data[:length])

@@ -52,7 +52,7 @@ def at(value: Json, path: tuple[str, ...]) -> Json | None:
     return value
 
 
-def same_verdict(oracle: Oracle, name: str, version: int, value: Json) -> None:
+def same_result(oracle: Oracle, name: str, version: int, value: Json) -> None:
     """Kafka and we read the same JSON to the same bytes, or both refuse it."""
     try:
         theirs: bytes | None = oracle.write(name, version, value)
@@ -75,7 +75,7 @@ OTHER_VALUES: list[Json] = [
 
 
 @pytest.mark.parametrize(("name", "version"), ALL, ids=case_id)
-def test_other_json_gets_the_same_verdict(name: str, version: int, oracle: Oracle) -> None:
+def test_other_json_gets_the_same_result(name: str, version: int, oracle: Oracle) -> None:
     """Each field of the schema, of this version or not: missing, or with a value of every kind."""
     for path, field in fields_of(MESSAGES[name].root):
         value = smallest(name, version)
@@ -83,18 +83,18 @@ def test_other_json_gets_the_same_verdict(name: str, version: int, oracle: Oracl
         if holder is None:
             continue
         if holder.pop(path[-1], None) is not None:
-            same_verdict(oracle, name, version, value)
+            same_result(oracle, name, version, value)
         for other in OTHER_VALUES:
             if field.kind == "int8" and isinstance(other, int) and 128 <= other <= 256:
                 continue
             holder[path[-1]] = other
-            same_verdict(oracle, name, version, value)
+            same_result(oracle, name, version, value)
 
 
 @pytest.mark.parametrize("value", [None, 1, "x", [], True, {}], ids=repr)
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_is_a_json_object(name: str, value: Json, oracle: Oracle) -> None:
-    same_verdict(oracle, name, MESSAGES[name].versions[-1], value)
+    same_result(oracle, name, MESSAGES[name].versions[-1], value)
 
 
 def test_where_kafka_changes_a_value_in_silence_it_is_refused(oracle: Oracle) -> None:

@@ -126,7 +126,7 @@ def test_memory_is_bounded_by_the_bytes_given(name: str, version: int) -> None:
 
 
 def peak_of_decoding(name: str, version: int, message: bytes) -> int:
-    """Bytes allocated at the most while a body becomes columns; NumPy tells tracemalloc of its arrays."""
+    """Bytes allocated at the most while a body becomes columns; NumPy reports its arrays to tracemalloc."""
     decode = decode_request if MESSAGES[name].kind == "request" else decode_response
     api_key = MESSAGES[name].api_key
     assert api_key is not None

@@ -33,43 +33,43 @@ def camel_case(name: str) -> str:
     return name[0].lower() + name[1:]
 
 
-def default_of(kind: str, told: object) -> Any:
+def default_of(kind: str, schema: object) -> Any:
     """What the generator makes of a field's ``default``, which may be a string, a number or missing."""
     if kind == "bool":
-        return str(told).lower() == "true"
-    if told is None:
+        return str(schema).lower() == "true"
+    if schema is None:
         return ZERO.get(kind, 0)
-    return int(str(told)) if kind.startswith("int") else told
+    return int(str(schema)) if kind.startswith("int") else schema
 
 
-def expected_field(told: dict[str, Any], shared: dict[str, Any]) -> Field:
-    kind = told["type"]
+def expected_field(schema: dict[str, Any], shared: dict[str, Any]) -> Field:
+    kind = schema["type"]
     is_array = kind.startswith("[]")
     kind = kind.removeprefix("[]")
     struct = None
     if kind[0].isupper():
-        fields = told.get("fields") or shared[kind]["fields"]
-        versions = told["versions"] if "fields" in told else shared[kind]["versions"]
+        fields = schema.get("fields") or shared[kind]["fields"]
+        versions = schema["versions"] if "fields" in schema else shared[kind]["versions"]
         struct = expected_struct(kind, versions, fields, shared)
         kind = "struct"
-    assert set(told) <= {
+    assert set(schema) <= {
         "name", "type", "versions", "nullableVersions", "default", "ignorable", "tag", "taggedVersions",
         "flexibleVersions", "mapKey", "fields", "about", "entityType",
     }  # fmt: skip
-    assert told.get("taggedVersions", told["versions"]) == told["versions"]
-    assert told.get("flexibleVersions", "none") == "none"
+    assert schema.get("taggedVersions", schema["versions"]) == schema["versions"]
+    assert schema.get("flexibleVersions", "none") == "none"
     return Field(
-        name=camel_case(told["name"]),
+        name=camel_case(schema["name"]),
         kind=kind,
-        versions=Versions.parse(told["versions"]),
+        versions=Versions.parse(schema["versions"]),
         is_array=is_array,
         struct=struct,
-        nullable=Versions.parse(told["nullableVersions"]) if "nullableVersions" in told else None,
-        default=() if is_array else default_of(kind, told.get("default")),
-        ignorable=told.get("ignorable", False),
-        tag=told.get("tag"),
-        compact="flexibleVersions" not in told,
-        map_key=told.get("mapKey", False),
+        nullable=Versions.parse(schema["nullableVersions"]) if "nullableVersions" in schema else None,
+        default=() if is_array else default_of(kind, schema.get("default")),
+        ignorable=schema.get("ignorable", False),
+        tag=schema.get("tag"),
+        compact="flexibleVersions" not in schema,
+        map_key=schema.get("mapKey", False),
     )
 
 
@@ -79,16 +79,16 @@ def expected_struct(name: str, versions: str, fields: list[Any], shared: dict[st
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_every_field_is_what_kafka_says(name: str, clients_jar: Path) -> None:
-    told = schema_of(clients_jar, name)
-    shared = {struct["name"]: struct for struct in told.get("commonStructs", ())}
-    low, _, high = told["validVersions"].partition("-")
+    schema = schema_of(clients_jar, name)
+    shared = {struct["name"]: struct for struct in schema.get("commonStructs", ())}
+    low, _, high = schema["validVersions"].partition("-")
     assert MESSAGES[name] == Message(
-        name=told["name"],
-        api_key=told.get("apiKey"),
-        kind=told["type"],
+        name=schema["name"],
+        api_key=schema.get("apiKey"),
+        kind=schema["type"],
         versions=range(int(low), int(high) + 1),
-        flexible=Versions.parse(told["flexibleVersions"]),
-        root=expected_struct(name, told["validVersions"], told["fields"], shared),
+        flexible=Versions.parse(schema["flexibleVersions"]),
+        root=expected_struct(name, schema["validVersions"], schema["fields"], shared),
     )
 
 

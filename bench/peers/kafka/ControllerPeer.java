@@ -77,7 +77,7 @@ public final class ControllerPeer {
     private final scala.collection.Set<TopicPartition> allPartitions;
     private final scala.collection.Set<TopicPartition> onePartition;
     /** Counts the responses that are still to come. */
-    private volatile CountDownLatch owed;
+    private volatile CountDownLatch unanswered;
 
     private ControllerPeer(int port, int brokerCount, int topics, int partitionsPerTopic) {
         addBrokers(port, brokerCount);
@@ -116,43 +116,43 @@ public final class ControllerPeer {
     private double start() throws InterruptedException {
         long begin = System.nanoTime();
         channel.startup(scala.collection.immutable.Set$.MODULE$.from(CollectionConverters.asScala(brokers)));
-        owed = new CountDownLatch(brokers.size());
+        unanswered = new CountDownLatch(brokers.size());
         batch.newBatch();
         batch.addUpdateMetadataRequestForBrokers(brokerIds);
         batch.sendRequestsToBrokers(CONTROLLER_EPOCH);
-        owed.await();
+        unanswered.await();
         return millisecondsSince(begin);
     }
 
     private String push() throws InterruptedException {
-        owed = new CountDownLatch(brokers.size());
+        unanswered = new CountDownLatch(brokers.size());
         long begin = System.nanoTime();
         batch.newBatch();
         batch.addUpdateMetadataRequestForBrokers(brokerIds, allPartitions);
         double built = millisecondsSince(begin);
         batch.sendRequestsToBrokers(CONTROLLER_EPOCH);
         double sent = millisecondsSince(begin);
-        owed.await();
+        unanswered.await();
         return String.format("%.3f %.3f %.3f", built, sent, millisecondsSince(begin));
     }
 
     private double awaited(int rounds) throws InterruptedException {
         long begin = System.nanoTime();
         for (int round = 0; round < rounds; round++) {
-            owed = new CountDownLatch(brokers.size());
+            unanswered = new CountDownLatch(brokers.size());
             sendOne();
-            owed.await();
+            unanswered.await();
         }
         return millisecondsSince(begin);
     }
 
     private double queued(int rounds) throws InterruptedException {
-        owed = new CountDownLatch(brokers.size() * rounds);
+        unanswered = new CountDownLatch(brokers.size() * rounds);
         long begin = System.nanoTime();
         for (int round = 0; round < rounds; round++) {
             sendOne();
         }
-        owed.await();
+        unanswered.await();
         return millisecondsSince(begin);
     }
 
@@ -251,7 +251,7 @@ public final class ControllerPeer {
                 System.err.println("broker " + brokerId + " answered " + response.error());
                 Runtime.getRuntime().halt(1);
             }
-            owed.countDown();
+            unanswered.countDown();
         }
 
         @Override

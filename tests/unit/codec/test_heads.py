@@ -183,7 +183,7 @@ def test_a_client_id_of_more_than_32767_bytes() -> None:
 # ---------------------------------------------------------------------------------------------- headers
 
 
-def test_a_header_tells_its_own_version() -> None:
+def test_a_header_names_its_own_version() -> None:
     flexible = encode_request_header(2, UPDATE_METADATA, 6, 3, b"c")
     assert decode_request_header(flexible + b"body").size == len(flexible) == 12
     classic = encode_request_header(1, UPDATE_METADATA, 5, 3, b"c")

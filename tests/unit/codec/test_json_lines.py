@@ -43,7 +43,7 @@ def test_other_keys_stay_where_they_are() -> None:
     assert list(encode_message(read)) == ["at", "api", "hex", "version", "who"]
 
 
-def test_unknown_tagged_fields_are_told_and_forgotten() -> None:
+def test_unknown_tagged_fields_are_counted_and_dropped() -> None:
     read = decode_message({"api": "UpdateMetadataResponse", "version": 8, "hex": "0000 02 0701aa 0800"})
     assert read["unknown_tagged_fields"] == 2
     assert encode_message(read) == {"api": "UpdateMetadataResponse", "version": 8, "hex": "000000"}
@@ -110,7 +110,7 @@ def lines(*texts: str | bytes) -> list[bytes]:
     return [text if isinstance(text, bytes) else text.encode() for text in texts]
 
 
-def test_a_line_that_cannot_be_read_is_told_in_its_place() -> None:
+def test_a_line_that_cannot_be_read_becomes_an_error_line() -> None:
     good = '{"api": "ResponseHeader", "version": 0, "hex": "00000007"}'
     out = list(convert(lines(good, "", "no", "  \n", good.replace("07", "0"), good), decode_message))
     assert [well for well, _ in out] == [True, False, False, True]

@@ -262,14 +262,14 @@ def test_topics_in_deletion_among_others() -> None:
     n, deleting = 200, np.array([0, 1, 0, 1], np.uint8)
     names, partitions = topics_of(4), cluster(rng, n, even, empty)
     topics = Topics(names.names, names.ids, deleting)
-    told = decode(UPDATE_METADATA, 8, shared_body_of(UPDATE_METADATA, 8, topics, partitions)).partitions
+    read = decode(UPDATE_METADATA, 8, shared_body_of(UPDATE_METADATA, 8, topics, partitions)).partitions
     gone = deleting[partitions.topic_row] != 0
     assert gone.any()
     assert not gone.all()
-    assert np.array_equal(told.leader, np.where(gone, -2, partitions.leader))
-    assert np.array_equal(told.leader_epoch, np.where(gone, 0, partitions.leader_epoch))
-    assert np.array_equal(told.partition_epoch, np.where(gone, 0, partitions.partition_epoch))
-    assert told.isr.to_lists() == partitions.isr.to_lists()
+    assert np.array_equal(read.leader, np.where(gone, -2, partitions.leader))
+    assert np.array_equal(read.leader_epoch, np.where(gone, 0, partitions.leader_epoch))
+    assert np.array_equal(read.partition_epoch, np.where(gone, 0, partitions.partition_epoch))
+    assert read.isr.to_lists() == partitions.isr.to_lists()
 
 
 @each_version
@@ -310,7 +310,7 @@ def test_rows_are_read_as_they_were(api_key: int, version: int, kind: Lengths, o
         topics, partitions = topics_of(4), cluster(rng, n, kind, other)
         is_new = flags_of(rng, n)
         request = decode(api_key, version, shared_body_of(api_key, version, topics, partitions, None, is_new))
-        told = request.partitions
+        read = request.partitions
         names = ["partition", "controller_epoch", "leader", "leader_epoch", "partition_epoch"]
         lists = ["isr", "replicas"]
         if api_key == UPDATE_METADATA:
@@ -322,21 +322,21 @@ def test_rows_are_read_as_they_were(api_key: int, version: int, kind: Lengths, o
         if version == 7:
             names.append("recovery_state")
         for name in names:
-            assert np.array_equal(getattr(told, name), getattr(partitions, name)), name
+            assert np.array_equal(getattr(read, name), getattr(partitions, name)), name
         for name in lists:
-            assert getattr(told, name).to_lists() == getattr(partitions, name).to_lists(), name
-        told_names = [request.topics.names[row] for row in told.topic_row]
-        assert told_names == [topics.names[row] for row in partitions.topic_row]
+            assert getattr(read, name).to_lists() == getattr(partitions, name).to_lists(), name
+        read_names = [request.topics.names[row] for row in read.topic_row]
+        assert read_names == [topics.names[row] for row in partitions.topic_row]
 
 
 @each_version
 def test_columns_of_one_message_do_not_overlap(api_key: int, version: int) -> None:
     rng = np.random.default_rng(2)
     shared_body = shared_body_of(api_key, version, topics_of(4), cluster(rng, 3000, even, rarely))
-    told = decode(api_key, version, shared_body).partitions
-    columns = [told.topic_row, told.partition, told.controller_epoch, told.leader, told.leader_epoch]
-    columns += [told.partition_epoch, told.isr.starts, told.isr.lengths, told.isr.values]
-    columns += [told.replicas.starts, told.replicas.lengths, told.replicas.values]
+    read = decode(api_key, version, shared_body).partitions
+    columns = [read.topic_row, read.partition, read.controller_epoch, read.leader, read.leader_epoch]
+    columns += [read.partition_epoch, read.isr.starts, read.isr.lengths, read.isr.values]
+    columns += [read.replicas.starts, read.replicas.lengths, read.replicas.values]
     before = [column.copy() for column in columns]
     for k, column in enumerate(columns):
         column += 1

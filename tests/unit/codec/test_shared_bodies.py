@@ -91,12 +91,15 @@ def lists_at(column: ListColumn | None, row: int) -> list[int]:
 def topic_states(
     topics: Topics, topic_row: Any, rows: Sequence[int], states: Sequence[Json], flat: bool
 ) -> Json:
-    """States as a message tells them: with their topic's name each, or under one topic for each run."""
+    """States in the form of a message: each with its topic's name, or under one topic for each run."""
     names = topics.names.to_list()
-    told = [(int(topic_row[row]), state) for row, state in zip(rows, states, strict=True)]
+    topics_of_message = [(int(topic_row[row]), state) for row, state in zip(rows, states, strict=True)]
     if flat:
-        return [{"topicName": names[topic], **state} for topic, state in told]
-    grouped = [(topic, [state for _, state in run]) for topic, run in groupby(told, lambda pair: pair[0])]
+        return [{"topicName": names[topic], **state} for topic, state in topics_of_message]
+    grouped = [
+        (topic, [state for _, state in run])
+        for topic, run in groupby(topics_of_message, lambda pair: pair[0])
+    ]
     return [
         {"topicName": names[topic], "topicId": uuid(topics, topic), "partitionStates": run}
         for topic, run in grouped
@@ -147,7 +150,7 @@ def test_update_metadata(version: int, cluster: tuple[Topics, Partitions, Any], 
                 "offlineReplicas": lists_at(columns.offline, row),
             }
         )
-    told = topic_states(topics, columns.topic_row, selection(columns, rows), states, version < 5)
+    topics_of_message = topic_states(topics, columns.topic_row, selection(columns, rows), states, version < 5)
     live = [
         {
             "id": broker, "v0Host": host, "v0Port": port, "rack": rack,
@@ -156,7 +159,7 @@ def test_update_metadata(version: int, cluster: tuple[Topics, Partitions, Any], 
         for broker, host, port, rack in [(1, "h1", 9093, "rack"), (2, "h0", 9092, None)]
     ]  # fmt: skip
     value = HEAD | {"type": request_type, "liveBrokers": live}
-    value |= {"ungroupedPartitionStates": told, "topicStates": told}
+    value |= {"ungroupedPartitionStates": topics_of_message, "topicStates": topics_of_message}
     shared_body = update_metadata_body(version, topics, columns, brokers, rows, request_type=request_type)
     assert shared_body.rows == len(states)
     check_shared_body(
@@ -190,9 +193,9 @@ def test_leader_and_isr(version: int, cluster: tuple[Topics, Partitions, Any], d
         }
         for position, row in enumerate(chosen)
     ]
-    told = topic_states(topics, columns.topic_row, chosen, states, version < 2)
+    topics_of_message = topic_states(topics, columns.topic_row, chosen, states, version < 2)
     value = HEAD | {"type": 0, "liveLeaders": [{"brokerId": 3, "hostName": "h", "port": 9}]}
-    value |= {"ungroupedPartitionStates": told, "topicStates": told}
+    value |= {"ungroupedPartitionStates": topics_of_message, "topicStates": topics_of_message}
     flags = None if is_new is None else uint8(is_new)
     shared_body = leader_and_isr_body(version, topics, columns, leaders, rows, is_new=flags)
     check_shared_body(
