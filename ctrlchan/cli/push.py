@@ -45,7 +45,7 @@ _MAX_ROUNDS: Final = 1_000_000
 _NAMED_BROKERS: Final = 10
 _NO_EPOCHS: Final = (
     "warning: the snapshot has no epochs (kafka-topics --describe prints none): clients ignore metadata "
-    "with older leader epochs than they have, and brokers cannot tell a late request from a new one"
+    "with older leader epochs than they have, and brokers cannot recognise a late request"
 )
 
 
