@@ -60,7 +60,7 @@ def test_columns_of_some_files_are_null_in_the_others(spark: SparkSession, tmp_p
         ("another type", "column leader has type int64, expected int32"),
         ("another type of what it need not have", "column row_version has type string, expected int64"),
         ("broken", "not a whole Parquet file"),
-        ("unlike the others", "its columns do not fit to those of others"),
+        ("unlike the others", "its columns do not fit those of others"),
     ],
 )
 def test_one_bad_file_among_many_is_named(

@@ -61,7 +61,7 @@ def test_an_existing_folder_is_not_replaced_by_default(spark: SparkSession, tmp_
     with pytest.raises(PipelineError, match="already there"):
         write_snapshot(read, tmp_path / "s")
     (tmp_path / "mine").mkdir()
-    with pytest.raises(PipelineError, match="not to be replaced"):
+    with pytest.raises(PipelineError, match="is not replaced because it has no"):
         write_snapshot(read, tmp_path / "mine", overwrite=True)
     write_snapshot(read, tmp_path / "t")
     write_snapshot(read, tmp_path / "t", overwrite=True)
