@@ -27,9 +27,9 @@ if TYPE_CHECKING:
         TlsSettings,
     )
     from ctrlchan.channel.observability.metrics import ChannelMetrics
-    from ctrlchan.errors import CtrlchanError, ProtocolError
+    from ctrlchan.errors import CtrlchanError, OutcomesTimeoutError, ProtocolError
     from ctrlchan.journal import Journal, journal_dataset, read_channels, read_journal
-    from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
+    from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol, StateDifference
 
     __version__: str
 
@@ -48,10 +48,12 @@ __all__ = [
     "Journal",
     "Outcome",
     "OutcomeKind",
+    "OutcomesTimeoutError",
     "ProtocolError",
     "SaslSettings",
     "SecurityProtocol",
     "Sent",
+    "StateDifference",
     "TlsSettings",
     "__version__",
     "journal_dataset",
@@ -74,10 +76,12 @@ _HOMES: Final = {
     "Journal": "journal",
     "Outcome": "channel",
     "OutcomeKind": "channel",
+    "OutcomesTimeoutError": "errors",
     "ProtocolError": "errors",
     "SaslSettings": "channel",
     "SecurityProtocol": "state",
     "Sent": "channel",
+    "StateDifference": "state",
     "TlsSettings": "channel",
     "journal_dataset": "journal",
     "read_channels": "journal",

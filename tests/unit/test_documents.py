@@ -92,3 +92,12 @@ def _names_of_the_pipeline() -> list[str]:
     ]
     value: list[str] = ast.literal_eval(names)
     return value
+
+
+def test_files_named_in_the_design_exist() -> None:
+    files = [
+        f"/{path.relative_to(ROOT)}" for room in ("ctrlchan", "tests") for path in (ROOT / room).rglob("*.*")
+    ]
+    named = re.findall(r"`([\w/]+\.(?:pyx|py|h))`", (ROOT / "DESIGN.md").read_text())
+    assert named
+    assert not [name for name in named if not any(file.endswith(f"/{name}") for file in files)]
