@@ -226,6 +226,22 @@ class TestSession:
         monkeypatch.delenv("SPARK_HOME")
         assert has_own_logging()
 
+    def test_no_process_of_a_command_imports_from_the_working_directory(self, tmp_path: Path) -> None:
+        for module in ("json", "socket", "struct", "typing"):
+            (tmp_path / f"{module}.py").write_text(
+                f"open('{module}.imported', 'w').close()\nraise SystemExit(9)\n"
+            )
+        ran = subprocess.run(
+            [sys.executable, "-P", "-m", "ctrlchan", "pipeline", "check", "--json", "--master", "local[1]"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert not list(tmp_path.glob("*.imported"))
+
     def test_a_wrong_setting_is_one_line(self) -> None:
         ran = command("check", "--conf", "spark.driver.memory")
         assert ran.returncode == 2

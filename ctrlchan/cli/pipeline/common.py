@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -73,6 +74,8 @@ def spark_of(title: str, run: RunOptions, *, shows_progress: bool = True) -> Ite
     from ctrlchan.pipeline.spark.failures import as_pipeline_errors
     from ctrlchan.pipeline.spark.progress import progress
 
+    # Spark starts its Python workers with -m, which would import from the working directory.
+    os.environ["PYTHONSAFEPATH"] = "1"
     with step("starting Spark") if shown else nullcontext():
         spark = session(f"ctrlchan {title}", master=run.master, conf=run.conf)
     try:
