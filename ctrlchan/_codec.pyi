@@ -1,7 +1,7 @@
 """Columns <-> wire bytes for the three control requests and their responses.
 
-Everything here is sans-io. A partition is a row in NumPy columns, never a Python object. The GIL is
-released while bytes are counted, written or read. See DESIGN.md for the layout of the parts.
+The codec is sans-io. A partition is a row in NumPy columns, never a Python object. The GIL is released
+while bytes are counted, written or read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,14 +21,14 @@ UPDATE_METADATA: Final = 6
 HIGHEST_VERSION: Final[dict[int, int]]
 
 class CtrlchanError(Exception):
-    """Root of every error this package raises on purpose. See ``ctrlchan.errors`` for the tree."""
+    """The root of every error this package raises on purpose. See ``ctrlchan.errors`` for the tree."""
 
 class ProtocolError(CtrlchanError, ValueError):
     """Bytes or columns that the protocol does not allow.
 
     ``api`` is the message's Kafka name, ``version`` its version, ``field`` the Kafka name of the field
-    (JSON form, camelCase) and ``offset`` the byte offset in the buffer that was given, or None where
-    no byte is to blame.
+    (JSON form, camelCase) and ``offset`` the offset of the wrong byte in the given buffer, or None when
+    the error is not about one byte.
     """
 
     api: str
@@ -65,8 +65,8 @@ class StringColumn:
 class ListColumn:
     """``n`` lists of int32 in one buffer: int32 ``starts``, int32 ``lengths`` (>= 0), int32 ``values``.
 
-    Arrow's list layout when ``starts = offsets[:-1]`` and ``lengths = diff(offsets)``; lists may lie
-    in any order, share values, and leave gaps.
+    Arrow's list layout when ``starts = offsets[:-1]`` and ``lengths = diff(offsets)``. Lists may be
+    in any order, share values and leave gaps.
     """
 
     starts: Int32
@@ -82,8 +82,8 @@ class ListColumn:
 class Topics:
     """Topic rows: ``names`` and ``ids`` uint8[n, 16] (all zero: unknown).
 
-    ``deleting`` uint8[n] or None: a set flag makes UpdateMetadata say LeaderDuringDelete (leader -2,
-    leader epoch 0, partition epoch 0) for every partition of the topic.
+    ``deleting`` uint8[n] or None: with a set flag, UpdateMetadata has LeaderDuringDelete (leader -2,
+    leader epoch 0, partition epoch 0) in every partition of the topic.
     """
 
     names: StringColumn
@@ -169,7 +169,7 @@ class LiveLeaders:
 class SharedBody:
     """The part of a request body that every broker shares, sized and ready to be written.
 
-    The columns it was made from are referenced, not copied: write it before they change.
+    It references its columns and does not copy them: write it before they change.
     """
 
     api_key: int
@@ -177,7 +177,7 @@ class SharedBody:
     size: int
     rows: int
     def write_into(self, out: bytearray | memoryview, offset: int = 0) -> int:
-        """Write exactly ``size`` bytes at ``out[offset:]``; returns ``size``.
+        """Write exactly ``size`` bytes at ``out[offset:]`` and return ``size``.
 
         Raises EncodeError when a row or list points outside its columns, a string is too long or the
         columns changed since the shared body was sized; ValueError when ``out`` is too small.
@@ -197,9 +197,10 @@ def update_metadata_body(
     """Size an UpdateMetadata shared body (topic states, live brokers).
 
     ``rows``: ascending int64 row numbers, None for every row. A new topic state begins where
-    ``topic_row`` changes. ``topic_starts`` int64[len(topics) + 1] says instead which rows belong to
-    which topic, so that a topic without rows, or the same topic twice, can be written as it was read.
-    v0 carries one PLAINTEXT endpoint a broker: UnsupportedVersionError otherwise (Kafka's own rule).
+    ``topic_row`` changes. With ``topic_starts`` int64[len(topics) + 1], topic t has the rows
+    ``topic_starts[t]:topic_starts[t+1]`` instead; so a decoded message with a topic without rows, or with
+    the same topic twice, can be written again. v0 carries one PLAINTEXT endpoint a broker:
+    UnsupportedVersionError otherwise (Kafka's own rule).
     """
 
 def leader_and_isr_body(
@@ -226,7 +227,7 @@ def stop_replica_body(
 ) -> SharedBody:
     """Size a StopReplica shared body: one entry per element of the (equally long) arrays, grouped by ``topic_row``.
 
-    v0-2 do not carry ``leader_epoch`` and ``delete`` (the head's delete_partitions speaks for all).
+    v0-2 do not carry ``leader_epoch`` and ``delete`` (the head's delete_partitions is for all entries).
     """
 
 def encode_head(
@@ -240,7 +241,7 @@ def encode_head(
     request_type: int = 0,
     delete_partitions: bool = False,
 ) -> bytes:
-    """The part of a request body that belongs to one broker. ``request_type``: LeaderAndIsr v5+ only."""
+    """Return the part of a request body that belongs to one broker. ``request_type``: LeaderAndIsr v5+ only."""
 
 def encode_frame_prefix(
     api_key: int,
@@ -250,7 +251,7 @@ def encode_frame_prefix(
     head: bytes,
     shared_body_size: int,
 ) -> bytes:
-    """4-byte size, request header and head: what precedes a shared body on the wire."""
+    """Return everything before a shared body on the wire: 4-byte size, request header and head."""
 
 def request_header_version(api_key: int, version: int) -> int: ...
 def response_header_version(api_key: int, version: int) -> int: ...
@@ -260,7 +261,7 @@ def encode_request_header(
 def encode_response_header(header_version: int, correlation_id: int) -> bytes: ...
 
 class RequestHeader:
-    """A decoded request header. ``size`` is the number of bytes it took (the body's offset)."""
+    """A decoded request header. ``size`` is its number of bytes, which is the body's offset."""
 
     api_key: int
     api_version: int
@@ -270,13 +271,13 @@ class RequestHeader:
     unknown_tagged_fields: int
 
 def decode_request_header(data: Bytes, header_version: int | None = None) -> RequestHeader:
-    """Read the header at the front of ``data``; None: as the three control requests imply (1 for others).
+    """Read the header at the front of ``data``, and nothing after it.
 
-    Bytes after the header are the body and are not looked at.
+    ``header_version`` None: the version that a control request has (1 for other requests).
     """
 
 def decode_response_header(data: Bytes, header_version: int) -> tuple[int, int, int]:
-    """(correlation_id, size in bytes, unknown tagged fields)."""
+    """Read the header at the front of ``data``: (correlation_id, size in bytes, unknown tagged fields)."""
 
 class LeaderAndIsrRequest:
     """A whole LeaderAndIsr body as columns; fields the version does not have hold the schema's default.
@@ -348,7 +349,7 @@ def decode_request(api_key: int, version: int, data: Bytes, offset: int = 0) -> 
     """
 
 class ControlResponse:
-    """A whole response body of any of the three: ``error_code``, and the partitions' errors as columns.
+    """A whole response body of one of the three requests: ``error_code`` and the partitions' errors as columns.
 
     ``topics``: names for LeaderAndIsr v0-4 and StopReplica (a run of equal names is one topic), ids for
     LeaderAndIsr v5+. ``topic_starts`` int64[len(topics) + 1], ``partition`` int32[n], ``partition_error``
@@ -368,4 +369,4 @@ class ControlResponse:
 
 def decode_response(api_key: int, version: int, data: Bytes, offset: int = 0) -> ControlResponse: ...
 def _limit_vectors(most: int) -> int:
-    """For tests and profiles: use vectors of at most so many bytes (0, 16 or 64). What is used from now on."""
+    """For tests and profiles: use vectors of at most ``most`` bytes (0, 16 or 64); returns the size now used."""

@@ -1,19 +1,20 @@
 """Columns <-> wire bytes for the three control requests and their responses. Sans-io; the GIL is released.
 
-The public face, with shapes, dtypes and errors, is ``_codec.pyi``. The parts, in the order they build on
-each other (one C unit, several files for people):
+``_codec.pyi`` documents the public names with shapes, dtypes and errors. The parts, in the order they build on
+each other (one C unit in several files):
 
-    errors      the error family; how a nogil loop reports a fault
+    errors      the exceptions; how a nogil loop reports a fault
     fields      Kafka's field names, for those errors
     versions    which versions exist and which are flexible
     columns     the column classes: NumPy arrays with C pointers
-    writer      strings, counts and lists onto the wire
+    writer      writes strings, counts and lists
     reader      a bounded cursor; columns being filled
-    shared bodies       the part of a body that all brokers share: rows grouped by topic, exact size, one write
+    shared_bodies
+                the part of a body that all brokers share: rows grouped by topic, exact size, one write
     headers     the part of a body that belongs to one broker; request and response headers; frame prefixes
     update_metadata, leader_and_isr, stop_replica
                 one file a request: its layout, sizes, writes and reads
-    requests    what reading the three has in common, and the way in
+    requests    common parts of reading the three; decode_request
     responses   the three responses
 """
 
@@ -81,7 +82,6 @@ cdef extern from "_wire/columns.h" nogil:
         int64_t n_stretches
 
     cdef enum:
-        FILL_SLACK
         FEW_LISTS_ROOM
 
     ctypedef struct ListFill:

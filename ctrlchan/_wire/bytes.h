@@ -1,7 +1,7 @@
-/* Big-endian bytes, Kafka's varints and UTF-8: the few things that Cython cannot say well.
+/* Big-endian bytes, Kafka's varints and UTF-8, in C because Cython has no good form for them.
  *
- * Every load and store goes through memcpy, so nothing here needs alignment and nothing breaks the
- * aliasing rules; compilers turn each into one instruction. Callers check bounds.
+ * Every load and store is a memcpy, so nothing here needs alignment or breaks the aliasing rules; compilers
+ * turn each into one instruction. Callers check bounds.
  */
 #ifndef CTRLCHAN_BYTES_H
 #define CTRLCHAN_BYTES_H
@@ -32,7 +32,7 @@ static inline int16_t get_i16(const uint8_t *p) { uint16_t u; memcpy(&u, p, 2); 
 static inline int32_t get_i32(const uint8_t *p) { uint32_t u; memcpy(&u, p, 4); return (int32_t)swap32(u); }
 static inline int64_t get_i64(const uint8_t *p) { uint64_t u; memcpy(&u, p, 8); return (int64_t)swap64(u); }
 
-/* Two int32 in one swap: swapping all eight bytes also exchanges the halves, the rotation puts them back. */
+/* Swap two int32 at once: swapping eight bytes also exchanges the halves, and the rotation undoes that. */
 static inline uint64_t swap_pair(uint64_t u) {
 #ifdef CTRLCHAN_BIG_ENDIAN
     return u;
@@ -42,8 +42,8 @@ static inline uint64_t swap_pair(uint64_t u) {
 #endif
 }
 
-/* n int32 between native and wire order (the same in both directions). Replica lists are short: pairs
- * beat a vector loop's set-up. */
+/* Convert n int32 between native and wire order (the same in both directions). Replica lists are short, so
+ * pairs are faster than a vector loop with its set-up. */
 static inline void swap_ints(void *to, const void *from, int64_t n) {
     uint8_t *out = (uint8_t *)to;
     const uint8_t *in = (const uint8_t *)from;
@@ -64,7 +64,8 @@ static inline void swap_ints(void *to, const void *from, int64_t n) {
     }
 }
 
-/* n bytes; the buffers end at p_end and from_end. Names are short: two vectors beat a call of memcpy. */
+/* Copy n bytes; the buffers end at p_end and from_end. Names are short, so two vectors are faster than a call
+ * of memcpy. */
 static inline void put_bytes(
     uint8_t *p, const uint8_t *p_end, const uint8_t *from, const uint8_t *from_end, int64_t n
 ) {
@@ -88,7 +89,7 @@ static inline uint8_t *put_uvarint(uint8_t *p, uint32_t v) {
     return p;
 }
 
-/* Bytes taken by an unsigned varint at p (1 to 5), 0 when it is cut, -1 when it does not fit 32 bits. */
+/* Read an unsigned varint at p; returns its bytes (1 to 5), 0 when it is cut, -1 when it exceeds 32 bits. */
 static inline int get_uvarint(const uint8_t *p, const uint8_t *end, uint32_t *value) {
     uint32_t v = 0;
     int i;
@@ -104,7 +105,8 @@ static inline int get_uvarint(const uint8_t *p, const uint8_t *end, uint32_t *va
     return -1;
 }
 
-/* Well-formed UTF-8 as Unicode's table 3-7 defines it: no overlong forms, no surrogates, at most U+10FFFF. */
+/* Whether the bytes are UTF-8 as Unicode's table 3-7 defines it: no overlong forms, no surrogates, at most
+ * U+10FFFF. */
 static inline int utf8_valid(const uint8_t *p, int64_t n) {
     const uint8_t *end = p + n;
     uint64_t eight;

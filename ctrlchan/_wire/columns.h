@@ -1,11 +1,11 @@
-/* Columns as C sees them: what is written from, and what is filled. NumPy owns the memory. */
+/* Columns as C structs: those that are written, and those that are being filled. NumPy owns the memory. */
 #ifndef CTRLCHAN_COLUMNS_H
 #define CTRLCHAN_COLUMNS_H
 
 #include <stdint.h>
 
-/* n lists of int32: list i is values[starts[i] : starts[i] + lengths[i]]. An absent column has lengths NULL
- * and counts as all empty. */
+/* n lists of int32: list i is values[starts[i] : starts[i] + lengths[i]]. In an absent column lengths is NULL
+ * and all lists are empty. */
 typedef struct {
     int64_t n;
     const int32_t *starts;
@@ -29,10 +29,10 @@ typedef struct {
     Lists offline;
 } PartitionColumns;
 
-/* Positions `position` to `stop` of a message are the successive rows from `row` on and were found to be
- * even: all have isr and replicas of the same lengths, one after the other in their values from the given
- * starts on, empty other lists and a recovery state of 0. So it was when the message was sized; whatever
- * becomes of the columns, these lists stay within their values. */
+/* A stretch: positions `position` to `stop` of a message, which are the successive rows from `row` on and are
+ * even. All have isr and replicas of the same lengths, one after the other in their values from the given
+ * starts on, empty other lists and a recovery state of 0. This is checked when the message is sized. If the
+ * columns change later, these lists are still within their values. */
 typedef struct {
     int64_t position, stop, row;
     int64_t isr, isr_start;
@@ -40,7 +40,7 @@ typedef struct {
 } Stretch;
 
 /* The rows of a message: position i is row rows[i], or row i where rows is NULL. is_new (NULL: all false)
- * goes by position. */
+ * is indexed by position. */
 typedef struct {
     const PartitionColumns *columns;
     int64_t n_columns;
@@ -52,9 +52,8 @@ typedef struct {
 } RowSource;
 
 enum {
-    /* Elements that a column being filled has behind its room: whole vectors can be stored at its end. */
-    FILL_SLACK = 16,
-    /* Values that a list column must have room for, or its next rows are read by the plain loops. */
+    /* Values that a list column must have room for, or the plain loops read its next rows. The vectors of
+     * four short lists store no more than that. */
     FEW_LISTS_ROOM = 32
 };
 
@@ -67,15 +66,14 @@ typedef struct {
     int64_t room;
 } ListFill;
 
-/* What the next rows on the wire are expected to look like: lengths of their lists, and where in a row those
- * begin. Size 0: nothing is expected. `run`: how many looked like that when four were last compared. */
+/* The expected shape of the next rows on the wire: the lengths of their lists, and where in a row the lists
+ * begin. Size 0: no shape is expected. */
 typedef struct {
     int64_t isr, replicas, other, removing;
     int64_t at_replicas, at_other, at_removing, at_bytes, size;
-    int64_t run;
 } RowShape;
 
-/* Columns being filled: n of `room` rows are there. Columns that the message does not have are NULL. */
+/* Columns being filled: n of `room` rows are filled. Columns that the message does not have are NULL. */
 typedef struct {
     int64_t n;
     int64_t room;
@@ -93,17 +91,17 @@ typedef struct {
     ListFill offline;
     /* A byte column: is_new of LeaderAndIsr, delete of StopReplica. */
     uint8_t *flags;
-    /* The shape of the row before, which the next one probably has, too. */
+    /* The shape of the row before, which the next row probably has, too. */
     RowShape shape;
 } PartitionFill;
 
-/* One load, whatever the compiler would like: columns and buffers may be changed by other threads, and what
- * was checked has to be what is used. */
+/* Exactly one load: other threads may change columns and buffers, and the value that is checked must be the
+ * value that is used. */
 static inline int32_t once_i32(const int32_t *p) { return *(const volatile int32_t *)p; }
 static inline int64_t once_i64(const int64_t *p) { return *(const volatile int64_t *)p; }
 static inline uint8_t once_u8(const uint8_t *p) { return *(const volatile uint8_t *)p; }
 
-/* The row at a position; -1 when it is out of range. */
+/* The row at a position; -1 when the row is out of range. */
 static inline int64_t row_at(const RowSource *s, int64_t position) {
     const int64_t row = s->rows == NULL ? position : once_i64(s->rows + position);
     return row >= 0 && row < s->n_columns ? row : -1;

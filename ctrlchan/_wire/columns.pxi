@@ -1,8 +1,8 @@
-# Columns: NumPy arrays for people, raw pointers for the loops.
+# Columns: NumPy arrays in Python, raw pointers in the loops.
 #
-# Each class keeps its arrays (who made them may free them only after these objects) and hands C pointers to the
-# nogil code. Arrays may be read-only. Lengths are compared here; what the numbers in a column point at is
-# checked where they are used, on each use, because the owner may change a column between two requests.
+# Each class holds references to its arrays, so their memory stays while the nogil code has pointers to it.
+# Arrays may be read-only. Lengths are compared here. Row numbers and list starts in a column are checked on
+# each use, because the owner may change a column between two requests.
 
 cdef object _ndarray = np.ndarray
 cdef object _np_int32 = np.dtype(np.int32)
@@ -11,7 +11,7 @@ cdef object _np_uint8 = np.dtype(np.uint8)
 
 
 cdef object as_column(values, dtype, str what):
-    """A C-contiguous array of ``dtype``; a conversion that would change a value is refused."""
+    """Return a C-contiguous array of ``dtype``; a conversion that would change a value raises."""
     array = np.asarray(values)
     if array.dtype != dtype:
         if array.size == 0:
@@ -27,7 +27,7 @@ cdef object as_column(values, dtype, str what):
 
 
 cdef object column_of(values, dtype, str what, const void** p, int64_t* n):
-    """``values`` as an array of one dimension, with its memory (NULL when it is empty) and its length.
+    """Return ``values`` as an array of one dimension; sets its memory (NULL when it is empty) and its length.
 
     The array itself where it is one of ``dtype`` already: a message has dozens of columns and may have one row,
     so this asks the array for its memory once and for nothing else.
@@ -92,7 +92,7 @@ cdef class StringColumn:
 
     @staticmethod
     def from_strings(strings):
-        """Columns of an iterable of str (as UTF-8), bytes or None."""
+        """Make columns from an iterable of str (as UTF-8), bytes or None."""
         try:
             encoded = [s.encode() if isinstance(s, str) else s for s in strings]
         except UnicodeEncodeError as error:
@@ -120,7 +120,7 @@ cdef class StringColumn:
         return PyBytes_FromStringAndSize(<const char*>self.c.data + self.c.starts[i], self.c.lengths[i])
 
     def to_list(self):
-        """The strings as ``str`` (or None). Bytes that are not UTF-8 show as U+FFFD."""
+        """Return the strings as ``str`` (or None). Bytes that are not UTF-8 become U+FFFD."""
         return [None if (s := self[i]) is None else s.decode(errors="replace") for i in range(self.c.n)]
 
     def __repr__(self):
@@ -147,7 +147,7 @@ cdef class ListColumn:
 
     @staticmethod
     def from_lists(lists):
-        """Columns of an iterable of int sequences."""
+        """Make columns from an iterable of int sequences."""
         lists = [np.asarray(one, dtype=np.int64) for one in lists]
         lengths = np.array([len(one) for one in lists], dtype=np.int32)
         ends = np.cumsum(lengths, dtype=np.int64)
@@ -169,7 +169,7 @@ cdef class ListColumn:
         return self.values[start : start + self.c.lengths[i]]
 
     def to_lists(self):
-        """The lists as Python lists of ints."""
+        """Return the lists as Python lists of ints."""
         return [self[i].tolist() for i in range(self.c.n)]
 
     def __repr__(self):

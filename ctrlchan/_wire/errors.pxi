@@ -1,11 +1,11 @@
-# The protocol's error family, and the way from a C error slot to a Python exception.
+# The protocol's exceptions, and how a fault in C becomes one of them.
 #
 # The nogil readers and writers never raise: they put (reason, field, offset) into a `Fault` and return -1;
-# `raise_decode_fault` and `raise_encode_fault` say it in words once the GIL is held again.
+# `raise_decode_fault` and `raise_encode_fault` turn it into an exception once the GIL is held again.
 
 
 class CtrlchanError(Exception):
-    """Root of every error this package raises on purpose."""
+    """The root of every error this package raises on purpose."""
 
     __module__ = "ctrlchan.errors"
 
@@ -113,12 +113,12 @@ cdef dict REASONS = {
 cdef struct Fault:
     int reason
     int field
-    # Reading: byte offset from the start of the given buffer. Writing: the row to blame, or -1.
+    # Reading: byte offset from the start of the given buffer. Writing: the wrong row, or -1.
     int64_t at
 
 
 cdef inline int fail(Fault* fault, int reason, int field, int64_t at) noexcept nogil:
-    """Record the first fault; always -1, so that a caller can `return fail(...)`."""
+    """Record the first fault; always returns -1, so that a caller can `return fail(...)`."""
     if fault.reason == R_NONE:
         fault.reason = reason
         fault.field = field

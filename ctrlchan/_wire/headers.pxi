@@ -4,7 +4,7 @@
 #                    string, null allowed, even in v2], [v2 tagged fields]
 #   response header  correlation id int32, [v1 tagged fields]
 #
-# Source: RequestHeader.json, ResponseHeader.json; the heads stand at the top of each request's file.
+# Source: RequestHeader.json, ResponseHeader.json. Each request's file begins with the layout of its head.
 
 
 cdef int32_t as_int32(value, str api, int version, str field) except? -1:
@@ -23,7 +23,7 @@ def encode_head(
     int api_key, int version, controller_id, controller_epoch, broker_epoch=-1, *,
     is_kraft_controller=False, request_type=0, delete_partitions=False,
 ):
-    """The part of a request body that belongs to one broker; see ``_codec.pyi``."""
+    """Return the part of a request body that belongs to one broker; see ``_codec.pyi``."""
     cdef uint8_t out[24]
     cdef uint8_t* p = out
     cdef int highest
@@ -97,7 +97,7 @@ cdef uint8_t* put_request_header(uint8_t* p, int header_version, int16_t api_key
 def encode_frame_prefix(
     int api_key, int version, int32_t correlation_id, bytes client_id, bytes head not None, int64_t shared_body_size
 ):
-    """4-byte size, request header and head: what precedes a shared body on the wire."""
+    """Return everything before a shared body on the wire: 4-byte size, request header and head."""
     cdef int header_version = request_header_version(api_key, version)
     cdef int64_t head_size = len(head)
     cdef int64_t size = 8 + client_id_size(client_id) + (1 if header_version == 2 else 0) + head_size
@@ -115,7 +115,7 @@ def encode_frame_prefix(
 
 
 def encode_request_header(int header_version, int api_key, int api_version, correlation_id, bytes client_id):
-    """A request header of version 0, 1 or 2."""
+    """Return a request header of version 0, 1 or 2."""
     if not 0 <= header_version <= 2:
         raise UnsupportedVersionError(f"version {header_version} does not exist (0 to 2)", api="RequestHeader")
     for name, value in (("requestApiKey", api_key), ("requestApiVersion", api_version)):
@@ -131,7 +131,7 @@ def encode_request_header(int header_version, int api_key, int api_version, corr
 
 
 def encode_response_header(int header_version, correlation_id):
-    """A response header of version 0 or 1."""
+    """Return a response header of version 0 or 1."""
     if not 0 <= header_version <= 1:
         raise UnsupportedVersionError(f"version {header_version} does not exist (0 to 1)", api="ResponseHeader")
     cdef uint8_t out[5]
@@ -141,7 +141,7 @@ def encode_response_header(int header_version, correlation_id):
 
 
 class RequestHeader:
-    """A decoded request header; ``size`` is the number of bytes it took, the body's offset."""
+    """A decoded request header; ``size`` is its number of bytes, which is the body's offset."""
 
     __slots__ = ("api_key", "api_version", "client_id", "correlation_id", "size", "unknown_tagged_fields")
 
@@ -186,7 +186,7 @@ def decode_request_header(data, header_version=None):
 
 
 def decode_response_header(data, int header_version):
-    """(correlation_id, size in bytes, unknown tagged fields) of the header at the front of ``data``."""
+    """Read the header at the front of ``data``: (correlation_id, size in bytes, unknown tagged fields)."""
     cdef Reader r
     cdef Fault fault
     if not 0 <= header_version <= 1:

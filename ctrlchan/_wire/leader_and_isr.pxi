@@ -60,7 +60,7 @@ cdef int64_t leader_and_isr_size(SharedBody shared_body, Fault* fault) noexcept 
     if groups < 0 or isr < 0 or replicas < 0 or adding < 0 or removing < 0 or leaders < 0:
         return -1
     if version < 6:
-        # Not ignorable in the schema: an older broker cannot learn that a partition is in recovery.
+        # The schema does not let this field be ignored: an older broker could not see that a partition is in recovery.
         for i in range(n):
             row = row_at(&shared_body.plan.source, i)
             if row >= 0 and c.recovery_state[row] != 0:
@@ -71,7 +71,7 @@ cdef int64_t leader_and_isr_size(SharedBody shared_body, Fault* fault) noexcept 
 
 
 cdef inline uint8_t* put_leader_and_isr_rows(SharedBody shared_body, RowSource* source, uint8_t* p, const uint8_t* end, int64_t g, int version, bint flexible, bint named, Fault* fault) noexcept nogil:
-    """The partition states of group ``g``."""
+    """Write the partition states of group ``g``."""
     cdef const PartitionColumns* c = source.columns
     cdef int64_t stop = shared_body.plan.groups[g].stop
     cdef int64_t i = group_start(&shared_body.plan, g)
@@ -238,7 +238,7 @@ class LeaderAndIsrRequest:
         self.unknown_tagged_fields = unknown_tagged_fields
 
     def encode(self):
-        """The body as bytes. Unknown tagged fields are not kept."""
+        """Return the body as bytes. Unknown tagged fields are not kept."""
         head = encode_head(
             API_LEADER_AND_ISR, self.version, self.controller_id, self.controller_epoch, self.broker_epoch,
             is_kraft_controller=self.is_kraft_controller, request_type=self.request_type,
@@ -284,14 +284,14 @@ cdef object read_leader_and_isr(Reader* r, int version):
 
 
 cdef int64_t least_leader_and_isr_row(int version) noexcept nogil:
-    """Bytes of the smallest partition state there can be: fixed fields, empty lists, flags, tags, a name."""
+    """Return the bytes of the smallest partition state: fixed fields, empty lists, flags, tags, an empty name."""
     if version >= 4:
         return 20 + 4 + 1 + (1 if version >= 6 else 0) + 1
     return 20 + (16 if version >= 3 else 8) + (1 if version >= 1 else 0) + (2 if version <= 1 else 0)
 
 
 cdef inline int read_leader_and_isr_rows(Reader* r, PartitionFiller filler, int32_t topic, int64_t left, int version, bint flexible) noexcept nogil:
-    """Read ``left`` partition states, for which there is room. The cursor lives in a register, not in ``r``."""
+    """Read ``left`` partition states into rows that there is room for. A local cursor is faster than ``r.p``."""
     cdef PartitionFill* c = &filler.c
     cdef const uint8_t* p = r.p
     cdef const uint8_t* end = r.end
@@ -341,7 +341,7 @@ cdef inline int read_leader_and_isr_rows(Reader* r, PartitionFiller filler, int3
 
 
 cdef int name_leader_and_isr_fault(Reader* r, const uint8_t* at, int version, bint flexible) noexcept nogil:
-    """Read the row at ``at`` again, field by field, to say which one is wrong."""
+    """Read the row at ``at`` again, field by field, to find the field that is wrong."""
     r.p = at
     read_i32(r, F_PARTITION_INDEX)
     read_i32(r, F_CONTROLLER_EPOCH)
@@ -357,7 +357,7 @@ cdef int name_leader_and_isr_fault(Reader* r, const uint8_t* at, int version, bi
         read_u8(r, F_IS_NEW)
     if version >= 6:
         read_u8(r, F_LEADER_RECOVERY_STATE)
-    # The bytes were wrong when they were read: if they are not now, somebody is writing to them.
+    # The bytes were wrong at the first read. If they are right now, another thread is writing to them.
     return stop(r, R_CHANGED, F_PARTITION_STATES, r.p)
 
 

@@ -1,7 +1,7 @@
-# A bounded cursor over bytes. Every read checks its end; the first fault is kept and stops all later reads.
+# A bounded cursor over bytes. Every read checks the end; the first fault is kept and stops all later reads.
 #
-# After a fault the cursor stands at the end, so that loops end at their next read: callers test
-# `r.fault.reason` once per row or per list, not after each field.
+# A fault moves the cursor to the end, so that loops end at their next read: callers test `r.fault.reason`
+# once per row or per list, not after each field.
 
 cdef struct Reader:
     const uint8_t* start
@@ -15,7 +15,7 @@ cdef struct Reader:
 cdef class InputBytes:
     """Holds the memory of a bytes-like object until it is freed.
 
-    In place of a typed memoryview: Cython generates 15,000 lines of C for the first one of those.
+    A typed memoryview would do the same, but Cython generates 15,000 lines of C for the first one.
     """
 
     cdef Py_buffer view
@@ -32,7 +32,7 @@ cdef class InputBytes:
 
 
 cdef InputBytes open_reader(Reader* r, Fault* fault, data, int64_t offset):
-    """Put ``r`` at ``offset`` of ``data``; the result must live as long as ``r`` is used."""
+    """Put ``r`` at ``offset`` of ``data``. The caller must keep the result as long as it uses ``r``."""
     cdef InputBytes held = InputBytes(data)
     if not 0 <= offset <= held.view.len:
         raise ValueError(f"offset {offset} is outside the {held.view.len} bytes given")
@@ -99,7 +99,7 @@ cdef uint32_t read_uvarint(Reader* r, int field) noexcept nogil:
 
 
 cdef inline int64_t read_count(Reader* r, bint flexible, int64_t least, int field) noexcept nogil:
-    """An array's count; 0 after a fault. Refused when the rest cannot hold that many of ``least`` bytes each."""
+    """Read an array's count; 0 after a fault. The rest of the data must have ``least`` bytes for each element."""
     cdef const uint8_t* at = r.p
     cdef int64_t count
     if flexible:
@@ -122,7 +122,7 @@ cdef inline int64_t read_count(Reader* r, bint flexible, int64_t least, int fiel
 
 
 cdef int64_t read_string_length(Reader* r, bint flexible, bint nullable, int field) noexcept nogil:
-    """A string's length, its bytes checked and next at the cursor; -1: null, or a fault."""
+    """Read a string's length and check its bytes, which follow at the cursor; -1: null, or a fault."""
     cdef const uint8_t* at = r.p
     cdef int64_t length = <int64_t>read_uvarint(r, field) - 1 if flexible else read_i16(r, field)
     if r.fault.reason != R_NONE:
@@ -143,7 +143,7 @@ cdef int64_t read_string_length(Reader* r, bint flexible, bint nullable, int fie
 
 
 cdef int read_tags(Reader* r) noexcept nogil:
-    """Skip a tagged-field section in which no tag is known to us, counting its fields (KIP-482)."""
+    """Skip a section of tagged fields that has no known tags, and count its fields (KIP-482)."""
     if r.p < r.end and r.p[0] == 0:
         r.p += 1
         return 0
@@ -151,7 +151,7 @@ cdef int read_tags(Reader* r) noexcept nogil:
 
 
 cdef int skip_tags(Reader* r, int64_t known_tag, const uint8_t** known) noexcept nogil:
-    """Skip tagged fields; the one-byte field ``known_tag`` is not counted, ``known`` is pointed at its byte."""
+    """Skip tagged fields and count them, except the one-byte field ``known_tag``: ``known`` is set to its byte."""
     cdef int64_t n = read_uvarint(r, F_TAGGED_FIELDS)
     cdef int64_t i, tag, last = -1
     cdef uint32_t size
@@ -181,7 +181,7 @@ cdef int skip_tags(Reader* r, int64_t known_tag, const uint8_t** known) noexcept
 
 
 cdef class StringFiller:
-    """Strings read from the wire, copied into columns of their own. ``most``: how many there can be."""
+    """Strings read from the wire, copied into new columns. ``most``: the largest possible number of strings."""
 
     cdef object starts, lengths
     cdef int32_t* c_starts
@@ -219,7 +219,7 @@ cdef class StringFiller:
         return 0
 
     cdef bint is_last(self, const uint8_t* text, int64_t length) noexcept nogil:
-        """Is this the string that was added last?"""
+        """Return whether this is the string that was added last."""
         return (
             self.n > 0
             and self.c_lengths[self.n - 1] == length
@@ -240,7 +240,7 @@ cdef int add_text(StringFiller strings, const uint8_t* text, int64_t length) exc
 
 
 cdef int read_text(Reader* r, bint flexible, bint nullable, StringFiller strings, int field) except -1:
-    """Read one string into ``strings``; nothing after a fault."""
+    """Read one string into ``strings``; adds nothing after a fault."""
     cdef int64_t length = read_string_length(r, flexible, nullable, field)
     if r.fault.reason != R_NONE:
         return 0
@@ -251,11 +251,11 @@ cdef int read_text(Reader* r, bint flexible, bint nullable, StringFiller strings
 
 
 cdef enum:
-    # Rows and values that are made room for before anything is known about the message.
+    # Rows and values of the first columns, before anything is known about the message.
     FIRST_ROWS = 64
     FIRST_VALUES = 128
-    # int32 in a page. Above a page, columns begin at different places within their pages: many that are filled
-    # side by side would otherwise fight for the same few lines of the processor's first cache.
+    # int32 in a page. Columns of more than a page begin at different places within their pages: otherwise columns
+    # that are filled at the same time would evict each other from the processor's first cache.
     PAGE = 1024
     STAGGER = 80
 
@@ -263,10 +263,10 @@ cdef enum:
 cdef class PartitionFiller:
     """Partition columns being read from the bytes between ``begin`` and ``end``.
 
-    Only the columns that the api and version have are made; the others come out as their defaults. All columns
-    with one element a row lie in one piece of memory: freshly mapped pages cost more than the reading does, and
-    the allocator keeps one large piece for the next message. Their size is guessed from what was read so far, so
-    that it is neither made twice nor made for the most rows that the bytes could hold.
+    Only the columns that the api and version have are made; the others get their defaults. All columns with one
+    element a row share one piece of memory: new pages of the system cost more time than the reading, and the
+    allocator keeps one large piece for the next message. The size is estimated from the rows read so far, so that
+    the piece is rarely made twice and is not made for the most rows that the bytes could hold.
     """
 
     cdef int api_key, version
@@ -295,13 +295,13 @@ cdef class PartitionFiller:
         return self
 
     cdef int64_t guess(self, int64_t have, const uint8_t* p) noexcept:
-        """How many there will be, when there were ``have`` before ``p``: a sixteenth more than in proportion."""
+        """Estimate the final number from the ``have`` read before ``p``: in proportion, and a sixteenth more."""
         if p <= self.begin:
             return have
         return have + <int64_t>(have * 1.0625 * (self.end - p) / (p - self.begin)) + FIRST_ROWS
 
     cdef int64_t n_columns(self) noexcept:
-        """How many columns `make_rows` moves; the flags, of bytes, are counted as one more."""
+        """Return how many columns `make_rows` moves; the byte column of flags counts as one more."""
         if self.api_key == API_STOP_REPLICA:
             return 3 + 1
         if self.api_key == API_UPDATE_METADATA:
@@ -309,15 +309,15 @@ cdef class PartitionFiller:
         return 11 + (4 if self.version >= 3 else 0) + 1
 
     cdef int make_rows(self, int64_t count, const uint8_t* p) except -1:
-        """Room for ``count`` more rows, and for those that will follow."""
+        """Make room for ``count`` more rows, and for the rows expected after them."""
         cdef int64_t most = self.c.n + (self.end - p) // self.least
         cdef int64_t room = max(min(most, max(self.guess(self.c.n, p), 3 * self.c.room // 2)), self.c.n + count)
         cdef bint um = self.api_key == API_UPDATE_METADATA
         cdef bint lai = self.api_key == API_LEADER_AND_ISR
-        self.stride = room + FILL_SLACK
+        self.stride = room
         if self.stride > PAGE:
             self.stride = (self.stride + PAGE - 1) // PAGE * PAGE + STAGGER
-        # The old piece must live until its rows have been moved.
+        # `old` keeps the old piece until its rows have been moved.
         old, self.rows = self.rows, np.empty(self.n_columns() * self.stride, np.int32)
         self.start = self.place = writable_int32(self.rows)
         self.move(&self.c.topic_row)
@@ -355,11 +355,11 @@ cdef class PartitionFiller:
         return self.make_values(fill, 0, p) if fill.room == 0 else 0
 
     cdef int make_values(self, ListFill* fill, int64_t count, const uint8_t* p) except -1:
-        """Room for ``count`` more values in a list column, and for those that will follow."""
+        """Make room for ``count`` more values in a list column, and for the values expected after them."""
         cdef int64_t most = fill.used + (self.end - p) // 4
         cdef int64_t room = max(min(most, max(self.guess(fill.used, p), 3 * fill.room // 2)), fill.used + count)
         room += FIRST_VALUES
-        values = np.empty(room + FILL_SLACK, np.int32)
+        values = np.empty(room, np.int32)
         cdef int32_t* place = writable_int32(values)
         if fill.used > 0:
             memcpy(place, fill.values, 4 * fill.used)
@@ -378,14 +378,14 @@ cdef class PartitionFiller:
         return 0
 
     cdef object column(self, const int32_t* column):
-        """A column as an array of the rows that were read; zeros where there is none."""
+        """Return a column as an array of the rows that were read; zeros when the message has no such column."""
         cdef int64_t first
         if column != NULL and self.c.n > 0:
-            # Of bytes: with overflow checks on (the debug build), Cython forgets what else pointers point at.
+            # Pointers to bytes: with overflow checks (the debug build), Cython loses the types of other pointers.
             first = (<const uint8_t*>column - <const uint8_t*>self.start) // sizeof(int32_t)
             return self.rows[first : first + self.c.n]
         if self.zeros is None:
-            # Shared by all columns that the version does not have, so nobody may write to it.
+            # Read-only, because all columns that the version does not have share it.
             self.zeros = np.zeros(self.c.n, np.int32)
             self.zeros.flags.writeable = False
         return self.zeros
@@ -405,7 +405,7 @@ cdef class PartitionFiller:
         return ListColumn(self.column(fill.starts), self.column(fill.lengths), values[:fill.used])
 
     cdef Partitions partitions(self):
-        """The columns, cut to the rows that were read."""
+        """Return the columns, cut to the rows that were read."""
         cdef PartitionFill* c = &self.c
         return Partitions(
             self.column(c.topic_row), self.column(c.partition), self.column(c.controller_epoch),
@@ -418,7 +418,7 @@ cdef class PartitionFiller:
 
 
 cdef int reserve_rows(PartitionFiller filler, int64_t count, const uint8_t* p) noexcept nogil:
-    """-1 when there is no memory."""
+    """Make room for ``count`` rows; -1 when there is no memory."""
     if filler.c.room - filler.c.n >= count:
         return 0
     with gil:
@@ -429,7 +429,7 @@ cdef int reserve_rows(PartitionFiller filler, int64_t count, const uint8_t* p) n
 
 
 cdef int reserve_values(PartitionFiller filler, ListFill* fill, int64_t count, const uint8_t* p) noexcept nogil:
-    """-1 when there is no memory. Leaves get_rows the room that it wants."""
+    """Make room for ``count`` values and for the vectors of `get_rows`; -1 when there is no memory."""
     if fill.room - fill.used >= count + FEW_LISTS_ROOM:
         return 0
     with gil:
@@ -440,9 +440,9 @@ cdef int reserve_values(PartitionFiller filler, ListFill* fill, int64_t count, c
 
 
 cdef const uint8_t* get_list(const uint8_t* p, const uint8_t* end, PartitionFiller filler, ListFill* fill, bint flexible) noexcept nogil:
-    """Read the next row's [int32] at ``p``; the byte after it, or NULL when it is cut or its count is wrong.
+    """Read the next row's [int32] at ``p``; returns the byte after it, or NULL when it is cut or its count is wrong.
 
-    What is wrong is found out by reading the row again with a Reader.
+    The caller then reads the row again with a Reader, which records the fault.
     """
     cdef int64_t row = filler.c.n
     cdef uint32_t varint = 0
@@ -469,7 +469,7 @@ cdef const uint8_t* get_list(const uint8_t* p, const uint8_t* end, PartitionFill
 
 
 cdef void* writable(array) except? NULL:
-    """The memory of a contiguous array, NULL when it is empty."""
+    """Return the memory of a contiguous array, NULL when it is empty."""
     cdef Py_buffer view
     PyObject_GetBuffer(array, &view, PyBUF_WRITABLE)
     PyBuffer_Release(&view)
@@ -485,13 +485,13 @@ cdef int64_t* writable_int64(array) except? NULL:
 
 
 cdef object trim(array, int64_t n):
-    """Shrink a freshly filled array in place: columns are made for the most rows that the bytes could hold."""
+    """Shrink a filled array in place: it was made for the most rows that the bytes could hold."""
     array.resize((n,) + array.shape[1:], refcheck=False)
     return array
 
 
 cdef int skip_list(Reader* r, bint flexible, int field) noexcept nogil:
-    """Read past an [int32], recording what is wrong with it."""
+    """Skip an [int32] and record a fault in it."""
     cdef int64_t count = read_count(r, flexible, 4, field)
     r.p += 4 * count
     return 0

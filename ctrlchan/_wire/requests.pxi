@@ -1,8 +1,8 @@
-# Request bodies: topics with their partition rows, which the three requests share, and the way in.
+# Request bodies: reading topics with their partition rows, as all three requests do, and decode_request.
 
 
 cdef object read_string(Reader* r, bint flexible, bint nullable, int field):
-    """One string as bytes (None: null, or a fault)."""
+    """Read one string as bytes (None: null, or a fault)."""
     cdef int64_t length = read_string_length(r, flexible, nullable, field)
     if length < 0:
         return None if nullable and r.fault.reason == R_NONE else b""
@@ -11,7 +11,7 @@ cdef object read_string(Reader* r, bint flexible, bint nullable, int field):
 
 
 cdef tuple read_grouped(Reader* r, int api_key, int version):
-    """(Topics, topic_starts, PartitionFiller) of the partition states, whether grouped by topic or not.
+    """Read the partition states, grouped by topic or not; returns (Topics, topic_starts, PartitionFiller).
 
     Memory is bounded by what the rest of the data could hold: rows by the bytes of the smallest row.
     """
@@ -46,7 +46,7 @@ cdef tuple read_grouped(Reader* r, int api_key, int version):
 
 
 cdef int read_rows(Reader* r, int api_key, int version, PartitionFiller filler, int32_t topic, int64_t count) noexcept nogil:
-    """One topic's rows, by the loop that is specialised for this api and version."""
+    """Read one topic's rows with the loop that is specialised for this api and version."""
     if reserve_rows(filler, count, r.p) < 0:
         return -1
     if api_key == API_UPDATE_METADATA:
@@ -95,7 +95,7 @@ cdef int64_t least_row(int api_key, int version) noexcept nogil:
 
 
 cdef int read_ungrouped(Reader* r, int api_key, int version, int64_t count, StringFiller names, int64_t* starts, PartitionFiller filler) noexcept nogil:
-    """Rows that carry their topic's name each: a run of equal names becomes one topic."""
+    """Read rows that each contain their topic's name; a run of equal names becomes one topic."""
     cdef int64_t i, length
     for i in range(count):
         length = read_string_length(r, False, False, F_TOPIC_NAME)

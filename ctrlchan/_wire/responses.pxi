@@ -30,7 +30,7 @@ class ControlResponse:
         self.unknown_tagged_fields = unknown_tagged_fields
 
     def encode(self):
-        """The body as bytes. Unknown tagged fields are not kept."""
+        """Return the body as bytes. Unknown tagged fields are not kept."""
         return encode_response(self)
 
     def __repr__(self):
@@ -165,7 +165,7 @@ def decode_response(int api_key, int version, data, int64_t offset=0):
 
 
 cdef int64_t read_errors_by_id(Reader* r, int64_t n_topics, uint8_t* ids, int64_t* starts, int32_t* partition, int32_t* error) noexcept nogil:
-    """LeaderAndIsr v5+; the number of rows read, -1 after a fault."""
+    """Read the errors of LeaderAndIsr v5+; returns the number of rows, -1 after a fault."""
     cdef int64_t t, i, count, n = 0
     for t in range(n_topics):
         if not read_room(r, 16, F_TOPIC_ID):
@@ -188,7 +188,7 @@ cdef int64_t read_errors_by_id(Reader* r, int64_t n_topics, uint8_t* ids, int64_
 
 
 cdef int64_t read_errors_by_name(Reader* r, int64_t count, bint flexible, StringFiller names, int64_t* starts, int32_t* partition, int32_t* error) noexcept nogil:
-    """A run of equal names becomes one topic; the number of rows read, -1 after a fault or without memory."""
+    """Read errors; a run of equal names becomes one topic. Returns the number of rows, -1 after a fault or without memory."""
     cdef int64_t i, length
     for i in range(count):
         length = read_string_length(r, flexible, False, F_TOPIC_NAME)

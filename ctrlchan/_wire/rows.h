@@ -5,13 +5,14 @@
  *   LeaderAndIsr   v4-5:  adding, removing | is_new, tags
  *   LeaderAndIsr   v6+:   adding, removing | is_new, recovery state, tags
  *
- * put_rows and get_rows handle runs of ordinary rows (short lists, no tags) that lie far enough from the end
- * of every buffer for whole vectors to be loaded and stored: what is stored behind a field is overwritten by
- * the next one. They stop, with nothing half done, at the first row that is not like that. The readable
- * loops in the .pxi files, which check field by field and say what is wrong, handle that row.
+ * put_rows and get_rows handle runs of ordinary rows: short lists, no tags, and far enough from the end of
+ * every buffer to load and store whole vectors (the next field overwrites the bytes stored behind a field).
+ * They stop before the first row that is not ordinary. The plain loops in the .pxi files, which check each
+ * field and report faults, handle that row.
  *
- * Columns and buffers may be changed by other threads meanwhile. That may garble what is written or read but
- * not which memory is touched: every start, length and count is loaded once, checked, and then used.
+ * Other threads may change columns and buffers meanwhile. That may garble the values that are written or read
+ * but never makes the code touch other memory: it loads every start, length and count once, checks it, and
+ * then uses it.
  */
 #ifndef CTRLCHAN_ROWS_H
 #define CTRLCHAN_ROWS_H
@@ -33,7 +34,7 @@
 #define UNROLL_4
 #endif
 
-/* The layouts above, in their order: a constant argument of inlined functions, so that no row tests it. */
+/* The layouts above, in their order: a constant argument of inlined functions, never tested in a row loop. */
 typedef enum { UPDATE_METADATA_ROWS, LEADER_AND_ISR_4_ROWS, LEADER_AND_ISR_6_ROWS } RowLayout;
 enum { ROW_LAYOUTS = 3 };
 
@@ -51,7 +52,7 @@ static ALWAYS_INLINE int row_bytes(RowLayout layout) { return 1 + (int)layout; }
 /* The widest vectors in use: 64 bytes, 16, or 0 for none. */
 static int vector_bytes;
 
-/* Use the widest vectors that there are, but none of more than `most` bytes; what is used. Called before
+/* Choose the widest vectors of the processor, of at most `most` bytes, and return their size. Called before
  * anything is written or read. */
 static inline int prepare_rows(int most) {
     vector_bytes = 0;
@@ -72,8 +73,8 @@ static ALWAYS_INLINE const Stretch *next_stretch(RowSource *source, int64_t posi
     return NULL;
 }
 
-/* Write ordinary rows from *position on, none behind `stop`; the byte after the last one. *position becomes
- * the first that is not written. */
+/* Write ordinary rows from *position to `stop` at most; returns the byte after the last one. *position
+ * becomes the first position that is not written. */
 static inline uint8_t *put_rows(
     uint8_t *p, const uint8_t *end, RowSource *source, int64_t *position, int64_t stop, RowLayout layout
 ) {
@@ -100,22 +101,19 @@ static inline uint8_t *put_rows(
     return p;
 }
 
-/* Read ordinary rows of one topic, at most *left; the byte after the last one. *left is lowered by their
- * number. There must be room for *left rows. */
+/* Read ordinary rows of one topic, at most *left, and lower *left by their number; returns the byte after the
+ * last one. There must be room for *left rows. */
 static inline const uint8_t *get_rows(
     const uint8_t *p, const uint8_t *end, PartitionFill *fill, int32_t topic, int64_t *left, RowLayout layout
 ) {
-#ifdef CTRLCHAN_AVX512
-    if (vector_bytes == 64) return get_rows_avx512(p, end, fill, topic, left, layout);
-#endif
 #ifdef CTRLCHAN_WIDE
     if (vector_bytes) p = FOR_LAYOUT(layout, get_rows_wide, p, end, fill, topic, left);
 #endif
     return p;
 }
 
-/* Find the long stretches among n positions, into memory that the caller frees; how many there are. Without
- * memory for them there are fewer. */
+/* Find the long stretches among n positions, into memory that the caller frees; returns their number.
+ * Stretches that there is no memory for are left out. */
 static inline int64_t find_stretches(const RowSource *source, int64_t n, RowLayout layout, Stretch **found) {
     int64_t count = 0;
     *found = NULL;

@@ -1,5 +1,8 @@
-/* Many partition rows at a time in vectors of 64 bytes (AVX-512 with VBMI), as weave.h draws them. Rows that are
- * not for that are left to rows_wide.h. */
+/* Encoding of many partition rows at a time in vectors of 64 bytes (AVX-512 with VBMI), as weave.h describes.
+ *
+ * rows_wide.h (16 bytes) writes all other rows and reads all rows. Encoding 100,000 rows of UpdateMetadata v8
+ * takes 0.30 ms instead of 0.79 ms and a push to 3 brokers 7.2 ms instead of 8.0; decoding gained nothing.
+ */
 #ifndef CTRLCHAN_ROWS_AVX512_H
 #define CTRLCHAN_ROWS_AVX512_H
 
@@ -11,18 +14,18 @@
 
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi")))
 #define AVX512_INLINE AVX512 ALWAYS_INLINE
-/* The ways in, from code for other processors. */
+/* Functions that code for other processors calls. */
 #define AVX512_ENTRY AVX512 __attribute__((noinline))
 
 enum {
-    /* Rows whose lists are looked at together; fewer rows are not worth a stretch. */
+    /* Rows whose lists are compared at once; fewer rows do not make a stretch. */
     BLOCK = 16,
     SHORTEST_STRETCH = BLOCK,
-    /* How far ahead of the loads list values are fetched, bytes. */
+    /* Bytes by which list values are fetched ahead of the loads. */
     FETCH_AHEAD = 512
 };
 
-/* 0 when the processor does not have what the functions below use. */
+/* Prepare the functions below; 0 when the processor does not have their instructions. */
 static int prepare_avx512(void) {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")) return 0;
@@ -37,12 +40,12 @@ static AVX512_INLINE __m512i load_64(const void *p) { return _mm512_loadu_si512(
 
 static AVX512_INLINE void store_16(void *p, __m128i v) { _mm_storeu_si128((__m128i *)p, v); }
 
-/* The first of `block`, sixteen int32 or fewer; what is behind them is not touched. */
+/* Load the int32 of `block`, sixteen or fewer; memory behind them is not touched. */
 static AVX512_INLINE __m512i load_block(const int32_t *p, __mmask16 block) {
     return _mm512_maskz_loadu_epi32(block, p);
 }
 
-/* n (1 to 4) int32; what is behind them is not touched. */
+/* Load n (1 to 4) int32; memory behind them is not touched. */
 static AVX512_INLINE __m128i load_few(const int32_t *p, int64_t n) {
     return n == 4 ? _mm_loadu_si128((const __m128i *)p) : _mm_maskz_loadu_epi32((__mmask8)low_bits(n), p);
 }
@@ -83,7 +86,7 @@ static AVX512_INLINE __mmask16 odd_lists(
     return _mm512_mask_cmpneq_epi32_mask(block, l, lengths) | _mm512_mask_cmpneq_epi32_mask(block, s, starts);
 }
 
-/* The rows of a block for which a column (NULL: none) does not say 0. */
+/* The rows of a block for which a column (NULL: no rows) is not 0. */
 static AVX512_INLINE __mmask16 not_zero(const int32_t *column, int64_t row, __mmask16 block) {
     __m512i v;
     if (column == NULL) return 0;
@@ -102,7 +105,7 @@ static AVX512_INLINE __mmask16 other_rows(const int64_t *rows, __mmask16 block, 
     return (__mmask16)(a | b << 8);
 }
 
-/* The stretch that begins at s->position, of n positions at most; its length, 0 when there is none. */
+/* Find the stretch that begins at s->position, of n positions at most; returns its length, 0 for none. */
 static AVX512_INLINE int64_t find_stretch(const RowSource *source, int64_t n, Stretch *s, RowLayout layout) {
     const PartitionColumns *c = source->columns;
     const int64_t row = row_at(source, s->position);
@@ -153,7 +156,7 @@ static AVX512_ENTRY int64_t find_stretch_avx512(
 
 /* ------------------------------------------------------------------------------------------- writing */
 
-/* Where the next rows are, how they look, and where they go. */
+/* The columns of the next rows, the weave of their shape, and where their bytes are written. */
 typedef struct {
     uint8_t *p;
     const int32_t *partition, *controller_epoch, *leader, *leader_epoch, *partition_epoch;
@@ -170,7 +173,7 @@ static AVX512_INLINE __m512i put_register(const Shuttle *s, int z, __m512i a, __
     return _mm512_mask_permutexvar_epi8(from_two, s->third[z], s->places[z], c);
 }
 
-/* n (1 to 4) rows. WOVEN_REACH bytes must be free. */
+/* Write n (1 to 4) rows. WOVEN_REACH bytes must be free. */
 static AVX512_INLINE void put_woven(Shuttle *s, int64_t n, RowLayout layout) {
     __m512i a = _mm512_castsi128_si512(load_few(s->partition, n));
     __m512i b = load_block(s->isr, (__mmask16)low_bits(n * s->n_isr));
@@ -190,7 +193,7 @@ static AVX512_INLINE void put_woven(Shuttle *s, int64_t n, RowLayout layout) {
     _mm512_storeu_si512(s->p + 64, put_register(s, 1, a, b, c));
     _mm512_storeu_si512(s->p + 128, put_register(s, 2, a, b, c));
     if (layout != UPDATE_METADATA_ROWS && s->size > 192) {
-        /* So much is written by long lists only: the rest is the end of the last row from its replicas on. */
+        /* Only rows with long lists: the end of the last row, from its replicas on. */
         const __m512i left = _mm512_permutexvar_epi8(s->places[3], c);
         store_16(s->p + 192, _mm512_castsi512_si128(left));
     }
@@ -204,7 +207,7 @@ static AVX512_INLINE void put_woven(Shuttle *s, int64_t n, RowLayout layout) {
     s->replicas += n * s->n_replicas;
 }
 
-/* n positions of a stretch from `skip` on. */
+/* Write n positions of a stretch from `skip` on. */
 static AVX512_INLINE uint8_t *put_stretch(
     uint8_t *p, const PartitionColumns *c, const Stretch *stretch, int64_t skip, int64_t n,
     const uint8_t *is_new, RowLayout layout
@@ -229,7 +232,7 @@ static AVX512_INLINE uint8_t *put_stretch(
     for (k = 0; k < 3; k++) s.third[k] = w->is_third[k];
     s.marks = _mm_loadu_si128((const __m128i *)w->marks);
     for (; n >= 4; n -= 4) {
-        /* The values move faster than the other columns: without this, they are waited for. */
+        /* Values are read faster than the other columns; without this, the loop would wait for them. */
         _mm_prefetch((const char *)s.isr + FETCH_AHEAD, _MM_HINT_T0);
         _mm_prefetch((const char *)s.replicas + FETCH_AHEAD, _MM_HINT_T0);
         put_woven(&s, 4, layout);
@@ -238,148 +241,13 @@ static AVX512_INLINE uint8_t *put_stretch(
     return s.p;
 }
 
-/* n positions of a stretch from `position` on, of WOVEN_ROW bytes at the most. WOVEN_REACH bytes more must be
- * free. */
+/* Write n positions of a stretch from `position` on, each of WOVEN_ROW bytes at most. WOVEN_REACH bytes more
+ * must be free. */
 static AVX512_ENTRY uint8_t *put_stretch_avx512(
     uint8_t *p, const RowSource *source, const Stretch *s, int64_t position, int64_t n, RowLayout layout
 ) {
     const uint8_t *is_new = source->is_new == NULL ? NULL : source->is_new + position;
     return FOR_LAYOUT(layout, put_stretch, p, source->columns, s, position - s->position, n, is_new);
-}
-
-/* ------------------------------------------------------------------------------------------- reading */
-
-/* 64 bytes of the picture from the wire, which is three registers, or four when there is a d. */
-static AVX512_INLINE __m512i get_register(
-    __m512i places, __m512i a, __m512i b, __m512i c, __m512i d, int has_d
-) {
-    const __m512i from_two = _mm512_permutex2var_epi8(a, places, b);
-    const __mmask64 others = _mm512_movepi8_mask(places);
-    if (!has_d) return _mm512_mask_permutexvar_epi8(from_two, others, places, c);
-    return _mm512_mask_blend_epi8(others, from_two, _mm512_permutex2var_epi8(c, places, d));
-}
-
-static AVX512_INLINE void fill_int32(int32_t *to, int64_t n, int64_t first, int64_t step) {
-    __m512i v = steps(first, step);
-    int64_t k;
-    for (k = 0; k < n; k += BLOCK) {
-        _mm512_storeu_si512(to + k, v);
-        v = _mm512_add_epi32(v, _mm512_set1_epi32((int32_t)(BLOCK * step)));
-    }
-}
-
-static AVX512_INLINE void fill_lists(ListFill *list, int64_t row, int64_t n, int64_t length) {
-    fill_int32(list->starts + row, n, list->used, length);
-    fill_int32(list->lengths + row, n, length, 0);
-    list->used += n * length;
-}
-
-/* Rows of the expected shape, whose weave this is, four at a time and at most `most`; how many. Their fields
- * and values first, then all that the shape determines. WOVEN_REACH bytes must be there at each four. */
-static AVX512_INLINE int64_t get_woven(
-    const uint8_t *p, PartitionFill *o, int32_t topic, int64_t most, const Weave *w, RowLayout layout
-) {
-    const int has_d = layout != UPDATE_METADATA_ROWS;
-    const __m512i to_a = load_64(w->from_wire), to_b = load_64(w->from_wire + 64);
-    const __m512i to_c = load_64(w->from_wire + 128);
-    const int64_t row = o->n, size = w->size, n_isr = 4 * o->shape.isr, n_replicas = 4 * o->shape.replicas;
-    int32_t *isr = o->isr.values + o->isr.used, *replicas = o->replicas.values + o->replicas.used;
-    int32_t *partition = o->partition + row, *controller_epoch = o->controller_epoch + row;
-    int32_t *leader = o->leader + row, *leader_epoch = o->leader_epoch + row;
-    int32_t *partition_epoch = o->partition_epoch + row, *recovery_state = o->recovery_state + row;
-    uint8_t *flags = o->flags + row;
-    __m512i marks[4];
-    __mmask64 is_mark[4];
-    int64_t k, n;
-    for (k = 0; k < 4; k++) {
-        marks[k] = load_64(w->on_wire + 64 * k);
-        is_mark[k] = w->is_mark[k];
-    }
-    for (n = 0; n + 4 <= most; n += 4) {
-        const __m512i z0 = load_64(p), z1 = load_64(p + 64), z2 = load_64(p + 128);
-        const __m512i z3 = has_d ? load_64(p + 192) : z2;
-        __mmask64 wrong = _mm512_mask_cmpneq_epu8_mask(is_mark[0], z0, marks[0]);
-        __m512i a, b, c;
-        wrong |= _mm512_mask_cmpneq_epu8_mask(is_mark[1], z1, marks[1]);
-        wrong |= _mm512_mask_cmpneq_epu8_mask(is_mark[2], z2, marks[2]);
-        if (has_d) wrong |= _mm512_mask_cmpneq_epu8_mask(is_mark[3], z3, marks[3]);
-        if (wrong) break;
-        a = get_register(to_a, z0, z1, z2, z3, has_d);
-        b = get_register(to_b, z0, z1, z2, z3, has_d);
-        c = get_register(to_c, z0, z1, z2, z3, has_d);
-        store_16(partition + n, _mm512_castsi512_si128(a));
-        store_16(controller_epoch + n, _mm512_extracti32x4_epi32(a, 1));
-        store_16(leader + n, _mm512_extracti32x4_epi32(a, 2));
-        store_16(leader_epoch + n, _mm512_extracti32x4_epi32(a, 3));
-        store_16(partition_epoch + n, _mm512_extracti32x4_epi32(b, 3));
-        _mm512_storeu_si512(isr, b);
-        _mm512_storeu_si512(replicas, c);
-        if (layout != UPDATE_METADATA_ROWS) {
-            const __m128i bytes = _mm512_extracti32x4_epi32(c, 3);
-            const int32_t four = _mm_cvtsi128_si32(_mm_min_epu8(bytes, _mm_set1_epi8(1)));
-            memcpy(flags + n, &four, 4);
-            if (layout == LEADER_AND_ISR_6_ROWS) {
-                store_16(recovery_state + n, _mm_cvtepi8_epi32(_mm_srli_si128(bytes, 4)));
-            }
-        }
-        p += size;
-        isr += n_isr;
-        replicas += n_replicas;
-    }
-    fill_int32(o->topic_row + row, n, topic, 0);
-    fill_lists(&o->isr, row, n, o->shape.isr);
-    fill_lists(&o->replicas, row, n, o->shape.replicas);
-    if (layout == UPDATE_METADATA_ROWS) {
-        fill_lists(&o->offline, row, n, 0);
-    } else {
-        fill_lists(&o->adding, row, n, 0);
-        fill_lists(&o->removing, row, n, 0);
-    }
-    if (layout == LEADER_AND_ISR_4_ROWS) fill_int32(recovery_state, n, 0, 0);
-    return n;
-}
-
-/* Rows that the next four may be, as many as there are bytes and room for; 0: they are none for a weave. */
-static AVX512_INLINE int64_t most_woven(
-    const uint8_t *p, const uint8_t *end, const PartitionFill *o, int64_t most
-) {
-    const RowShape *shape = &o->shape;
-    const int64_t rows = (end - p - WOVEN_REACH) / WOVEN_ROW;
-    const int64_t isr = (o->isr.room - o->isr.used) / WOVEN_LIST;
-    const int64_t replicas = (o->replicas.room - o->replicas.used) / WOVEN_LIST;
-    if (shape->run < 4 || shape->other || shape->removing) return 0;
-    if (shape->isr > WOVEN_LIST || shape->replicas > WOVEN_LIST) return 0;
-    if (most > rows) most = rows;
-    if (most > isr) most = isr;
-    return most > replicas ? replicas : most;
-}
-
-static AVX512_INLINE const uint8_t *get_any_rows(
-    const uint8_t *p, const uint8_t *end, PartitionFill *o, int32_t topic, int64_t *left, RowLayout layout
-) {
-    int64_t n, some, most = *left;
-    while (most > 0 && end - p >= FEW_ROWS_REACH && has_room(o, layout)) {
-        some = most_woven(p, end, o, most);
-        if (some >= 4) {
-            n = get_woven(p, o, topic, some, &weaves[layout][o->shape.isr][o->shape.replicas], layout);
-            /* Four or more were left, so the next ones look different. */
-            if (some - n >= 4) o->shape.run = 0;
-        } else {
-            n = get_few_rows(p, o, topic, most, layout);
-            if (n == 0) break;
-        }
-        o->n += n;
-        most -= n;
-        p += n * o->shape.size;
-    }
-    *left = most;
-    return p;
-}
-
-static AVX512_ENTRY const uint8_t *get_rows_avx512(
-    const uint8_t *p, const uint8_t *end, PartitionFill *fill, int32_t topic, int64_t *left, RowLayout layout
-) {
-    return FOR_LAYOUT(layout, get_any_rows, p, end, fill, topic, left);
 }
 
 #endif

@@ -1,4 +1,5 @@
-/* A few partition rows at a time, in vectors of sixteen bytes: x86-64-v2 and AArch64 have a byte shuffle. */
+/* Writes and reads a few partition rows at a time, in vectors of sixteen bytes: x86-64-v2 and AArch64 have a
+ * byte shuffle. */
 #ifndef CTRLCHAN_ROWS_WIDE_H
 #define CTRLCHAN_ROWS_WIDE_H
 
@@ -95,7 +96,7 @@ static ALWAYS_INLINE WideColumns wide_columns(const PartitionColumns *c, RowLayo
     return w;
 }
 
-/* List `row`; 0 when it is long, or nearer to the end of its values than whole vectors reach. */
+/* Load list `row`; 0 when it is long, or too near to the end of its values for whole vectors. */
 static ALWAYS_INLINE int short_list(const WideLists *lists, int64_t row, Slice *s) {
     uint64_t start;
     s->length = 0;
@@ -117,7 +118,7 @@ static ALWAYS_INLINE void put_short_list(uint8_t *p, Slice s) {
     *p = (uint8_t)(s.length + 1);
 }
 
-/* One row, its first four fields in `fixed`; NULL, with nothing written, when it is not ordinary. */
+/* Write one row, its first four fields in `fixed`; NULL, with nothing written, when it is not ordinary. */
 static ALWAYS_INLINE uint8_t *put_row(
     uint8_t *p, const PartitionColumns *c, const WideColumns *w, int64_t row, wide fixed, uint8_t is_new,
     RowLayout layout
@@ -132,7 +133,7 @@ static ALWAYS_INLINE uint8_t *put_row(
         recovery = once_i32(c->recovery_state + row);
         if (recovery != (int8_t)recovery) return NULL;
     }
-    /* All offsets first: then the next row waits for one sum, not for one list after the other. */
+    /* All offsets first: the next row then depends on one sum, not on one list after the other. */
     at_replicas = 16 + 1 + 4 * isr.length + 4;
     at_other = at_replicas + 1 + 4 * replicas.length;
     at_bytes = at_other + 1 + 4 * other.length;
@@ -151,7 +152,7 @@ static ALWAYS_INLINE uint8_t *put_row(
     return p + at_bytes + 1;
 }
 
-/* Are the four rows from this position on, of which `row` is the first, successive? */
+/* Whether the four rows from this position on, of which `row` is the first, are successive. */
 static ALWAYS_INLINE int four_successive(const RowSource *s, int64_t position, int64_t row) {
     const int64_t *rows;
     if (row + 4 > s->n_columns) return 0;
@@ -160,7 +161,7 @@ static ALWAYS_INLINE int four_successive(const RowSource *s, int64_t position, i
     return (rows[1] == row + 1) & (rows[2] == row + 2) & (rows[3] == row + 3);
 }
 
-/* One to four of the positions from i to `stop`: how many are written, and *next moved behind them. 0: the
+/* Write one to four of the positions from i to `stop` and move *next behind them; returns how many. 0: the
  * next row is not ordinary. FEW_ROWS_REACH bytes must be free. */
 static ALWAYS_INLINE int64_t put_few_rows(
     uint8_t **next, const PartitionColumns *c, const WideColumns *w, const RowSource *s, int64_t i,
@@ -198,7 +199,7 @@ static ALWAYS_INLINE int64_t put_few_rows(
 static ALWAYS_INLINE uint8_t *put_rows_wide(
     uint8_t *p, const uint8_t *end, const RowSource *source, int64_t *position, int64_t stop, RowLayout layout
 ) {
-    /* Copies: for all the compiler knows, storing a byte could change what is behind `source`. */
+    /* Copies: otherwise the compiler must expect that a stored byte changes what `source` points at. */
     const RowSource s = *source;
     const PartitionColumns c = *s.columns;
     const WideColumns w = wide_columns(&c, layout);
@@ -233,14 +234,14 @@ static ALWAYS_INLINE int has_list_room(const ListFill *list) {
     return list->room - list->used >= FEW_LISTS_ROOM;
 }
 
-/* Is there room for the lists of four rows? */
+/* Whether there is room for the lists of four rows. */
 static ALWAYS_INLINE int has_room(const PartitionFill *o, RowLayout layout) {
     if (!has_list_room(&o->isr) || !has_list_room(&o->replicas)) return 0;
     if (layout == UPDATE_METADATA_ROWS) return has_list_room(&o->offline);
     return has_list_room(&o->adding) && has_list_room(&o->removing);
 }
 
-/* The lists of four rows that begin at p and every `size` bytes after it, all of this length. */
+/* Read the lists of four rows, all of this length; the first begins at p, the others every `size` bytes. */
 static ALWAYS_INLINE void get_four_lists(
     const uint8_t *p, int64_t size, ListFill *list, int64_t row, int64_t length
 ) {
@@ -259,7 +260,7 @@ static ALWAYS_INLINE void get_four_lists(
     }
 }
 
-/* Four rows of the expected shape. */
+/* Read four rows of the expected shape. */
 static ALWAYS_INLINE void get_four_rows(const uint8_t *p, PartitionFill *o, int32_t topic, RowLayout layout) {
     const wide swap = wide_load(SWAP_FOUR);
     const RowShape *shape = &o->shape;
@@ -292,7 +293,7 @@ static ALWAYS_INLINE void get_four_rows(const uint8_t *p, PartitionFill *o, int3
     }
 }
 
-/* The list at p, whose length is left in *length; the byte after it, NULL when it is long. */
+/* Read the list at p and set *length; returns the byte after it, NULL when it is long. */
 static ALWAYS_INLINE const uint8_t *get_short_list(
     const uint8_t *p, ListFill *list, int64_t row, int64_t *length
 ) {
@@ -309,8 +310,7 @@ static ALWAYS_INLINE const uint8_t *get_short_list(
     return p + 1 + 4 * n;
 }
 
-/* One row, whose shape is then expected of the next one; 0, with nothing that counts stored, when it is not
- * ordinary. */
+/* Read one row and expect its shape of the next one. 0, with no row added, when it is not ordinary. */
 static ALWAYS_INLINE int64_t get_one_row(
     const uint8_t *p, PartitionFill *o, int32_t topic, RowLayout layout
 ) {
@@ -356,28 +356,26 @@ static ALWAYS_INLINE int64_t get_one_row(
     return 1;
 }
 
-/* One of the `most` rows from p on, or four, into the rows behind o->n; how many. 0: the next is not ordinary.
+/* Read one or four of the `most` rows from p on into the rows behind o->n; returns how many. 0: the next row
+ * is not ordinary.
  *
- * The shape of the row before is the guess: four rows are compared with it side by side, while counts that
- * say where the next one stands would have to be read one after the other. FEW_ROWS_REACH bytes must be there
+ * The expected shape is that of the row before: four rows are compared with it side by side. Without it, each
+ * row's counts would have to be read before the next row's place is known. There must be FEW_ROWS_REACH bytes
  * at p, and room for four rows and their lists. */
 static ALWAYS_INLINE int64_t get_few_rows(
     const uint8_t *p, PartitionFill *o, int32_t topic, int64_t most, RowLayout layout
 ) {
-    const int expects = o->shape.size != 0;
-    if (expects && most >= 4 && four_have_shape(p, &o->shape, layout)) {
+    if (most >= 4 && o->shape.size != 0 && four_have_shape(p, &o->shape, layout)) {
         get_four_rows(p, o, topic, layout);
-        return o->shape.run = 4;
+        return 4;
     }
-    /* Less than four are no sign that there are no more like them. */
-    if (!expects || most >= 4 || shape_differs(p, &o->shape, layout)) o->shape.run = 0;
     return get_one_row(p, o, topic, layout);
 }
 
 static ALWAYS_INLINE const uint8_t *get_rows_wide(
     const uint8_t *p, const uint8_t *end, PartitionFill *fill, int32_t topic, int64_t *left, RowLayout layout
 ) {
-    /* A copy, for the same reason as above. */
+    /* A copy, for the same reason as in put_rows_wide. */
     PartitionFill o = *fill;
     int64_t n, most = *left;
     while (most > 0 && end - p >= FEW_ROWS_REACH && has_room(&o, layout)) {

@@ -1,7 +1,7 @@
-/* What sizing a message asks of its columns: runs of equal topic rows, bytes of lists.
+/* Scans of columns for sizing a message: runs of equal topic rows, bytes of lists.
  *
- * The loops over blocks are written for compilers to vectorise, without an exit in the middle. Row numbers
- * are checked on each use, because other threads may change them.
+ * The loops over blocks have no exit in the middle, so that compilers can vectorise them. Row numbers are
+ * checked on each use, because other threads may change them.
  */
 #ifndef CTRLCHAN_SCAN_H
 #define CTRLCHAN_SCAN_H
@@ -69,7 +69,7 @@ static inline int64_t lists_size(
                 sum += length;
             }
         }
-        /* So short ones have counts of one varint byte, and their sum is exact. */
+        /* Lists this short have counts of one varint byte, and their sum is exact. */
         if (every < 127) {
             total += 4 * (int64_t)sum;
             continue;

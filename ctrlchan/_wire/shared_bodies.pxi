@@ -5,11 +5,11 @@
 #   StopReplica     topic states (topics in v1-2, ungrouped partitions in v0), tagged fields
 #
 # A shared body is planned (rows grouped by topic, exact size) when it is made and written once. Loops are
-# specialised by constant arguments of inlined functions, so that no version test stands in a row loop.
+# specialised by constant arguments of inlined functions, so that row loops contain no version tests.
 
 
 cdef struct Group:
-    # A topic's rows end before position `stop`; they begin where the group before ends.
+    # A topic's rows end before position `stop` and begin where the group before ends.
     int32_t topic
     int64_t stop
 
@@ -55,7 +55,7 @@ cdef class StopColumns:
 
 
 cdef class SharedBody:
-    """The shared part of a request body, sized and ready to be written. References its columns."""
+    """The shared part of a request body, sized and ready to be written. It references its columns."""
 
     cdef readonly int api_key, version
     cdef readonly int64_t size, rows
@@ -93,7 +93,7 @@ cdef class SharedBody:
         return self.size
 
     def to_bytes(self):
-        """The shared body as new bytes."""
+        """Return the shared body as new bytes."""
         out = PyBytes_FromStringAndSize(NULL, self.size)
         cdef uint8_t* p = <uint8_t*>PyBytes_AS_STRING(out)
         cdef Fault fault
@@ -175,7 +175,7 @@ cdef inline int64_t group_start(const Plan* plan, int64_t g) noexcept nogil:
 
 
 cdef int find_groups(Plan* plan, const int32_t* topic_row, int64_t n_topics, Fault* fault) noexcept nogil:
-    """One group for each run of equal topic rows; -1 after a fault or without memory."""
+    """Make one group for each run of equal topic rows; -1 after a fault or without memory."""
     # Sorted rows, the usual case, have no more runs than there are topics.
     cdef int64_t room = plan.n if plan.n < n_topics else n_topics
     cdef int64_t i = 0, start
@@ -200,14 +200,14 @@ cdef int find_groups(Plan* plan, const int32_t* topic_row, int64_t n_topics, Fau
 
 
 cdef void plan_stretches(Plan* plan, RowLayout layout) noexcept nogil:
-    """Find the even rows: what is known of their lists need not be looked up again, neither to size nor to write."""
+    """Find stretches of even rows, whose lists need no look-up when the message is sized and written."""
     cdef Stretch* stretches = NULL
     plan.source.n_stretches = find_stretches(&plan.source, plan.n, layout, &stretches)
     plan.source.stretches = stretches
 
 
 cdef int64_t column_size(const Plan* plan, const Lists* lists, bint flexible, int field, Fault* fault) noexcept nogil:
-    """Bytes of the selected rows' lists with their counts, stretches left out; -1 and a fault."""
+    """Return the bytes of the selected rows' lists with their counts, without stretches; -1 after a fault."""
     cdef int64_t k, one, stop, start = 0, wrong = 0, size = 0
     for k in range(plan.source.n_stretches + 1):
         stop = plan.source.stretches[k].position if k < plan.source.n_stretches else plan.n
@@ -223,7 +223,7 @@ cdef int64_t column_size(const Plan* plan, const Lists* lists, bint flexible, in
 
 
 cdef int64_t stretches_size(const Plan* plan, int n_lists) noexcept nogil:
-    """Bytes of the lists of all stretches: two that have values, and one count byte for each."""
+    """Return the bytes of the lists of all stretches: two lists have values, and each list has one count byte."""
     cdef int64_t k, size = 0
     cdef const Stretch* s
     for k in range(plan.source.n_stretches):
@@ -233,7 +233,7 @@ cdef int64_t stretches_size(const Plan* plan, int n_lists) noexcept nogil:
 
 
 cdef int64_t groups_size(SharedBody shared_body, bint grouped, bint flexible, bint has_id, int name_field, Fault* fault) noexcept nogil:
-    """Bytes of the topics' names, ids, counts and tags (or of the names before each row when not grouped)."""
+    """Return the bytes of the topics' names, ids, counts and tags (not grouped: of the name before each row)."""
     cdef Plan* plan = &shared_body.plan
     cdef const Strings* names = &shared_body._topics.names.c
     cdef int64_t g, rows, name
@@ -251,7 +251,7 @@ cdef int64_t groups_size(SharedBody shared_body, bint grouped, bint flexible, bi
 
 
 cdef inline uint8_t* put_topic(SharedBody shared_body, uint8_t* p, const uint8_t* end, int64_t g, bint flexible, bint has_id, int name_field, Fault* fault) noexcept nogil:
-    """Name, id and partition count of group ``g``."""
+    """Write name, id and partition count of group ``g``."""
     cdef int32_t topic = shared_body.plan.groups[g].topic
     cdef int64_t rows = shared_body.plan.groups[g].stop - group_start(&shared_body.plan, g)
     p = put_string(p, end, &shared_body._topics.names.c, topic, flexible, False, name_field, fault)

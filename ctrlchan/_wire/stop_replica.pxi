@@ -109,7 +109,7 @@ class StopReplicaRequest:
         self.unknown_tagged_fields = unknown_tagged_fields
 
     def encode(self):
-        """The body as bytes. Unknown tagged fields are not kept."""
+        """Return the body as bytes. Unknown tagged fields are not kept."""
         head = encode_head(
             API_STOP_REPLICA, self.version, self.controller_id, self.controller_epoch, self.broker_epoch,
             is_kraft_controller=self.is_kraft_controller, delete_partitions=self.delete_partitions,
@@ -157,12 +157,12 @@ cdef object read_stop_replica(Reader* r, int version):
 
 
 cdef int64_t least_stop_replica_row(int version) noexcept nogil:
-    """Bytes of the smallest entry: an index; with an empty name in v0, with leader epoch, flag and tags in v3+."""
+    """Return the bytes of the smallest entry: an index; v0: an empty name, too; v3+: leader epoch, flag, tags."""
     return 6 if version == 0 else 4 if version <= 2 else 10
 
 
 cdef inline int read_stop_replica_rows(Reader* r, PartitionFiller filler, int32_t topic, int64_t count, int version) noexcept nogil:
-    """Read ``count`` entries, for which there is room; the delete flag goes to the byte column."""
+    """Read ``count`` entries into rows that there is room for; the delete flag goes to the byte column."""
     cdef PartitionFill* c = &filler.c
     cdef int64_t row
     for row in range(c.n, c.n + count):

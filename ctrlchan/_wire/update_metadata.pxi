@@ -45,7 +45,7 @@ cdef dict PROTOCOL_NAMES = {0: b"PLAINTEXT", 1: b"SSL", 2: b"SASL_PLAINTEXT", 3:
 
 
 cdef int check_endpoints(Brokers brokers, int version) except -1:
-    """What UpdateMetadata's older versions cannot say of a broker (Kafka: UpdateMetadataRequest.Builder.build).
+    """Refuse brokers that an older version cannot carry (Kafka: UpdateMetadataRequest.Builder.build).
 
     v0 carries one host and port, always PLAINTEXT; v1-2 carry no listener name, so only the name that the
     security protocol implies.
@@ -107,7 +107,7 @@ cdef int64_t update_metadata_size(SharedBody shared_body, bint flexible, Fault* 
 
 
 cdef inline uint8_t* put_update_metadata_rows(SharedBody shared_body, RowSource* source, uint8_t* p, const uint8_t* end, int64_t g, bint flexible, bint named, bint has_offline, Fault* fault) noexcept nogil:
-    """The partition states of group ``g``."""
+    """Write the partition states of group ``g``."""
     cdef const PartitionColumns* c = source.columns
     cdef int64_t stop = shared_body.plan.groups[g].stop
     cdef int32_t topic = shared_body.plan.groups[g].topic
@@ -143,7 +143,7 @@ cdef inline uint8_t* put_update_metadata_rows(SharedBody shared_body, RowSource*
             return NULL
         put_i32(p, c.partition_epoch[row])
         if deleting:
-            # LeaderAndIsr.duringDelete: no leader ever again, epochs as a state that was never written.
+            # As Kafka's LeaderAndIsr.duringDelete: leader -2, leader epoch and partition epoch 0.
             put_i32(start + 8, -2)
             put_i32(start + 12, 0)
             put_i32(p, 0)
@@ -342,7 +342,7 @@ class UpdateMetadataRequest:
         self.unknown_tagged_fields = unknown_tagged_fields
 
     def encode(self):
-        """The body as bytes. Unknown tagged fields are not kept."""
+        """Return the body as bytes. Unknown tagged fields are not kept."""
         head = encode_head(
             API_UPDATE_METADATA, self.version, self.controller_id, self.controller_epoch, self.broker_epoch,
             is_kraft_controller=self.is_kraft_controller,
@@ -387,14 +387,14 @@ cdef object read_update_metadata(Reader* r, int version):
 
 
 cdef int64_t least_update_metadata_row(int version) noexcept nogil:
-    """Bytes of the smallest partition state there can be: fixed fields, then empty lists, tags, a name."""
+    """Return the bytes of the smallest partition state: fixed fields, empty lists, tags, an empty name."""
     if version >= 6:
         return 20 + 3 + 1
     return 20 + (12 if version >= 4 else 8) + (2 if version <= 4 else 0)
 
 
 cdef inline int read_update_metadata_rows(Reader* r, PartitionFiller filler, int32_t topic, int64_t left, bint flexible, bint has_offline) noexcept nogil:
-    """Read ``left`` partition states, for which there is room. The cursor lives in a register, not in ``r``."""
+    """Read ``left`` partition states into rows that there is room for. A local cursor is faster than ``r.p``."""
     cdef PartitionFill* c = &filler.c
     cdef const uint8_t* p = r.p
     cdef const uint8_t* end = r.end
@@ -434,7 +434,7 @@ cdef inline int read_update_metadata_rows(Reader* r, PartitionFiller filler, int
 
 
 cdef int name_update_metadata_fault(Reader* r, const uint8_t* at, bint flexible, bint has_offline) noexcept nogil:
-    """Read the row at ``at`` again, field by field, to say which one is wrong."""
+    """Read the row at ``at`` again, field by field, to find the field that is wrong."""
     r.p = at
     read_i32(r, F_PARTITION_INDEX)
     read_i32(r, F_CONTROLLER_EPOCH)
@@ -445,7 +445,7 @@ cdef int name_update_metadata_fault(Reader* r, const uint8_t* at, bint flexible,
     skip_list(r, flexible, F_REPLICAS)
     if has_offline:
         skip_list(r, flexible, F_OFFLINE_REPLICAS)
-    # The bytes were wrong when they were read: if they are not now, somebody is writing to them.
+    # The bytes were wrong at the first read. If they are right now, another thread is writing to them.
     return stop(r, R_CHANGED, F_PARTITION_STATES, r.p)
 
 

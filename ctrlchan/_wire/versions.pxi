@@ -47,12 +47,12 @@ cdef int check_version(api_key, version, bint response=False) except -1:
 
 
 def request_header_version(int api_key, int version):
-    """2 for flexible versions, else 1."""
+    """Return 2 for flexible versions, else 1."""
     check_version(api_key, version)
     return 2 if is_flexible(api_key, version) else 1
 
 
 def response_header_version(int api_key, int version):
-    """1 for flexible versions, else 0."""
+    """Return 1 for flexible versions, else 0."""
     check_version(api_key, version, True)
     return 1 if is_flexible(api_key, version) else 0

@@ -1,16 +1,16 @@
 /* How four partition rows look in registers and on the wire, for processors that permute bytes across 64-byte
  * registers (AVX-512 VBMI).
  *
- * For rows whose lists are equally long and short, where each wire byte comes from depends on those lengths
- * alone. So four rows at a time go through a picture of three registers, the same in both directions:
+ * When the lists of all rows have the same short lengths, these alone decide where each wire byte comes from.
+ * So four rows at a time are loaded into a picture of three registers:
  *
  *     0  partition x 4, controller epoch x 4, leader x 4, leader epoch x 4
  *    64  isr, the lists of the four rows after each other; from 112 partition epoch x 4
- *   128  replicas, likewise; from 176 is_new byte x 4, recovery state byte x 4; when it is written, from 184
- *        the bytes that are the same in every row, its marks: counts of lists, tags
+ *   128  replicas, likewise; from 176 is_new byte x 4, recovery state byte x 4; from 184 the bytes that are
+ *        the same in every row, its marks: counts of lists, tags
  *
- * One permutation takes the picture to the wire and another one takes it back; a Weave holds both for one
- * pair of lengths. All other lists are empty.
+ * One permutation turns the picture into wire bytes; a Weave has it for one pair of lengths. All other lists
+ * are empty.
  */
 #ifndef CTRLCHAN_WEAVE_H
 #define CTRLCHAN_WEAVE_H
@@ -21,7 +21,7 @@
 enum {
     /* The longest list: four of them leave room for four more int32 in their register. */
     WOVEN_LIST = 3,
-    /* Bytes that a row takes at the most, and that four rows and the register at their end may touch. */
+    /* The most bytes of a row, and of four rows with the register at their end. */
     WOVEN_ROW = 20 + 4 + 8 * WOVEN_LIST + 3,
     WOVEN_REACH = 256,
     PICTURE_ISR = 64,
@@ -33,20 +33,16 @@ enum {
 };
 
 typedef struct {
-    uint8_t to_wire[256];   /* for each wire byte of four rows, its place in the picture */
-    uint8_t from_wire[192]; /* for each byte of the picture, its place on the wire */
-    uint8_t marks[16];      /* the last quarter of the picture, nothing in it but marks */
-    uint8_t on_wire[256];   /* the marks where they stand on the wire, */
-    uint64_t is_mark[4];    /* and which bytes those are */
-    uint64_t is_third[4];   /* which wire bytes come from the picture's third register */
-    int64_t size;           /* wire bytes of four rows */
+    uint8_t to_wire[256]; /* for each wire byte of four rows, its place in the picture */
+    uint8_t marks[16];    /* the last quarter of the picture with only its marks set */
+    uint64_t is_third[4]; /* which wire bytes come from the picture's third register */
+    int64_t size;         /* wire bytes of four rows */
 } Weave;
 
 static void weave_byte(Weave *w, int picture) {
     const int wire = (int)w->size++;
     w->to_wire[wire] = (uint8_t)picture;
     w->is_third[wire / 64] |= (uint64_t)(picture >= PICTURE_REPLICAS) << (wire % 64);
-    w->from_wire[picture] = (uint8_t)wire;
 }
 
 static void weave_int(Weave *w, int picture) {
@@ -56,8 +52,6 @@ static void weave_int(Weave *w, int picture) {
 
 static void weave_mark(Weave *w, int mark, int value) {
     w->marks[PICTURE_MARKS - PICTURE_IS_NEW + mark] = (uint8_t)value;
-    w->on_wire[w->size] = (uint8_t)value;
-    w->is_mark[w->size / 64] |= 1ull << (w->size % 64);
     weave_byte(w, PICTURE_MARKS + mark);
 }
 
@@ -81,7 +75,7 @@ static void make_weave(Weave *w, RowLayout layout, int isr, int replicas) {
     }
 }
 
-/* By the lengths of isr and replicas. */
+/* Indexed by layout and by the lengths of isr and replicas. */
 static Weave weaves[ROW_LAYOUTS][WOVEN_LIST + 1][WOVEN_LIST + 1];
 
 static void make_weaves(void) {

@@ -1,15 +1,15 @@
-# Strings, counts and lists onto the wire. Nothing here holds the GIL or raises.
+# Writing strings, counts and lists. Nothing here holds the GIL or raises.
 #
-# The size pass has said how many bytes a message takes; the write pass checks every write against the end
-# of the memory it was given and every list against its values all the same. So columns that another
-# thread changes in between give an error, never a write or read out of bounds.
+# The size pass has counted the bytes of a message. The write pass still checks every write against the end of
+# its memory and every list against its values: columns that another thread changes in between cause an error,
+# never a write or read out of bounds.
 
 cdef enum:
     MAX_STRING = 32767  # bytes; Kafka's strings have an int16 length, and the compact ones keep that limit
 
 
 cdef inline int64_t count_size(int64_t count, bint flexible) noexcept nogil:
-    """Bytes of an array's count: int32, or in flexible versions a varint of count + 1."""
+    """Return the bytes of an array's count: int32, or in flexible versions a varint of count + 1."""
     return uvarint_size(<uint32_t>(count + 1)) if flexible else 4
 
 
@@ -27,7 +27,7 @@ cdef struct Text:
 
 
 cdef inline int load_string(const Strings* s, int64_t i, bint nullable, Text* text, int field, Fault* fault) noexcept nogil:
-    """String ``i``, its length and start loaded once; -1 and a fault when it cannot be sent."""
+    """Load length and start of string ``i`` once each; -1 and a fault when it cannot be sent."""
     cdef int64_t start
     text.length = once_i32(s.lengths + i)
     text.data = NULL
@@ -44,14 +44,14 @@ cdef inline int load_string(const Strings* s, int64_t i, bint nullable, Text* te
 
 
 cdef inline int64_t text_size(const Text* text, bint flexible) noexcept nogil:
-    """Bytes on the wire, with the length."""
+    """Return the bytes of a string on the wire, with its length."""
     if not flexible:
         return 2 + (text.length if text.length > 0 else 0)
     return uvarint_size(<uint32_t>(text.length + 1)) + (text.length if text.length > 0 else 0)
 
 
 cdef int64_t string_size(const Strings* s, int64_t i, bint flexible, bint nullable, int field, Fault* fault) noexcept nogil:
-    """Bytes of string ``i`` with its length; -1 and a fault when it cannot be sent or is not UTF-8."""
+    """Return the bytes of string ``i`` with its length; -1 and a fault when it cannot be sent or is not UTF-8."""
     cdef Text text
     if load_string(s, i, nullable, &text, field, fault) < 0:
         return -1
@@ -61,7 +61,7 @@ cdef int64_t string_size(const Strings* s, int64_t i, bint flexible, bint nullab
 
 
 cdef inline uint8_t* put_string(uint8_t* p, const uint8_t* end, const Strings* s, int64_t i, bint flexible, bint nullable, int field, Fault* fault) noexcept nogil:
-    """Write string ``i`` (null where it may be); NULL and a fault when it changed since it was sized."""
+    """Write string ``i`` (null where the field is nullable); NULL and a fault when it changed since it was sized."""
     cdef Text text
     if load_string(s, i, nullable, &text, field, fault) < 0:
         return NULL
@@ -96,7 +96,7 @@ cdef uint8_t* put_list(uint8_t* p, const uint8_t* end, const Lists* lists, int64
 
 
 cdef int list_fault(const Lists* lists, int64_t row, int field, Fault* fault) noexcept nogil:
-    """Say why ``put_list`` gave NULL; 0 when this list is not to blame."""
+    """Record why ``put_list`` returned NULL; 0 when the list itself is right."""
     if lists.lengths == NULL or list_in_bounds(lists, row):
         return 0
     return fail(fault, R_LIST_RANGE, field, row)

@@ -1,6 +1,7 @@
-"""Rows that are handled many at a time, in wide vectors, are the rows that the plain loops would make.
+"""Rows that vectors handle many at a time equal the rows of the plain loops.
 
-Each test runs with the widest vectors of the processor, with those of sixteen bytes, and without any.
+Each test runs with vectors of 64 bytes (writing only; reading then uses 16), of 16 bytes, and without
+vectors.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def even(rng: Generator, n: int) -> list[int]:
 
 
 def mostly_even(rng: Generator, n: int) -> list[int]:
-    """Long stretches of one length, with a row here and there that has another."""
+    """Draw long stretches of one length with a few rows of other lengths among them."""
     lengths = np.repeat(rng.integers(0, 5, n // 40 + 1), 40)[:n]
     odd = rng.random(n) < 0.02
     return np.where(odd, rng.integers(0, 9, n), lengths).tolist()  # type: ignore[no-any-return]
@@ -78,7 +79,7 @@ def short(rng: Generator, n: int) -> list[int]:
 
 
 def some_long(rng: Generator, n: int) -> list[int]:
-    """Up to 300 values: counts of one and of two varint bytes."""
+    """Draw up to 300 values, so that counts have one or two varint bytes."""
     return np.where(rng.random(n) < 0.1, rng.integers(100, 300, n), 3).tolist()  # type: ignore[no-any-return]
 
 
@@ -107,7 +108,7 @@ def ints(rng: Generator, n: int) -> Int32:
 
 
 def lists_of(rng: Generator, lengths: list[int], *, shuffled: bool) -> ListColumn:
-    """Lists one after the other (as Arrow has them), or anywhere in their values."""
+    """Draw lists one after the other (as Arrow has them), or anywhere in their values."""
     sizes = np.array(lengths, np.int32)
     values = ints(rng, int(sizes.sum()))
     starts = (np.cumsum(sizes) - sizes).astype(np.int32)
@@ -151,7 +152,7 @@ def shared_body_of(
 
 
 def without_recovery(p: Partitions) -> Partitions:
-    """As versions before 6 can tell it."""
+    """Return the partitions without a recovery state, which versions before 6 do not carry."""
     return Partitions(
         p.topic_row, p.partition, p.controller_epoch, p.leader, p.leader_epoch, p.partition_epoch,
         np.zeros(len(p), np.int32), p.isr, p.replicas, p.adding, p.removing, p.offline,
@@ -172,7 +173,7 @@ class Singly:
         whole = shared_body_of(
             self.api_key, self.version, self.topics, self.partitions, rows, flags
         ).to_bytes()
-        # Before it the topic, of which the message has one: counts, name, id. After it the topic's tags, no
+        # The message's only topic is before the row: counts, name, id. After the row: the topic's tags, no
         # broker or leader, tags.
         name = self.topics.names[int(self.partitions.topic_row[row])]
         assert name is not None
@@ -180,7 +181,7 @@ class Singly:
         return whole[before:-3]
 
     def message(self, rows: list[int], is_new: Any) -> bytes:
-        """A whole shared body of these rows."""
+        """Return a whole shared body of these rows."""
         groups: list[tuple[int, list[bytes]]] = []
         for position, row in enumerate(rows):
             topic = int(self.partitions.topic_row[row])
@@ -274,7 +275,7 @@ def test_topics_in_deletion_among_others() -> None:
 
 @each_version
 @pytest.mark.parametrize("row", [0, 3, 17, 99])
-def test_a_list_outside_its_values_is_named_wherever_it_is(api_key: int, version: int, row: int) -> None:
+def test_an_error_names_a_list_outside_its_values_in_any_row(api_key: int, version: int, row: int) -> None:
     topics = topics_of(1)
     for start, length in [(-1, 3), (298, 3), (2**31 - 1, 3), (2**31 - 1, 2**31 - 1)]:
         partitions = cluster(np.random.default_rng(3), 100, lambda rng, n: [3] * n, empty, topics=1)
@@ -305,7 +306,7 @@ def decode(
 def test_rows_are_read_as_they_were(api_key: int, version: int, kind: Lengths, other: Lengths) -> None:
     for seed in range(4):
         rng = np.random.default_rng([seed, api_key, version, 1])
-        # More than are made room for at first, in one of the four.
+        # One of the four sizes is larger than the first columns of a decoder.
         n = 3000 if seed == 0 else int(rng.integers(1, 300))
         topics, partitions = topics_of(4), cluster(rng, n, kind, other)
         is_new = flags_of(rng, n)
@@ -386,7 +387,7 @@ def test_a_message_cut_anywhere_among_its_rows(api_key: int, version: int) -> No
     message = encode_head(api_key, version, 1, 2, 3) + shared_body.to_bytes()
     fields = FIELDS[api_key]
     size = sum(length for _, length in fields)
-    # Behind the rows: the topic's tags, the count of brokers or leaders, tags.
+    # After the rows: the topic's tags, the count of brokers or leaders, tags.
     first = len(message) - 3 - n * size
     for cut in range(first, len(message) - 3):
         if cut - first < n * LEAST[api_key]:
@@ -403,12 +404,12 @@ def test_a_message_cut_anywhere_among_its_rows(api_key: int, version: int) -> No
         assert (caught.value.field, caught.value.offset) == expected, cut
 
 
-# ---------------------------------------------------------------------------------- where memory ends
+# ---------------------------------------------------------------------------------- the end of memory
 
 
 @contextmanager
 def memory_that_ends(n: int) -> Iterator[memoryview]:
-    """n writable bytes; to touch the byte behind them ends the process."""
+    """Map n writable bytes; an access to the byte after them ends the process."""
     pages = (n + mmap.PAGESIZE - 1) // mmap.PAGESIZE + 1
     memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
     whole = (ctypes.c_char * len(memory)).from_buffer(memory)
@@ -452,7 +453,7 @@ def partitions_at_the_end_of_memory(p: Partitions, stack: ExitStack) -> Partitio
 
 @each_version
 @each_kind
-def test_nothing_behind_a_buffer_is_touched(
+def test_no_memory_after_a_buffer_is_touched(
     api_key: int, version: int, kind: Lengths, other: Lengths
 ) -> None:
     rng = np.random.default_rng(19)
@@ -478,7 +479,7 @@ def test_nothing_behind_a_buffer_is_touched(
 
 
 @each_version
-def test_bytes_around_the_message_are_left_alone(api_key: int, version: int) -> None:
+def test_bytes_around_the_message_do_not_change(api_key: int, version: int) -> None:
     rng = np.random.default_rng(23)
     for n in [1, 7, 40, 200]:
         shared_body = shared_body_of(api_key, version, topics_of(4), cluster(rng, n, mostly_even, rarely))
