@@ -20,7 +20,7 @@ help:  ## this list
 run: $(RUN)  ## install what is missing, then push 100,000 partitions to embedded brokers and read them back
 	$(BIN)/ctrlchan demo
 
-# First what starts and kills processes, with the machine for itself; then the rest, in two processes.
+# First the tests that start and kill processes, one at a time; then the other tests, in two processes.
 test: $(ALL_TESTS)  ## install what is missing, then run every test, or PYTEST_ARGS (real Kafka: Java 17 and Maven)
 ifdef PYTEST_ARGS
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -38,13 +38,13 @@ pipeline-demo: $(RUN) $(VENV)/.spark  ## install what is missing, then let the r
 soak: $(ALL_TESTS)  ## push under random faults for SECONDS (600): nothing may be lost, stay or grow
 	$(BIN)/python -m tests.soak $(SECONDS)
 
-check: $(RUN) $(VENV)/.check  ## formatting, lints, types and the arrows between the rooms
+check: $(RUN) $(VENV)/.check  ## formatting, lints, types and imports between packages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(RUN) $(VENV)/.check  ## let ruff format and mend what it can
+format: $(RUN) $(VENV)/.check  ## let ruff format and repair what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -70,10 +70,10 @@ sanitize: $(RUN) $(VENV)/.check  ## build the extensions with gcc's sanitizers, 
 	  $(BIN)/python -m pytest $(SANITIZED); status=$$?; \
 	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
 
-clean:  ## remove what was built (not the virtual environment)
+clean:  ## remove build results (not the virtual environment)
 	rm -rf $(RUN) build dist *.egg-info ctrlchan/*.so ctrlchan/channel/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
-# The extensions are compiled once, for `.run`. The other stamps add packages, and do not look at the sources.
+# The extensions are compiled once, for `.run`. The other stamps add packages and do not depend on the sources.
 PACKAGES := pyproject.toml tools/install.py
 
 $(VENV)/.python:
@@ -81,7 +81,7 @@ $(VENV)/.python:
 	@touch $@
 
 $(RUN): $(VENV)/.python $(PACKAGES) $(SOURCES)
-	@echo "installing ctrlchan and what it needs into $(VENV) (once; about a minute)"
+	@echo "installing ctrlchan and its dependencies into $(VENV) (once; about a minute)"
 	@$(BIN)/python tools/install.py --build demo
 	@touch $@
 
@@ -91,16 +91,16 @@ $(VENV)/.spark: $(PACKAGES) | $(RUN)
 	@touch $@
 
 $(VENV)/.unit: $(PACKAGES) | $(RUN)
-	@echo "installing what the tests need into $(VENV) (once)"
+	@echo "installing the packages of the tests into $(VENV) (once)"
 	@$(BIN)/python tools/install.py test
 	@touch $@
 
 $(VENV)/.docs: $(PACKAGES) | $(VENV)/.spark
-	@echo "installing what the documents need into $(VENV) (once)"
+	@echo "installing the packages of the documents into $(VENV) (once)"
 	@$(BIN)/python tools/install.py docs
 	@touch $@
 
 $(VENV)/.check: $(PACKAGES) | $(ALL_TESTS)
-	@echo "installing what the checks need into $(VENV) (once)"
+	@echo "installing the packages of the checks into $(VENV) (once)"
 	@$(BIN)/python tools/install.py check
 	@touch $@

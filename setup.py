@@ -1,4 +1,4 @@
-"""Builds the extension modules. Everything else about the package stands in pyproject.toml.
+"""Builds the extension modules. Everything else about the package is in pyproject.toml.
 
 ``CTRLCHAN_DEBUG=1`` builds with bounds checks, None checks, overflow checks and line tracing (slow; for
 finding errors, and for coverage of the .pyx). ``CTRLCHAN_SANITIZE=1`` builds with gcc's address and
@@ -20,7 +20,7 @@ JOBS = os.cpu_count() or 1
 
 directives = {
     "language_level": 3,
-    # Every index into C memory is checked where its bounds are known, by the code itself.
+    # The code itself checks every index into C memory.
     "boundscheck": DEBUG,
     "wraparound": False,
     "initializedcheck": DEBUG,
@@ -42,17 +42,17 @@ BASELINE = ["-march=x86-64-v2"] if platform.machine() in ("x86_64", "AMD64") els
 if sys.platform == "win32":
     compile_args = []
 elif DEBUG:
-    # Cython checks differences of pointers for overflow as if they were numbers, which compilers may refuse.
+    # Cython checks differences of pointers for overflow as if they were numbers; some compilers refuse that.
     compile_args = ["-O0", "-g", "-Wno-int-conversion", *BASELINE]
 else:
     # -O3: with -O2, sizing and writing a small request takes a fifth longer.
     # -g0: Python's own flags say -g, which makes compiling a quarter slower and the file seven times larger.
-    # -fno-strict-aliasing: pointers to columns are handed on as `void**`.
+    # -fno-strict-aliasing: pointers to columns are passed as `void**`.
     compile_args = ["-O3", "-g0", "-fno-strict-aliasing", *BASELINE]
 link_args = []
 if SANITIZE:
     link_args = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-    # After -O3 and -g0: the vectors of the release stay, and reports name functions and lines.
+    # After -O3 and -g0: the vector code of a release stays, and reports have function names and lines.
     compile_args += ["-O1", "-g", "-fno-omit-frame-pointer", *link_args]
 
 

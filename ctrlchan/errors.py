@@ -4,23 +4,23 @@
 
     CtrlchanError
     ├── ProtocolError              bytes or columns the protocol does not allow   (defined by the codec)
-    │   ├── DecodeError            the sender of the bytes is to blame
-    │   ├── EncodeError            the owner of the columns is to blame
+    │   ├── DecodeError            bytes that are not a message of this version
+    │   ├── EncodeError            columns that cannot be encoded
     │   └── UnsupportedVersionError  the version cannot carry it, or does not exist
-    ├── SnapshotError              a file of a snapshot: says file, row and reason
-    ├── JournalError               a file of a journal: says file and reason
-    ├── MalformedError             a ZooKeeper node or a line of text that cannot be parsed: says all reasons
-    ├── ZooKeeperError             ZooKeeper does not answer, or refuses: says path and reason
-    ├── InvalidStateError          rows that a cluster state refuses: the caller is to blame
+    ├── SnapshotError              a file of a snapshot: file, row and reason
+    ├── JournalError               a file of a journal: file and reason
+    ├── MalformedError             a ZooKeeper node or a line of text that cannot be parsed: all reasons
+    ├── ZooKeeperError             ZooKeeper does not answer, or refuses: path and reason
+    ├── InvalidStateError          rows that a cluster state refuses
     ├── IllegalStateError          a call at the wrong time (Kafka's IllegalStateException)
     ├── ConfigError                a setting that cannot work
-    ├── PipelineError              a job, its input or the machine it is to run on: says what and why
+    ├── PipelineError              a job that cannot run: its input, or what the machine needs
     └── ChannelError               the channel to the brokers
         ├── ChannelClosedError     it was shut down
-        ├── OutcomesTimeoutError   ``wait``: some requests have no outcome yet; has those of the others
+        ├── OutcomesTimeoutError   ``wait``: some requests have no outcome yet
         └── UnknownBrokerError     no such broker
 
-The root and the protocol errors stand in ``_codec``, which imports nothing of ours.
+The root and the protocol errors are defined in ``_codec``, which imports no other module of this package.
 """
 
 from __future__ import annotations

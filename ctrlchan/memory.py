@@ -1,4 +1,4 @@
-"""Memory of this process and everything it started, shared pages counted once."""
+"""Memory of this process and all its descendants; shared pages count once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ MIB = 2**20
 
 
 def pss_mib() -> float:
-    """Proportional set size of this process and all its descendants, MiB.
+    """Return the proportional set size of this process and all its descendants, MiB.
 
-    Where the system does not say it (it does on Linux), unique set sizes are added up instead: pages that
-    processes share are then left out rather than counted twice.
+    Systems other than Linux have no proportional set sizes. There, unique set sizes are added up, which
+    leaves out the pages that processes share.
     """
     this = psutil.Process()
     return sum(_bytes_of(process) for process in [this, *this.children(recursive=True)]) / MIB

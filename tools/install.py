@@ -1,7 +1,7 @@
-"""Installs ctrlchan in place, into the environment whose Python runs this: ``python tools/install.py``.
+"""Installs ctrlchan in place, into the environment of the Python that runs this: ``python tools/install.py``.
 
-``--build`` compiles the extensions where they stand, while pip downloads what the package needs, and installs
-the command. Without it only the packages of the named extras are installed. Nothing is compiled twice.
+``--build`` compiles the extensions in place, while pip downloads the dependencies, and installs the command.
+Without it only the packages of the named extras are installed. Nothing is compiled twice.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def main() -> None:
         sys.exit(
             f"{LOG.read_text(errors='replace')}\nerror: the extensions could not be compiled (see above)"
         )
-    # The extensions stand in place; CTRLCHAN_PREBUILT keeps pip from compiling them again.
+    # The extensions are compiled already; CTRLCHAN_PREBUILT keeps pip from compiling them again.
     pip("install", "--no-deps", "--no-build-isolation", "-e", ".", CTRLCHAN_PREBUILT="1")
 
 
 def packages_of(declared: dict[str, Any], extras: list[str]) -> list[str]:
-    """The requirements of the package and of these extras."""
+    """Return the requirements of the package and of these extras."""
     project = declared["project"]
     packages = list(project["dependencies"])
     for extra in extras:

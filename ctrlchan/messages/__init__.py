@@ -1,7 +1,7 @@
-"""Messages for people: what the three control requests and their responses look like off the hot path.
+"""Converts the three control requests and their responses between wire bytes and Kafka's JSON form.
 
-In: bytes, or JSON as Kafka's JsonConverter writes it. Out: the other. ``schema`` holds Kafka's field tables,
-``trees`` turns columns into nested dicts and back, ``json_form`` gives them Kafka's JSON form, ``json_lines``
-is a line of ``ctrlchan decode`` and ``encode``. Every partition becomes a Python object here: nothing on its
-way to a broker may pass through this room.
+``schema`` has Kafka's tables of fields, ``trees`` turns columns into nested dicts and back, ``json_form``
+gives them the form of Kafka's JsonConverter, ``json_lines`` converts lines of ``ctrlchan decode`` and
+``encode``.
+Every partition becomes a Python object here, so requests to brokers never use this package.
 """

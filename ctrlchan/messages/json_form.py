@@ -1,14 +1,14 @@
 """Messages as JSON, in the exact form of Kafka's generated ``*JsonConverter`` classes (3.9.1).
 
-In: a message as wire bytes or columns. Out: a JSON value (dicts, lists, str, int, bool, None), and back.
+Converts a message, as wire bytes or columns, to a JSON value (dicts, lists, str, int, bool, None) and back.
 
-What the form is: every field of the version under its camelCase name, topic ids as URL-safe base64 without
-padding, a tagged field only when it differs from its default. Reading is as strict as Kafka's: a field of
-the version must be there (tagged ones excepted), numbers are JSON integers in range (not strings, not
-``1.0``), a field that the version does not have may be there only when it is ignorable or holds its
-default, and names that nobody knows are skipped. Two differences, where Kafka's reader changes the value in
-silence: text that is not Unicode (a lone surrogate) is refused instead of written as a question mark, and
-128 to 256 do not fit an int8 (Kafka subtracts 128).
+The JSON has every field of the version under its camelCase name, topic ids as URL-safe base64 without
+padding, and a tagged field only when it differs from its default. Reading is as strict as Kafka's: the
+fields of the version must be present (except tagged fields), numbers are JSON integers in range (not
+strings, not ``1.0``), a field that the version does not have must be ignorable or have its default, and
+unknown names are skipped. There are two differences, where Kafka's reader changes the value silently: text
+that is not Unicode (a lone surrogate) is refused instead of written as a question mark, and 128 to 256 do
+not fit an int8 (Kafka subtracts 128).
 
 Errors are EncodeError and UnsupportedVersionError; their ``field`` is the path to the value, such as
 ``topicStates[0].partitionStates[2].leader``.
@@ -40,15 +40,18 @@ from ctrlchan.messages.trees import Tree, message_of, tree_of
 __all__ = ["Json", "decode_to_json", "encode_from_json", "find_message", "from_json", "name_of", "to_json"]
 
 Json = Any
-"""What ``json.loads`` returns."""
+"""A value as ``json.loads`` returns it."""
 
 _INTEGERS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-# 16 bytes: 22 characters; Java's decoder takes the padding too.
+# 16 bytes are 22 characters; Java's decoder accepts the padding, too.
 _UUID: Final = re.compile(r"([A-Za-z0-9_-]{22})(==)?")
 
 
 def find_message(name: str, version: int) -> Message:
-    """A message's table by its Kafka name. Raises UnsupportedVersionError, ProtocolError (no such name)."""
+    """Return a message's table by its Kafka name.
+
+    Raises UnsupportedVersionError, ProtocolError (no such name).
+    """
     table = MESSAGES.get(name)
     if table is None:
         raise ProtocolError(f"no message of the name {name!r} (known: {', '.join(MESSAGES)})")
@@ -59,9 +62,9 @@ def find_message(name: str, version: int) -> Message:
 
 
 def decode_to_json(name: str, version: int, data: bytes) -> tuple[Json, int]:
-    """Read a whole message, body or header, that must fill ``data``.
+    """Decode a whole message, body or header, that must fill ``data``.
 
-    Returns its JSON and the number of unknown tagged fields, which the JSON does not show.
+    Returns its JSON and the number of unknown tagged fields, which the JSON does not contain.
     Raises DecodeError, UnsupportedVersionError, ProtocolError (no such name).
     """
     table = find_message(name, version)
@@ -73,7 +76,7 @@ def decode_to_json(name: str, version: int, data: bytes) -> tuple[Json, int]:
 
 
 def encode_from_json(name: str, version: int, value: Json) -> bytes:
-    """The wire bytes of a message, body or header, given in JSON form.
+    """Return the wire bytes of a message, body or header, given in JSON form.
 
     Raises EncodeError, UnsupportedVersionError, ProtocolError (no such name).
     """
@@ -94,12 +97,15 @@ def encode_from_json(name: str, version: int, value: Json) -> bytes:
 
 
 def to_json(message: ControlRequestBody | ControlResponse) -> dict[str, Json]:
-    """The JSON of a body in columns. Raises UnsupportedVersionError when its version cannot carry a value."""
+    """Return the JSON of a body in columns.
+
+    Raises UnsupportedVersionError when its version cannot carry a value.
+    """
     return _write(MESSAGES[name_of(message)], message.version, tree_of(message))
 
 
 def name_of(message: ControlRequestBody | ControlResponse) -> str:
-    """Kafka's name of a message, such as ``StopReplicaResponse``."""
+    """Return Kafka's name of a message, such as ``StopReplicaResponse``."""
     if not isinstance(message, ControlResponse):
         return type(message).__name__
     return next(
@@ -110,7 +116,7 @@ def name_of(message: ControlRequestBody | ControlResponse) -> str:
 
 
 def from_json(name: str, version: int, value: Json) -> ControlRequestBody | ControlResponse:
-    """The columns of a body (not of a header) given in JSON form. Raises as ``encode_from_json``."""
+    """Return the columns of a body (not of a header) given in JSON form. Raises as ``encode_from_json``."""
     table = find_message(name, version)
     return message_of(name, version, _Reader(table, version).struct(table.root, value, ""))
 
@@ -167,7 +173,7 @@ def _write_value(table: Message, field: Field, version: int, value: Any) -> Json
 
 
 class _Reader:
-    """Walks one message's tables along a JSON value; every field of the tables is in the tree it returns."""
+    """Reads a JSON value by one message's tables; its trees contain every field of the tables."""
 
     def __init__(self, table: Message, version: int) -> None:
         self.table = table
@@ -249,7 +255,7 @@ class _Reader:
 
 
 def _refuse_unless_default(table: Message, field: Field, version: int, value: Any, path: str) -> None:
-    """Kafka's rule for a value that the version cannot carry: dropped when ignorable, otherwise refused."""
+    """Refuse a value that the version cannot carry, unless it is the default or ignorable (Kafka's rule)."""
     is_default = not value if field.is_array else value == field.default
     if not is_default and not field.ignorable:
         raise UnsupportedVersionError(
@@ -261,6 +267,6 @@ def _refuse_unless_default(table: Message, field: Field, version: int, value: An
 
 
 def _kind(value: Json) -> str:
-    """What JSON calls a value."""
+    """Return the JSON name of a value's type."""
     kinds = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array"}
     return "null" if value is None else kinds.get(type(value), "an object")

@@ -1,8 +1,8 @@
-"""Lines of JSON that hold a message each: wire bytes in hexadecimal <-> Kafka's own JSON form.
+"""Converts lines of JSON with a message each between hexadecimal wire bytes and Kafka's JSON form.
 
-In: dicts, one a line, such as ``{"api": "UpdateMetadataRequest", "version": 8, "hex": "..."}``. Out: the same
-with ``json`` in place of ``hex``, or the reverse, or ``{"error": "...", "line": 7}``. It is what ``ctrlchan
-decode`` and ``ctrlchan encode`` do between standard input and output.
+A line is an object such as ``{"api": "UpdateMetadataRequest", "version": 8, "hex": "..."}``. The result has
+``json`` in place of ``hex``, or the reverse, or is ``{"error": "...", "line": 7}``. ``ctrlchan decode`` and
+``ctrlchan encode`` use this between standard input and output.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = ["Line", "convert", "convert_file", "decode_frame", "decode_message", 
 
 Line = dict[str, Any]
 
-# What an unknown tagged field leaves in a decoded line: the JSON form has no room for it.
+# Key of a decoded line that counts its unknown tagged fields, which Kafka's JSON form does not contain.
 UNKNOWN_TAGS = "unknown_tagged_fields"
 
 
 class LineError(CtrlchanError):
-    """A line that does not say what it should."""
+    """A line without the required keys, or with wrong values."""
 
 
 def convert_file(lines: Iterable[bytes], out: TextIO, command: str, *, frames: bool = False) -> bool:
-    """Write each line converted, before the next is read; True when all could be read.
+    """Convert and write each line before the next is read; True when all could be converted.
 
     ``command``: ``decode`` or ``encode``.
     """
@@ -53,10 +53,10 @@ def convert_file(lines: Iterable[bytes], out: TextIO, command: str, *, frames: b
 
 
 def convert(lines: Iterable[bytes], work: Callable[[Line], Line]) -> Iterator[tuple[bool, Line]]:
-    """``work`` on each line of JSON that is not blank, one at a time, as they come.
+    """Convert each line of JSON that is not blank with ``work``, one at a time.
 
-    Yields True and the new line, or False and ``{"error", "line"}`` (counted from 1) for one that cannot be
-    read.
+    Yields True and the new line, or False and ``{"error", "line"}`` (counted from 1) for a line that cannot
+    be converted.
     """
     for number, text in enumerate(lines, start=1):
         if not text.strip():
@@ -82,21 +82,21 @@ def _not_json(constant: str) -> None:
 
 
 def decode_message(line: Line) -> Line:
-    """``api``, ``version`` and ``hex`` to ``json``; other keys stay. Raises CtrlchanError."""
+    """Replace ``hex`` by ``json`` in a line; other keys stay. Raises CtrlchanError."""
     value, unknown = decode_to_json(_name(line), _version(line), _bytes(line))
     out = _replace(line, "hex", "json", value)
     return out | {UNKNOWN_TAGS: unknown} if unknown else out
 
 
 def encode_message(line: Line) -> Line:
-    """``api``, ``version`` and ``json`` to ``hex``; other keys stay. Raises CtrlchanError."""
+    """Replace ``json`` by ``hex`` in a line; other keys stay. Raises CtrlchanError."""
     data = encode_from_json(_name(line), _version(line), _wanted(line, "json"))
     line.pop(UNKNOWN_TAGS, None)
     return _replace(line, "json", "hex", data.hex())
 
 
 def _replace(line: Line, old: str, new: str, value: Any) -> Line:
-    """The line with one key and its value replaced where they stand."""
+    """Return the line with one key and its value replaced; the order of the keys stays."""
     return {
         (new if key == old else key): (value if key == old else item)
         for key, item in line.items()
@@ -105,9 +105,10 @@ def _replace(line: Line, old: str, new: str, value: Any) -> Line:
 
 
 def decode_frame(line: Line) -> Line:
-    """``direction`` and the ``hex`` of a whole frame to ``api``, ``version``, ``header`` and ``json``.
+    """Decode a line with ``direction`` and the ``hex`` of a whole frame.
 
-    A response does not say what it is: its line has ``api`` (name or key) and ``version``. Other keys stay.
+    The result has ``api``, ``version``, ``header`` and ``json``. The frame of a response does not contain its
+    api and version, so its line must have ``api`` (name or key) and ``version``. Other keys stay.
     Raises CtrlchanError.
     """
     kept = {key: item for key, item in line.items() if key != "hex"}
@@ -129,7 +130,7 @@ def _decode_request_frame(data: bytes) -> Line:
         )
     header_version = request_header_version(header.api_key, header.api_version)
     header_json, more_tags = decode_to_json("RequestHeader", header_version, data[: header.size])
-    # The whole frame is given, so that an error's offset is one in the frame.
+    # With the whole frame, offsets in errors are offsets in the frame.
     body = decode_request(header.api_key, header.api_version, data, header.size)
     return _frame(body, header_json, body.unknown_tagged_fields + more_tags)
 
@@ -148,7 +149,7 @@ def _frame(body: ControlRequestBody | ControlResponse, header: Line, unknown: in
     return out | {UNKNOWN_TAGS: unknown} if unknown else out
 
 
-# ----------------------------------------------------------------------------------- what a line must say
+# --------------------------------------------------------------------------------- required keys of a line
 
 
 def _wanted(line: Line, key: str) -> Any:
@@ -165,7 +166,7 @@ def _name(line: Line) -> str:
 
 
 def _response_of(line: Line) -> str:
-    """``UpdateMetadataResponse`` of ``6``, ``"UpdateMetadata"`` or ``"UpdateMetadataResponse"``."""
+    """Return ``UpdateMetadataResponse`` for ``6``, ``"UpdateMetadata"`` or ``"UpdateMetadataResponse"``."""
     api = _wanted(line, "api")
     for name, table in MESSAGES.items():
         if table.kind == "response" and api in (table.api_key, name, name.removesuffix("Response")):

@@ -1,9 +1,8 @@
-"""The eight messages of the control channel as tables of fields, in Kafka's words.
+"""The eight messages of the control channel as tables of fields, with Kafka's names.
 
-The one place in Python that knows which field exists in which version, with which type and default.
-``json_form`` walks these tables; the tests' slow codec walks them too, and a test checks every line here
-against ``common/message/*.json`` inside the kafka-clients 3.9.1 jar, which is the authority. The fast codec
-does not read them: its own order of reads and writes is held to these tables by the tests.
+The tables contain each field's versions, type and default. ``json_form`` reads them, and so does the tests'
+slow codec. A test compares every line with ``common/message/*.json`` in the kafka-clients 3.9.1 jar. The fast
+codec does not use the tables; tests compare its bytes with those of the slow codec.
 
 Notation: a version range is ``"0-7"``, ``"4"`` or ``"5+"``, as in Kafka's files; names are the JSON names
 (camelCase), in the order of the wire.
@@ -28,7 +27,7 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str) -> Versions:
-        """``"0-7"``, ``"4"`` or ``"5+"``."""
+        """Parse ``"0-7"``, ``"4"`` or ``"5+"``."""
         if text.endswith("+"):
             return cls(int(text[:-1]), None)
         low, _, high = text.partition("-")
@@ -52,11 +51,11 @@ class Field:
     """One field of a struct.
 
     ``kind`` is ``bool``, ``int8``, ``int16``, ``int32``, ``int64``, ``string``, ``uuid`` or ``struct``;
-    with ``is_array`` it is the kind of the elements. ``struct`` is there when the kind says so.
-    ``nullable`` is None for a field that is never null, ``tag`` for one that is not tagged. ``compact``
-    False keeps a string's 16-bit length even in flexible versions. ``map_key`` says that Kafka holds the
-    struct in a set keyed by this field. ``default``: bool, int, str, bytes (16, of a uuid), () of an array.
-    ``ignorable``: a value that a version cannot carry is dropped in silence instead of refused.
+    with ``is_array`` it is the kind of the elements. ``struct`` is set for the kind ``struct``. ``nullable``
+    is None for a field that is never null, ``tag`` is None for a field that is not tagged. With ``compact``
+    False a string has a 16-bit length even in flexible versions. ``map_key``: Kafka holds the struct in a set
+    keyed by this field. ``default``: bool, int, str, bytes (16, of a uuid), () of an array. ``ignorable``: a
+    value that a version cannot carry is dropped silently instead of refused.
     """
 
     name: str
@@ -74,7 +73,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A whole message: ``kind`` is request, response or header (``api_key`` None), ``root`` its fields."""
+    """A whole message. ``kind``: request, response or header (``api_key`` None); ``root``: its fields."""
 
     name: str
     api_key: int | None
@@ -143,7 +142,7 @@ _REQUEST_HEADER = _message(
     _field("requestApiKey", "int16", "0+"),
     _field("requestApiVersion", "int16", "0+"),
     _field("correlationId", "int32", "0+"),
-    # The 16-bit length stays: a broker must be able to read it before it knows the version.
+    # Always a 16-bit length: a broker reads it before it has checked the version.
     _field("clientId", "string", "1+", nullable="1+", ignorable=True, compact=False),
 )  # fmt: skip
 

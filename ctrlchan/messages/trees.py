@@ -1,9 +1,8 @@
-"""Columns <-> trees: a message as nested dicts and lists of Python values, keyed by Kafka's field names.
+"""Converts messages between columns and trees: nested dicts and lists, keyed by Kafka's field names.
 
-A tree is what ``json_form`` reads and writes as JSON: ``{"controllerId": 1, "topicStates": [{...}]}`` with
-int, bool, str, None, lists and 16-byte topic ids. A field that a tree does not name has its default. It is
-built for looking at single messages: every partition becomes a dict here, so nothing on the way to a
-broker goes through this module.
+``json_form`` writes and reads trees as JSON. A tree is ``{"controllerId": 1, "topicStates": [{...}]}`` with
+int, bool, str, None, lists and 16-byte topic ids. A field that a tree does not contain has its default.
+Every partition becomes a dict here, so requests to brokers never use this module.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ __all__ = ["Tree", "message_of", "tree_of"]
 
 Tree = dict[str, Any]
 Group = tuple[str, bytes, Sequence[Tree]]
-"""One topic of a message: name, id, a tree for each of its partitions."""
+"""One topic of a message: its name, its id, and a tree for each of its partitions."""
 
-# A partition's fields and the columns that hold them; lists are ListColumns.
+# A partition's fields and their columns; lists are ListColumns.
 _LEADER_AND_ISR_COLUMNS = {
     "partitionIndex": "partition",
     "controllerEpoch": "controller_epoch",
@@ -67,9 +66,9 @@ _NUMBERS = ("controller_epoch", "leader", "leader_epoch", "partition_epoch", "re
 
 
 def tree_of(message: ControlRequestBody | ControlResponse) -> Tree:
-    """The tree of a decoded (or hand-made) message, in the shape of its version.
+    """Return the tree of a message in the shape of its version.
 
-    Raises UnsupportedVersionError where a broker of UpdateMetadata v0 has not exactly one endpoint.
+    Raises UnsupportedVersionError when a broker of UpdateMetadata v0 does not have exactly one endpoint.
     """
     if isinstance(message, ControlResponse):
         return _response_tree(message)
@@ -107,9 +106,9 @@ def tree_of(message: ControlRequestBody | ControlResponse) -> Tree:
 
 
 def message_of(name: str, version: int, tree: Tree) -> ControlRequestBody | ControlResponse:
-    """The columns of a whole tree: every field of the message's schema is there, with a value of its type.
+    """Return the columns of a tree that has every field of the message's schema, with values of their types.
 
-    ``name`` is one of Kafka's names of the six bodies.
+    ``name`` is Kafka's name of one of the six bodies.
     """
     match name:
         case "LeaderAndIsrRequest":
@@ -229,7 +228,7 @@ def _flags(values: Iterable[bool]) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def _by_name(states: Iterable[Tree]) -> list[Group]:
-    """Groups of a flat list: a run of equal names is one topic, as the codec reads it."""
+    """Group a flat list: a run of equal names is one topic, as in the codec."""
     return [(name, ZERO_UUID, list(run)) for name, run in groupby(states, lambda state: state["topicName"])]
 
 
@@ -319,7 +318,7 @@ def _broker_columns(version: int, brokers: Sequence[Tree]) -> Brokers:
         lengths,
         _int32(endpoint["port"] for endpoint in all_endpoints),
         StringColumn.from_strings(endpoint["host"] for endpoint in all_endpoints),
-        # A name that v1-2 do not carry is ignorable in JSON, but the codec would refuse to lose it.
+        # v1-2 do not carry the name. JSON may ignore it, but the codec would refuse it.
         StringColumn.from_strings(endpoint["listener"] if version >= 3 else "" for endpoint in all_endpoints),
         _int32(endpoint["securityProtocol"] for endpoint in all_endpoints),
     )
