@@ -1,5 +1,6 @@
-"""``python -m bench [SUITE ...]``: runs suites, each in a process of its own, and writes their tables into
-``bench/RESULTS.md`` (``make bench`` runs all of them).
+"""Runs suites, each in its own process, and writes their tables into ``bench/RESULTS.md``.
+
+Command: ``python -m bench [SUITE ...]`` (``make bench`` runs all suites).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _RAW: Final = ROOT / "build" / "bench"
 _SUITES: Final = ("codec", "start", "small", "features", "push", "spark")
 #: Seconds that one benchmark may take.
 _TIMEOUT: Final = 600
-#: pytest-benchmark's, when a suite could not even be imported; the error itself says more.
+#: Ignores pytest-benchmark's warning for a suite that could not be imported: the import error is enough.
 _NO_WARNING: Final = "-Wignore:Not saving anything"
 
 
@@ -52,7 +53,7 @@ def main() -> None:
 
 
 def _run(suite: str, given: list[str]) -> dict[str, Any]:
-    """One suite in a pytest of its own; what pytest-benchmark has written of it."""
+    """Run one suite in its own pytest and return what pytest-benchmark has written."""
     _RAW.mkdir(parents=True, exist_ok=True)
     raw = _RAW / f"{suite}.json"
     test = str(_HERE / f"test_{suite}.py")

@@ -1,4 +1,4 @@
-"""Measuring several sides in one run, turn by turn, so that all of them see the same machine."""
+"""Measures several sides in one run, in turns, so that all sides run under the same conditions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ OURS: Final = "ours"
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """``call`` does the work once and says how many milliseconds it took.
+    """One side of a comparison: ``call`` does the work once and returns how many milliseconds it took.
 
-    ``warmups``: calls before anything counts. ``every``: it runs only in each so-manyth round, the first
-    among them: for a side that is too slow to run as often. ``after``: called untimed after each call (not
-    of ours: pytest-benchmark would count it).
+    ``warmups``: calls before the first timed round. ``every``: a slow side runs in each ``every``-th
+    round only, beginning with the first. ``after``: called untimed after each call (never for our
+    side, where pytest-benchmark would count it).
     """
 
     call: Callable[[], float]
@@ -39,10 +39,10 @@ class Side:
 def side_by_side(
     benchmark: BenchmarkFixture, sides: Mapping[str, Side], rounds: int, **extra: Any
 ) -> dict[str, list[float]]:
-    """Warms every side up, then runs ``rounds`` rounds of all of them, ours last in each.
+    """Warm every side up, then run ``rounds`` rounds of all sides, ours last in each round.
 
-    The times, in ``extra_info`` as ``ms`` with ``extra`` beside them, are what each side says of itself.
-    pytest-benchmark's own figures are of our side, with the question and the answer around it.
+    ``extra_info`` gets ``extra``, and as ``ms`` the times that each side returns. pytest-benchmark's own
+    figures are of our side and include the time of the command and its answer.
     """
     times: dict[str, list[float]] = {name: [] for name in sides}
     for side in sides.values():
@@ -65,7 +65,7 @@ def side_by_side(
 
 
 def milliseconds(call: Callable[[], object]) -> float:
-    """What one call takes."""
+    """Return how many milliseconds one call takes."""
     begin = perf_counter_ns()
     call()
     return (perf_counter_ns() - begin) / 1e6

@@ -1,6 +1,6 @@
-"""``python -m bench.chart``: draw ``docs/push.svg``, the chart of README, from ``bench/results.json``.
+"""Draws ``docs/push.svg``, the chart of README, from ``bench/results.json``.
 
-Needs Matplotlib (``pip install -e '.[docs]'``).
+Command: ``python -m bench.chart``. Needs Matplotlib (``pip install -e '.[docs]'``).
 """
 
 from __future__ import annotations

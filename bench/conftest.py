@@ -1,4 +1,4 @@
-"""What all suites share: the options of a run, the sink, and whether Kafka takes part."""
+"""Options and fixtures of all suites: the options of a run, the sink, and whether Kafka's side runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.kafka.jars import KafkaUnavailableError, kafka_jars, report_on_stderr
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("bench")
     group.addoption("--no-kafka", action="store_true", help="leave Kafka's side out")
-    group.addoption("--quick", action="store_true", help="few rounds: to see that it works, not to be quoted")
+    group.addoption("--quick", action="store_true", help="few rounds: only to check that it works")
 
 
 @pytest.fixture(scope="session")
 def with_kafka(pytestconfig: pytest.Config) -> bool:
-    """Whether Kafka's side runs; without Java or Maven it cannot."""
+    """Return whether Kafka's side runs; it needs Java and Maven."""
     if pytestconfig.getoption("--no-kafka"):
         return False
     try:
@@ -31,7 +31,7 @@ def with_kafka(pytestconfig: pytest.Config) -> bool:
 
 @pytest.fixture(scope="session")
 def scaled(pytestconfig: pytest.Config) -> Callable[[int], int]:
-    """How many rounds a suite's number of rounds means in this run."""
+    """Return a function from a suite's number of rounds to the number in this run."""
     divisor = 5 if pytestconfig.getoption("--quick") else 1
     return lambda rounds: max(1, rounds // divisor)
 

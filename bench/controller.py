@@ -1,13 +1,13 @@
-"""Our side as a process: a controller that obeys standard input, as ``peers/kafka/ControllerPeer.java`` does.
+"""A controller as a process that takes commands from standard input, as ``peers/kafka/ControllerPeer.java``.
 
 Command: ``python -m bench.controller PORT BROKERS TOPICS PARTITIONS_PER_TOPIC``, with ``--config`` (fields of
-ChannelConfig as a JSON object) and what may be on in production: ``--journal`` (into a folder that goes with
-the process), ``--metrics`` and ``--state-change-log LEVEL`` (lines are formatted and thrown away).
+ChannelConfig as a JSON object) and features that may be on in production: ``--journal`` (into a temporary
+folder), ``--metrics`` and ``--state-change-log LEVEL`` (lines are formatted and discarded).
 
-Every broker lives at 127.0.0.1:PORT, a sink. Prints "ready" and answers each command with one line of
-milliseconds: ``start``, ``push`` ("BUILD SEND TOTAL"), ``awaited N``, ``queued N``; ``peers/controllers.py``
-says what they are. A process of its own has nothing in it that a controller has not, so its memory and its
-first push are those of a controller.
+The address of every broker is 127.0.0.1:PORT, a sink. Prints "ready" and answers each command with one line
+of milliseconds: ``start``, ``push`` ("BUILD SEND TOTAL"), ``awaited N``, ``queued N``;
+``peers/controllers.py`` describes them. The process contains only a controller, so its memory and its first
+push are those of a controller.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _VERSION: Final = 8
 
 
 def cluster_of(port: int, brokers: int, topics: int) -> ClusterState:
-    """The measured cluster with all of its brokers at one sink."""
+    """Return the measured cluster; all brokers have the address of one sink."""
     return ClusterState(
         workload.topics_of(topics),
         workload.partitions_of(topics, brokers),
@@ -54,14 +54,14 @@ def cluster_of(port: int, brokers: int, topics: int) -> ClusterState:
 
 
 def body_bytes(state: ClusterState, rows: npt.NDArray[np.int64] | None = None) -> int:
-    """Size of the UpdateMetadata body of these rows (None: all)."""
+    """Return the size of the UpdateMetadata body of these rows (None: all)."""
     shared_body = update_metadata_body(_VERSION, state.topics, state.partitions, state.brokers, rows)
     head = encode_head(UPDATE_METADATA, _VERSION, CONTROLLER_ID, CONTROLLER_EPOCH)
     return len(head) + shared_body.size
 
 
 class Controller:
-    """State, batch and channel; every method returns milliseconds."""
+    """State, batch and channel of a controller; every method returns milliseconds."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ def _obey(controller: Controller, command: list[str]) -> str:
 
 
 def _log_at(level: str) -> None:
-    handler = logging.StreamHandler(open(os.devnull, "w"))  # noqa: SIM115 - as long as the process lives
+    handler = logging.StreamHandler(open(os.devnull, "w"))  # noqa: SIM115 - open until the process ends
     handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s %(message)s (%(name)s)"))
     log = logging.getLogger("state.change.logger")
     log.addHandler(handler)

@@ -1,7 +1,7 @@
 """Writes synthetic journals of a controller that sends each change of a partition to every broker.
 
-Written in the journal's own schema, a million rows at a time, so that any size can be made. Reproducible: the
-same numbers come from the same arguments.
+The files have the journal's own schema and a million rows each, so journals of any size can be made. The same
+arguments give the same numbers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["write_journal"]
 
 #: Rows of one file.
 _FILE: Final = 1_000_000
-#: One request in so many is a LeaderAndIsr, and one a StopReplica; the rest are UpdateMetadata.
+#: Of this many requests, one is a LeaderAndIsr and one a StopReplica; the rest are UpdateMetadata.
 _RARE: Final = 20
-#: One outcome in so many is an error.
+#: One of this many outcomes is an error.
 _ERRORS: Final = 10_000
 #: Microseconds of 2026-01-01T00:00:00Z.
 _EPOCH: Final = 1_767_225_600_000_000
@@ -31,8 +31,7 @@ _API: Final = np.array([6] * (_RARE - 2) + [4, 5], np.int16)
 
 
 def write_journal(path: Path, outcomes: int, *, brokers: int = 100, partitions: int = 10_000) -> None:
-    """A journal folder of one channel: a push of everything, then updates of single partitions, all to all
-    brokers.
+    """Write a journal folder of one channel: a full push, then updates of single partitions, to all brokers.
 
     Times are log-normal, broker 0's ten times as long. One in ten thousand is refused.
     """
@@ -50,7 +49,7 @@ def _table(sequence: np.ndarray[Any, np.dtype[np.int64]], brokers: int, partitio
     slow = np.where(broker == 0, 10.0, 1.0)
 
     def spent(typical: float) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Nanoseconds, log-normal around a median in microseconds."""
+        """Return nanoseconds, log-normal around a median in microseconds."""
         return (random.lognormal(np.log(typical * 1e3), 0.6, count) * slow).astype(np.int64)
 
     api = _API[version % _RARE]

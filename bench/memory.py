@@ -14,17 +14,17 @@ __all__ = ["cpu_seconds", "peak_pss_mib", "pss_mib", "settle"]
 
 _MIB: Final = 2**20
 
-#: Seconds between two looks at the memory: a push is longer on either side, and there are several.
+#: Seconds between two samples of the memory: a push takes longer on either side, and there are several.
 _SAMPLE_EVERY: Final = 0.01
 
-#: A process that uses less than this share of a core while it is observed is idle.
-_QUIET: Final = 0.1
-_LOOK_SECONDS: Final = 0.05
+#: A process that uses less than this share of a core is idle.
+_IDLE: Final = 0.1
+_SAMPLE_SECONDS: Final = 0.05
 _SETTLE_SECONDS: Final = 5.0
 
 
 def pss_mib(pid: int) -> float:
-    """Proportional set size of a process and all its descendants, MiB: pages that they share count once."""
+    """Return the proportional set size of a process and all its descendants, MiB; shared pages count once."""
     total = 0
     for process in _tree(pid):
         with suppress(psutil.NoSuchProcess):
@@ -33,7 +33,7 @@ def pss_mib(pid: int) -> float:
 
 
 def peak_pss_mib(pid: int, work: Callable[[], object]) -> float:
-    """The most that ``pss_mib`` says while ``work`` runs, and right after it."""
+    """Return the largest ``pss_mib`` while ``work`` runs and right after it."""
     seen = [0.0]
     done = threading.Event()
 
@@ -52,19 +52,19 @@ def peak_pss_mib(pid: int, work: Callable[[], object]) -> float:
 
 
 def settle(pid: int) -> None:
-    """Return when the process tree is idle, after ``_SETTLE_SECONDS`` at the latest."""
+    """Wait until the process tree is idle, ``_SETTLE_SECONDS`` at most."""
     deadline = monotonic() + _SETTLE_SECONDS
     before = cpu_seconds(pid)
     while monotonic() < deadline:
-        sleep(_LOOK_SECONDS)
+        sleep(_SAMPLE_SECONDS)
         now = cpu_seconds(pid)
-        if now - before < _QUIET * _LOOK_SECONDS:
+        if now - before < _IDLE * _SAMPLE_SECONDS:
             return
         before = now
 
 
 def cpu_seconds(pid: int, *, alone: bool = False) -> float:
-    """Processor time that a process, with all its descendants or ``alone``, has used."""
+    """Return the processor time that a process has used, with all its descendants or ``alone``."""
     total = 0.0
     for process in _tree(pid)[: 1 if alone else None]:
         with suppress(psutil.NoSuchProcess):

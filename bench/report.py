@@ -1,8 +1,8 @@
-"""What the suites measured -> ``bench/results.json`` and the tables of ``bench/RESULTS.md``.
+"""Writes the measured times into ``bench/results.json`` and the tables of ``bench/RESULTS.md``.
 
-``results.json`` keeps every time of the last run of each suite, with its date, machine, versions and command;
-the tables are made of it. In ``RESULTS.md`` a table stands between ``<!-- table: NAME -->`` and
-``<!-- end: NAME -->``; all around them is written by hand. ``python -m bench.report`` makes the tables again.
+``results.json`` has every time of the last run of each suite, with its date, machine, versions and command.
+The tables are made from it. In ``RESULTS.md`` a table is between ``<!-- table: NAME -->`` and
+``<!-- end: NAME -->``; the rest is written by hand. ``python -m bench.report`` makes the tables again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _RAW: Final = _HERE / "results.json"
 _PROSE: Final = _HERE / "RESULTS.md"
 _PACKAGES: Final = ("numpy", "multiprocess", "kio", "kafka-python", "pyspark")
 
-#: One table: ``name``, ``date``, ``machine``, ``versions``, ``command``, and ``benchmarks``, each the
-#: ``extra_info`` that its test has left, with ``ms``: side -> times.
+#: One table: ``name``, ``date``, ``machine``, ``versions``, ``command``, and ``benchmarks``: the
+#: ``extra_info`` of each test, with ``ms``: side -> times.
 Result: TypeAlias = dict[str, Any]
 Benchmark: TypeAlias = Mapping[str, Any]
 
 
 def results_of(run: Mapping[str, Any], command: str) -> list[Result]:
-    """The tables that one run of pytest-benchmark has figures for."""
+    """Return the results of each table that one run of pytest-benchmark has figures for."""
     info, commit = run["machine_info"], run["commit_info"]
     cpu = info["cpu"]
     changed = " with uncommitted changes" if commit.get("dirty") else ""
@@ -56,7 +56,7 @@ def results_of(run: Mapping[str, Any], command: str) -> list[Result]:
 
 
 def tables(results: Iterable[Result]) -> dict[str, str]:
-    """Name -> Markdown: the table, and below it where, when and how it was measured."""
+    """Return the tables by name, in Markdown: each with its machine, date and command below."""
     made = {}
     for result in results:
         headings, rows = _TABLES[result["name"]](result["benchmarks"])
@@ -69,7 +69,7 @@ def tables(results: Iterable[Result]) -> dict[str, str]:
 
 
 def write(results: Iterable[Result], raw: Path = _RAW, prose: Path = _PROSE) -> None:
-    """Replace these results in ``raw``, and the tables of all that is there in ``prose``.
+    """Replace these results in ``raw``, and the tables of all results of ``raw`` in ``prose``.
 
     Raises ValueError when ``prose`` has no place for a table.
     """
@@ -97,7 +97,7 @@ def _versions() -> str:
 
 
 def _raw_text(results: Iterable[Result]) -> str:
-    """JSON with one benchmark a line; microseconds are enough."""
+    """Return JSON with one benchmark a line; times are rounded to 0.1 microseconds."""
     texts = []
     for result in results:
         described = json.dumps({key: value for key, value in result.items() if key != "benchmarks"})
@@ -271,7 +271,7 @@ _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Row
 }
 
 
-# -- the cells; empty where a side did not run
+# -- the cells; empty for a side that did not run
 
 
 def _message(one: Benchmark) -> str:
@@ -284,13 +284,13 @@ def _median(one: Benchmark, side: str) -> float:
 
 
 def _figure(one: Benchmark, side: str, digits: int = 1) -> str:
-    """Milliseconds: median (minimum)."""
+    """Format milliseconds: median (minimum)."""
     times = one["ms"].get(side)
     return f"{median(times):,.{digits}f} ({min(times):,.{digits}f})" if times else ""
 
 
 def _each(one: Benchmark, side: str) -> str:
-    """Nanoseconds a partition: median (minimum)."""
+    """Format nanoseconds a partition: median (minimum)."""
     times = one["ms"].get(side)
     if not times:
         return ""
@@ -299,7 +299,7 @@ def _each(one: Benchmark, side: str) -> str:
 
 
 def _rate(one: Benchmark, side: str) -> str:
-    """Requests a second: median (best)."""
+    """Format requests a second: median (best)."""
     times = one["ms"].get(side)
     if not times:
         return ""
@@ -307,13 +307,13 @@ def _rate(one: Benchmark, side: str) -> str:
 
 
 def _first_rate(one: Benchmark, side: str) -> str:
-    """Requests a second in the first call of all."""
+    """Format requests a second of the first call."""
     milliseconds = one["first_ms"].get(side)
     return _number(milliseconds and one["requests"] / milliseconds * 1e3)
 
 
 def _ratio(one: Benchmark, side: str, other: str, digits: int) -> str:
-    """Median to median (minimum to minimum)."""
+    """Format the ratio of two sides: median to median (minimum to minimum)."""
     times, others = one["ms"].get(side), one["ms"].get(other)
     if not times or not others:
         return ""

@@ -1,7 +1,7 @@
 """Data and settings of the suite ``spark``, which measures a job beside the same work without ctrlchan.
 
-``WITHOUT``: the time that Spark alone needs to move the same data, which is the limit. Every job is also
-measured at a tenth of its size, so that the table shows whether time and memory grow linearly.
+``WITHOUT`` is the side of Spark alone, which moves the same data: the limit. Every job is also measured at a
+tenth of its size, so that the table shows whether time and memory grow linearly.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 __all__ = ["DATA", "SETTINGS", "WITHOUT", "beside_spark", "journal_of", "run", "snapshot_of"]
 
 WITHOUT: Final = "without"
-#: Made once, and kept for the next run: a journal of ten million rows takes minutes to make.
+#: Kept for the next run: a journal of ten million rows takes minutes to make.
 DATA: Final = ROOT / "build" / "bench" / "spark"
-#: Settings of the session: all cores, and little memory, so that memory that grows with the data shows.
+#: Settings of the session: little memory, so that memory that grows with the data is visible.
 SETTINGS: Final = {"spark.driver.memory": "2g", "spark.local.dir": str(DATA / "tmp")}
 
 
 def snapshot_of(partitions: int, brokers: int) -> Path:
-    """Return a snapshot folder; replication 3, topics of 100 partitions."""
+    """Return a snapshot folder with replication 3 and topics of 100 partitions; made if it is missing."""
     path = DATA / f"snapshot-{partitions}-{brokers}"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def snapshot_of(partitions: int, brokers: int) -> Path:
 
 
 def journal_of(outcomes: int) -> Path:
-    """A journal folder: one controller, 100 brokers, updates of single partitions."""
+    """Return a journal folder of one controller, 100 brokers and updates of single partitions."""
     path = DATA / f"journal-{outcomes}"
     if not path.exists():
         made = path.with_suffix(".made")
@@ -59,7 +59,7 @@ def journal_of(outcomes: int) -> Path:
 
 
 def run(rows: DataFrame) -> None:
-    """All of it, to nowhere."""
+    """Compute all rows and discard them."""
     rows.write.format("noop").mode("overwrite").save()
 
 
@@ -73,8 +73,11 @@ def beside_spark(
     work: str,
     rows: int,
 ) -> None:
-    """Times both, then watches the memory (driver, JVM, Python workers: all below this process) of one more
-    call of each. ``work``: what is done, for people. ``rows``: how much of it."""
+    """Time both sides, then measure the memory of one more call of each.
+
+    The memory is that of this process and all its descendants: driver, JVM and Python workers. ``work``: the
+    unit of work, as text of the table. ``rows``: the number of units.
+    """
     calls = {OURS: ours, WITHOUT: without}
     sides = {name: Side(call=lambda call=call: milliseconds(call)) for name, call in calls.items()}  # type: ignore[misc]
     side_by_side(benchmark, sides, rounds, suite="spark", job=job, work=work, rows=rows)

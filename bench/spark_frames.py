@@ -1,8 +1,8 @@
 """The work of ``frames`` without encoding: the same rows read, the same bytes moved and written by Spark.
 
-The bytes come from frames that were made once (``_parts``): each broker's LeaderAndIsr, and the parts of
-UpdateMetadata once. Spark reads them, shuffles them to the tasks of their brokers, makes of each part as many
-frames as the task has brokers, and writes. It need not keep the order within a broker, as the job must.
+The bytes come from frames that are made once (``_parts``): each broker's LeaderAndIsr, and the parts of
+UpdateMetadata once. Spark reads them, shuffles them to the tasks of their brokers, copies each part for each
+broker of the task, and writes. Unlike the job, it does not keep the order within a broker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SLOTS_PER_CORE: Final = 4
 
 
 def encoded(spark: SparkSession, partitions: int, brokers: int) -> Path:
-    """``ctrlchan pipeline frames``: from the snapshot's files to those of the frames."""
+    """Run the job of ``ctrlchan pipeline frames``, from the snapshot's files to the files of frames."""
     path = DATA / f"frames-{partitions}-{brokers}"
     source = read_snapshot(spark, snapshot_of(partitions, brokers))
     write_frames(frames(spark, source, FramesConfig()), path, overwrite=True)
@@ -57,7 +57,7 @@ def moved(spark: SparkSession, partitions: int, brokers: int) -> None:
 
 
 def _parts(spark: SparkSession, partitions: int, brokers: int) -> Frames:
-    """LeaderAndIsr of all brokers, UpdateMetadata of the first; kept for the next run."""
+    """Return the frames to move, kept for the next run: LeaderAndIsr of all, UpdateMetadata of one broker."""
     path = DATA / f"parts-{partitions}-{brokers}"
     if not path.exists():
         made = read_frames(spark, encoded(spark, partitions, brokers))

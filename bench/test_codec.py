@@ -1,16 +1,16 @@
-"""Columns <-> bytes beside memcpy of the same bytes, and beside other codecs.
+"""Measures encoding and decoding beside memcpy of the same bytes, and beside other codecs.
 
 Command: ``python -m bench codec``, or by itself ``python -m pytest bench/test_codec.py
 --benchmark-json=build/bench/codec.json`` (``--no-kafka``, ``--quick``, ``-k UpdateMetadata``).
 
-Encoding is sizing and writing into memory that was written before, as memcpy does; decoding allocates its
-columns. Buffers of both sides are either
+Encoding sizes a message and writes it into memory that was written before, as memcpy does; decoding allocates
+its columns. Buffers of both sides are either
 
-*same*: the same ones again and again, each call right after an untimed one, so that whatever fits into the
-last-level cache is there; or
+*same*: the same buffers in every call, and each timed call follows an untimed one, so that everything that
+fits into the last-level cache is in it; or
 
-*rotating*: one of many sets of buffers after the other, so that neither side finds anything there. That is
-what a push meets: 30 brokers' copies went through the caches since the one before.
+*rotating*: one of many sets of buffers after the other, so that neither side finds its buffers in the cache.
+A push is like that: the copies of 30 brokers have gone through the caches since the push before.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ CONTROLLER_ID: Final = 0
 CONTROLLER_EPOCH: Final = 3
 BROKER_EPOCH: Final = 1001
 VERSIONS: Final = {UPDATE_METADATA: 8, LEADER_AND_ISR: 7, STOP_REPLICA: 4}
-#: Rotating buffers of one side are read and written in turn until so much went through.
+#: Bytes of all rotating buffers of one side, read and written.
 ROTATED_BYTES: Final = 2 * 128 * 2**20
 #: Bytes encoded, copied or decoded in one benchmark: enough rounds for a steady median.
 BYTES_PER_BENCHMARK: Final = 400_000_000
 FEWEST_ROUNDS: Final = 15
 PEER_PARTITIONS: Final = 100_000
 PEER_ROUNDS: Final = 10
-#: Until the JVM has compiled what it runs.
+#: Calls until the JVM has compiled the codec.
 JAVA_WARMUPS: Final = 60
 
 
 def sized(api_key: int, topics: int) -> Callable[[], SharedBody]:
-    """A call that sizes the shared body anew, as each push does, from columns of its own."""
+    """Return a call that sizes a new shared body, as each push does, from its own columns."""
     version = VERSIONS[api_key]
     names, rows = workload.topics_of(topics), workload.partitions_of(topics, BROKERS)
     brokers = workload.brokers_of(BROKERS)
@@ -78,7 +78,7 @@ def body_of(shared_body: SharedBody) -> bytes:
 
 @dataclass
 class Sets:
-    """So many sets of everything that is read or written, of one message."""
+    """Several sets of the columns and buffers of one message."""
 
     shared_bodies: list[Callable[[], SharedBody]]
     bodies: list[bytes]
@@ -95,7 +95,7 @@ class Sets:
         self.shared_bodies[index]().write_into(self.outs[index])
 
     def decode(self, index: int, api_key: int) -> None:
-        # Kept until its turn comes again, so that columns are not made in the memory of the ones before.
+        # Kept until the next turn of this set, so that new columns do not reuse the memory of the last ones.
         self.decoded[index] = decode_request(api_key, VERSIONS[api_key], self.bodies[index])
 
     def copy(self, index: int) -> None:
@@ -141,7 +141,7 @@ def test_codec(
 
 
 def _turns(work: Callable[[int], None], count: int) -> Side:
-    """``work`` on one set after the other; with a single one, each timed call comes after an untimed one."""
+    """Return a side that works on one set after the other; one set alone gets an untimed call before each."""
     turn = 0
 
     def call() -> float:
@@ -151,7 +151,7 @@ def _turns(work: Callable[[int], None], count: int) -> Side:
         turn = (turn + 1) % count
         return milliseconds(lambda: work(turn))
 
-    # Once round: every page is there.
+    # One call for each set, so that the system has mapped every page.
     return Side(call=call, warmups=count)
 
 

@@ -1,4 +1,4 @@
-"""What a feature costs: the channel with it beside the channel without it, in one run.
+"""Measures the cost of features: the channel with a feature beside the channel without it, in one run.
 
 Command: ``python -m bench features``, or by itself ``python -m pytest bench/test_features.py
 --benchmark-json=build/bench/features.json`` (``--quick``, ``-k INFO``).
@@ -24,7 +24,7 @@ ROUNDS: Final = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """``options``: of ``bench/controller.py``, to switch it on."""
+    """A feature, with the options of ``bench/controller.py`` that switch it on."""
 
     name: str
     options: tuple[str, ...]
@@ -33,7 +33,7 @@ class Feature:
         return self.name.replace(" ", "-")
 
 
-#: One line each: whatever may be on in production and has to stay cheap.
+#: Every feature that may be on in production and has to cost little.
 FEATURES: Final = [
     Feature(name="journal", options=("--journal",)),
     Feature(name="metrics", options=("--metrics",)),
@@ -42,7 +42,7 @@ FEATURES: Final = [
     Feature(name="state-change log at TRACE", options=("--state-change-log", "TRACE")),
 ]
 
-#: What is timed -> one call of it.
+#: Name of the timed work -> one call of it.
 WORK: Final[dict[str, Callable[[Controller], float]]] = {
     "push": lambda controller: controller.push().total,
     "awaited": lambda controller: controller.awaited(100),

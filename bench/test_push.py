@@ -1,11 +1,11 @@
-"""Full pushes: every partition to every broker, ours and Kafka's beside blast, the limit, in one run.
+"""Measures full pushes of every partition to every broker: ours and Kafka's beside blast, the limit.
 
 Command: ``python -m bench push``, or by itself ``python -m pytest bench/test_push.py
 --benchmark-json=build/bench/push.json`` (``--no-kafka``, ``--quick``, ``-k 100000-30``).
 
-A push is what a controller does: a new batch, UpdateMetadata of every partition for every broker, all
-outcomes awaited. Both controllers encode anew each time; blast sends a finished buffer of the same size to as
-many connections. All talk to one sink process, which discards bodies in the kernel.
+A push is a new batch, UpdateMetadata of every partition for every broker, and waiting for all outcomes. Both
+controllers encode again each time; blast sends a finished buffer of the same size to as many connections. All
+connect to one sink process, which discards bodies in the kernel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bench.peers.native import Blast, Sink
 from bench.workload import PARTITIONS_PER_TOPIC
 from ctrlchan.channel.config import PER_BROKER
 
-#: Pushes in which memory is watched, untimed, after those that are timed.
+#: Untimed pushes after the timed ones, in which memory is measured.
 WATCHED_PUSHES: Final = 20
 WATCHED_KAFKA_PUSHES: Final = 3
 #: A JVM's first pushes are interpreted.
@@ -36,7 +36,7 @@ KAFKA_WARMUPS: Final = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """``kafka_every``: Kafka's side runs in each so-manyth round (0: never, it would take too long)."""
+    """One measured cluster. Kafka runs in each ``kafka_every``-th round (0: never, it takes too long)."""
 
     partitions: int
     brokers: int

@@ -1,12 +1,11 @@
-"""Small requests: UpdateMetadata of one partition to every broker, again and again, ours and Kafka's beside
-blast, the limit.
+"""Measures small requests, UpdateMetadata of one partition to every broker: ours and Kafka's beside blast.
 
 Command: ``python -m bench small``, or by itself ``python -m pytest bench/test_small.py
 --benchmark-json=build/bench/small.json`` (``--no-kafka``, ``--quick``, ``-k 30-awaited``).
 
-*awaited*: each round of one request to every broker has been answered by all before the next begins.
-*queued*: all rounds are queued at once. Merging of neighbouring requests is off: what counts here is requests
-that travel.
+*awaited*: a round is one request to every broker, and begins when all brokers have answered the round before.
+*queued*: all rounds are queued at once. Merging of neighbouring requests is off, so every request is sent.
+blast is the limit.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from ctrlchan.channel.config import PER_BROKER
 PARTITIONS: Final = 10_000
 #: Brokers -> how many requests each of them gets in one timed call.
 REQUESTS_EACH: Final = {30: 300, 1_000: 10}
-#: A process for each broker is measured up to so many.
+#: The most brokers for which a process per broker is measured.
 PER_BROKER_MOST: Final = 30
 ROUNDS: Final = 20
-#: The sink has the other core.
+#: One, because the sink uses the other core.
 BLAST_THREADS: Final = 1
 KAFKA_EVERY: Final = 2
-#: Requests until the JVM is as fast as it gets: it doubles its rate on the way.
+#: Requests until the JVM has reached its full rate, twice the rate of its start.
 KAFKA_WARMUP_REQUESTS: Final = 350_000
 
 

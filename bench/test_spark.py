@@ -1,4 +1,4 @@
-"""Jobs of the pipeline beside Spark moving the same data without ctrlchan.
+"""Measures jobs of the pipeline beside Spark moving the same data without ctrlchan.
 
 Command: ``python -m bench spark``, or by itself ``python -m pytest bench/test_spark.py
 --benchmark-json=build/bench/spark.json`` (``--quick``, ``-k reading``).
@@ -88,7 +88,7 @@ def test_frames(
 def test_report(
     benchmark: BenchmarkFixture, spark: SparkSession, scaled: Callable[[int], int], outcomes: int
 ) -> None:
-    """The whole report, page included; without: every column of the journal read once."""
+    """Measure the whole report with its page; the other side reads every column of the journal once."""
     from ctrlchan.pipeline import ReportConfig, report, write_report
 
     path = journal_of(outcomes)

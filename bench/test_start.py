@@ -1,11 +1,11 @@
-"""Fresh processes: how long the channel takes to start, and the first push beside the later ones.
+"""Measures new processes: the start of the channel, and the first push beside later ones.
 
 Command: ``python -m bench start``, or by itself ``python -m pytest bench/test_start.py
 --benchmark-json=build/bench/start.json`` (``--no-kafka``, ``--quick``, ``-k 10000-300``).
 
 Every round is a new process with the cluster in its memory and no channel. *start*: from making the channel
-until every broker has acknowledged an update without partitions, so processes or threads, connections and
-all. *first*: the full push that follows. *warm*: the median of those that follow that one.
+until every broker has acknowledged an update without partitions, so with processes or threads and
+connections. *first*: the full push after that. *warm*: the median of the pushes after the first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ctrlchan.channel.config import PER_BROKER
 
 WORKLOADS: Final = [(100_000, 30), (10_000, 300)]
 ROUNDS: Final = 10
-#: A JVM of Kafka's takes seconds to come so far.
+#: Kafka's JVM takes seconds to start.
 KAFKA_EVERY: Final = 5
 LATER_PUSHES: Final = 9
 LATER_KAFKA_PUSHES: Final = 3

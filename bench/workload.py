@@ -35,7 +35,7 @@ def topics_of(count: int) -> Topics:
 
 
 def partitions_of(topics: int, brokers: int) -> Partitions:
-    """Every replica in sync and online, leaders spread over the brokers, whose ids start at 1."""
+    """Return partitions with every replica in sync and online, leaders spread over the brokers."""
     rows = topics * PARTITIONS_PER_TOPIC
     topic_row = np.repeat(np.arange(topics, dtype=np.int32), PARTITIONS_PER_TOPIC)
     partition = np.tile(np.arange(PARTITIONS_PER_TOPIC, dtype=np.int32), topics)

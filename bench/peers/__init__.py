@@ -1,8 +1,8 @@
-"""Processes that measurements are made with; each obeys a line on standard input and answers with one.
+"""Processes for measurements. Each reads commands from standard input and answers each with one line.
 
 ``native``: sink, the cheapest broker, and blast, the limit of the machine (C). ``controllers``: our channel
-and Kafka's, side by side. ``codecs``: other codecs for the same bytes. All talk over 127.0.0.1 only and end
-with the ``with`` block that began them.
+and Kafka's. ``codecs``: other codecs for the same bytes. All connect to 127.0.0.1 only and end with the
+``with`` block that began them.
 
-``python -m bench.peers kafka --brokers 30 --partitions 100000`` (or ``ours``) runs one of the two by itself.
+``python -m bench.peers kafka --brokers 30 --partitions 100000`` (or ``ours``) runs one controller by itself.
 """

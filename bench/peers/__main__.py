@@ -1,4 +1,4 @@
-"""``python -m bench.peers``: one controller by itself, in numbers on standard output.
+"""Measures one controller by itself and prints the numbers.
 
 Command: ``python -m bench.peers kafka --brokers 30 --partitions 100000`` (``ours``, ``--config '{"senders":
 "per-broker"}'``, ``--heap 1g``); ``--help`` lists the rest.
@@ -51,7 +51,7 @@ def _pushes(controller: Controller, rounds: int) -> None:
         push = controller.push()
         print(f"round {number} build {push.build:.1f} send {push.send:.1f} total {push.total:.1f} ms")
         pushes.append(push)
-    # Looking at the memory takes time of its own.
+    # In untimed pushes, because measuring memory takes time.
     peak = peak_pss_mib(controller.pid, lambda: [controller.push() for _ in range(_WATCHED_PUSHES)])
     totals, builds = [push.total for push in pushes], [push.build for push in pushes]
     print(

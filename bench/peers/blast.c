@@ -1,18 +1,18 @@
 /*
- * blast: the limit. One buffer to many connections with as many threads as help, and nothing else.
+ * blast: the limit. Sends one buffer to many connections with several threads and does nothing else.
  *
  *     blast PORT BROKERS BODY_BYTES THREADS ROUNDS
  *
  * Opens BROKERS connections to 127.0.0.1:PORT (a sink). A round sends one UpdateMetadata v8 frame of
  * BODY_BYTES to each and waits for every reply. ROUNDS > 0: runs them and prints
- * "BLAST B= L= W= min ms median ms mean ms GB/s". ROUNDS 0: obeys standard input and prints milliseconds, so
- * that a benchmark can alternate it with what it measures:
+ * "BLAST B= L= W= min ms median ms mean ms GB/s". ROUNDS 0: reads commands from standard input and prints
+ * milliseconds, so that a benchmark can alternate it with other sides:
  *
  *     awaited N   N rounds
- *     queued N    one round of N frames to each connection, each after the reply to the one before, while no
+ *     queued N    one round of N frames to each connection, each after the reply to the frame before; no
  *                 connection waits for another
  *
- * A sink discards bodies unread, so the body is filler; only the frame's size and API are true.
+ * A sink discards bodies unread, so the body is filler; only the frame's size and API are right.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -78,7 +78,7 @@ static void make_frame(size_t body_size)
     frame[7] = VERSION;
 }
 
-/* What the kernel takes of the frame that is left; epoll reports when it takes more. */
+/* Send as much of the rest of the frame as the kernel takes; epoll reports when it takes more. */
 static void send_frame(int broker)
 {
     while (left[broker]) {
@@ -92,7 +92,7 @@ static void send_frame(int broker)
     }
 }
 
-/* One thread's part of a round: every `threads`-th connection, all of them in flight at once. */
+/* Run one thread's part of a round: every `threads`-th connection, with all their frames in flight at once. */
 static void *round_of_thread(void *argument)
 {
     int first = (int)(intptr_t)argument, waiting = 0;

@@ -1,7 +1,7 @@
-"""Other codecs for the bytes that ours writes: kafka-clients (Java), kio and kafka-python.
+"""Other codecs for the same bytes: kafka-clients (Java), kio and kafka-python.
 
-Each is made of a request body and checked: what it reads from the body it must write as the same bytes. All
-three make an object for each partition; encoding starts from those objects.
+Each is made with a request body and checked: it must read the body and write the same bytes. All three make
+an object for each partition; encoding starts from these objects.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _JAVA_HEAP: Final = "4g"
 
 
 class Codec(Protocol):
-    """Milliseconds of one call; a context manager."""
+    """A codec whose methods return the milliseconds of one call; a context manager."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -42,7 +42,7 @@ class Codec(Protocol):
 
 
 class KafkaClients(PeerProcess):
-    """kafka-clients 3.9.1 in a JVM of its own."""
+    """kafka-clients 3.9.1 in its own JVM."""
 
     def __init__(self, api_key: int, version: int, body: bytes) -> None:
         with tempfile.NamedTemporaryFile(suffix=".body") as file:
@@ -111,7 +111,7 @@ class Kio(_InProcess):
 
 
 class KafkaPython(_InProcess):
-    """kafka-python's classes, made of Kafka's own schema: it does not bring those of the control requests."""
+    """kafka-python's classes, made from Kafka's schema, because it does not include the control requests."""
 
     def __init__(self, api_key: int, version: int, body: bytes) -> None:
         self._class = _kafka_python_class(f"{API_NAMES[api_key]}Request")
@@ -127,9 +127,9 @@ class KafkaPython(_InProcess):
 
 
 def _kafka_python_class(name: str) -> Any:
-    """kafka-python makes a class of the schema file of that name in the package of that name."""
+    """Let kafka-python make a class from Kafka's schema of this name."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        # It reads its schemas in a way that Python 3.11 and 3.12 have deprecated.
+        # kafka-python reads its schemas in a way that Python 3.11 and 3.12 have deprecated.
         warnings.simplefilter("ignore", DeprecationWarning)
         from kafka.protocol.api_message import ApiMessage
 

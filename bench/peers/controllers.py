@@ -1,7 +1,7 @@
 """Our channel and Kafka's as processes that do the same work on command.
 
-``Controller`` is the conversation; ``ours`` and ``kafka`` are the two programs that hold it: both know the
-cluster of ``bench/workload.py``, all of whose brokers live at one sink.
+``Controller`` sends the commands; ``ours`` and ``kafka`` start the two programs. Both have the cluster of
+``bench/workload.py``, with one sink as the address of all brokers.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ from tests.kafka.jars import compile_java, java_command
 __all__ = ["KAFKA_HEAP", "UNMERGED", "Controller", "Push", "kafka", "ours"]
 
 _KAFKA: Final = Path(__file__).parent / "kafka"
-#: Every request travels, as with Kafka.
+#: Every request is sent, as with Kafka.
 UNMERGED: Final = {"merge_update_metadata": False}
-#: Enough for every workload; what is not used is not touched.
+#: Enough for every workload; the JVM does not touch memory that it does not use.
 KAFKA_HEAP: Final = "12g"
 
 
 class Push(NamedTuple):
-    """Milliseconds from the beginning of one push until its rows were added, its requests handed to the
-    channel, and its last outcome there."""
+    """Milliseconds from the beginning of a push to three points.
+
+    ``build``: its rows are added. ``send``: its requests are handed to the channel. ``total``: its last
+    outcome has arrived.
+    """
 
     build: float
     send: float
@@ -36,30 +39,30 @@ class Push(NamedTuple):
 
 
 class Controller(PeerProcess):
-    """Milliseconds for each command, by the process's own clock."""
+    """A controller process; each command returns milliseconds by the process's own clock."""
 
     def __init__(self, command: Sequence[str]) -> None:
         super().__init__(command)
         self.read_line()
 
     def start(self) -> float:
-        """Make the channel, until every broker has acknowledged an update without partitions. Once, first."""
+        """Make the channel and wait until all brokers have acknowledged an update without partitions."""
         return float(self.ask("start"))
 
     def push(self) -> Push:
-        """Every partition to every broker."""
+        """Send every partition to every broker and wait for all outcomes."""
         return Push(*map(float, self.ask("push").split()))
 
     def awaited(self, rounds: int) -> float:
-        """``rounds`` times one partition to every broker, each time until all have answered."""
+        """Send one partition to every broker ``rounds`` times, each time after all have answered."""
         return float(self.ask(f"awaited {rounds}"))
 
     def queued(self, rounds: int) -> float:
-        """The same without waiting in between; until all have answered everything."""
+        """Send one partition to every broker ``rounds`` times without waiting in between; then wait."""
         return float(self.ask(f"queued {rounds}"))
 
     def settle(self) -> None:
-        """Wait until it does nothing more of its own accord, such as collecting garbage."""
+        """Wait until the process is idle, for example after collecting garbage."""
         settle(self.pid)
 
 
@@ -70,14 +73,14 @@ def ours(
     config: Mapping[str, Any] | None = None,
     options: Sequence[str] = (),
 ) -> Controller:
-    """``config``: fields of ChannelConfig; ``options``: of ``bench/controller.py``."""
+    """Start our controller. ``config``: fields of ChannelConfig; ``options``: of ``bench/controller.py``."""
     given = json.dumps(dict(config or {}))
     shape = _shape(port, brokers, partitions)
     return Controller([sys.executable, "-m", "bench.controller", *shape, "--config", given, *options])
 
 
 def kafka(port: int, brokers: int, partitions: int, heap: str = KAFKA_HEAP) -> Controller:
-    """Kafka 3.9.1's. Raises KafkaUnavailableError without Java or Maven."""
+    """Start Kafka 3.9.1's controller channel. Raises KafkaUnavailableError without Java or Maven."""
     options = [f"-Xmx{heap}", f"-Dlog4j.configuration={(_KAFKA / 'log4j.properties').as_uri()}"]
     classes = compile_java(_KAFKA / "ControllerPeer.java")
     shape = _shape(port, brokers, partitions)

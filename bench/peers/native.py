@@ -1,7 +1,7 @@
-"""``Sink``, the cheapest broker there is, and ``Blast``, the limit of what this machine can send to sinks.
+"""``Sink``, the cheapest broker, and ``Blast``, the limit of what this machine can send to sinks.
 
-Both are C, compiled with ``cc`` (or ``$CC``) into ``build/peers`` when their source is newer. See the header
-of each file for what it prints.
+Both are C, compiled with ``cc`` (or ``$CC``) into ``build/peers`` when their source is newer. The header of
+each file describes its output.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _BUILT: Final = ROOT / "build" / "peers"
 
 
 def build(name: str) -> Path:
-    """The program ``name``, compiled if need be. Raises CalledProcessError with the compiler's words."""
+    """Compile the program ``name`` if its source is newer, and return its path. Raises CalledProcessError."""
     source = _SOURCES / f"{name}.c"
     program = _BUILT / name
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         _BUILT.mkdir(parents=True, exist_ok=True)
-        # Compiled beside its place and moved there: two runs may build at the same time.
+        # Compiled under another name and renamed, because two runs may compile at the same time.
         fresh = program.with_suffix(f".{os.getpid()}")
         compiler = shlex.split(os.environ.get("CC", "cc"))
         options = ["-O2", "-Wall", "-Wextra", "-pthread", "-o", str(fresh), str(source)]
@@ -47,20 +47,20 @@ class Sink(PeerProcess):
         self.port = int(self.read_line().removeprefix("ready "))
 
     def stop(self) -> None:
-        # It does not read its input.
+        # The sink does not read its input.
         self._process.terminate()
 
 
 class Blast(PeerProcess):
-    """The limit: frames with a body of ``body_bytes`` to each of ``brokers`` connections."""
+    """The limit: sends frames with a body of ``body_bytes`` to each of ``brokers`` connections."""
 
     def __init__(self, port: int, brokers: int, body_bytes: int, threads: int) -> None:
         super().__init__(_command("blast", port, brokers, body_bytes, threads, 0))
 
     def awaited(self, rounds: int) -> float:
-        """Milliseconds of so many rounds, each of one frame to every connection."""
+        """Send ``rounds`` rounds of one frame to every connection; returns milliseconds."""
         return float(self.ask(f"awaited {rounds}"))
 
     def queued(self, rounds: int) -> float:
-        """The same frames, but no connection waits for another."""
+        """Send the same frames, but no connection waits for another; returns milliseconds."""
         return float(self.ask(f"queued {rounds}"))

@@ -1,4 +1,4 @@
-"""A process that is asked in lines and answers in lines."""
+"""A process that reads commands as lines and answers each with a line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import IO, Final, Self
 
 __all__ = ["ROOT", "PeerProcess"]
 
-#: The checkout: ``bench`` is imported from there.
+#: The checkout, from which ``bench`` is imported.
 ROOT: Final = Path(__file__).parents[2]
 _STOP_SECONDS: Final = 30.0
 
 
 class PeerProcess:
-    """Ended when the ``with`` block ends; its standard error goes where ours goes."""
+    """A process that ends with its ``with`` block; it inherits our standard error."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -40,7 +40,7 @@ class PeerProcess:
             pass
 
     def stop(self) -> None:
-        """Have it end; here by the end of its input."""
+        """Make the process end, here by closing its input."""
         self._stdin.close()
 
     @property
@@ -48,7 +48,7 @@ class PeerProcess:
         return self._process.pid
 
     def ask(self, line: str) -> str:
-        """Raises RuntimeError when the process ends instead of answering."""
+        """Send a line and return the answer. Raises RuntimeError when the process ends instead."""
         self._stdin.write(f"{line}\n")
         return self.read_line()
 

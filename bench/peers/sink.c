@@ -1,5 +1,5 @@
 /*
- * sink: the cheapest Kafka broker there is, so that a benchmark measures the sender and nothing else.
+ * sink: the cheapest Kafka broker, so that a benchmark measures only the sender.
  *
  *     sink PORT [PORTS]
  *
@@ -8,8 +8,8 @@
  * and answers every ApiVersions, LeaderAndIsr, StopReplica and UpdateMetadata with success. SIGUSR1 prints
  * "frames N bytes N" on standard error. One thread, epoll, Linux.
  *
- * A request starts with: size int32, api key int16, api version int16, correlation id int32. Nothing after
- * these 12 bytes is looked at.
+ * A request starts with: size int32, api key int16, api version int16, correlation id int32. The sink looks at
+ * these 12 bytes only.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -32,8 +32,8 @@ enum {
     API_VERSIONS = 18,
 
     PREFIX = 12,          /* size, api key, api version, correlation id */
-    AFTER_SIZE = 8,       /* those of them that the size counts */
-    REPLY_SPACE = 64,     /* the longest reply, ApiVersions, takes 43 */
+    AFTER_SIZE = 8,       /* bytes of the prefix that the size counts */
+    REPLY_SPACE = 64,     /* the longest reply, ApiVersions, has 43 bytes */
     EVENTS = 64,          /* taken from epoll at once */
     BACKLOG = 4096,       /* a thousand senders may connect at the same time */
     DISCARD_AT_ONCE = 1 << 30,
@@ -136,7 +136,7 @@ static uint8_t *put_success(uint8_t *at, int api, int version)
     return at;
 }
 
-/* Answers the frame whose prefix stands in `peer`; 0 when the reply could not be written whole. */
+/* Answer the frame whose prefix is in `peer`; 0 when the reply could not be written completely. */
 static int reply(const struct peer *peer)
 {
     uint8_t out[REPLY_SPACE];

@@ -1,4 +1,4 @@
-// Kafka's own message classes, asked over a pipe: one line in, one line out.
+// Runs Kafka's own message classes: reads one line from standard input and answers with one line.
 //
 //   write <Message> <version> <json>   ->  ok <hex>                 JsonConverter.read, then Message.write
 //   read  <Message> <version> <hex>    ->  ok <remaining> <json>    Message.read, then JsonConverter.write

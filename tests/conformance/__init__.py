@@ -1,1 +1,1 @@
-"""The codec against its authorities: Kafka's own jar, golden bytes, a slow readable twin, and garbage."""
+"""Compares the codec with Kafka's own jar, with golden bytes and with a slow readable codec."""

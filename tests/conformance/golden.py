@@ -1,7 +1,7 @@
 """The annotated bytes in ``golden/``: each message at the ends of its versions and at the first flexible one.
 
 A file ``<Message>-v<version>.txt`` is a title, the message in JSON form, a blank line, and the bytes: one
-field a line, hexadecimal, then Kafka's name of the field, then words for people.
+field a line, hexadecimal, then Kafka's name of the field, then a comment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LINE = re.compile(r"((?:[0-9a-f]{2})+(?: (?:[0-9a-f]{2})+)*) {2,}(\w+)(?: {1,}.
 
 @dataclass(frozen=True)
 class Golden:
-    """``fields`` maps the offset at which a field (an array's count, an element) begins to its name."""
+    """One file. ``fields``: the offset at which a field (an array's count, an element) begins -> its name."""
 
     name: str
     version: int

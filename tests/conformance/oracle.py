@@ -1,4 +1,4 @@
-"""Kafka's own message classes in a Java process, asked line by line (see Oracle.java for the protocol)."""
+"""Kafka's own message classes in a Java process (Oracle.java describes the protocol of lines)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = Any
 
 
 class OracleRefusal(Exception):
-    """Kafka's classes threw; the text is the exception's class and message."""
+    """An exception of Kafka's classes; the text is its class and message."""
 
 
 class Oracle:
@@ -35,15 +35,15 @@ class Oracle:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # It ends at the end of its input.
+        # The process ends at the end of its input.
         self._process.communicate(timeout=30)
 
     def write(self, message: str, version: int, value: Json) -> bytes:
-        """JSON -> JsonConverter.read -> the message's bytes. Raises OracleRefusal."""
+        """Convert JSON with JsonConverter.read to the message's bytes. Raises OracleRefusal."""
         return bytes.fromhex(self._ask(f"write {message} {version} {json.dumps(value)}"))
 
     def read(self, message: str, version: int, data: bytes) -> tuple[Json, int]:
-        """Bytes -> the message -> JsonConverter.write, and how many bytes were left over.
+        """Convert bytes with JsonConverter.write to JSON; also returns how many bytes were left over.
 
         Raises OracleRefusal.
         """

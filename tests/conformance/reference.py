@@ -1,8 +1,7 @@
-"""A slow, readable codec that walks the tables of ``ctrlchan.messages.schema``: JSON form <-> wire bytes.
+"""A slow, readable codec between JSON form and wire bytes, by the tables of ``ctrlchan.messages.schema``.
 
-It is what the fast codec is compared with where Kafka's jar is not asked: byte for byte when writing, and
-when reading also in what is refused and which field and byte offset is to blame. One value at a time, one
-Python object each.
+Tests without Kafka's jar compare the fast codec with it: the bytes of writing, the values of reading, and the
+field and byte offset of errors. It handles one value at a time, as one Python object.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _INTEGERS = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}
 def encode(
     name: str, version: int, value: Json, more_tags: Callable[[str], Tags | Raw] = lambda struct: ()
 ) -> bytes:
-    """The bytes of a message in JSON form, in which a Raw may stand for any value.
+    """Return the bytes of a message in JSON form, in which a Raw may replace any value.
 
     Each struct of a flexible version ends with ``more_tags(its name)`` too; a Raw is the whole section.
     """
@@ -39,14 +38,14 @@ def encode(
 
 @dataclass
 class Raw:
-    """Bytes to write in place of a value; ``offset`` is where they went."""
+    """Bytes to write in place of a value; ``offset`` is where they were written."""
 
     data: bytes
     offset: int = -1
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint, shortest form."""
+    """Return an unsigned varint in its shortest form."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -119,7 +118,7 @@ class _Writer:
 
 
 class Malformed(Exception):
-    """Bytes that are not the message: Kafka's name of the field, and the offset its reading began at."""
+    """Bytes that are not the message, with Kafka's name of the wrong field and the offset where it begins."""
 
     def __init__(self, field: str, offset: int, reason: str) -> None:
         super().__init__(f"{field} at {offset}: {reason}")
@@ -129,7 +128,7 @@ class Malformed(Exception):
 
 @dataclass
 class Decoded:
-    """``value`` is in JSON form; ``size`` counts the bytes read."""
+    """A decoded message: ``value`` is in JSON form; ``size`` counts the bytes read."""
 
     value: Json
     unknown_tagged_fields: int
@@ -137,7 +136,7 @@ class Decoded:
 
 
 def decode(name: str, version: int, data: bytes) -> Decoded:
-    """Read a message that must fill ``data`` (a header: that stands at its front). Raises Malformed."""
+    """Read a message that must fill ``data`` (a header: that begins it). Raises Malformed."""
     table = MESSAGES[name]
     reader = _Reader(table, version, data)
     value = reader.struct(table.root)
@@ -262,7 +261,7 @@ class _Reader:
 
 
 def _least(field: Field, version: int, flexible: bool) -> int:
-    """Bytes of the smallest element of an array, or of a field that is none."""
+    """Return the bytes of the smallest element of an array, or of the smallest field that is no array."""
     if field.struct is None:
         if field.kind == "string":
             return 1 if flexible and field.compact else 2

@@ -14,7 +14,7 @@ from ctrlchan.messages.schema import MESSAGES, Field, Struct
 
 Json = Any
 
-# A deadline for each example would only measure the machine: two cores, and a Java process on one of them.
+# Without deadlines: the time of an example depends on the load of the machine, which also runs Java.
 AS_LONG_AS_IT_TAKES = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 BODIES = [(name, version) for name, table in MESSAGES.items() if table.api_key for version in table.versions]
@@ -38,10 +38,10 @@ def _integers(bits: int) -> st.SearchStrategy[int]:
 
 
 _NAMES = st.one_of(
-    # A small pool, so that flat messages have runs of one topic, and the same topic again later.
+    # Few names, so that flat messages have runs of one topic, and the same topic again later.
     st.sampled_from(["a", "b", "orders", "größe", "主题-1", "😀"]),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
-    # Where the varint of the length grows by a byte.
+    # Lengths at which the varint of the length grows by a byte.
     st.sampled_from([126, 127, 128, 16_382, 16_383]).map(lambda n: "n" * n),
 )
 _NODES = st.one_of(
@@ -62,7 +62,7 @@ _KINDS: dict[str, st.SearchStrategy[Any]] = {
 
 
 def messages(name: str, version: int) -> st.SearchStrategy[Json]:
-    """Whole messages of this version, exactly as JsonConverter would write them."""
+    """Draw whole messages of this version, exactly as JsonConverter would write them."""
     return _struct(MESSAGES[name].root, version)
 
 
@@ -88,7 +88,7 @@ def _field(field: Field, version: int) -> st.SearchStrategy[Json]:
 
 
 def smallest(name: str, version: int) -> Json:
-    """The message of this version with one element in every array and a value that is not the default."""
+    """Return the message of this version with one element in every array and values that are not defaults."""
     return _smallest(MESSAGES[name].root, version)
 
 

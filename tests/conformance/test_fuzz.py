@@ -1,7 +1,7 @@
-"""Garbage is decoded or raises ProtocolError, never anything else.
+"""Arbitrary bytes are decoded or raise ProtocolError, never anything else.
 
-And what is decoded is what the slow codec reads in the same bytes, can be written again, and reads back as
-the same; what is refused, the slow codec refuses for the same field at the same offset.
+The slow codec must read the same value from the same bytes, or refuse them for the same field at the same
+offset. A decoded value must be the same after encoding and decoding it again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.conformance.strategies import ALL, AS_LONG_AS_IT_TAKES, Json, case_id
 
 each_version = pytest.mark.parametrize(("name", "version"), ALL, ids=case_id)
 
-# What a hostile writer would try: ends of ranges, as int16, int32 and varint.
+# Values of a hostile writer: ends of ranges, as int16, int32 and varint.
 SPECIAL = [
     b"\x00", b"\x01", b"\x7f", b"\x80", b"\xff", b"\x7f\xff", b"\x80\x00", b"\xff\xff", b"\x7f\xff\xff\xff",
     b"\x80\x00\x00\x00", b"\xff\xff\xff\xff", b"\xff\xff\xff\xfe", b"\xff\xff\xff\xff\x0f",
@@ -32,7 +32,7 @@ SPECIAL = [
 
 @st.composite
 def garbage(draw: st.DrawFn, name: str, version: int) -> bytes:
-    """A valid message with a few edits, each of which may move everything after it; or plain noise."""
+    """Draw a valid message with a few edits, each of which may move everything after it; or random bytes."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=200))
     data = bytearray(reference.encode(name, version, draw(messages(name, version))))
@@ -106,7 +106,7 @@ ANY_JSON: st.SearchStrategy[Json] = st.recursive(
 
 @st.composite
 def json_garbage(draw: st.DrawFn, name: str, version: int) -> Json:
-    """A valid message of this version, or of another, with some of its values replaced or left out."""
+    """Draw a valid message of this or another version, with some of its values replaced or left out."""
     versions = MESSAGES[name].versions
     value = draw(messages(name, draw(st.just(version) | st.sampled_from(versions))))
     for _ in range(draw(st.integers(1, 3))):
@@ -144,7 +144,7 @@ def test_json(name: str, version: int, data: st.DataObject) -> None:
 @example(struct.pack(">hhih", 6, 8, 1, -1) + b"\0")
 @settings(AS_LONG_AS_IT_TAKES, max_examples=300)
 def test_headers_of_any_api(data: bytes) -> None:
-    """The header says itself which version it has; anything may stand behind it."""
+    """The header contains its own version; any bytes may follow it."""
     try:
         header = decode_request_header(data)
     except ProtocolError:

@@ -1,4 +1,4 @@
-"""Annotated bytes: written, read whole, cut at every byte, and with bytes after the end."""
+"""Tests with annotated bytes: written, read whole, cut at every byte, and with bytes after the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conformance.oracle import Oracle
 each_golden = pytest.mark.parametrize("golden", GOLDEN, ids=str)
 
 
-def test_the_ends_of_every_version_range_and_the_first_flexible_version_are_there() -> None:
+def test_every_lowest_highest_and_first_flexible_version_has_a_file() -> None:
     wanted = {
         (name, version)
         for name, table in MESSAGES.items()
@@ -48,8 +48,8 @@ def test_every_cut_is_reported_with_field_and_offset(golden: Golden) -> None:
             decode_to_json(golden.name, golden.version, golden.data[:length])
         error = caught.value
         assert (error.api, error.version) == (golden.name, golden.version)
-        # Where the reading of a field began: of the one that is cut, or of an array or a string whose
-        # count is larger than what is left.
+        # The wrong field is the one that is cut, or an array or a string whose count is larger than the
+        # rest of the data.
         assert error.offset is not None
         assert error.offset <= length
         assert golden.fields.get(error.offset) == error.field, f"cut after {length} bytes: {error}"

@@ -1,7 +1,6 @@
-"""Kafka's own jar says what is right: the same bytes and the same JSON, for every version of everything.
+"""Compares bytes and JSON of every message and version with Kafka's own jar.
 
-The slow reference codec is held to the jar here as well, so that what is compared with it elsewhere is
-compared with Kafka.
+The slow reference codec is compared with the jar as well, so other tests may use it in place of the jar.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def test_bytes_and_json_are_kafkas(name: str, version: int, oracle: Oracle, data
 
 
 def fields_of(struct: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Field]]:
-    """Every field under a struct, with the names that lead to it."""
+    """Return every field under a struct, with the names of its path."""
     found = []
     for field in struct.fields:
         found.append(((*path, field.name), field))
@@ -44,7 +43,7 @@ def fields_of(struct: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[st
 
 
 def at(value: Json, path: tuple[str, ...]) -> Json | None:
-    """The object that holds the last name of a path, going into the first element of arrays."""
+    """Return the object with the last name of a path, by way of the first element of arrays."""
     for name in path[:-1]:
         if name not in value:
             return None
@@ -53,7 +52,7 @@ def at(value: Json, path: tuple[str, ...]) -> Json | None:
 
 
 def same_result(oracle: Oracle, name: str, version: int, value: Json) -> None:
-    """Kafka and we read the same JSON to the same bytes, or both refuse it."""
+    """Check that Kafka and we encode this JSON to the same bytes, or both refuse it."""
     try:
         theirs: bytes | None = oracle.write(name, version, value)
     except OracleRefusal:
@@ -76,7 +75,7 @@ OTHER_VALUES: list[Json] = [
 
 @pytest.mark.parametrize(("name", "version"), ALL, ids=case_id)
 def test_other_json_gets_the_same_result(name: str, version: int, oracle: Oracle) -> None:
-    """Each field of the schema, of this version or not: missing, or with a value of every kind."""
+    """Test each field of the schema, of this version or not: missing, or with a value of every kind."""
     for path, field in fields_of(MESSAGES[name].root):
         value = smallest(name, version)
         holder = at(value, path)
@@ -97,7 +96,7 @@ def test_a_message_is_a_json_object(name: str, value: Json, oracle: Oracle) -> N
     same_result(oracle, name, MESSAGES[name].versions[-1], value)
 
 
-def test_where_kafka_changes_a_value_in_silence_it_is_refused(oracle: Oracle) -> None:
+def test_a_value_that_kafka_changes_silently_is_refused(oracle: Oracle) -> None:
     value = smallest("LeaderAndIsrRequest", 7)
     theirs = oracle.write("LeaderAndIsrRequest", 7, value | {"type": 130})
     assert theirs == oracle.write("LeaderAndIsrRequest", 7, value | {"type": 2})
@@ -110,7 +109,7 @@ def test_where_kafka_changes_a_value_in_silence_it_is_refused(oracle: Oracle) ->
         encode_from_json("RequestHeader", 2, value | {"clientId": "\ud800"})
 
 
-def test_names_that_nobody_knows_are_skipped(oracle: Oracle) -> None:
+def test_unknown_names_are_skipped(oracle: Oracle) -> None:
     value = {"correlationId": 1, "whatever": [1, {"x": None}]}
     assert encode_from_json("ResponseHeader", 1, value) == oracle.write("ResponseHeader", 1, value)
 

@@ -1,7 +1,7 @@
-"""Bytes that are not the message, one class of badness after the other, in every field that can have it.
+"""Malformed messages: one kind of error after the other, in every field that can have it.
 
-Each is a valid message in which one field is written wrongly, so field and offset of the error are known.
-(Cuts and bytes after the end: test_golden.py.)
+Each is a valid message with one wrong field, so field and offset of the error are known. test_golden.py has
+cut messages and bytes after the end.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def int16(value: int) -> bytes:
     return struct.pack(">h", value)
 
 
-def spoilt(name: str, version: int, wrong: Wrong) -> Iterator[tuple[str, int, bytes]]:
-    """(field, its offset, whole message) for each field of the version and each of its ``wrong`` bytes."""
+def malformed(name: str, version: int, wrong: Wrong) -> Iterator[tuple[str, int, bytes]]:
+    """Yield (field, offset, whole message) for each field of the version and each of its ``wrong`` bytes."""
     flexible = version in MESSAGES[name].flexible
     whole = smallest(name, version)
 
@@ -95,23 +95,23 @@ def wrong_varints(field: Field, flexible: bool) -> list[bytes]:
 
 @each_version
 @pytest.mark.parametrize("wrong", [wrong_counts, wrong_lengths, wrong_varints])
-def test_a_count_or_length_that_lies(name: str, version: int, wrong: Wrong) -> None:
-    for field, offset, message in spoilt(name, version, wrong):
+def test_a_wrong_count_or_length(name: str, version: int, wrong: Wrong) -> None:
+    for field, offset, message in malformed(name, version, wrong):
         assert_refused_at(name, version, field, offset, message)
 
 
 @each_body
 def test_a_hostile_count_costs_no_memory(name: str, version: int) -> None:
-    for _, _, message in spoilt(name, version, wrong_counts):
+    for _, _, message in malformed(name, version, wrong_counts):
         assert peak_of_decoding(name, version, message) < 64 * 1024
 
 
 @each_body
 def test_memory_is_bounded_by_the_bytes_given(name: str, version: int) -> None:
-    """A count that the rest could just hold, with zeros as the rest: nothing grows faster than the buffer.
+    """The largest possible counts, followed by zeros: memory stays in proportion to the bytes.
 
     The smallest broker has 7 bytes on the wire and the smallest partition 4; a row of columns, or of the
-    lists from which the few brokers' columns are made, has up to 30 times that.
+    lists from which the brokers' columns are made, has up to 30 times as many.
     """
     size = 200_000
 
@@ -121,12 +121,12 @@ def test_memory_is_bounded_by_the_bytes_given(name: str, version: int) -> None:
         counts = [size // least for least in (1, 4, 7, 10, 20, 36)]
         return [(uvarint(n + 1) if flexible else int32(n)) + bytes(size) for n in counts]
 
-    for _, _, message in spoilt(name, version, largest_counts):
+    for _, _, message in malformed(name, version, largest_counts):
         assert peak_of_decoding(name, version, message) < 32 * size
 
 
 def peak_of_decoding(name: str, version: int, message: bytes) -> int:
-    """Bytes allocated at the most while a body becomes columns; NumPy reports its arrays to tracemalloc."""
+    """Return the most bytes allocated while a body is decoded; NumPy reports its arrays to tracemalloc."""
     decode = decode_request if MESSAGES[name].kind == "request" else decode_response
     api_key = MESSAGES[name].api_key
     assert api_key is not None
@@ -170,7 +170,7 @@ def test_text_that_is_not_utf8(name: str, version: int) -> None:
                 return []
             return [compact if flexible and field.compact else classic]
 
-        for field, offset, message in spoilt(name, version, bad_text):
+        for field, offset, message in malformed(name, version, bad_text):
             prefix = 1 if version in MESSAGES[name].flexible and field != "clientId" else 2
             assert_refused_at(name, version, field, offset + prefix, message)
 
@@ -202,7 +202,7 @@ def test_names_of_32767_bytes_and_one_more(name: str, version: int) -> None:
 
 
 def at(place: str, tags: reference.Tags | Raw) -> Callable[[str], reference.Tags | Raw]:
-    """Tagged fields for one kind of struct alone."""
+    """Return a function that gives tagged fields to one kind of struct only."""
     return lambda struct_: tags if struct_ == place else ()
 
 
@@ -228,7 +228,7 @@ def test_unknown_tagged_fields_are_skipped_and_counted_in_every_place(name: str,
 
 
 @each_flexible_version
-def test_tagged_fields_that_lie(name: str, version: int) -> None:
+def test_wrong_tagged_fields(name: str, version: int) -> None:
     tag_5 = uvarint(5) + uvarint(0)
     for place in structs_of(MESSAGES[name].root, version):
         for section, begin in [
@@ -256,7 +256,7 @@ def test_tag_0_is_unknown_everywhere_else() -> None:
     value = smallest("UpdateMetadataRequest", 8)
     del value["type"]
     data = reference.encode("UpdateMetadataRequest", 8, value, lambda at: [(0, b"\2")])
-    # Five structs, and in the request itself tag 0 is the type.
+    # Five structs; in the request itself tag 0 is the type.
     assert decode_to_json("UpdateMetadataRequest", 8, data) == (value | {"type": 2}, 4)
 
 
@@ -264,22 +264,22 @@ def test_tag_0_is_unknown_everywhere_else() -> None:
 
 
 @each_version
-def test_any_byte_but_zero_is_true(name: str, version: int, oracle: Oracle) -> None:
+def test_any_byte_except_zero_is_true(name: str, version: int, oracle: Oracle) -> None:
     def other_truth(field: Field, flexible: bool) -> list[bytes]:
         return [b"\x02", b"\xff"] if field.kind == "bool" else []
 
-    for _, _, message in spoilt(name, version, other_truth):
+    for _, _, message in malformed(name, version, other_truth):
         assert decode_to_json(name, version, message)[0] == oracle.read(name, version, message)[0]
 
 
 @each_flexible_version
-def test_a_varint_may_be_longer_than_it_needs_to_be(name: str, version: int, oracle: Oracle) -> None:
+def test_a_varint_may_be_longer_than_necessary(name: str, version: int, oracle: Oracle) -> None:
     def padded(field: Field, flexible: bool) -> list[bytes]:
         if field.is_array:
             return [b"\x81\x00", b"\x81\x80\x80\x80\x00"]
         return [b"\x82\x80\x80\x80\x00n"] if field.kind == "string" and field.compact else []
 
-    for _, _, message in spoilt(name, version, padded):
+    for _, _, message in malformed(name, version, padded):
         assert decode_to_json(name, version, message)[0] == oracle.read(name, version, message)[0]
 
 

@@ -1,4 +1,4 @@
-"""The field tables against their authority: ``common/message/*.json`` inside the kafka-clients jar."""
+"""Compares the field tables with ``common/message/*.json`` in the kafka-clients jar."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clients_jar() -> Path:
 
 
 def schema_of(jar: Path, name: str) -> dict[str, Any]:
-    """Kafka's table of one message; its files are JSON with // comments."""
+    """Return Kafka's table of one message; its files are JSON with // comments."""
     with zipfile.ZipFile(jar) as files:
         text = files.read(f"common/message/{name}.json").decode()
     schema: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
@@ -34,7 +34,7 @@ def camel_case(name: str) -> str:
 
 
 def default_of(kind: str, schema: object) -> Any:
-    """What the generator makes of a field's ``default``, which may be a string, a number or missing."""
+    """Return a field's default as Kafka's generator: ``default`` may be a string, a number or missing."""
     if kind == "bool":
         return str(schema).lower() == "true"
     if schema is None:
@@ -78,7 +78,7 @@ def expected_struct(name: str, versions: str, fields: list[Any], shared: dict[st
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_every_field_is_what_kafka_says(name: str, clients_jar: Path) -> None:
+def test_every_field_equals_kafkas(name: str, clients_jar: Path) -> None:
     schema = schema_of(clients_jar, name)
     shared = {struct["name"]: struct for struct in schema.get("commonStructs", ())}
     low, _, high = schema["validVersions"].partition("-")

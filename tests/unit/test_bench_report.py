@@ -1,4 +1,4 @@
-"""The benchmark report: from pytest-benchmark's JSON to tables between the prose."""
+"""Tests of the benchmark report, from pytest-benchmark's JSON to tables within the text."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_prose_stays_and_so_do_tables_of_other_suites(tmp_path: Path) -> Non
     assert file.read_text() == text
 
 
-def test_a_table_without_a_place_is_an_error(tmp_path: Path) -> None:
+def test_a_table_without_a_place_raises(tmp_path: Path) -> None:
     file = tmp_path / "RESULTS.md"
     file.write_text(prose("codec"))
     with pytest.raises(ValueError, match="no place for the table 'push'"):

@@ -1,4 +1,4 @@
-"""What a source distribution holds: everything that building and using the package needs."""
+"""Tests that the source distribution has every file for building and using the package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: What is compiled is made anew; the rest of the package's folder is its source.
+#: Suffixes of compiled files; all other files of the package are its source.
 MADE = {".so", ".pyc", ".c"}
 
 

@@ -9,7 +9,7 @@ import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
 
 /**
- * kafka-clients' own message classes on one request body.
+ * Measures kafka-clients' own message classes on one request body.
  *
  *     java ... CodecPeer FILE API_KEY VERSION
  *
@@ -17,7 +17,7 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
  * unchanged, and then answers each line of standard input with the milliseconds of one
  *
  *     decode      bytes to message objects
- *     encode      those objects to bytes: sizing and writing, into a buffer that was there before
+ *     encode      those objects to bytes: sizing and writing, into a buffer that exists already
  */
 public final class CodecPeer {
     private final ApiMessageType type;
@@ -62,7 +62,7 @@ public final class CodecPeer {
 
     private void encode() {
         ObjectSerializationCache cache = new ObjectSerializationCache();
-        // The size has to be known before the first byte is sent; it also fills the cache.
+        // A request needs its size before the first byte; sizing also fills the cache.
         message.size(cache, version);
         message.write(new ByteBufferAccessor(out.clear()), cache, version);
     }

@@ -39,19 +39,19 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.BoxedUnit;
 
 /**
- * Kafka's own channel to the brokers: its ControllerChannelManager, its request batch and its controller
- * context, with the measured cluster in it (bench/workload.py makes the same one). Nothing of Kafka is changed;
- * responses end in a latch where a controller would put them into its event queue.
+ * Runs Kafka's own channel to the brokers: its ControllerChannelManager, its request batch and its controller
+ * context with the measured cluster (the same as in bench/workload.py). Nothing of Kafka is changed; responses
+ * count down a latch, where a controller would put them into its event queue.
  *
  *     java ... ControllerPeer PORT BROKERS TOPICS PARTITIONS_PER_TOPIC
  *
- * Every broker lives at 127.0.0.1:PORT, a sink. Prints "ready" and then obeys standard input, as
- * bench/controller.py does: one line of milliseconds for each command.
+ * The address of every broker is 127.0.0.1:PORT, a sink. Prints "ready" and then reads commands from standard
+ * input, as bench/controller.py does, and answers each with one line of milliseconds.
  *
- *     start       make the channel; until every broker has acknowledged an update without partitions
- *     push        UpdateMetadata of every partition to every broker: "BUILD SEND TOTAL", counted from the
- *                 beginning to the end of adding, to the end of sending, to the last response
- *     awaited N   N times one partition to every broker, each time until all have answered
+ *     start       make the channel and wait until every broker has acknowledged an update without partitions
+ *     push        UpdateMetadata of every partition to every broker: "BUILD SEND TOTAL", from the beginning to
+ *                 the end of adding, to the end of sending, and to the last response
+ *     awaited N   N times one partition to every broker, each time after all have answered
  *     queued N    the same N times without waiting in between
  */
 public final class ControllerPeer {
@@ -97,7 +97,7 @@ public final class ControllerPeer {
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             System.out.println(peer.obey(line.split(" ")));
         }
-        // The channel's threads are no daemons, and there is nothing to be saved.
+        // The channel's threads are no daemon threads, and there is nothing to save.
         Runtime.getRuntime().halt(0);
     }
 
@@ -171,7 +171,7 @@ public final class ControllerPeer {
     private static KafkaConfig config() {
         Properties properties = new Properties();
         properties.put("broker.id", Integer.toString(CONTROLLER_ID));
-        // Demanded, never connected to.
+        // Required, but never connected to.
         properties.put("zookeeper.connect", "127.0.0.1:1");
         // A slow machine must not turn a measured round into retries.
         properties.put("controller.socket.timeout.ms", "120000");
@@ -228,7 +228,7 @@ public final class ControllerPeer {
         return String.format("metrics-topic-%06d", topic);
     }
 
-    /** Kafka's batch on the context and the channel above. */
+    /** Kafka's batch with the context and the channel above. */
     private final class Batch extends AbstractControllerBrokerRequestBatch {
         Batch() {
             super(config, () -> context, config::interBrokerProtocolVersion, log, false);

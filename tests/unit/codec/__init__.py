@@ -1,1 +1,1 @@
-"""The codec's public interface, piece by piece (whole messages: tests/conformance)."""
+"""Tests of the codec's public interface in parts; tests/conformance tests whole messages."""

@@ -1,4 +1,4 @@
-"""What the column classes take, refuse and give back."""
+"""Tests of the column classes: accepted and refused arrays, and reading them back."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def test_strings_are_kept_as_utf8_and_null_as_none() -> None:
     assert column.lengths.tolist() == [1, 2, -1, 0, 7]
 
 
-def test_strings_may_lie_anywhere_in_their_data() -> None:
+def test_strings_may_be_anywhere_in_their_data() -> None:
     column = StringColumn(ints(3, 0, 0), ints(3, 3, 6), np.frombuffer(b"abcdef", np.uint8))
     assert column.to_list() == ["def", "abc", "abcdef"]
 
 
-def test_bytes_that_are_not_text_show_as_replacement_characters() -> None:
+def test_bytes_that_are_not_text_become_replacement_characters() -> None:
     assert StringColumn.from_strings([b"a\xff"]).to_list() == ["a\ufffd"]
 
 
@@ -40,7 +40,7 @@ def test_text_that_is_not_unicode_is_refused() -> None:
 
 
 @pytest.mark.parametrize("column", [StringColumn.from_strings(["a"]), ListColumn.from_lists([[1]])], ids=repr)
-def test_a_row_that_is_not_there(column: StringColumn | ListColumn) -> None:
+def test_a_row_that_does_not_exist(column: StringColumn | ListColumn) -> None:
     for index in (1, -2, 2**40):
         with pytest.raises(IndexError):
             column[index]
@@ -135,7 +135,7 @@ def test_columns_that_differ_in_length(make: Callable[[], object]) -> None:
         make()
 
 
-def test_what_is_left_out_has_a_default() -> None:
+def test_omitted_columns_have_defaults() -> None:
     assert Topics(NAMES).ids.tolist() == [[0] * 16] * 2
     assert Topics(NAMES).deleting is None
     partitions = Partitions(TWO, TWO, TWO, TWO, TWO, TWO, TWO, LISTS, LISTS)

@@ -1,4 +1,4 @@
-"""``ctrlchan decode`` and ``ctrlchan encode`` as processes: pipes, files, exit statuses, being stopped."""
+"""Tests of ``ctrlchan decode`` and ``ctrlchan encode`` as processes: pipes, files, statuses, signals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_there_and_back() -> None:
+def test_decoding_and_encoding_again() -> None:
     text = (json.dumps(LINE) + "\n") * 3
     decoded = run("decode", given=text)
     assert (decoded.returncode, decoded.stderr) == (0, "")
@@ -85,7 +85,7 @@ def test_each_line_is_answered_before_the_next_is_read(decoding: subprocess.Pope
     assert (decoding.returncode, errors) == (0, "")
 
 
-def test_control_c_ends_it_quietly(decoding: subprocess.Popen[str]) -> None:
+def test_control_c_ends_it_without_a_traceback(decoding: subprocess.Popen[str]) -> None:
     assert ask(decoding)
     decoding.send_signal(signal.SIGINT)
     _, errors = decoding.communicate(timeout=30)
@@ -93,7 +93,7 @@ def test_control_c_ends_it_quietly(decoding: subprocess.Popen[str]) -> None:
     assert "Traceback" not in errors
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(decoding: subprocess.Popen[str]) -> None:
+def test_a_closed_output_ends_it_without_a_traceback(decoding: subprocess.Popen[str]) -> None:
     assert ask(decoding)
     assert decoding.stdin is not None
     assert decoding.stdout is not None

@@ -1,4 +1,4 @@
-"""The protocol's errors say where, and travel between processes."""
+"""Tests of the protocol's errors: their message, their fields, and pickling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_tree() -> None:
     assert {errors.DecodeError.__module__, errors.CtrlchanError.__module__} == {"ctrlchan.errors"}
 
 
-def test_it_says_api_version_field_and_offset() -> None:
+def test_the_message_has_api_version_field_and_offset() -> None:
     with pytest.raises(errors.DecodeError) as caught:
         decode_request(UPDATE_METADATA, 8, b"\0\0\0\1\1\0\0")
     error = caught.value

@@ -1,4 +1,4 @@
-"""Heads, headers and frame prefixes: what belongs to one broker."""
+"""Tests of heads, headers and frame prefixes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_flexible_versions_have_flexible_headers() -> None:
             assert response_header_version(message.api_key, version) == (1 if flexible else 0)
 
 
-# What a head is made of, in order: the format of its fields and their names.
+# The fields of each head, in order: their formats and their names.
 HEADS = {
     (LEADER_AND_ISR, 0): (">ii", "controller controller_epoch"),
     (LEADER_AND_ISR, 1): (">ii", "controller controller_epoch"),
@@ -111,7 +111,7 @@ def test_only_the_broker_epoch_differs_between_brokers() -> None:
         (LEADER_AND_ISR, 0, {"delete_partitions": True}, "deletePartitions"),
     ],
 )
-def test_what_the_version_cannot_carry(api_key: int, version: int, values: Any, field: str) -> None:
+def test_values_that_the_version_cannot_carry(api_key: int, version: int, values: Any, field: str) -> None:
     with pytest.raises(UnsupportedVersionError) as caught:
         encode_head(api_key, version, 1, 1, **values)
     assert (caught.value.version, caught.value.field) == (version, field)
@@ -183,14 +183,14 @@ def test_a_client_id_of_more_than_32767_bytes() -> None:
 # ---------------------------------------------------------------------------------------------- headers
 
 
-def test_a_header_names_its_own_version() -> None:
+def test_a_header_contains_its_own_version() -> None:
     flexible = encode_request_header(2, UPDATE_METADATA, 6, 3, b"c")
     assert decode_request_header(flexible + b"body").size == len(flexible) == 12
     classic = encode_request_header(1, UPDATE_METADATA, 5, 3, b"c")
     assert decode_request_header(classic + b"body").size == len(classic) == 11
 
 
-def test_a_header_of_another_api_is_read_as_far_as_its_client_id() -> None:
+def test_a_header_of_another_api_is_read_up_to_its_client_id() -> None:
     header = decode_request_header(struct.pack(">hhih", 18, 3, 9, 1) + b"c" + b"\x00...")
     assert (header.api_key, header.api_version, header.correlation_id, header.client_id) == (18, 3, 9, b"c")
 

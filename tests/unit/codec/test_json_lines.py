@@ -1,4 +1,4 @@
-"""Lines of JSON, each a message: what ``decode`` and ``encode`` make of them."""
+"""Tests of ``decode`` and ``encode`` with lines of JSON that contain a message each."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_unknown_tagged_fields_are_counted_and_dropped() -> None:
 
 
 def frame_of(golden: Golden) -> bytes:
-    """The message with a header in front, as it goes over a connection after the 4-byte size."""
+    """Return the message with a header in front, as it follows the 4-byte size on a connection."""
     api_key = MESSAGES[golden.name].api_key
     assert api_key is not None
     if MESSAGES[golden.name].kind == "request":
@@ -90,7 +90,7 @@ def test_tagged_fields_of_header_and_body_are_counted_together() -> None:
     assert "unknown_tagged_fields" not in decode_frame(line)
 
 
-def test_an_offset_is_one_in_the_frame() -> None:
+def test_an_offset_counts_from_the_start_of_the_frame() -> None:
     golden = next(golden for golden in BODIES if str(golden) == "LeaderAndIsrRequest-v7")
     frame = frame_of(golden)
     with pytest.raises(CtrlchanError, match=f"byte {len(frame) - 1}: the data ends"):
@@ -150,7 +150,7 @@ DECODE = '{"api": "ResponseHeader", "version": 0, "hex": "00000007"}'
         (DECODE.replace("00000007", "0000000700"), "ResponseHeader v0, byte 4: unread bytes"),
     ],
 )
-def test_what_is_wrong_with_a_line(text: str | bytes, why: str) -> None:
+def test_a_wrong_line_gives_its_reason(text: str | bytes, why: str) -> None:
     [(well, line)] = convert(lines(text), decode_message)
     assert not well
     assert line["line"] == 1
@@ -186,7 +186,7 @@ FRAME = '{"direction": "response", "api": 6, "version": 8, "hex": "0000002100000
         ),
     ],
 )
-def test_what_is_wrong_with_a_frame(text: str, why: str) -> None:
+def test_a_wrong_frame_gives_its_reason(text: str, why: str) -> None:
     assert next(iter(convert(lines(FRAME), decode_frame)))[0]
     [(well, line)] = convert(lines(text), decode_frame)
     assert not well

@@ -1,4 +1,4 @@
-"""Shared bodies of every version checked against the slow codec."""
+"""Compares shared bodies of every version with the slow codec."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def int64(values: Sequence[int]) -> Any:
 
 @st.composite
 def list_columns(draw: st.DrawFn, n: int) -> ListColumn:
-    """n lists that lie anywhere in one buffer: overlapping, in any order, with gaps, one of them long."""
+    """Draw n lists anywhere in one buffer: overlapping, in any order, with gaps, one of them long."""
     values = draw(st.lists(INT32, max_size=12)) + list(range(draw(st.sampled_from([0, 0, 140]))))
     starts, lengths = [], []
     for _ in range(n):
@@ -62,7 +62,7 @@ def list_columns(draw: st.DrawFn, n: int) -> ListColumn:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[Topics, Partitions, Any]:
-    """Topics, partitions sorted by topic row, and a selection of rows (None: all)."""
+    """Draw topics, partitions sorted by topic row, and a selection of rows (None: all)."""
     names = draw(st.lists(st.text(max_size=6), min_size=1, max_size=4))
     n = draw(st.integers(0, 8))
     topics = Topics(
@@ -91,7 +91,7 @@ def lists_at(column: ListColumn | None, row: int) -> list[int]:
 def topic_states(
     topics: Topics, topic_row: Any, rows: Sequence[int], states: Sequence[Json], flat: bool
 ) -> Json:
-    """States in the form of a message: each with its topic's name, or under one topic for each run."""
+    """Return states in the form of a message: each with its topic's name, or grouped by runs of one topic."""
     names = topics.names.to_list()
     topics_of_message = [(int(topic_row[row]), state) for row, state in zip(rows, states, strict=True)]
     if flat:
@@ -245,14 +245,14 @@ def check_shared_body(shared_body: SharedBody, head: bytes, name: str, value: Js
     body = reference.encode(name, shared_body.version, value)
     assert (head + shared_body.to_bytes()).hex() == body.hex()
     assert shared_body.size == len(body) - len(head)
-    # The same into memory of the caller's, where not a byte before or after is touched.
+    # The same into the caller's memory; bytes before and after the message must not change.
     out = bytearray(b"\xaa" * (shared_body.size + 20))
     assert shared_body.write_into(out, 10) == shared_body.size
     assert out == b"\xaa" * 10 + body[len(head) :] + b"\xaa" * 10
     assert shared_body.write_into(memoryview(out)[10:]) == shared_body.size
 
 
-# --------------------------------------------------------------------------------------- what is refused
+# --------------------------------------------------------------------------------------- refused columns
 
 TOPICS = Topics(StringColumn.from_strings(["a", "b"]))
 NO_BROKERS = Brokers(
@@ -433,7 +433,7 @@ def test_numbers_that_do_not_fit_the_wire() -> None:
         ),
     ],
 )
-def test_what_the_version_cannot_carry(make: Callable[[], SharedBody], field: str) -> None:
+def test_values_that_the_version_cannot_carry(make: Callable[[], SharedBody], field: str) -> None:
     with pytest.raises(UnsupportedVersionError) as caught:
         make()
     assert caught.value.field == field
@@ -484,7 +484,7 @@ def test_columns_that_change_after_they_were_sized(change: str) -> None:
     else:
         rows[1] = 7
     if change == "topic_row":
-        # The groups were planned with the size: the message is still whole.
+        # The groups were planned when the message was sized, so the message is still whole.
         shared_body.write_into(out)
     else:
         with pytest.raises(EncodeError):

@@ -1,4 +1,4 @@
-"""The encoder refuses text that its decoder refuses: every string on the wire is UTF-8."""
+"""Tests that the encoder refuses text that is not UTF-8, as the decoder does."""
 
 from __future__ import annotations
 
@@ -112,6 +112,6 @@ def test_text_of_every_length_of_utf8_is_encoded() -> None:
     assert text in update_metadata_body(8, topics(text), partitions(), brokers(text, text, text)).to_bytes()
 
 
-def test_a_string_that_no_selected_row_uses_is_not_looked_at() -> None:
+def test_a_string_that_no_selected_row_uses_is_not_checked() -> None:
     two = Topics(StringColumn.from_strings([b"t", LATIN_1]))
     assert update_metadata_body(8, two, partitions(), brokers()).to_bytes()
