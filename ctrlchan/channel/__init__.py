@@ -1,11 +1,11 @@
 """The channel from one controller to every broker: queues, sender processes, outcomes.
 
-In: encoded-once requests (``ControlRequest``) for broker ids. Out: exactly one ``Outcome`` for each of them.
-It knows frames, connections and error codes; it must not know what a partition is, nor where the cluster's
-state comes from.
+In: requests (``ControlRequest``) for broker ids, each encoded once. Out: one ``Outcome`` for each request and
+broker. The channel handles frames, connections and error codes. It must not depend on the origin of the
+cluster's state.
 
-The parent process decides everything and owns all memory. The processes of ``senders`` move bytes; of this
-folder they import ``wire`` alone, which is why the public names below are looked up only when they are used.
+The parent process makes all decisions and owns all memory. The sender processes move bytes. Of this folder
+they import only ``wire``; for this reason the public names below are imported when they are first used.
 """
 
 from __future__ import annotations

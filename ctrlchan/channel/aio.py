@@ -1,6 +1,7 @@
-"""Outcomes for asyncio: no thread for a call, and one wake-up of an event loop for many ended requests.
+"""Outcomes for asyncio, without a thread for each call.
 
-The channel's thread says only that something has ended; futures are resolved on the event loop's own thread.
+The channel's thread wakes the event loop once for many ended requests; futures are resolved on the event
+loop's own thread.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ __all__ = ["outcome_of", "outcomes_of"]
 
 
 class _Bridge:
-    """From any thread to one event loop."""
+    """Resolves futures of one event loop from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # The table of bridges would keep a loop alive that a bridge keeps alive.
+        # A weak reference: ``_BRIDGES`` must not keep the loop alive.
         self._loop = weakref.ref(loop)
         self._ready: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
 
     def resolve(self, future: asyncio.Future[None]) -> None:
-        """Have the loop resolve this; while the loop has not come to it, others travel with it."""
+        """Have the loop resolve the future. One wake-up of the loop serves all futures until it runs."""
         self._ready.append(future)
-        # The loop clears the flag before it looks: what was appended by then it finds.
+        # The loop clears the flag before it reads the deque, so it finds this future.
         if self._is_scheduled:
             return
         self._is_scheduled = True
@@ -43,7 +44,7 @@ class _Bridge:
                 loop.call_soon_threadsafe(self._resolve)
                 return
             except RuntimeError:
-                # It is closed: nobody waits any more.
+                # The loop is closed, so nobody waits.
                 pass
         self._is_scheduled = False
         self._ready.clear()
@@ -69,7 +70,10 @@ def _bridge_to(loop: asyncio.AbstractEventLoop) -> _Bridge:
 
 
 async def outcomes_of(sent: Sequence[Sent]) -> list[Outcome]:
-    """The outcomes, in the order of ``sent``. Cancelled while it waits, it cancels those still queued."""
+    """Await the outcomes and return them in the order of ``sent``.
+
+    If the awaiting task is cancelled, requests that are still queued are cancelled too.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
     countdown = Countdown(list(sent), partial(_bridge_to(loop).resolve, future))
@@ -84,11 +88,12 @@ async def outcomes_of(sent: Sequence[Sent]) -> list[Outcome]:
 
 
 async def outcome_of(sent: Sent) -> Outcome:
+    """Await the outcome of one request."""
     return (await outcomes_of((sent,)))[0]
 
 
 def _withdraw(sent: Sequence[Sent]) -> None:
-    owed = [one for one in sent if one.outcome is None]
-    channel = owed[0].request.channel if owed else None
+    unfinished = [one for one in sent if one.outcome is None]
+    channel = unfinished[0].request.channel if unfinished else None
     if channel is not None:
-        channel.cancel(owed)
+        channel.cancel(unfinished)

@@ -1,7 +1,7 @@
-"""From a request to the frames that carry it: one, or several where it is too large.
+"""Encodes a request as a frame, or as several frames if it is too large.
 
-First sends, rewritten requests (``coalescing/rewriter.py``) and files of frames (``pipeline``) all begin
-here, so that they have the same bytes and the same limits.
+First sends, rewritten requests (``coalescing/rewriter.py``) and files of frames (``pipeline/jobs/frames``)
+all use this, so they have the same bytes and the same limits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RequestTooLargeError(EncodeError):
 
 
 class NewFrame(NamedTuple):
-    """A frame that is not yet written, and what precedes the shared body in it."""
+    """A frame that is not written yet; ``before``: the bytes before its shared body."""
 
     request: ControlRequest
     frame: Frame
@@ -35,14 +35,14 @@ class NewFrame(NamedTuple):
 
 
 def most_frame_bytes(config: ChannelConfig) -> int:
-    """Return the size of the largest frame that brokers take, its size field included."""
+    """Return the size in bytes of the largest frame that brokers accept, with its size field."""
     return config.max_request_bytes + _SIZE_FIELD
 
 
 def frames_for(request: ControlRequest, config: ChannelConfig, most_bytes: int) -> list[NewFrame]:
-    """Return a frame for the request, or one for each part of it where it is larger than ``most_bytes``.
+    """Return a frame for the request, or one for each part if it is larger than ``most_bytes``.
 
-    Raises RequestTooLargeError where it cannot be split, EncodeError, UnsupportedVersionError.
+    Raises RequestTooLargeError if it cannot be split, EncodeError, UnsupportedVersionError.
     """
     frame, before = new_frame(request, config)
     if request.size <= most_bytes:
@@ -50,7 +50,7 @@ def frames_for(request: ControlRequest, config: ChannelConfig, most_bytes: int) 
     try:
         shared_bodies = split(decode_shared_body(before, request.shared_body), most_bytes - len(before))
     except DecodeError:
-        # A body that is not the codec's own.
+        # The body was not made by the codec.
         shared_bodies = None
     if shared_bodies is None:
         raise RequestTooLargeError(f"{request!r} is larger than max_request_bytes and cannot be split")
@@ -59,13 +59,16 @@ def frames_for(request: ControlRequest, config: ChannelConfig, most_bytes: int) 
 
 
 def write_frame(new: NewFrame, buffer: memoryview | bytearray, offset: int) -> None:
-    """Write the frame at ``buffer[offset:]``, with room for correlation id and broker epoch."""
+    """Write the frame to ``buffer[offset:]``; its sender fills in correlation id and broker epoch."""
     body = offset + len(new.before)
     buffer[offset:body] = new.before
     new.request.shared_body.write_into(buffer, body)
 
 
 def place_frame(new: NewFrame, memory: FrameMemory) -> None:
-    """Write the frame into memory, without users; ``request.frame`` is set. With the channel's lock held."""
+    """Write the frame into memory and set ``request.frame``; the frame has no users.
+
+    Called with the channel's lock held.
+    """
     write_frame(new, *memory.make_room(new.frame))
     new.request.frame = new.frame

@@ -1,4 +1,4 @@
-"""Chooses the endpoint of a broker that a request carries: columns of brokers in, fewer endpoints out."""
+"""Chooses the endpoints of brokers that a request contains, as columns."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def live_leaders(brokers: Brokers, leaders: Int32, listener: str) -> LiveLeaders
 
 
 def plaintext_only(brokers: Brokers) -> Brokers:
-    """Return all brokers with their endpoint for the listener named PLAINTEXT, and no other.
+    """Return all brokers, each with only its endpoint for the listener PLAINTEXT.
 
-    UpdateMetadata v0 can carry no other. Raise IllegalStateError for a broker without one.
+    UpdateMetadata v0 has no other endpoint. Raise IllegalStateError for a broker without one.
     """
     endpoints = _endpoints_of(brokers, np.arange(len(brokers)), "PLAINTEXT")
     return Brokers(

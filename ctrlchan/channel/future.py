@@ -1,4 +1,4 @@
-"""``Sent.future``: a request's end for those who work with ``concurrent.futures``."""
+"""``Sent.future``: the outcome of a request as a future of ``concurrent.futures``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _LOG: Final = logging.getLogger("ctrlchan.channel")
 
 
 class SentFuture(Future[Outcome]):
-    """Pending until the request ends; cancelled only where ``cancel`` could cancel the request."""
+    """A future that is pending until the request ends.
+
+    It is cancelled only if ``cancel`` could cancel the request.
+    """
 
     def __init__(self, sent: Sent) -> None:
         super().__init__()
@@ -30,7 +33,7 @@ class SentFuture(Future[Outcome]):
     def cancel(self) -> bool:
         if self.done():
             return self.cancelled()
-        # Before the channel's thread can publish the end.
+        # Set it before the channel's thread can publish the outcome.
         self._to_be_cancelled = True
         if not self._sent.cancel():
             self._to_be_cancelled = False
@@ -44,12 +47,12 @@ class SentFuture(Future[Outcome]):
         try:
             fn(future)
         except Exception:
-            # ``concurrent.futures`` logs it.
+            # ``concurrent.futures`` logs the error.
             raise
         except BaseException:
             if not self._is_finishing:
                 raise
-            # On the channel's thread: the other callbacks must be called all the same.
+            # This is the channel's thread, and it must still call the other callbacks.
             _LOG.exception("A callback of the future of %r failed", self._sent)
 
     def finished(self, sent: Sent) -> None:

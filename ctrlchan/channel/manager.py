@@ -1,8 +1,8 @@
-"""ControllerChannelManager: the face of the channel.
+"""ControllerChannelManager: the public interface of the channel.
 
-Mirrors ``kafka.controller.ControllerChannelManager`` (Kafka 3.9). Different on purpose: a request to a broker
-that is not there has an outcome, removing a broker does not wait for it, and nothing blocks but ``wait`` and
-``shutdown``.
+Mirrors ``kafka.controller.ControllerChannelManager`` (Kafka 3.9). Different on purpose: a request to an
+unknown broker has an outcome, removing a broker does not wait for its thread, and only ``wait`` and
+``shutdown`` block.
 """
 
 from __future__ import annotations
@@ -60,21 +60,28 @@ T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("ctrlchan.channel")
 
-#: At the interpreter's end nobody waits long.
+#: Seconds that ``shutdown`` may take when the interpreter ends.
 _AT_EXIT_TIMEOUT: Final = 2.0
 
 
 class ControllerChannelManager:
-    """One queue, one connection, one request in flight for each broker; brokers never wait for one another.
+    """Sends control requests to brokers, and returns an outcome for each request and broker.
 
-    Thread-safe. A broker gets its requests in the order of ``send_requests``, the next one only after the
-    response to the one before has come and its callback has returned. Callbacks run on the channel's own
-    thread: they may send, add and remove, but what they wait for, the channel waits for.
+    Each broker has one queue, one connection and one request in flight; brokers do not wait for each other.
+    A broker gets its requests in the order of the ``send_requests`` calls. The next one is sent when the
+    response to the one before has arrived and its callback has returned. All methods are thread-safe.
 
-    ``journal`` and ``metrics`` are told of every outcome; close a journal after the channel.
+    Callbacks run on the channel's own thread. They may send requests and add or remove brokers, but the whole
+    channel waits until they return.
 
     The first use starts a thread and the sender processes; ``shutdown``, or the end of the ``with`` block,
-    ends them. A process that was forked from this one must make a channel of its own.
+    ends them. A forked child process must make a channel of its own: every call in it raises
+    IllegalStateError, only ``shutdown`` returns.
+
+    ``config``: settings of the channel. ``controller_epoch``: shown in log lines; each request has its own.
+    ``journal``, ``metrics``: record every outcome; close a journal after the channel. Raises ConfigError for
+    credentials that cannot work. Source: ``kafka.controller.ControllerChannelManager`` and
+    ``RequestSendThread`` (Kafka 3.9).
     """
 
     def __init__(
@@ -101,9 +108,9 @@ class ControllerChannelManager:
         self._versions = request_versions(config.inter_broker_protocol)
         self._log_prefix = f"[Channel manager on controller {config.controller_id}]: "
         self._pid = os.getpid()
-        #: What the brokers were told and have acknowledged, for batches that send differences.
+        #: The metadata that each broker has acknowledged, for batches that send differences.
         self.acknowledged: AcknowledgedMetadata[Any] = AcknowledgedMetadata(self._metadata_statuses)
-        # Guards the three below; the channel state's lock guards the rest.
+        # Guards the next three; the channel state's lock guards the rest.
         self._starting = threading.Lock()
         self._channel_state: ChannelState | None = None
         self._dispatcher: Dispatcher | None = None
@@ -116,11 +123,12 @@ class ControllerChannelManager:
 
     @property
     def config(self) -> ChannelConfig:
+        """The settings of the channel, with the credentials of the last ``reload_credentials``."""
         return self._config
 
     @property
     def has_journal(self) -> bool:
-        """Whether it is worth saying what requests cover (``Coverage``)."""
+        """Whether outcomes go to a journal, so that requests need their ``Coverage``."""
         return self._journal is not None
 
     def __enter__(self) -> ControllerChannelManager:
@@ -137,16 +145,16 @@ class ControllerChannelManager:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # It waits for processes to end.
+        # ``shutdown`` blocks until the processes have ended.
         await asyncio.to_thread(self.shutdown)
 
     # -- brokers
 
     def startup(self, brokers: Brokers | Iterable[BrokerLike]) -> None:
-        """Add all of these, or none; their processes start side by side.
+        """Add all these brokers, or none if an error is raised; their processes start in parallel.
 
-        Raises ChannelError for a broker without an endpoint for the configured listener, and when the system
-        gives no more file descriptors or processes.
+        Raises ChannelError for a broker without an endpoint for the configured listener, and if the system
+        has no more file descriptors or processes. Source: ``ControllerChannelManager.startup``.
         """
         targets = targets_of(brokers, self._config)
 
@@ -157,10 +165,10 @@ class ControllerChannelManager:
         self._change(add)
 
     def reload_credentials(self, *, tls: TlsSettings | None = None, sasl: SaslSettings | None = None) -> None:
-        """Connections are made with these from here on, those that stand are left alone; None: as before.
+        """Use these credentials for new connections; existing connections stay as they are.
 
-        Changed TLS files need no call: each new connection looks at them. Raises ConfigError for what cannot
-        work, and then nothing has changed.
+        None: unchanged. Changed TLS files need no call: each new connection reads them. Raises ConfigError
+        for credentials that cannot work; then nothing has changed.
         """
         undisturbed(lambda: self._reload_credentials(tls, sasl))
 
@@ -181,14 +189,17 @@ class ControllerChannelManager:
                 channel_state.wake()
 
     def add_broker(self, broker: BrokerLike) -> None:
-        """Nothing changes for a known broker. One with another epoch or endpoint is a new generation: what
-        the old one is still owed ends as BROKER_GONE."""
+        """Add one broker. A known broker with the same epoch and endpoint stays as it is.
+
+        With another epoch or endpoint it becomes a new generation; unfinished requests of the old one end as
+        BROKER_GONE. Raises ChannelError as ``startup`` does. Source: ``ControllerChannelManager.addBroker``.
+        """
         self.startup([broker])
 
     def remove_broker(self, broker_id: int) -> None:
-        """Returns at once; every unfinished request of the broker ends as BROKER_GONE.
+        """Remove a broker and return at once; its unfinished requests end as BROKER_GONE.
 
-        Raises UnknownBrokerError.
+        Raises UnknownBrokerError. Source: ``ControllerChannelManager.removeBroker``.
         """
 
         def remove(channel_state: ChannelState) -> None:
@@ -201,13 +212,16 @@ class ControllerChannelManager:
         self._change(remove)
 
     def request_version(self, broker_id: int, api_key: int) -> int:
-        """The version that this broker is sent, known or not: the IBP decides, and the broker's own versions
-        where brokers are asked for them and this one has answered."""
+        """Return the version of requests of this API for this broker, which may be unknown.
+
+        ``inter_broker_protocol`` decides, together with the broker's own versions if ``negotiate`` is set and
+        the broker has sent them.
+        """
         [version] = self.request_versions((broker_id,), api_key)
         return version
 
     def request_versions(self, broker_ids: Sequence[int], api_key: int) -> dict[int, list[int]]:
-        """``request_version`` of many: version -> those of the brokers that are sent it, in their order."""
+        """Group brokers by ``request_version``: version -> broker ids, in the given order."""
         usual = self._versions.for_api(api_key)
         self._check_process()
         channel_state = self._channel_state
@@ -226,7 +240,7 @@ class ControllerChannelManager:
         try:
             return self._versions.common(api_key, ranges)
         except UnsupportedVersionError:
-            # Sending it will say so.
+            # The request will end as REFUSED when it is sent.
             return self._versions.for_api(api_key)
 
     # -- sending
@@ -238,7 +252,7 @@ class ControllerChannelManager:
         callback: OutcomeCallback | None = None,
         timeout: float | None = None,
     ) -> Sent:
-        """``send_requests`` to one broker."""
+        """Queue the request for one broker; see ``send_requests``."""
         return self.send_requests((broker_id,), request, callback, timeout)[0]
 
     def send_requests(
@@ -248,13 +262,15 @@ class ControllerChannelManager:
         callback: OutcomeCallback | None = None,
         timeout: float | None = None,
     ) -> list[Sent]:
-        """Queue the request for these brokers, in this order; never blocks, whatever the brokers do.
+        """Queue the request for these brokers, and return a ``Sent`` for each, in the same order.
 
-        The request is encoded before this returns. ``callback`` is called once for each broker, with its
-        Outcome, on the channel's thread; what it raises is logged. ``timeout``: where the request is still
-        queued after so many seconds it ends as CANCELLED; what a sender process has in hand has no limit,
-        and what has one is not merged with its neighbours.
-        Raises EncodeError, and ChannelClosedError after ``shutdown``.
+        Never blocks, whatever the brokers do. The request is encoded before this returns. ``callback`` is
+        called once for each broker, with its Outcome, on the channel's thread; its exceptions are logged.
+        ``timeout``: seconds after which the request ends as CANCELLED if it is still queued. A request that a
+        sender process has is not cancelled, and a request with a timeout is not merged with others.
+
+        An unknown broker's request ends as BROKER_GONE. Raises EncodeError, and ChannelClosedError after
+        ``shutdown``. Source: ``ControllerChannelManager.sendRequest``.
         """
         channel_state, _ = self._running()
         if not len(broker_ids):
@@ -262,13 +278,13 @@ class ControllerChannelManager:
         request.channel = self
         deadline = NEVER
         if timeout is not None:
-            # Merged with others it could not be cancelled alone.
+            # A merged request could not be cancelled alone.
             request.goes_alone = request.has_limit = True
             deadline = min(NEVER, monotonic_ns() + int(timeout * 1e9))
         with request.encoding:
             sent = None
             while sent is None:
-                # None: its frame had lost its last user before the request was queued again.
+                # None: the frame lost its last user, and its bytes, before the request was queued again.
                 sent = self._send(channel_state, broker_ids, request, callback, deadline)
         if channel_state.unattended:
             self._undisturbed(lambda: self._attend(channel_state))
@@ -282,8 +298,11 @@ class ControllerChannelManager:
         callback: OutcomeCallback | None,
         deadline: int,
     ) -> list[Sent] | None:
-        """Encode the request where no frame has it, and queue it. Nothing has happened until ``enqueue``, and
-        then everything has: interrupted before, a new frame is freed with its last reference."""
+        """Encode the request if it has no frame, and queue it.
+
+        ``enqueue`` makes all changes at once. If this is interrupted before, nothing has changed: a new frame
+        is freed with its last reference.
+        """
         frame = request.frame
         if frame is None or not frame.has_bytes:
             most_bytes = min(most_frame_bytes(self._config), channel_state.memory.largest)
@@ -313,7 +332,7 @@ class ControllerChannelManager:
         callback: OutcomeCallback | None,
         deadline: int,
     ) -> list[Sent] | None:
-        """Queue a request that goes in parts, each of which has a frame of its own."""
+        """Queue a request that is sent in parts, each with a frame of its own."""
         if request.parts is None:
             request.parts = tuple(one.request for one in new)
         frames = []
@@ -355,11 +374,11 @@ class ControllerChannelManager:
                 channel_state.wake()
 
     def cancel(self, sent: Iterable[Sent]) -> int:
-        """End as CANCELLED those of these that are still queued, so that nothing of them was or is sent.
+        """End those of these requests that are still queued as CANCELLED, and return how many.
 
-        Returns how many they were. The others go on to their ends: those that a sender process has in hand
-        (a few of each broker, ahead of time), and those merged with a request that is not to be cancelled.
-        Costs a look at the whole queue of each broker.
+        Nothing of them is sent. Requests that a sender process has (up to 64 for each broker) are not
+        cancelled, nor are those merged with a request that is not in ``sent``. Reads the whole queue of each
+        broker.
         """
         self._check_process()
         channel_state = self._channel_state
@@ -379,11 +398,12 @@ class ControllerChannelManager:
     # -- outcomes
 
     def wait(self, sent: Iterable[Sent], timeout: float | None = None) -> list[Outcome]:
-        """The outcomes, in the order of ``sent``. None: for as long as it takes.
+        """Wait for the outcomes, and return them in the order of ``sent``.
 
-        Raises OutcomesTimeoutError, a TimeoutError, naming the brokers without an outcome after ``timeout``
-        seconds: it has the outcomes of the others. Raises
-        IllegalStateError on the channel's own thread, which would wait for itself. Ctrl-C interrupts it.
+        ``timeout``: seconds; None: no limit. Raises OutcomesTimeoutError, a TimeoutError, if requests have no
+        outcome after that time: it names their brokers and has the outcomes of the others. Raises
+        IllegalStateError in a callback, because the channel's thread would wait for itself. Ctrl-C interrupts
+        it.
         """
         self._check_process()
         sent = list(sent)
@@ -434,10 +454,11 @@ class ControllerChannelManager:
         callback: OutcomeCallback | None = None,
         timeout: float | None = None,
     ) -> Outcome | list[Outcome]:
-        """``send_requests``, and its outcomes in the order of ``broker_ids``; one id: its one outcome.
+        """Send the request and await the outcomes, in the order of ``broker_ids``; for one id, its outcome.
 
-        When the task that awaits it is cancelled, so is what of it is still queued. The request is encoded
-        on the event loop's thread: a million partitions hold it up for some milliseconds.
+        Parameters and errors are those of ``send_requests``. If the awaiting task is cancelled, requests that
+        are still queued are cancelled too. The request is encoded on the event loop's thread, which takes
+        some milliseconds for a million partitions.
         """
         if isinstance(broker_ids, int):
             return await self.send_request(broker_ids, request, callback, timeout)
@@ -446,17 +467,20 @@ class ControllerChannelManager:
     # -- fencing
 
     def resign(self) -> None:
-        """This controller has resigned: nothing is sent from here on, nor sent again, nor sent to its end.
+        """Stop sending, because this controller has resigned; a request that is partly sent is cut off.
 
-        Every unfinished request ends as FENCED, also one that its broker may have applied, and so does what
-        is sent later. Brokers are forgotten, and adding or removing some has no effect. Returns at once.
+        Every unfinished request ends as FENCED, also one that its broker may have applied, and so does every
+        later request. All brokers are removed; adding or removing brokers has no effect any more. Returns at
+        once.
         """
         self._change(ChannelState.resign)
 
     def needs_resync(self, broker_id: int) -> bool:
-        """Whether this generation of the broker answered with an error and has acknowledged no ``full``
-        request since. Partition errors of a LeaderAndIsr that are all 11 (the broker has this leader epoch
-        or a newer one) do not count. Raises UnknownBrokerError."""
+        """Whether this generation of the broker had an error and has acknowledged no ``full`` request since.
+
+        Partition errors of a LeaderAndIsr that are all 11 (the broker has this leader epoch or a newer one)
+        do not count. Raises UnknownBrokerError.
+        """
         channel_state, _ = self._running()
         with channel_state.lock:
             queue = channel_state.by_id.get(broker_id)
@@ -477,9 +501,15 @@ class ControllerChannelManager:
     # -- observability
 
     def describe(self) -> dict[str, Any]:
-        """What is going on, for people and for machines: the channel, and under ``brokers`` each broker
-        (``BrokerQueue.describe``), with what it is owed of each API (``apis_of``) and, where there are
-        ``metrics``, what has ended (``ChannelMetrics.counters``)."""
+        """Return the state of the channel and, under ``brokers``, of each broker, as values for JSON.
+
+        ``state``: new, running, fenced, resigned or closed. ``total_queue_size``: unfinished requests;
+        ``senders``: sender processes; ``shared_memory_bytes``: bytes in use. ``merged_requests``: requests
+        made of several; ``coalesced_requests``: requests that were not sent because of them.
+        ``full_states``: full states sent in place of a backlog; ``collapsed_requests``: requests dropped for
+        them. Each broker: see ``BrokerQueue.describe``; ``apis``: its unfinished requests of each API
+        (``apis_of``) and, if there are ``metrics``, its ended ones (``ChannelMetrics.counters``).
+        """
         self._check_process()
         channel_state = self._channel_state
         unfinished: dict[int, list[Sent]] = {}
@@ -489,10 +519,8 @@ class ControllerChannelManager:
             "total_queue_size": 0,
             "senders": 0,
             "shared_memory_bytes": 0,
-            # UpdateMetadata made of several, and how many requests need not be sent because of them.
             "merged_requests": 0,
             "coalesced_requests": 0,
-            # The whole state in place of a backlog, and how many requests were dropped for it.
             "full_states": 0,
             "collapsed_requests": 0,
             "journal": None if self._journal is None else self._journal.describe(),
@@ -528,19 +556,19 @@ class ControllerChannelManager:
                         queue.target.broker_id: [*queue.handed, *queue.waiting]
                         for queue in channel_state.by_id.values()
                     }
-            # Outside the lock: a backlog may be long.
+            # Without the lock, because a backlog may be long.
             counters = {} if self._metrics is None else self._metrics.counters()
             for broker_id, broker in described["brokers"].items():
                 broker["apis"] = apis_of(unfinished[broker_id], now, counters.get(broker_id, {}))
         return described
 
-    # -- beginning and end
+    # -- start and shutdown
 
     def shutdown(self, timeout: float = 30.0) -> None:
-        """Every unfinished request ends as BROKER_GONE; every process and thread is ended.
+        """End every unfinished request as BROKER_GONE, and all processes and the thread of the channel.
 
-        Returns within ``timeout`` seconds, also when senders hang or a callback does not return. Calling it
-        again does nothing.
+        Returns within ``timeout`` seconds, also if senders hang or a callback does not return. A second call
+        does nothing. Source: ``ControllerChannelManager.shutdown``.
         """
         deadline = monotonic() + timeout
         if os.getpid() != self._pid:
@@ -556,7 +584,7 @@ class ControllerChannelManager:
             dispatcher.kill()
 
     def _close(self) -> bool:
-        """End every request. False: there was nothing to close."""
+        """End every request. False: the channel was never used."""
         with self._starting:
             self._closed = True
             channel_state = self._channel_state

@@ -1,4 +1,4 @@
-"""What becomes of a request: ``Sent`` is the promise, ``Outcome`` its one and only end (``_entries.pyx``)."""
+"""Requests on their way (``Sent``) and their outcomes (``Outcome``); both are defined in ``_entries.pyx``."""
 
 from __future__ import annotations
 
@@ -23,34 +23,35 @@ __all__ = [
     "Outcome",
     "OutcomeCallback",
     "OutcomeKind",
+    "RequestResult",
     "Sent",
-    "Verdict",
     "partition_errors_text",
     "publish",
 ]
 
 
 class OutcomeKind(Enum):
-    """How a request ended; every request ends in exactly one of these."""
+    """How a request ended. Every request to a broker has exactly one outcome, of one of these kinds."""
 
     #: The broker applied all of it.
     ACKNOWLEDGED = "acknowledged"
     #: The broker applied the request; some partitions have an error of their own.
     PARTITION_ERRORS = "partition errors"
-    #: Stale controller epoch (11), or stale broker epoch (77); also what was not sent because of an 11.
+    #: The broker answered STALE_CONTROLLER_EPOCH (11) or STALE_BROKER_EPOCH (77), or the request was not sent
+    #: because of an earlier 11 or because the controller has resigned.
     FENCED = "fenced"
-    #: The broker is not, or is no longer, among those of the channel, or the channel was shut down.
+    #: The channel has no such broker (any more), or the channel was shut down.
     BROKER_GONE = "broker gone"
     #: Larger than ``max_request_bytes``; nothing was sent.
     TOO_LARGE = "too large"
     #: The broker answered with any other error.
     REFUSED = "refused"
-    #: Cancelled, or its time limit was over, while it was queued: nothing of it was sent.
+    #: Cancelled while it was queued, or its timeout was over: nothing of it was sent.
     CANCELLED = "cancelled"
 
 
-class Verdict(NamedTuple):
-    """The end of a request without its circumstances; equal answers share one."""
+class RequestResult(NamedTuple):
+    """The result of a request without times and counters; equal responses share one object."""
 
     kind: OutcomeKind
     error_code: int = 0
@@ -59,7 +60,7 @@ class Verdict(NamedTuple):
 
 
 def partition_errors_text(errors: npt.NDArray[np.integer[Any]]) -> str:
-    """Return what partition errors there are, most frequent first: ``34 × STALE_CONTROLLER_EPOCH``."""
+    """Return the partition errors with their counts, most frequent first: ``34 × STALE_CONTROLLER_EPOCH``."""
     codes, counts = np.unique(errors[errors != 0], return_counts=True)
     return ", ".join(
         f"{counts[row]} × {ErrorCode.name_of(int(codes[row]))}" for row in np.argsort(-counts, kind="stable")
@@ -70,12 +71,12 @@ OutcomeCallback: TypeAlias = Callable[[Outcome], None]
 
 
 class Listener(Protocol):
-    """Is told once, on the channel's thread, that a request has its outcome."""
+    """Has a ``finished``, called once on the channel's thread when a request has its outcome."""
 
     def finished(self, sent: Sent) -> None: ...
 
 
 class Canceller(Protocol):
-    """What can cancel requests: the channel they were sent through."""
+    """An object that can cancel requests: the channel through which they were sent."""
 
     def cancel(self, sent: Iterable[Sent]) -> int: ...

@@ -1,4 +1,4 @@
-"""ControlRequest: one (API, version, selection), the same for every broker it goes to."""
+"""ControlRequest: a control request of one API and version, the same for all its brokers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["ControlRequest", "Coverage", "RequestBody"]
 
 
 class ClusterColumns(Protocol):
-    """The columns of a cluster that requests are made of; a ``ClusterState`` has them."""
+    """The columns of a cluster that requests are made of, such as a ``ClusterState``."""
 
     @property
     def topics(self) -> Topics: ...
@@ -38,7 +38,7 @@ class ClusterColumns(Protocol):
 
 
 class RequestBody(Protocol):
-    """What a request needs of a ``_codec.SharedBody``."""
+    """The part of ``_codec.SharedBody`` that a request uses."""
 
     @property
     def api_key(self) -> int: ...
@@ -50,38 +50,43 @@ class RequestBody(Protocol):
 
 
 class RowsBody(RequestBody, Protocol):
-    """A shared body that has its number of partitions."""
+    """A shared body with its number of partitions."""
 
     @property
     def rows(self) -> int: ...
 
 
 class Coverage(NamedTuple):
-    """What a broker knows once it has acknowledged a request, for the journal: which of the brokers is stale,
-    and in what, can be computed from it."""
+    """The changes of a state that a request contains.
 
-    #: Whose versions are meant (``ClusterState.changes.id``).
+    The journal keeps it, so that reports can compute which brokers have stale metadata, and of which
+    partitions.
+    """
+
+    #: The state whose versions are meant (``ClusterState.changes.id``).
     state_id: str
-    #: The request says everything that changed after this version; -1: everything. None: nobody can say that,
-    #: and it counts for its partitions alone.
+    #: The request has all changes after this version; -1: the whole state. None: it has its ``partitions``
+    #: alone.
     from_version: int | None
-    #: The partitions it speaks of, or those of them that ``from_version`` does not say: ``topic-partition``
-    #: with commas between. None: they were too many.
+    #: The partitions in the request, without those that ``from_version`` includes: ``topic-partition``,
+    #: separated by commas. None: there were too many.
     partitions: str | None
 
 
 class ControlRequest:
-    """A request with nothing in it that belongs to one broker; send it to as many as you like.
+    """A control request without the fields that differ per broker; it can be sent to any number of brokers.
 
-    ``shared_body``: the part of the body that all brokers share. It is encoded when the request is first
-    sent, into
-    memory that all senders read, and that memory is given back when the last broker has answered: a request
-    that is sent again after that is encoded again, from columns that must still be the same.
-    ``rows``: how many partitions it speaks of, for outcomes and logs. ``request_type``: LeaderAndIsr v5+.
-    ``delete_partitions``: StopReplica v0-2. ``full``: it says all that a broker has to know, so that its
-    acknowledgement ends the need of a resync. ``state_version``, ``coverage``: what of a state it tells; only
-    the journal asks for it. ``full_state``: who can say, at any later time, all that this UpdateMetadata says
-    and what has changed since; its body need not be kept in a backlog that is too long.
+    Make one with ``update_metadata``, ``leader_and_isr`` or ``stop_replica``.
+
+    ``shared_body``: the part of the body that all brokers share. It is encoded into shared memory when the
+    request is first sent, and that memory is freed when all brokers have answered. A request that is sent
+    again after that is encoded again, so its columns must not have changed. ``controller_epoch``: int32.
+    ``request_type``: LeaderAndIsr v5+. ``delete_partitions``: StopReplica v0-2. ``full``: the request has all
+    metadata, so its acknowledgement makes a resync unnecessary. ``rows``: number of partitions, for outcomes
+    and logs. ``state_version``, ``coverage``: which version and changes of a state it contains, for the
+    journal. ``origin``: name of the dataset of frames it was read from, and its number among the frames of
+    its broker, for the journal. ``full_state``: can replace this UpdateMetadata by a later full state, so its
+    body need not be kept in a long backlog.
     """
 
     __slots__ = (
@@ -134,30 +139,30 @@ class ControlRequest:
         self.delete_partitions = delete_partitions
         self.full = full
         self.rows = rows
-        #: Which version of the sender's state it tells of; the journal keeps it, to find stale brokers.
         self.state_version = state_version
         self.coverage = coverage
-        #: The dataset of ready frames that it stands in, and its number among its broker's; for the journal.
         self.origin = origin
         self.full_state = full_state
-        #: Monotonic nanoseconds when it was encoded, and how many that took; 0: nobody asked (``Recorder``).
+        #: Monotonic nanoseconds when it was encoded, and how many that took; 0 without a ``Recorder``.
         self.encoded_ns = 0
         self.encoding_ns = 0
-        #: Bytes of the whole frame on the wire; 0 until it was first sent.
+        #: Bytes of the frame on the wire, or of all parts; 0 until it is first sent.
         self.size = 0
-        # The channel's: the encoded frame while any broker owes an answer, and who may make it.
+        # The fields below are for the channel. The encoded frame, while any broker has yet to answer.
         self.frame: Frame | None = None
-        # In its place, where the request is too large to go as one: what goes, in order.
+        # If the request is too large for one frame: the requests to send in its place, in order.
         self.parts: tuple[ControlRequest, ...] | None = None
-        # Of how many requests it was merged; what was found out about merging it with others.
+        # Number of requests that were merged into it; the facts that decide about merging it again.
         self.sources = 1
         self.facts: Facts | None = None
+        # It must not be merged.
         self.goes_alone = False
-        # It was sent with a time limit: what becomes of it is nobody else's business.
+        # It was sent with a timeout, so it is not replaced by a full state.
         self.has_limit = False
-        # It was made by asking ``full_state``: what its acknowledgement proves (``FullState.knowledge``).
+        # It is a full state: the metadata that its acknowledgement proves (``FullState.knowledge``).
         self.knowledge: Hashable | None = None
         self._channel: weakref.ref[Canceller] | None = None
+        # Held while the request is encoded and queued.
         self.encoding = threading.Lock()
 
     @classmethod
@@ -170,10 +175,10 @@ class ControlRequest:
         version: int | None = None,
         rows: npt.NDArray[np.int64] | None = None,
     ) -> ControlRequest:
-        """Return an UpdateMetadata of these rows of the state, and of all its brokers as live brokers.
+        """Return an UpdateMetadata with these rows of the state, and all its brokers as live brokers.
 
         ``rows``: ascending int64 row numbers; None: every row. ``version``: 0 to 8; None: the one that Kafka
-        sends at this ``inter_broker_protocol``. The columns must stay as they are until the request is sent.
+        sends at this ``inter_broker_protocol``. The columns must not change until the request is sent.
         Raises UnsupportedVersionError, EncodeError; IllegalStateError for v0 and a broker without an endpoint
         for the listener PLAINTEXT. Source:
         ``ControllerBrokerRequestBatch.addUpdateMetadataRequestForBrokers`` (Kafka 3.9).
@@ -196,12 +201,12 @@ class ControlRequest:
         rows: npt.NDArray[np.int64] | None = None,
         is_new: npt.NDArray[np.uint8] | None = None,
     ) -> ControlRequest:
-        """Return a LeaderAndIsr of these rows of the state.
+        """Return a LeaderAndIsr with these rows of the state.
 
-        ``listener``: whose endpoints the followers connect to. ``rows``, ``version``: as for
-        ``update_metadata`` (0 to 7). ``is_new``: uint8, one for each row, 1 for a partition that is new to
-        its replicas; None: all 0. Raises IllegalStateError for a leader without an endpoint for the listener,
-        UnsupportedVersionError, EncodeError. Source:
+        ``listener``: followers connect to the leaders' endpoints for this listener. ``rows``, ``version``: as
+        for ``update_metadata`` (0 to 7). ``is_new``: uint8, one for each row, 1 for a partition that is new
+        to its replicas; None: all 0. Raises IllegalStateError for a leader without an endpoint for the
+        listener, UnsupportedVersionError, EncodeError. Source:
         ``ControllerBrokerRequestBatch.addLeaderAndIsrRequestForBrokers`` (Kafka 3.9).
         """
         if version is None:
@@ -228,10 +233,10 @@ class ControlRequest:
         version: int | None = None,
         rows: npt.NDArray[np.int64] | None = None,
     ) -> ControlRequest:
-        """Return a StopReplica of these rows of the state, with their leader epochs from v3 on.
+        """Return a StopReplica with these rows of the state, with their leader epochs from v3 on.
 
-        ``delete``: the replicas are deleted too. ``rows``, ``version``: as for ``update_metadata`` (0 to 4).
-        Raises UnsupportedVersionError, EncodeError. Source:
+        ``delete``: the brokers delete the replicas too. ``rows``, ``version``: as for ``update_metadata`` (0
+        to 4). Raises UnsupportedVersionError, EncodeError. Source:
         ``ControllerBrokerRequestBatch.addStopReplicaRequestForBrokers`` (Kafka 3.9).
         """
         if version is None:
@@ -250,7 +255,7 @@ class ControlRequest:
 
     @property
     def channel(self) -> Canceller | None:
-        """What it was last sent through, as long as anybody has that: what has ended keeps no channel."""
+        """The channel through which the request was last sent; a weak reference, so None if that is gone."""
         return None if self._channel is None else self._channel()
 
     @channel.setter
@@ -258,14 +263,14 @@ class ControlRequest:
         self._channel = None if channel is None else weakref.ref(channel)
 
     def frames(self) -> tuple[Frame, ...]:
-        """What lies in memory of it, as long as any broker owes an answer."""
+        """Return the frames of the request, while any broker has yet to answer."""
         if self.parts is None:
             assert self.frame is not None
             return (self.frame,)
         return tuple(frame for part in self.parts for frame in part.frames())
 
     def part(self, shared_body: RowsBody, *, delete_partitions: bool | None = None) -> ControlRequest:
-        """Return a request like this one for another shared body: a part of it, or the same rewritten."""
+        """Return a request like this one with another shared body: a part of it, or a rewritten one."""
         return ControlRequest(
             shared_body,
             self.controller_epoch,

@@ -39,7 +39,7 @@ from tests.fault.requests import leader_and_isr, stop_replica
 from tests.fault.secure_peer import SecurePeer
 from tests.fault.test_merging import bodies, known, one_row, request, until_handed
 from tests.unit.batch.manual_channel import metadata_of
-from tests.unit.channel.bodies import DELETED, Told, applied
+from tests.unit.channel.bodies import DELETED, PlainUpdate, applied
 
 Deletions = Mapping[bytes, Int32]
 #: Less than one request of all rows below.
@@ -255,7 +255,7 @@ def test_what_was_told_in_between_is_told_again() -> None:
     with pusher() as one:
         one.block()
         one.change(20)
-        old = request(Told(8, {"topic-0": (1, {0: 1})}, tuple(one.ids), value=3))
+        old = request(PlainUpdate(8, {"topic-0": (1, {0: 1})}, tuple(one.ids), value=3))
         one.sent += one.channel.send_requests(one.ids, old, timeout=60)
         one.change(20)
         one.go()
@@ -351,7 +351,7 @@ def wrong_version(version: int, known: Hashable | None, deletions: Deletions) ->
 
 
 def large(value: int, source: FullStateSource) -> ControlRequest:
-    made = request(Told(8, {"topic": (1, dict.fromkeys(range(100), 1))}, (1,), value))
+    made = request(PlainUpdate(8, {"topic": (1, dict.fromkeys(range(100), 1))}, (1,), value))
     made.full_state = source
     return made
 

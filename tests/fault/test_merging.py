@@ -31,16 +31,16 @@ from ctrlchan.channel import (
 from tests.fault.channels import channel_to, eventually, peers
 from tests.fault.peer import Exchange, Peer, answer, succeed
 from tests.fault.requests import leader_and_isr, stop_replica
-from tests.unit.channel.bodies import DELETED, Told, applied, body_of, picture, shared_body_of
+from tests.unit.channel.bodies import DELETED, PlainUpdate, applied, body_of, picture, shared_body_of
 
 
-def request(told: Told, epoch: int = 7) -> ControlRequest:
+def request(told: PlainUpdate, epoch: int = 7) -> ControlRequest:
     shared_body = shared_body_of(told)
     return ControlRequest(shared_body, epoch, rows=shared_body.rows)
 
 
 def one_row(value: int, partition: int = 0, epoch: int = 7) -> ControlRequest:
-    return request(Told(8, {"topic": (1, {partition: 1})}, brokers=(1, 2), value=value), epoch)
+    return request(PlainUpdate(8, {"topic": (1, {partition: 1})}, brokers=(1, 2), value=value), epoch)
 
 
 def bodies(peer: Peer) -> list[UpdateMetadataRequest]:
@@ -231,7 +231,7 @@ def test_fencing_ends_merged_requests_of_that_epoch() -> None:
 
 def large(topics: int = 4, partitions: int = 50, value: int = 1) -> ControlRequest:
     rows = dict.fromkeys(range(partitions), 1)
-    return request(Told(8, {f"topic-{i}": (1 + i, rows) for i in range(topics)}, (1,), value))
+    return request(PlainUpdate(8, {f"topic-{i}": (1 + i, rows) for i in range(topics)}, (1,), value))
 
 
 def test_a_large_request_goes_in_parts_and_ends_once() -> None:
@@ -281,7 +281,7 @@ def test_parts_that_are_under_way_are_not_merged_and_nothing_comes_between() -> 
 
 def test_what_cannot_be_split_is_not_sent_at_all() -> None:
     with peers(1) as [peer], channel_to([peer], max_request_bytes=1000) as channel:
-        told = Told(8, {"t": (1, {0: 1, 1: 1})}, tuple(range(100)))
+        told = PlainUpdate(8, {"t": (1, {0: 1, 1: 1})}, tuple(range(100)))
         [outcome] = channel.wait([channel.send_request(1, request(told))], 10)
         assert outcome.kind is OutcomeKind.TOO_LARGE
         channel.wait([channel.send_request(1, leader_and_isr(1))], 10)
@@ -310,15 +310,15 @@ def test_merged_in_flight_when_a_sender_dies(senders: str | int) -> None:
         assert known(bodies(peer)) == known(told_by(sent))
 
 
-def churn() -> Sequence[Told]:
+def churn() -> Sequence[PlainUpdate]:
     """Topics made, changed, deleted, made again under another id; brokers that come and go."""
-    told: list[Told] = []
+    told: list[PlainUpdate] = []
     for value in range(1, 120):
         topic = f"topic-{value % 3}"
         leader = DELETED if value % 7 < 2 else value % 4 - 1
         rows = dict.fromkeys(range(value % 4 + 1), leader)
         topics = {} if value % 11 == 0 else {topic: (1 + value // 7 % 5, rows)}
-        told.append(Told(8, topics, tuple(range(1, 2 + value % 4)), value))
+        told.append(PlainUpdate(8, topics, tuple(range(1, 2 + value % 4)), value))
     return told
 
 
@@ -369,7 +369,7 @@ def test_a_crowded_queue_merges_what_could_only_be_told_apart() -> None:
             until_handed(channel, peer)
             sent += [
                 channel.send_request(
-                    1, request(Told(8, {"gone": (1, rows), "here": (2, {0: 1})}, (1,), value))
+                    1, request(PlainUpdate(8, {"gone": (1, rows), "here": (2, {0: 1})}, (1,), value))
                 )
                 for value in range(200)
             ]

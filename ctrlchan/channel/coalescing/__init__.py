@@ -1,7 +1,7 @@
-"""Requests made of other requests: merged, split, or said in another version.
+"""Coalescing: merges, splits and collapses requests, and transcodes them to other versions.
 
-In: requests that wait for a broker, as columns. Out: fewer, smaller or older ones that leave the broker in
-the same state. ``bodies``, ``merge``, ``split`` and ``transcode`` are functions of columns and know no queue;
-``merger``, ``rewriter`` and ``adapter`` do for the queues what was asked of them, once for all brokers that
-need the same; ``joint`` are requests that stand for others, or are a part of one.
+In: requests that wait for a broker. Out: fewer or smaller requests, or another version, that leave the broker
+in the same state. ``bodies``, ``merge``, ``split`` and ``transcode`` are pure functions of columns.
+``merger``, ``collapser`` and ``adapter`` (each a ``rewriter``) use them for the queues, once for all brokers
+that need the same request. ``internal_entries`` are the queue entries for these requests.
 """

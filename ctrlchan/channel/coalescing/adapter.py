@@ -1,4 +1,4 @@
-"""Finds, for a broker that was asked for its versions, the one that a request goes at.
+"""Transcodes requests for brokers that were asked for their versions.
 
 Every method is called with the channel's lock held.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from ctrlchan.channel.coalescing.rewriter import Transcoder
-from ctrlchan.channel.outcome import OutcomeKind, Sent, Verdict
+from ctrlchan.channel.outcome import OutcomeKind, RequestResult, Sent
 from ctrlchan.errors import ProtocolError
 from ctrlchan.protocol import request_versions
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Adapter"]
 
-Refuse: TypeAlias = Callable[[Sent, Verdict], None]
+Refuse: TypeAlias = Callable[[Sent, RequestResult], None]
 
 
 class Adapter:
-    """``refuse`` is told of a request that no version of the broker can carry; it ends there."""
+    """Brings requests to a version of the broker. ``refuse`` ends a request for which there is no version."""
 
     def __init__(self, config: ChannelConfig, memory: SharedMemory, refuse: Refuse) -> None:
         self._transcoder = Transcoder(config, memory)
@@ -32,13 +32,14 @@ class Adapter:
         self._refuse = refuse
 
     def adapt(self, sent: Sent, ranges: Mapping[int, tuple[int, int]]) -> ControlRequest | None:
-        """The request at the highest version that both sides have and the IBP allows; it has no users yet.
+        """Return the request at the highest version that both sides have and the IBP allows.
 
-        ``ranges``: api key -> (lowest, highest), what the broker has. None: there is none, it was refused.
+        ``ranges``: API key -> (lowest, highest) version of the broker. The frames of the returned request
+        have no users yet. None: there is no such version, and the request was refused.
         """
         try:
             version = self._versions.common(sent.request.api_key, ranges)
             return self._transcoder.at_version(sent.request, version)
         except ProtocolError as error:
-            self._refuse(sent, Verdict(OutcomeKind.REFUSED, detail=str(error)))
+            self._refuse(sent, RequestResult(OutcomeKind.REFUSED, detail=str(error)))
             return None

@@ -1,7 +1,6 @@
-"""The bodies of control requests as columns: from frames and shared bodies, and ranges of their rows as
-shared bodies again.
+"""Decodes frames and shared bodies to columns, and encodes ranges of their rows as shared bodies.
 
-Pure functions; a partition is a row of columns throughout.
+Pure functions. A partition is a row of columns, never an object.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _SIZE: Final = Struct(">i")
 
 
 def decode_frame_body(frame: Bytes) -> ControlRequestBody:
-    """The body of a whole frame, which begins with its size; nothing of ``frame`` is kept.
+    """Decode the body of a complete frame, size field included; the result does not refer to ``frame``.
 
     Raises DecodeError, UnsupportedVersionError.
     """
@@ -49,7 +48,7 @@ def decode_frame_body(frame: Bytes) -> ControlRequestBody:
 
 
 def decode_shared_body(before: bytes, shared_body: RequestBody) -> ControlRequestBody:
-    """The body that a shared body belongs to; ``before`` is what precedes it in its frame.
+    """Decode a shared body; ``before`` are the bytes that precede it in its frame.
 
     Raises DecodeError, UnsupportedVersionError, EncodeError.
     """
@@ -60,16 +59,15 @@ def decode_shared_body(before: bytes, shared_body: RequestBody) -> ControlReques
 
 
 def rows_of(body: ControlRequestBody) -> int:
-    """How many partitions the body speaks of."""
+    """Return the number of partitions in the body."""
     return int(body.topic_starts[-1])
 
 
 def shared_body_of_rows(body: ControlRequestBody, first: int, last: int) -> SharedBody:
-    """The shared body that speaks of rows ``first`` to ``last`` only, in the same order and under the same
-    topics.
+    """Return a shared body with rows ``first`` to ``last`` (exclusive) only, in the same order.
 
-    Live brokers are whole in each; live leaders are those of the rows. Topics without rows go with the row
-    that follows them, or with the last. Raises EncodeError, UnsupportedVersionError.
+    It has all live brokers, and the live leaders of these rows. A topic without rows is in the range of the
+    row that follows it, or of the last row. Raises EncodeError, UnsupportedVersionError.
     """
     topics, starts = _topics_of_rows(body, first, last)
     if isinstance(body, UpdateMetadataRequest):
@@ -114,7 +112,7 @@ def _topics_of_rows(body: ControlRequestBody, first: int, last: int) -> tuple[To
 
 
 def _partition_range(partitions: Partitions, first: int, last: int) -> Partitions:
-    """Rows ``first`` to ``last``, in the same memory."""
+    """Return rows ``first`` to ``last`` as views of the same memory."""
 
     def lists(column: ListColumn | None) -> ListColumn | None:
         if column is None:

@@ -1,6 +1,6 @@
-"""Takes the bodies from a backlog of UpdateMetadata, and makes the one request that goes in their place.
+"""Drops the bodies of a backlog of UpdateMetadata, and makes the full state that is sent in their place.
 
-What has to be kept of the bodies is what the state can no longer say: which partitions they delete.
+Of the bodies only the deleted partitions are kept, because the state no longer has them.
 Every method is called with the channel's lock held.
 """
 
@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ctrlchan._codec import UPDATE_METADATA, UpdateMetadataRequest
-from ctrlchan.channel.coalescing.joint import Collapsed, Part
+from ctrlchan.channel.coalescing.internal_entries import CollapsedEntry, RequestPart
 from ctrlchan.channel.coalescing.rewriter import Rewriter
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.errors import EncodeError
@@ -35,23 +35,23 @@ Deletions: TypeAlias = "dict[bytes, Int32]"
 
 
 class Collapser(Rewriter):
-    """``made``: full states encoded; ``saved``: requests that gave up their bodies for one."""
+    """Makes full states. ``made``: full states encoded; ``saved``: requests that were dropped for one."""
 
     def __init__(self, config: ChannelConfig, memory: SharedMemory) -> None:
         super().__init__(config, memory)
         self.made = 0
         self.saved = 0
-        #: Queues whose broker could take a full state now.
+        #: Queues whose first entry waits for a full state, and whose broker has answered everything before.
         self.ready: dict[RequestQueue, None] = {}
-        # An entry lives as long as a queue holds its request.
+        # Full states, kept while a queue has them.
         self._known: WeakValueDictionary[Hashable, ControlRequest] = WeakValueDictionary()
 
     def run_of(self, waiting: Iterable[Sent]) -> list[Sent]:
-        """The neighbours at the front that one state speaks for."""
+        """Return the first entries that one full state can replace."""
         run: list[Sent] = []
         for sent in waiting:
             request = sent.request
-            if request.full_state is None or request.has_limit or isinstance(sent, Part):
+            if request.full_state is None or request.has_limit or isinstance(sent, RequestPart):
                 break
             if run:
                 first = run[0].request
@@ -64,10 +64,10 @@ class Collapser(Rewriter):
             run.append(sent)
         return run
 
-    def collapse(self, run: Sequence[Sent]) -> Collapsed:
-        """An entry without a body in place of these; whoever takes it releases their frames.
+    def collapse(self, run: Sequence[Sent]) -> CollapsedEntry:
+        """Return an entry without a body in place of these entries. The caller releases their frames.
 
-        Raises ProtocolError where a body cannot be read.
+        Raises ProtocolError if a body cannot be decoded.
         """
         found: dict[bytes, list[Int32]] = {}
         for sent in run:
@@ -79,14 +79,14 @@ class Collapser(Rewriter):
         placeholder = ControlRequest(
             _NoBody(like.version), like.controller_epoch, full=True, rows=0, full_state=like.full_state
         )
-        # Nothing lies in memory of it, and it is merged with nothing.
+        # It has no frames, and it is not merged.
         placeholder.parts = ()
         placeholder.goes_alone = True
         placeholder.channel = like.channel
-        return Collapsed(placeholder, run, deletions)
+        return CollapsedEntry(placeholder, run, deletions)
 
     def _deletions_of(self, sent: Sent) -> Deletions:
-        if isinstance(sent, Collapsed):
+        if isinstance(sent, CollapsedEntry):
             return sent.deletions
         request = sent.request
         if request.facts is not None and not request.facts.deleting:
@@ -101,8 +101,8 @@ class Collapser(Rewriter):
                 deletions.setdefault(body.topics.names[topic] or b"", []).append(of_topic)
         return {topic: np.concatenate(parts) for topic, parts in deletions.items()}
 
-    def make(self, entry: Collapsed, told: FullState, known: Hashable | None) -> ControlRequest:
-        """The request that says it all; its frames have no user yet.
+    def make(self, entry: CollapsedEntry, full_state: FullState, known: Hashable | None) -> ControlRequest:
+        """Return the request that is sent in place of the entry; its frames have no user yet.
 
         Raises EncodeError, UnsupportedVersionError, DecodeError.
         """
@@ -112,22 +112,23 @@ class Collapser(Rewriter):
             like.version,
             like.controller_epoch,
             known,
-            told.state_version,
+            full_state.state_version,
             entry.fingerprint,
         )
-        before = None if told.state_version is None else self._known.get(key)
+        before = None if full_state.state_version is None else self._known.get(key)
         if before is not None and all(frame.users for frame in before.frames()):
             return before
-        if told.shared_body.api_key != UPDATE_METADATA or told.shared_body.version != like.version:
+        shared_body = full_state.shared_body
+        if shared_body.api_key != UPDATE_METADATA or shared_body.version != like.version:
             raise EncodeError(
-                f"a full state of API {told.shared_body.api_key} version {told.shared_body.version}, "
+                f"a full state of API {shared_body.api_key} version {shared_body.version}, "
                 f"not of UpdateMetadata version {like.version}"
             )
-        made = self.joined(self.requests_of(told.shared_body, like), told.shared_body, like)
-        made.state_version = told.state_version
-        made.knowledge = told.knowledge
+        made = self.joined(self.requests_of(shared_body, like), shared_body, like)
+        made.state_version = full_state.state_version
+        made.knowledge = full_state.knowledge
         made.full_state = entry.source
-        # What waits behind it was not yet said when the state was read.
+        # Requests behind it may be newer than the state that was read, so it is not merged with them.
         made.goes_alone = True
         self.made += 1
         self._known[key] = made
@@ -135,7 +136,7 @@ class Collapser(Rewriter):
 
 
 class _NoBody:
-    """Of a request that is not made yet."""
+    """Body of a full state that is not made yet."""
 
     api_key: Final = UPDATE_METADATA
     size: Final = 0
@@ -144,4 +145,4 @@ class _NoBody:
         self.version = version
 
     def write_into(self, out: bytearray | memoryview, offset: int = 0) -> int:
-        raise EncodeError("there is nothing to be sent yet")
+        raise EncodeError("this full state is not made yet")

@@ -1,16 +1,17 @@
-"""Several UpdateMetadata as one that leaves a broker as they would have, one after another.
+"""Merges several UpdateMetadata into one that leaves a broker in the same state.
 
-``ZkMetadataCache.updateMetadata`` of Kafka 3.9: the live brokers of a request replace those before; topic ids
-are taken over first (a zero id removes), then partition states row by row. A row with leader -2 removes its
-partition, and the topic's id in the moment its last partition goes. So, for each topic of the merged request:
+How a broker applies a request (``ZkMetadataCache.updateMetadata`` of Kafka 3.9): the live brokers replace the
+earlier ones. Topic ids are taken first (a zero id removes the id), then partition states row by row. A row
+with leader -2 removes its partition; the last partition of a topic removes the topic's id too. So the merged
+request has, for each topic:
 
-- its latest id, and of each partition the latest row;
-- live rows before deletions, so that a topic that was deleted and made again never loses its new id;
-- where nothing but deletions is left of a topic that had been made or changed in between, one of those live
-  rows first: the broker then has the topic when it goes, and forgets the id with it.
+- its latest id, and the latest row of each partition;
+- live rows before deletions, so that a topic that was deleted and created again never loses its new id;
+- if only deletions are left of a topic that was created or changed in between, one of its live rows first:
+  then the broker has the topic when it is deleted, and removes the id too.
 
-What cannot be told in one request is a topic whose last partitions are deleted twice under an id (from v7
-on): Kafka keeps the second one's id, of a topic without partitions. ``Facts`` says where such a pair stands.
+One case needs two requests: the last partitions of a topic are deleted twice under an id (from v7 on). Kafka
+then keeps the id of the second request, for a topic without partitions. ``Facts`` finds such pairs.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ _MOST_VALUES: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What decides whether a request may be merged into earlier ones."""
+    """Properties of a request that decide whether it may be merged into earlier ones."""
 
-    #: Names of the topics it deletes partitions of.
+    #: Names of the topics of which it deletes partitions.
     deleting: frozenset[bytes] = frozenset()
-    #: Those of them that it says nothing else of, and names under an id.
+    #: Those of them that have an id and no other rows in the request.
     condemned: frozenset[bytes] = frozenset()
 
 
@@ -58,15 +59,15 @@ _NO_DELETIONS: Final = Facts()
 
 
 def facts_of(body: UpdateMetadataRequest, *, merged: bool = False) -> Facts | None:
-    """None: this request must go alone. ``merged``: it is of ``merge``'s making, and needs no check.
+    """Return the facts of a request; None: it must not be merged.
 
-    Alone go those that name a topic or a partition twice, or a topic without partitions, or that delete a
-    partition before they tell of another one of the topic, or that are of a type:
-    nothing of ours makes these.
-    And below v5, where a topic state says nothing of ids, all that delete.
+    A request must not be merged if it has a topic or a partition twice, a topic without partitions, a
+    deletion before a live row of the same topic, or a request type: no batch makes such requests. Below
+    v5, where a topic has no id, a request with deletions must not be merged either. ``merged``: the request
+    was made by ``merge``, so it is not checked.
     """
     if len(body.partitions) == len(body.topics) == 1 and body.partitions.leader[0] >= 0:
-        # One row, as most of them have.
+        # The common case: one row.
         return None if body.request_type or body.unknown_tagged_fields else _NO_DELETIONS
     starts = body.topic_starts
     topic_row = np.repeat(np.arange(len(body.topics)), np.diff(starts))
@@ -101,44 +102,48 @@ def _names(topics: Topics, wanted: Flags) -> frozenset[bytes]:
 
 
 def merge(bodies: Sequence[UpdateMetadataRequest]) -> SharedBody:
-    """One shared body for all of these, oldest first: of one version, each with facts that allow it.
+    """Return one shared body for these bodies, oldest first. All have one version and facts.
 
-    Raises EncodeError when the columns of all of them together are too large.
+    Raises EncodeError if the columns of all of them together are too large.
     """
     newest = bodies[-1]
-    telling = [body for body in bodies if len(body.partitions)]
-    if len(telling) <= 1:
-        told = telling[0] if telling else newest
+    with_rows = [body for body in bodies if len(body.partitions)]
+    if len(with_rows) <= 1:
+        rows_from = with_rows[0] if with_rows else newest
         return update_metadata_body(
-            newest.version, told.topics, told.partitions, newest.live_brokers, topic_starts=told.topic_starts
+            newest.version,
+            rows_from.topics,
+            rows_from.partitions,
+            newest.live_brokers,
+            topic_starts=rows_from.topic_starts,
         )
-    # One array operation for all bodies together, wherever that can be: most of them are small.
+    # Most bodies are small, so one array operation serves all of them wherever possible.
     index: dict[bytes, int] = {}
-    known = [
+    numbers = [
         index.setdefault(body.topics.names[i] or b"", len(index))
-        for body in telling
+        for body in with_rows
         for i in range(len(body.topics))
     ]
-    places = np.array(known, dtype=np.int64)
+    places = np.array(numbers, dtype=np.int64)
     ids = np.zeros((len(index), 16), dtype=np.uint8)
-    # Of a topic that comes twice the later one is written last.
-    ids[places] = np.concatenate([body.topics.ids for body in telling])
-    counts = [len(body.partitions) for body in telling]
-    topics_before = _before([len(body.topics) for body in telling], counts)
-    topic = places[np.concatenate([body.partitions.topic_row for body in telling]) + topics_before]
-    partition = np.concatenate([body.partitions.partition for body in telling])
-    leader = np.concatenate([body.partitions.leader for body in telling])
+    # Of a topic in several bodies the latest id is written last.
+    ids[places] = np.concatenate([body.topics.ids for body in with_rows])
+    counts = [len(body.partitions) for body in with_rows]
+    topics_before = _before([len(body.topics) for body in with_rows], counts)
+    topic = places[np.concatenate([body.partitions.topic_row for body in with_rows]) + topics_before]
+    partition = np.concatenate([body.partitions.partition for body in with_rows])
+    leader = np.concatenate([body.partitions.leader for body in with_rows])
     rows = _chosen(topic, partition, leader == LEADER_DURING_DELETE, len(index))
     return update_metadata_body(
         newest.version,
         Topics(StringColumn.from_strings(index), ids),
-        _taken([body.partitions for body in telling], topic, rows),
+        _taken([body.partitions for body in with_rows], topic, rows),
         newest.live_brokers,
     )
 
 
 def _chosen(topic: Int64, partition: Int32, deletions: Flags, topics: int) -> Int64:
-    """The rows of the merged request in their order, of all rows in the order they were sent in."""
+    """Return the rows of the merged request, in its order, as numbers of the rows of all bodies."""
     keys = (topic << 32) + partition
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
@@ -178,7 +183,7 @@ def _taken(all_of: Sequence[Partitions], topic: Int64, rows: Int64) -> Partition
 
 
 def _taken_lists(columns: Sequence[ListColumn], rows: Int64) -> ListColumn:
-    """Lists ``rows`` of these columns one behind another."""
+    """Concatenate these columns, and return the lists of these rows."""
     sizes = [len(column.values) for column in columns]
     if sum(sizes) > _MOST_VALUES:
         raise EncodeError(f"{sum(sizes)} values in the lists of one request", api="UpdateMetadataRequest")
@@ -190,7 +195,7 @@ def _taken_lists(columns: Sequence[ListColumn], rows: Int64) -> ListColumn:
 
 
 def _before(sizes: Sequence[int], counts: Sequence[int]) -> Int64:
-    """For each row, the sizes of all bodies before its own; ``counts``: rows of each body."""
+    """Return, for each row, the sum of the sizes of the bodies before its own. ``counts``: rows per body."""
     ends = np.cumsum(sizes)
     repeated: Int64 = np.repeat(ends - sizes, counts)
     return repeated

@@ -1,4 +1,4 @@
-"""Makes merged requests, once for all brokers whose queues hold the same neighbours.
+"""Makes merged requests, once for all brokers in whose queues the same requests are neighbours.
 
 Every method is called with the channel's lock held.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from ctrlchan._codec import UPDATE_METADATA, UpdateMetadataRequest
-from ctrlchan.channel.coalescing.joint import Part
+from ctrlchan.channel.coalescing.internal_entries import RequestPart
 from ctrlchan.channel.coalescing.merge import Facts, facts_of, merge
 from ctrlchan.channel.coalescing.rewriter import Rewriter
 from ctrlchan.errors import ProtocolError
@@ -25,12 +25,13 @@ __all__ = ["Merger"]
 
 
 class Merger(Rewriter):
-    """``made``: merged requests encoded; ``saved``: requests that brokers were not sent because of them."""
+    """Makes merged requests. ``made``: how many were encoded; ``saved``: requests that were not sent because
+    they were merged."""
 
     def __init__(self, config: ChannelConfig, memory: SharedMemory) -> None:
         super().__init__(config, memory)
-        # By the requests that were offered, and None if crowded; an entry lives as long as a queue holds its
-        # request.
+        # Merged requests by the requests given to ``join`` (and None if crowded); kept while a queue has
+        # them.
         self._known: WeakValueDictionary[tuple[ControlRequest | None, ...], ControlRequest]
         self._known = WeakValueDictionary()
         self.made = 0
@@ -40,11 +41,11 @@ class Merger(Rewriter):
 
     @staticmethod
     def run_of(waiting: Iterable[Sent]) -> list[Sent]:
-        """The neighbours at the front that may be merged as far as their heads tell."""
+        """Return the first entries whose heads allow that they are merged."""
         run: list[Sent] = []
         for sent in waiting:
             request = sent.request
-            if request.api_key != UPDATE_METADATA or request.goes_alone or isinstance(sent, Part):
+            if request.api_key != UPDATE_METADATA or request.goes_alone or isinstance(sent, RequestPart):
                 break
             if run:
                 first = run[0].request
@@ -54,10 +55,11 @@ class Merger(Rewriter):
         return run
 
     def join(self, requests: Sequence[ControlRequest], *, crowded: bool = False) -> ControlRequest | None:
-        """One request for the first of these, as many (``sources``) as may be merged. None: not even two.
+        """Return one request in place of the first of these. None: fewer than two of them can be merged.
 
-        Its frames have no user yet. ``crowded``: there is no room for what can only be told in two requests;
-        the broker then does not keep the id of a topic that has no partitions.
+        Its ``sources`` says how many it replaces; its frames have no user yet. ``crowded``: merge also pairs
+        that need two requests (``merge.py``), because memory is short; the broker then does not keep the id
+        of a topic without partitions.
         """
         key = (*requests, None) if crowded else tuple(requests)
         known = self._known.get(key)
@@ -84,25 +86,25 @@ class Merger(Rewriter):
         return made
 
     def _read(self, request: ControlRequest) -> list[UpdateMetadataRequest] | None:
-        """The request's bodies, its facts being found out. None: it goes alone."""
+        """Decode the request and set its ``facts``. None: it must not be merged."""
         if request.goes_alone:
             return None
         try:
             bodies = self.bodies_of(request)
         except ProtocolError:
             bodies = []
-        told_of = [body for body in bodies if isinstance(body, UpdateMetadataRequest)]
+        updates = [body for body in bodies if isinstance(body, UpdateMetadataRequest)]
         if request.facts is None:
-            facts = [facts_of(body, merged=request.sources > 1) for body in told_of]
-            told = [one for one in facts if one is not None]
-            if not told or len(told) < len(facts):
+            facts = [facts_of(body, merged=request.sources > 1) for body in updates]
+            found = [one for one in facts if one is not None]
+            if not found or len(found) < len(facts):
                 request.goes_alone = True
                 return None
             request.facts = Facts(
-                frozenset().union(*(one.deleting for one in told)),
-                frozenset().union(*(one.condemned for one in told)),
+                frozenset().union(*(one.deleting for one in found)),
+                frozenset().union(*(one.condemned for one in found)),
             )
-        return told_of
+        return updates
 
     def _make(
         self, requests: Sequence[ControlRequest], bodies: Sequence[UpdateMetadataRequest]
@@ -112,7 +114,7 @@ class Merger(Rewriter):
             shared_body = merge(bodies)
             made = self.joined(self.requests_of(shared_body, newest), shared_body, newest)
         except ProtocolError:
-            # Together they cannot be put on the wire: never try this one again.
+            # Together they cannot be encoded: do not try this one again.
             requests[1].goes_alone = True
             return None
         made.sources = len(requests)

@@ -1,6 +1,6 @@
-"""Requests made of other requests, for the queues: merged (``merger``), or at another version.
+"""Makes requests from the frames of other requests: base of merging and collapsing, and transcoding.
 
-Every method is called with the channel's lock held: what is read lies in the memory that the lock guards.
+Every method is called with the channel's lock held, which guards the frames.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["Rewriter", "Transcoder"]
 
 
 class Rewriter:
-    """Reads frames and writes new ones, which have no users: a queue that takes one adds itself."""
+    """Reads frames and writes new ones. New frames have no users; the queue that takes one adds itself."""
 
     def __init__(self, config: ChannelConfig, memory: SharedMemory) -> None:
         self._config = config
         self._memory = memory
 
     def bodies_of(self, request: ControlRequest) -> list[ControlRequestBody]:
-        """One body, or that of each part. Raises DecodeError."""
+        """Return the body of the request, or of each of its parts. Raises DecodeError."""
         return [self._body_of(frame) for frame in request.frames()]
 
     def _body_of(self, frame: Frame) -> ControlRequestBody:
@@ -40,10 +40,9 @@ class Rewriter:
     def requests_of(
         self, shared_body: SharedBody, like: ControlRequest, *, delete_partitions: bool = False
     ) -> list[ControlRequest]:
-        """Requests of this shared body, of the former one's kind, encoded: more than one where one is too
-        large.
+        """Encode a shared body as a request like ``like``, or as several parts if it is too large.
 
-        Raises EncodeError when there is no way to split it.
+        Raises EncodeError if it cannot be split.
         """
         request = like.part(shared_body, delete_partitions=delete_partitions)
         most_bytes = min(most_frame_bytes(self._config), self._memory.largest)
@@ -54,7 +53,7 @@ class Rewriter:
 
     @staticmethod
     def joined(parts: list[ControlRequest], shared_body: SharedBody, like: ControlRequest) -> ControlRequest:
-        """One request for all of these, in the order in which they go."""
+        """Return one request that consists of these parts, in order, with the properties of ``like``."""
         if len(parts) == 1:
             [request] = parts
         else:
@@ -72,15 +71,15 @@ class Rewriter:
 
 
 class Transcoder(Rewriter):
-    """Makes requests at other versions, once for all brokers that need the same."""
+    """Transcodes requests to other versions, once for all brokers that need the same."""
 
     def __init__(self, config: ChannelConfig, memory: SharedMemory) -> None:
         super().__init__(config, memory)
-        # An entry lives as long as a queue holds its request.
+        # Transcoded requests, kept while a queue has them.
         self._known: WeakValueDictionary[tuple[ControlRequest, int], ControlRequest] = WeakValueDictionary()
 
     def at_version(self, request: ControlRequest, version: int) -> ControlRequest:
-        """The same request at this version, its frames without users.
+        """Return the request at this version; its frames have no users.
 
         Raises UnsupportedVersionError, EncodeError, DecodeError.
         """

@@ -1,8 +1,8 @@
-"""A request that is too large, as several that are not: between topics, and within one only where it must be.
+"""Splits a request that is too large into parts: between topics, and within a topic only if necessary.
 
-Sent in order, the parts leave a broker as the whole would have. Every part of an UpdateMetadata tells all
-live brokers, every part of a LeaderAndIsr the live leaders of its own rows. A *full* request (type 2, which
-only a KRaft controller sends) is never split: what a part does not say would be taken for deleted.
+Sent in order, the parts leave a broker in the same state as the request. Every part of an UpdateMetadata has
+all live brokers; every part of a LeaderAndIsr has the live leaders of its own rows. A *full* request (type 2,
+which only a KRaft controller sends) is never split: the broker would delete the partitions missing in a part.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from ctrlchan._codec import ControlResponse, StringColumn, Topics
 from ctrlchan.channel.coalescing.bodies import rows_of, shared_body_of_rows
-from ctrlchan.channel.outcome import OutcomeKind, Verdict, partition_errors_text
+from ctrlchan.channel.outcome import OutcomeKind, RequestResult, partition_errors_text
 
 if TYPE_CHECKING:
     from ctrlchan._codec import ControlRequestBody, SharedBody
@@ -40,14 +40,16 @@ _SEVERITY: Final = {
 
 
 def split(body: ControlRequestBody, limit: int) -> list[SharedBody] | None:
-    """Shared bodies of at most ``limit`` bytes each, with whole topics where that goes. None: it cannot be
-    done."""
+    """Return shared bodies of at most ``limit`` bytes each. None: the body cannot be split.
+
+    Topics are kept together where possible.
+    """
     if getattr(body, "request_type", 0) == _FULL:
         return None
     rows = rows_of(body)
     if rows == 0:
         return None
-    # As if rows were equally large; what is exact is found from there.
+    # A first guess, as if all rows had the same size.
     guess = max(1, rows * limit // max(1, shared_body_of_rows(body, 0, rows).size))
     shared_bodies: list[SharedBody] = []
     first = 0
@@ -64,7 +66,7 @@ def split(body: ControlRequestBody, limit: int) -> list[SharedBody] | None:
 
 
 def _reach(body: ControlRequestBody, first: int, limit: int, guess: int) -> int:
-    """The most rows from ``first`` on that fit: where they end. ``first``: not even one does."""
+    """Return the end of the longest range of rows from ``first`` on that fits; ``first`` if none fits."""
     rows = rows_of(body)
     fits, step = first, guess
     last = min(rows, first + step)
@@ -73,7 +75,7 @@ def _reach(body: ControlRequestBody, first: int, limit: int, guess: int) -> int:
             return rows
         fits, step = last, step * 2
         last = min(rows, first + step)
-    # Invariant: up to ``fits`` it fits, up to ``last`` it does not.
+    # Invariant: rows up to ``fits`` fit, rows up to ``last`` do not.
     while last - fits > 1:
         middle = (fits + last) // 2
         if shared_body_of_rows(body, first, middle).size <= limit:
@@ -84,16 +86,16 @@ def _reach(body: ControlRequestBody, first: int, limit: int, guess: int) -> int:
 
 
 def _topic_boundary(body: ControlRequestBody, first: int, last: int) -> int:
-    """Where the last whole topic of these rows ends; ``last`` when there is none."""
+    """Return the end of the last complete topic in these rows; ``last`` if there is none."""
     starts = body.topic_starts
     start = int(starts[np.searchsorted(starts, last, "right") - 1])
     return start if start > first else last
 
 
-def worst_of(verdicts: Sequence[Verdict]) -> Verdict:
-    """One verdict for the whole: its worst part's, with the partition errors of all parts."""
-    worst = max(verdicts, key=lambda verdict: _SEVERITY[verdict.kind])
-    responses = [verdict.response for verdict in verdicts if verdict.response is not None]
+def worst_of(results: Sequence[RequestResult]) -> RequestResult:
+    """Return the result of a split request: its worst part's, with the partition errors of all parts."""
+    worst = max(results, key=lambda result: _SEVERITY[result.kind])
+    responses = [result.response for result in results if result.response is not None]
     if worst.response is None or len(responses) == 1:
         return worst
     joined = _joined(worst.response, responses)
@@ -103,7 +105,7 @@ def worst_of(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def _joined(worst: ControlResponse, responses: Sequence[ControlResponse]) -> ControlResponse:
-    """All parts' topics and partitions one behind another, under the worst one's error code."""
+    """Concatenate the topics and partitions of all parts, with the error code of ``worst``."""
     names: list[bytes | None] = []
     starts = [np.zeros(1, dtype=np.int64)]
     rows = 0

@@ -1,9 +1,8 @@
-"""A request body at another version: for a broker that does not have the one it was encoded at.
+"""Encodes a request body at another version, for a broker that does not have its version.
 
-What the other version cannot carry is left out where the schema calls it ignorable, and is an error
-elsewhere; both are the codec's to know. Below v3, StopReplica is two requests where some replicas are to be
-deleted and others not, and UpdateMetadata v0 names each broker's PLAINTEXT endpoint alone, as Kafka's batch
-has it.
+A field that the other version does not have is left out if the schema calls it ignorable, and is an error
+otherwise; the codec decides. Below v3, a StopReplica that deletes some replicas and not others becomes two
+requests. UpdateMetadata v0 has only the PLAINTEXT endpoint of each broker, as in Kafka's batch.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _PROTOCOLS: Final = tuple(name.encode() for name in SECURITY_PROTOCOLS)
 
 
 def transcode(body: ControlRequestBody, version: int) -> list[tuple[SharedBody, bool]]:
-    """The shared bodies to send, in order, each with its head's ``delete_partitions``.
+    """Return the shared bodies to send, in order, each with the ``delete_partitions`` of its head.
 
     Raises UnsupportedVersionError, EncodeError.
     """
@@ -121,7 +120,10 @@ def _with_endpoints(
     starts: Int32 | None = None,
     lengths: Int32 | None = None,
 ) -> Brokers:
-    """These endpoint rows under these names; None: as they were divided among the brokers."""
+    """Return brokers with these endpoint rows and listener names.
+
+    ``starts``, ``lengths``: which endpoints each broker has; None: as in ``brokers``.
+    """
     hosts = brokers.hosts
     protocols = brokers.security_protocols[rows]
     return Brokers(
@@ -133,6 +135,6 @@ def _with_endpoints(
         brokers.ports[rows],
         StringColumn(hosts.starts[rows], hosts.lengths[rows], hosts.data),
         listeners,
-        # v0 says PLAINTEXT by the listener's name alone, whatever protocol that is mapped to.
+        # In v0 the listener's name alone means PLAINTEXT, whatever protocol it is mapped to.
         protocols if starts is None else np.zeros_like(protocols),
     )

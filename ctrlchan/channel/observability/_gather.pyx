@@ -112,7 +112,7 @@ cdef class Gatherer:
         while position < end:
             outcome = (<Sent?>ended[position]).outcome
             its_request = outcome.request
-            its_result = outcome.verdict
+            its_result = outcome.result
             row = &self._rows[self.count]
             row.broker = outcome.broker_id
             row.enqueued = outcome.enqueued_ns

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ctrlchan.channel.coalescing.joint import Merged, Part
+from ctrlchan.channel.coalescing.internal_entries import MergedEntry, RequestPart
 from ctrlchan.journal.rows import BrokerStatus, Unfinished
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ def _queue_status(queue: ObservedQueue, before: int) -> _QueueStatus:
 
 def _requests_of(entry: Sent) -> list[Sent]:
     """Return the requests of users in an entry of the queue: several of a merged one, the whole of a part."""
-    if isinstance(entry, Merged):
+    if isinstance(entry, MergedEntry):
         return [sent for member in entry.members for sent in _requests_of(member)]
-    return _requests_of(entry.whole.sent) if isinstance(entry, Part) else [entry]
+    return _requests_of(entry.split_request.sent) if isinstance(entry, RequestPart) else [entry]
 
 
 def _unfinished(sent: Sent, *, in_flight: bool) -> Unfinished:

@@ -1,10 +1,10 @@
-"""The sender processes as the parent sees them: their pipes, and the fork server that starts them.
+"""The parent's side of the sender processes: their pipes, and the fork server that starts them.
 
-A sender that ends is replaced. When several end one after another without a single response, the next one
-starts after a delay that doubles, so a machine in trouble is not kept busy and no broker is ever given up.
+A sender that ends is replaced. If several end in a row without a response, the next one starts after a delay,
+which doubles each time. So no broker is given up, and a machine in trouble is not kept busy.
 
-Every method is called with the channel's lock held, except where it says otherwise. The dispatcher waits on
-the file descriptors.
+Every method is called with the channel's lock held, except where its docstring says otherwise. The dispatcher
+waits on the file descriptors.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from ctrlchan.interpreter import above_standard, child_command
 __all__ = ["SenderHandle", "SenderPool"]
 
 _READ_BYTES: Final = 64 * 1024
-#: More processes than this only get in each other's way.
+#: More sender processes than this were not faster.
 _AUTO_MOST: Final = 4
-#: Seconds before the next sender when two have ended without a response, doubled for each one more ...
+#: Seconds before the next sender after two ended without a response; doubled with each further one ...
 _FIRST_DELAY: Final = 0.1
-#: ... up to this. A sender that lived so long is no failure.
+#: ... up to this. A sender that ran for so many seconds did not fail.
 _MOST_DELAY: Final = 10.0
 _MOST_DOUBLINGS: Final = 16
-#: The fork server's socket was full: try again after so many seconds.
+#: Seconds until the next attempt if the fork server's socket was full.
 _START_AGAIN: Final = 0.005
-#: A fork server that is gone must not end this process with SIGPIPE; macOS has no such flag.
+#: Without SIGPIPE if the fork server is gone; macOS has no such flag.
 _NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
 _NANOSECONDS: Final = 1_000_000_000
 
@@ -51,7 +51,7 @@ _FORK_SERVER: Final = "ctrlchan.channel.senders.fork_server"
 
 
 class ServedQueue(Protocol):
-    """What a handle reads of a queue that its sender serves: how many requests are unfinished."""
+    """The part of a queue that a sender handle reads: its number of unfinished requests."""
 
     def __len__(self) -> int: ...
 
@@ -59,41 +59,41 @@ class ServedQueue(Protocol):
 class SenderHandle(CommandPipe):
     """One sender process and the parent's ends of its two pipes.
 
-    ``open`` makes the pipes; the process may start later and finds its commands there.
+    ``open`` makes the pipes. The process may start later; its commands wait in the pipe.
     """
 
     def __init__(self, pool: SenderPool, number: int, broker_id: int) -> None:
         super().__init__(pool.dirty, pool.full)
         self.number = number
-        #: The one broker it serves, or -1.
+        #: Its broker if it has a single one, else -1.
         self.broker_id = broker_id
         self.pid = 0
         #: Its brokers' queues by slot.
         self.queues: dict[int, ServedQueue] = {}
-        #: Slots that it has to forget and has not yet forgotten.
+        #: Slots of removed brokers for which it has not yet reported REMOVED.
         self.leaving: set[int] = set()
-        #: Senders before it that ended one after another without a response.
+        #: Senders before it that ended in a row without a response.
         self.failures = 0
         self.has_responded = False
-        #: Whether requests may be handed over: at once, or after a failure when the process runs.
+        #: Whether requests may be handed over. After a failure only when the process has started.
         self.takes_requests = False
-        #: Monotonic seconds: when it may start, and when it did.
+        #: Monotonic seconds: when it may start, and when it started.
         self.start_at = 0.0
         self.started_at = 0.0
         self.unread = b""
-        #: Looks of the watchdog since its last report; 0 when it has nothing to report.
+        #: Checks of the watchdog since its last report; 0 if it has no work.
         self.silent = 0
         self.reports = -1
-        #: The sender's own ends of the pipes, until the fork server has them.
+        #: The sender's ends of the pipes, until the fork server has them.
         self.theirs: tuple[int, int] | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether it has its pipes, so that its commands reach it."""
+        """Whether the pipes are made."""
         return self.reports >= 0
 
     def open(self) -> None:
-        """Make the pipes. Raises OSError when the platform gives none."""
+        """Make the pipes. Raises OSError if the system has none."""
         theirs_commands, commands = _pipe()
         try:
             reports, theirs_reports = _pipe()
@@ -107,7 +107,7 @@ class SenderHandle(CommandPipe):
         self.theirs = (theirs_commands, theirs_reports)
 
     def read(self) -> bytes | None:
-        """Whole and partial report records; None when the process is gone. Needs no lock."""
+        """Return report records, the last perhaps incomplete; None: the process is gone. Needs no lock."""
         try:
             data = os.read(self.reports, _READ_BYTES)
         except BlockingIOError:
@@ -118,16 +118,16 @@ class SenderHandle(CommandPipe):
         return self.unread + data if self.unread else data
 
     def has_work(self) -> bool:
-        """Whether it has something to report, be it its end."""
+        """Whether the sender has something to do and to report, which may be its end."""
         return self.commands < 0 or bool(self.leaving) or any(map(len, self.queues.values()))
 
     def ask(self, record: bytes) -> None:
-        """``write``, unless its command pipe is closed."""
+        """Write a command, unless the command pipe is closed."""
         if self.commands >= 0:
             self.write(record)
 
     def kill(self) -> None:
-        """End it now. While it holds its end of the pipe, its pid is nobody else's."""
+        """Kill the process. While its end of the report pipe is open, its pid is not used again."""
         if self.pid > 0 and self.reports >= 0:
             poll = select.poll()
             poll.register(self.reports, 0)
@@ -136,13 +136,14 @@ class SenderHandle(CommandPipe):
                     os.kill(self.pid, signal.SIGKILL)
 
     def close_commands(self) -> None:
-        """Without its command pipe it ends. For the dispatcher only."""
+        """Close the command pipe, so that the sender ends. For the dispatcher only."""
         if self.commands >= 0:
             os.close(self.commands)
             self.commands = -1
         self.drop_commands()
 
     def close(self) -> None:
+        """Close all pipes."""
         self.close_commands()
         if self.reports >= 0:
             os.close(self.reports)
@@ -150,6 +151,7 @@ class SenderHandle(CommandPipe):
         self.close_theirs()
 
     def close_theirs(self) -> None:
+        """Close the sender's ends of the pipes in this process."""
         if self.theirs is not None:
             for fd in self.theirs:
                 os.close(fd)
@@ -157,36 +159,39 @@ class SenderHandle(CommandPipe):
 
 
 class SenderPool:
-    """``shared``: file descriptor of the shared memory."""
+    """The sender processes of a channel and their fork server.
+
+    ``shared``: file descriptor of the shared memory.
+    """
 
     def __init__(self, config: ChannelConfig, shared: int) -> None:
         self._config = config
         self._shared = shared
         self._shared_by = _shared_by(config)
         self._last_number = 0
-        # The first command of a sender, and one more when it has changed; empty: none.
+        # The first command of a sender, sent again after ``reload``; empty: there are no credentials.
         self._credentials = _credentials_record(config)
         self.senders: dict[int, SenderHandle] = {}
-        #: Senders with commands to flush. The others are for the dispatcher, which alone closes what its
-        #: poller may have: senders with a full pipe, new ones, and those that shall end.
+        #: Senders with commands to flush. The other lists are for the dispatcher, because only it may change
+        #: its poller: senders with a full pipe, new senders, and senders that shall end.
         self.dirty: list[CommandPipe] = []
         self.full: list[CommandPipe] = []
         self.fresh: list[SenderHandle] = []
         self.ending: list[SenderHandle] = []
-        # Not yet handed to the fork server.
+        # Senders that are not yet handed to the fork server.
         self._to_start: list[SenderHandle] = []
         self._fork_server: subprocess.Popen[bytes] | None = None
-        #: How many fork servers there were.
+        #: How many fork servers were started.
         self.fork_servers = 0
         self._control: socket.socket | None = None
         self._exits = b""
-        #: Senders that could not start, and why; for the log.
+        #: Senders that could not start, with the reason, for the log.
         self.problems: list[tuple[SenderHandle, Exception]] = []
 
     def senders_for(self, broker_ids: Sequence[int]) -> list[SenderHandle]:
-        """Return the process that shall serve each of these brokers: its own, or the one with the fewest.
+        """Return a sender for each of these brokers: its own, or the shared one with the fewest brokers.
 
-        Raises ChannelError when the platform gives no more pipes or processes: then nothing has changed.
+        Raises ChannelError if the system has no more pipes or processes; then nothing has changed.
         """
         load = {sender: len(sender.queues) for sender in self.senders.values()}
         chosen: list[SenderHandle] = []
@@ -217,7 +222,7 @@ class SenderPool:
         return chosen
 
     def replace(self, sender: SenderHandle) -> SenderHandle:
-        """Return a successor for one that ended, which ``start`` starts when its time has come."""
+        """Return a successor for an ended sender; ``start`` starts it when its start time has come."""
         successor = self._new(sender.broker_id)
         now = monotonic()
         has_lasted = sender.started_at > 0 and now - sender.started_at >= _MOST_DELAY
@@ -246,7 +251,7 @@ class SenderPool:
         sender.start_at = monotonic() + delay
 
     def reload(self, config: ChannelConfig) -> None:
-        """Connections from now on are made with these credentials."""
+        """Use these credentials for new connections."""
         self._config = config
         self._credentials = _credentials_record(config)
         for sender in self.senders.values():
@@ -254,7 +259,7 @@ class SenderPool:
                 sender.write(self._credentials)
 
     def forget(self, sender: SenderHandle) -> None:
-        """It has ended, or never started."""
+        """Remove a sender that has ended or never started."""
         self.senders.pop(sender.number, None)
         if sender in self._to_start:
             self._to_start.remove(sender)
@@ -262,7 +267,7 @@ class SenderPool:
             self.fresh.remove(sender)
 
     def end(self, sender: SenderHandle) -> None:
-        """Have it end when it has read its commands."""
+        """Have a sender end when it has read its commands."""
         self.senders.pop(sender.number, None)
         if sender.is_open:
             self.ending.append(sender)
@@ -270,27 +275,27 @@ class SenderPool:
             self.forget(sender)
 
     def flush(self) -> None:
-        """Write the commands that were queued for any sender; never blocks."""
+        """Write the queued commands of all senders; never blocks."""
         flush_all(self.dirty)
 
     # -- the fork server
 
     @property
     def control(self) -> int:
-        """The socket to the fork server, or -1."""
+        """Descriptor of the socket to the fork server, or -1."""
         return -1 if self._control is None else self._control.fileno()
 
     def seconds_to_start(self) -> float | None:
-        """After how many seconds ``start`` can start another sender; None: there is none to start."""
+        """Return the seconds until ``start`` can start another sender; None: there is none to start."""
         if not self._to_start:
             return None
         return max(_START_AGAIN, min(sender.start_at for sender in self._to_start) - monotonic())
 
     def start(self) -> list[SenderHandle]:
-        """Hand the senders whose time has come to the fork server, as many as it takes now.
+        """Hand the senders whose start time has come to the fork server, as many as it takes now.
 
-        Returns those that can be given requests at once: not those whose predecessors have failed. Those
-        that cannot start are delayed, with a line in the log.
+        Returns those that take requests at once: the senders without failed predecessors. A sender that
+        cannot start is delayed, and added to ``problems``.
         """
         opened: list[SenderHandle] = []
         if not self._to_start:
@@ -314,7 +319,7 @@ class SenderPool:
         return opened
 
     def _hand_over(self, sender: SenderHandle) -> bool:
-        """Give the sender's pipes to the fork server. False: its socket is full."""
+        """Send the sender's pipes to the fork server. False: its socket is full."""
         if sender.theirs is not None:
             if self._control is None:
                 self._start_fork_server()
@@ -329,8 +334,8 @@ class SenderPool:
             except OSError as problem:
                 if problem.errno == errno.ETOOMANYREFS:
                     return False
-                # The fork server is gone: the senders that it has not started end as well, and are replaced.
-                self._drop_fork_server()
+                # The fork server is gone. Senders that it has not started end too, and are replaced.
+                self.drop_fork_server()
             sender.close_theirs()
         return True
 
@@ -351,7 +356,7 @@ class SenderPool:
                 child_command(_FORK_SERVER, json.dumps(given)),
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), shared),
-                # The terminal's Ctrl-C is the parent's business.
+                # Ctrl-C in the terminal must reach the parent only.
                 process_group=0,
             )
         except OSError as problem:
@@ -365,7 +370,7 @@ class SenderPool:
         self.fork_servers += 1
 
     def read_exits(self) -> list[tuple[int, int, int]]:
-        """Return (number, pid, exit code) of senders that have ended."""
+        """Return (number, pid, exit code) of each ended sender."""
         if self._control is None:
             return []
         try:
@@ -375,18 +380,18 @@ class SenderPool:
         except OSError:
             data = b""
         if not data:
-            self._drop_fork_server()
+            self.drop_fork_server()
             return []
         data = self._exits + data
-        whole = len(data) - len(data) % EXIT.size
-        self._exits = data[whole:]
-        return [(number, pid, code) for number, pid, code in EXIT.iter_unpack(data[:whole])]
+        complete = len(data) - len(data) % EXIT.size
+        self._exits = data[complete:]
+        return [(number, pid, code) for number, pid, code in EXIT.iter_unpack(data[:complete])]
 
-    def replace_fork_server(self) -> None:
-        """It hangs. Senders that it has not yet started end with it; those that run stay."""
-        self._drop_fork_server()
+    def drop_fork_server(self) -> None:
+        """Kill the fork server; ``start`` makes another one.
 
-    def _drop_fork_server(self) -> None:
+        Senders that it has not started end with it. Running senders stay.
+        """
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -396,14 +401,15 @@ class SenderPool:
             fork_server.kill()
             fork_server.wait()
 
-    # -- the end
+    # -- shutdown
 
     def end_all(self) -> None:
+        """Have all senders end when they have read their commands."""
         for sender in list(self.senders.values()):
             self.end(sender)
 
     def close(self, deadline: float) -> None:
-        """End all processes, at ``deadline`` (monotonic seconds) at the latest."""
+        """End all processes; those left at ``deadline`` (monotonic seconds) are killed."""
         for sender in self.senders.values():
             sender.close()
         self.senders.clear()
@@ -412,13 +418,13 @@ class SenderPool:
             self._control.close()
             self._control = None
         if self._fork_server is not None:
-            # It kills what does not end by itself.
+            # The fork server kills senders that do not end by themselves.
             with suppress(subprocess.TimeoutExpired):
                 self._fork_server.wait(max(0.0, deadline - monotonic()))
-        self._drop_fork_server()
+        self.drop_fork_server()
 
     def kill(self) -> None:
-        """The fork server ends now. For use without the lock."""
+        """Kill the fork server. May be called without the lock."""
         fork_server = self._fork_server
         if fork_server is not None:
             fork_server.kill()
@@ -426,13 +432,13 @@ class SenderPool:
 
 
 def _pipe() -> tuple[int, int]:
-    """A pipe's read and write end, neither with the number of a standard descriptor."""
+    """Return the read and the write end of a new pipe; neither is a standard descriptor."""
     read, write = os.pipe()
     return above_standard(read), above_standard(write)
 
 
 def _shared_by(config: ChannelConfig) -> int:
-    """How many processes share the brokers; 0: each broker has its own."""
+    """Return how many senders share the brokers; 0: each broker has its own."""
     if config.senders == PER_BROKER:
         return 0
     if config.senders == AUTO:

@@ -1,11 +1,11 @@
-"""Sender processes that live and do nothing: found, so that they can be killed and replaced.
+"""Finds sender processes that hang, so that they can be killed and replaced.
 
-A sender that has work and says nothing is asked (PING); one that does not answer either, within the sender
-timeout, hangs: it is stopped, or in a loop, or waits for something that never comes. Time is counted in
-looks, and a look that comes late counts as one: while this process itself did not run, neither did the
-senders. A sender that wants to run and is not let, on a machine with too much to do, does not hang.
+A sender that has work and reports nothing is sent a PING. If it does not answer within the sender timeout
+either, it hangs: it is stopped, in an endless loop, or waits for ever. Time is counted in checks, and a late
+check counts as one: while this process did not run, the senders may not have run either. A sender that is
+ready to run and gets no processor time, because the machine is overloaded, does not hang.
 
-Senders without work are not looked at, so that an idle channel stays idle.
+Senders without work are not checked, so an idle channel uses no processor time.
 """
 
 from __future__ import annotations
@@ -21,30 +21,33 @@ if TYPE_CHECKING:
 
 __all__ = ["Watchdog"]
 
-#: Looks between the question and the verdict.
-_LOOKS: Final = 4
-#: A process that runs in a loop gets more than this share of a processor, unless it must share with many.
-_STARVED: Final = 0.02
+#: Checks between the PING and the decision that a sender hangs.
+_CHECKS: Final = 4
+#: A process in an endless loop uses more than this share of a processor, unless the machine is overloaded.
+_LEAST_SHARE: Final = 0.02
 
 _PING: Final = COMMAND_HEAD.pack(PING, 0, 0, 0, 0) + NO_REST
 
 
 class Watchdog:
-    """``timeout``: seconds that a sender may be silent after it was asked. Not thread-safe."""
+    """Checks sender processes. ``timeout``: seconds for the answer to a PING. Not thread-safe."""
 
     def __init__(self, timeout: float) -> None:
-        self.interval = timeout / _LOOKS
+        self.interval = timeout / _CHECKS
         self._timeout = timeout
-        # Processor seconds that a silent sender had used when it was asked.
+        # Processor seconds that a silent sender had used when it was sent a PING.
         self._used: dict[SenderHandle, float] = {}
         self._up = 0
 
-    def look(self, senders: Iterable[SenderHandle]) -> list[SenderHandle]:
-        """Call about every ``interval`` seconds, after having read what they report, with all that have not
-        ended. Those that hang; one whose pid is 0 was never heard of."""
+    def check(self, senders: Iterable[SenderHandle]) -> list[SenderHandle]:
+        """Return the senders that hang; one with pid 0 was never started by the fork server.
+
+        Call this about every ``interval`` seconds with all senders that have not ended, after reading their
+        reports.
+        """
         senders = list(senders)
         up = sum(sender.pid > 0 for sender in senders)
-        # Processes are started one after the other: while any of them comes up, the others may follow.
+        # Processes are started one after another: while any of them starts, the others may follow.
         starting, self._up = up > self._up, up
         hanging = []
         used = {}
@@ -58,22 +61,24 @@ class Watchdog:
                 used[sender] = _processor_seconds(sender.pid) or 0.0
                 continue
             used[sender] = self._used.get(sender, 0.0)
-            if sender.silent > _LOOKS and not self._is_starved(sender.pid, used[sender]):
-                # Another verdict after the same time again.
+            if sender.silent > _CHECKS and not self._waits_for_processor(sender.pid, used[sender]):
+                # If it still hangs it is returned again after the same time.
                 sender.silent = 1
                 hanging.append(sender)
         self._used = used
         return hanging
 
-    def _is_starved(self, pid: int, used: float) -> bool:
-        """Whether it is ready to run and has hardly run."""
+    def _waits_for_processor(self, pid: int, used: float) -> bool:
+        """Whether the process is ready to run but got hardly any processor time."""
         now = _processor_seconds(pid)
-        return now is not None and now - used < self._timeout * _STARVED
+        return now is not None and now - used < self._timeout * _LEAST_SHARE
 
 
 def _processor_seconds(pid: int) -> float | None:
-    """What a process that is running, ready to run, or waiting for a disk has used so far; None for one that
-    sleeps or is stopped, and where the system does not tell."""
+    """Return the processor seconds used by a process that is running, ready to run, or waiting for a disk.
+
+    None: it sleeps or is stopped, or the system does not report it.
+    """
     if pid <= 0:
         return None
     try:

@@ -5,8 +5,8 @@ from ctrlchan.channel.queues._frames cimport Frame, FrameMemory
 
 cdef class Outcome:
     cdef readonly object request
-    # A Verdict.
-    cdef object verdict
+    # A RequestResult.
+    cdef object result
     cdef readonly int64_t broker_id
     cdef readonly int64_t bytes
     cdef readonly int64_t enqueued_ns
@@ -22,14 +22,14 @@ cdef class Outcome:
     cdef readonly int32_t sender_deaths
     cdef readonly int32_t merged
 
-    cdef fill(self, Sent sent, verdict, int64_t completed_ns)
+    cdef fill(self, Sent sent, result, int64_t completed_ns)
 
 
 cdef class Sent:
     cdef readonly object request
     cdef public object callback
     cdef readonly Outcome outcome
-    # Known to the channel, not yet to anybody else.
+    # Set by ``end``; becomes ``outcome`` in ``publish``.
     cdef readonly Outcome ending
     # None, one, or a list of several; changed only while LISTENING is held.
     cdef object listening
@@ -42,8 +42,8 @@ cdef class Sent:
     cdef public int64_t bytes
     cdef public int32_t version
     cdef public int32_t sender_deaths
-    cdef public bint joint
-    # It was in flight at least once.
+    cdef public bint is_internal
+    # The request was in flight at least once.
     cdef readonly bint left_queue
 
     cdef fill(

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from typing import Any, Final, Generic, Protocol, TypeVar, final
 
 from ctrlchan._codec import ControlResponse
-from ctrlchan.channel.outcome import Listener, OutcomeCallback, OutcomeKind, Verdict
+from ctrlchan.channel.outcome import Listener, OutcomeCallback, OutcomeKind, RequestResult
 from ctrlchan.channel.queues._frames import Frame, FrameMemory
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.wire.records import Report
@@ -19,7 +19,7 @@ class Outcome:
     def __init__(
         self,
         sent: Sent,
-        verdict: Verdict,
+        result: RequestResult,
         report: Report | None = None,
         completed_ns: int = 0,
         merged: int = 1,
@@ -69,7 +69,7 @@ class Sent:
     bytes: int
     version: int
     sender_deaths: int
-    joint: bool
+    is_internal: bool
     def __init__(
         self, broker_id: int, request: ControlRequest, callback: OutcomeCallback | None, enqueued_ns: int
     ) -> None: ...

@@ -1,7 +1,7 @@
 """The code of the channel that runs once per request: queueing, handing over, taking reports.
 
-A hundred thousand requests may end in a second. Each is a ``Sent`` in a ``RequestQueue``, goes to a sender
-process as a command, comes back as a report, and ends in an ``Outcome``, without a tuple or a dict for it.
+A hundred thousand requests may end in a second. Each is a ``Sent`` in a ``RequestQueue``. It is handed to a
+sender process as a command, comes back as a report, and ends in an ``Outcome``; no tuple or dict is made.
 Code that runs for few requests (merged ones, responses to decode, failures) is in ``channel_state.py`` and
 ``broker_queue.py``.
 
@@ -86,21 +86,23 @@ cdef enum:
 cdef class Outcome:
     """The end of one request to one broker.
 
-    ``version`` and ``bytes`` are those of what went to the broker, or would have gone: the version that this
-    broker has, the size of the whole frame, or frames where it was split. ``merged``: how many requests went
-    to this broker as one, this among them, and share its response; all of them tell its bytes.
+    ``kind`` (``OutcomeKind``) says how it ended. ``error_code`` is the response's own Kafka error code.
+    ``version`` is the version that this broker was sent. ``bytes`` is the size of its frame, or of all its
+    frames where the request was split. A request that was not sent has the values that it would have had.
+    ``merged``: how many requests, this one included, were sent to the broker as one; they share its
+    response, and each has its ``bytes``.
 
-    ``attempts``: how often it was tried, 0 when it never left the queue; ``sender_deaths``: how many sender
-    processes ended with it on their hands. ``correlation_id``: on the connection that brought the response.
+    ``attempts``: how often the request was sent, 0 if it never left the queue. ``sender_deaths``: how many
+    sender processes ended while they had it. ``correlation_id``: of the request on its connection.
 
-    Times are monotonic nanoseconds: ``enqueued_ns`` when it was given to the channel, ``first_byte_ns`` and
-    ``last_byte_ns`` when those of the last attempt were written, ``response_ns`` when the response was
-    complete, ``completed_ns`` when its end was known here. Without a response the three in the middle are 0,
+    Times are monotonic nanoseconds. ``enqueued_ns``: the channel took the request. ``first_byte_ns`` and
+    ``last_byte_ns``: the last attempt wrote its first and last byte. ``response_ns``: the response was
+    complete. ``completed_ns``: the channel had the outcome. Without a response the three in the middle are 0,
     and the correlation id is -1.
     """
 
-    def __init__(self, Sent sent not None, verdict, report=None, completed_ns=0, merged=1):
-        self.fill(sent, verdict, completed_ns)
+    def __init__(self, Sent sent not None, result, report=None, completed_ns=0, merged=1):
+        self.fill(sent, result, completed_ns)
         self.merged = merged
         if report is not None:
             self.slot = report.slot
@@ -110,9 +112,9 @@ cdef class Outcome:
             self.last_byte_ns = report.last_byte_ns
             self.response_ns = report.response_ns
 
-    cdef fill(self, Sent sent, verdict, int64_t completed_ns):
+    cdef fill(self, Sent sent, result, int64_t completed_ns):
         self.request = sent.request
-        self.verdict = verdict
+        self.result = result
         self.broker_id = sent.broker_id
         self.bytes = sent.bytes
         self.version = sent.version
@@ -124,22 +126,22 @@ cdef class Outcome:
 
     @property
     def kind(self):
-        return (<tuple>self.verdict)[0]
+        return (<tuple>self.result)[0]
 
     @property
     def error_code(self):
         """The response's own error code; 0 when there was no response."""
-        return (<tuple>self.verdict)[1]
+        return (<tuple>self.result)[1]
 
     @property
     def response(self):
         """The decoded response. Equal responses may be one object: treat it as read-only."""
-        return (<tuple>self.verdict)[2]
+        return (<tuple>self.result)[2]
 
     @property
     def detail(self):
-        """Why it ended so, where neither kind nor error code says it."""
-        return (<tuple>self.verdict)[3]
+        """The reason of the outcome, or the names of its errors; may be empty."""
+        return (<tuple>self.result)[3]
 
     @property
     def api_key(self):
@@ -147,7 +149,7 @@ cdef class Outcome:
 
     @property
     def rows(self):
-        """Partitions the request spoke of."""
+        """Number of partitions in the request."""
         return self.request.rows
 
     def __repr__(self):
@@ -160,14 +162,15 @@ cdef class Outcome:
 @cython.freelist(1024)
 @cython.auto_pickle(False)
 cdef class Sent:
-    """A request on its way to one broker. Cheap on purpose: a future is made only when it is asked for.
+    """One request for one broker. It is cheap: a future is made only when ``future`` is read.
 
     ``outcome`` is None until the request has ended and its callback, if any, has returned or failed.
     ``await sent`` gives the Outcome; a task that is cancelled there cancels the request while it is queued.
 
-    The channel's own: ``sequence`` is 0 until a sender is told of it, ``version`` and ``bytes`` are those of
-    what goes (``rewriting`` may change them), a ``joint`` one stands for others and is never one that users
-    hold.
+    Other fields are for the channel. ``sequence``: number in the pipe to the sender, 0 until it is handed
+    over. ``version`` and ``bytes``: of the frame that is sent, which coalescing may change. ``is_internal``:
+    a queue entry that the channel made in place of others (``coalescing/internal_entries.py``); users never
+    hold one.
     """
 
     def __init__(self, broker_id, request, callback, enqueued_ns):
@@ -193,8 +196,11 @@ cdef class Sent:
 
     @property
     def future(self):
-        """Resolves to the Outcome; it never holds an exception. ``future.cancel()`` cancels the request when
-        it is still queued; other ways to cancel it resolve the future to an Outcome of kind CANCELLED."""
+        """A future that resolves to the Outcome; it never holds an exception.
+
+        ``future.cancel()`` cancels the request if it is still queued. A request that is cancelled in another
+        way resolves its future to an Outcome of kind CANCELLED.
+        """
         from ctrlchan.channel.future import SentFuture
 
         with LISTENING:
@@ -209,8 +215,11 @@ cdef class Sent:
             return future
 
     def cancel(self):
-        """True when the request was still queued: it ends as CANCELLED, and nothing of it was or is sent.
-        False when a sender process had it in hand, or it had ended. ``channel.cancel`` for many at once."""
+        """Cancel the request if it is still queued, and return whether it was.
+
+        True: it ends as CANCELLED, and nothing of it is sent. False: a sender process has it, or it has
+        ended. ``ControllerChannelManager.cancel`` cancels many at once.
+        """
         channel = self.request.channel
         return channel is not None and channel.cancel((self,)) == 1
 
@@ -221,13 +230,13 @@ cdef class Sent:
 
     @property
     def listeners(self):
-        """Who will be told."""
+        """The listeners that are called when the request has its outcome."""
         if self.listening is None:
             return ()
         return tuple(self.listening) if type(self.listening) is list else (self.listening,)
 
     cpdef listen(self, listener):
-        """The caller holds LISTENING and has seen that there is no outcome yet."""
+        """Add a listener. The caller holds LISTENING, and there is no outcome yet."""
         if self.listening is None:
             self.listening = listener
         elif type(self.listening) is list:
@@ -236,14 +245,14 @@ cdef class Sent:
             self.listening = [self.listening, listener]
 
     cdef ignore(self, listener):
-        """The caller holds LISTENING."""
+        """Remove a listener. The caller holds LISTENING."""
         if self.listening is listener:
             self.listening = None
         elif type(self.listening) is list and listener in <list>self.listening:
             (<list>self.listening).remove(listener)
 
     cpdef end(self, Outcome outcome):
-        """It ends so, as soon as somebody publishes it."""
+        """Set the outcome that ``publish`` will make visible."""
         self.ending = outcome
         self.frame = None
 
@@ -253,9 +262,9 @@ cdef class Sent:
 
 
 cdef class Countdown:
-    """Calls ``then`` once, on the channel's thread, when all of some requests have their outcomes.
+    """Calls ``then`` once, on the channel's thread, when all these requests have their outcomes.
 
-    ``missing``: how many have none; nothing is called when that is 0 from the beginning.
+    ``missing``: how many have none yet. If it is 0 from the beginning, ``then`` is never called.
     """
 
     cdef readonly Py_ssize_t missing
@@ -272,23 +281,23 @@ cdef class Countdown:
                     self.missing += 1
 
     def finished(self, sent):
-        """Told by ``publish`` with the last of them only."""
+        """Call ``then``; ``publish`` arranges that only the last request does."""
         self.then()
 
     def stop(self):
-        """Listen no longer."""
+        """Stop listening."""
         with LISTENING:
             for one in self.sent:
                 (<Sent>one).ignore(self)
 
 
 def publish(list ended not None):
-    """These ``Sent`` have the outcomes that ``end`` gave them, for everybody to see.
+    """Make the outcomes of these requests visible, and return the listeners to call: [(listener, sent)].
 
-    Returns whom to tell, outside of any lock: [(listener, sent)].
+    The caller calls them without holding a lock.
     """
     cdef Sent sent
-    cdef list tell = []
+    cdef list notifications = []
     with LISTENING:
         for one in ended:
             sent = <Sent?>one
@@ -302,8 +311,8 @@ def publish(list ended not None):
                     (<Countdown>listener).missing -= 1
                     if (<Countdown>listener).missing:
                         continue
-                tell.append((listener, sent))
-    return tell
+                notifications.append((listener, sent))
+    return notifications
 
 
 cdef class QueueTimes:
@@ -319,8 +328,8 @@ cdef class QueueTimes:
         self.counts[0 if waited_ns == 0 else 64 - __builtin_clzll(<unsigned long long>waited_ns)] += 1
 
     def histogram(self):
-        """64 counts: the first of requests that did not wait, number i of those that waited for at least
-        2**(i-1) and less than 2**i nanoseconds."""
+        """Return 64 counts: count 0 is of requests that did not wait, count i of requests that waited for at
+        least 2**(i-1) and less than 2**i nanoseconds."""
         return list(self.counts)
 
 
@@ -328,8 +337,8 @@ cdef class CommandPipe:
     """The parent's end of the pipe to one sender, and the commands that are not yet written to it.
 
     ``commands`` is its file descriptor, -1 while there is none: commands wait until there is one. ``dirty``
-    and ``full`` are lists that all pipes of a channel share: those with commands to write, and those that
-    took only a part of them.
+    and ``full`` are lists that all pipes of a channel share: pipes with commands to write, and pipes that
+    took only a part of their commands.
     """
 
     def __init__(self, list dirty not None, list full not None):
@@ -362,7 +371,7 @@ cdef class CommandPipe:
             self.full.append(self)
 
     def drop_commands(self):
-        """Nobody will read them."""
+        """Discard the commands that are not written yet."""
         self.outgoing.clear()
         self.blocked = False
 
@@ -370,7 +379,7 @@ cdef class CommandPipe:
 cdef Py_ssize_t write_some(int fd, const char* data, Py_ssize_t size) noexcept:
     """Write to a pipe without blocking and without SIGPIPE, whatever the program does with that signal.
 
-    Returns how many bytes it took; -1 when nobody reads it any more.
+    Returns the number of bytes that the pipe took; -1 if its reader is gone.
     """
     cdef sigset_t pipe_signal, before, pending
     cdef Py_ssize_t count
@@ -387,7 +396,7 @@ cdef Py_ssize_t write_some(int fd, const char* data, Py_ssize_t size) noexcept:
         if error != EINTR:
             break
     if count < 0 and error == EPIPE and not sigismember(&before, SIGPIPE):
-        # It is pending for this thread alone: take it away.
+        # The signal is pending for this thread alone: remove it.
         sigpending(&pending)
         if sigismember(&pending, SIGPIPE):
             sigwait(&pipe_signal, &signal)
@@ -409,11 +418,11 @@ cdef class RequestQueue:
 
     ``waiting`` and ``handed`` are deques of ``Sent``; the first of ``handed`` is in flight.
 
-    ``gate``: the last request handed over has a callback: nothing follows until that has returned. ``held``:
-    the sender takes nothing. ``is_out_of_memory``: the first waiting request found no room in shared memory.
-    ``merger``: None: requests go as they are. ``versions``: those the broker has, None: it was not asked.
-    ``most_bytes``: how many may wait before all that can be merged is. ``is_merge_due`` and
-    ``is_hand_over_due``: ``attend`` has work.
+    ``gate``: the last request handed over has a callback; the next one waits until that has returned.
+    ``held``: no request may be handed over. ``is_out_of_memory``: the first waiting request found no room in
+    shared memory. ``merger``: None: requests are not merged. ``versions``: the broker's versions of each API;
+    None: it was not asked. ``most_bytes``: if more bytes wait, all requests that can be merged are merged.
+    ``is_merge_due`` and ``is_hand_over_due``: ``attend`` has work.
     """
 
     def __init__(self, slot, sender, merger):
@@ -439,13 +448,13 @@ cdef class RequestQueue:
         return not (self.gate or self.held) and bool(self.waiting) and self.has_room()
 
     cpdef bint append(self, Sent sent) except -1:
-        """Queue a request and hand it over if it can go as it is. True: ``attend`` must follow."""
+        """Queue a request and hand it over if it needs no change. True: the caller must call ``attend``."""
         self.waiting.append(sent)
         self.waiting_bytes += sent.bytes
         if len(self.handed) < WINDOW_LEAST and not self.gate and not self.held:
-            # Nothing to merge it with, and no other version to find: most requests, where nothing piles up.
+            # The common case: no backlog, so the request needs no merging and no other version.
             if len(self.waiting) > 1:
-                # A queue that waits for memory is attended when there is some.
+                # A queue that waits for memory is attended when memory is free.
                 self.is_hand_over_due = self.is_hand_over_due or not self.is_out_of_memory
             elif self.hand(1, sent.enqueued_ns) == 0:
                 self.is_hand_over_due = True
@@ -454,7 +463,7 @@ cdef class RequestQueue:
         return self.is_hand_over_due or self.is_merge_due
 
     cdef bint count_loose(self, Sent sent) except -1:
-        """Count a request that waits. True: merge what waits, before it is many and before it is much."""
+        """Count a waiting request. True: there are so many, or so many bytes, that they must be merged."""
         if sent.request.api_key != UPDATE:
             self.loose = self.loose_bytes = 0
             return False
@@ -462,7 +471,7 @@ cdef class RequestQueue:
         self.loose_bytes += sent.bytes
         if self.loose < LOOSE and self.waiting_bytes <= self.most_bytes:
             return False
-        # What was merged before is merged again: not for a few bytes more.
+        # Merging reads and writes merged requests again, so a few more bytes are no reason for it.
         return self.loose >= LOOSE_MOST or self.loose_bytes * LOOSE_SHARE >= self.waiting_bytes
 
     cdef bint has_version(self, Sent sent) except -1:
@@ -474,10 +483,10 @@ cdef class RequestQueue:
         return ends is not None and ends[0] <= sent.request.version <= ends[1]
 
     cpdef int hand(self, int most, int64_t now=0) except -1:
-        """Give the sender up to so many of the first waiting requests as they are; returns how many it were.
+        """Hand over the first waiting requests, at most ``most``, and return how many were handed over.
 
-        None goes behind one that does not lie in shared memory, that the broker has no version for, or whose
-        callback must return before. ``now``: monotonic nanoseconds; 0: the clock is read here.
+        Stops at a request that is not in shared memory or whose version the broker does not have, and behind
+        one with a callback. ``now``: monotonic nanoseconds; 0: the clock is read here.
         """
         cdef Command commands[WINDOW]
         cdef Command* command
@@ -517,17 +526,17 @@ cdef class RequestQueue:
         return count
 
     cpdef int first_leaves(self, int64_t now) except -1:
-        """The first request handed over, if any, is in flight from ``now`` on, monotonic nanoseconds."""
+        """Note that the first request handed over, if any, is in flight from ``now`` on (monotonic ns)."""
         if self.handed:
             self.leave(<Sent>self.handed[0], now)
         return 0
 
     cdef int leave(self, Sent sent, int64_t now) except -1:
-        """Count a request that leaves the queue; once, also when another sender process sends it again."""
+        """Count a request that leaves the queue: only once, also if another sender sends it again."""
         if sent.left_queue:
             return 0
         sent.left_queue = True
-        if sent.joint:
+        if sent.is_internal:
             for one in sent.represents():
                 self.leave(<Sent?>one, now)
         else:
@@ -535,13 +544,13 @@ cdef class RequestQueue:
         return 0
 
     cpdef int top_up(self) except -1:
-        """Hand over more: the sender has one less."""
+        """Hand over more requests if the sender has few left."""
         if self.waiting and len(self.handed) <= LOW_WATER:
             self.hand_over()
         return 0
 
     cpdef Sent finish_first(self):
-        """Remove the first handed request, which has its end; the caller releases its frame."""
+        """Remove and return the first handed request, which has ended; the caller releases its frame."""
         cdef Sent sent = <Sent?>self.handed.popleft()
         self.handed_bytes -= sent.frame.size
         self.attempts = 0
@@ -549,7 +558,7 @@ cdef class RequestQueue:
 
 
 cdef class QueueTable:
-    """The queues of a channel, and what the dispatcher has to do for them.
+    """The queues of a channel, and the work that they leave for the dispatcher.
 
     ``by_id`` and ``by_slot``: the queues by broker id and by number in the pipes. ``memory``: where frames
     lie. ``dirty`` and ``full``: pipes with commands to write (``CommandPipe``).
@@ -637,10 +646,9 @@ cdef class QueueTable:
         return result
 
     def take_expected(self, bytes data not None, Py_ssize_t position):
-        """Take the reports from ``data[position:]`` on that say nothing but EXPECTED.
+        """Take EXPECTED reports from ``data[position:]`` on, and return the position behind the last one.
 
-        Returns where the first begins that is another one, is not whole, or is of an entry that stands for
-        others.
+        Stops at a report of another kind, at an incomplete one, and at one of an internal entry.
         """
         cdef const Report* report
         cdef RequestQueue queue
@@ -656,13 +664,13 @@ cdef class QueueTable:
                 break
             found = self.by_slot.get(report.slot)
             if found is None:
-                # Its requests have ended with it.
+                # The broker was removed, and its requests have ended.
                 position += sizeof(Report)
                 continue
             queue = <RequestQueue?>found
             sent = <Sent?>queue.handed[0]
             assert <uint64_t>sent.sequence == report.sequence
-            if sent.joint:
+            if sent.is_internal:
                 break
             position += sizeof(Report)
             frame = sent.frame

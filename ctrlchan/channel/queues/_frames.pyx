@@ -33,13 +33,13 @@ cdef object pack_rest = records.COMMAND_REST.pack
 @cython.no_gc
 @cython.auto_pickle(False)
 cdef class Frame:
-    """A request as it goes out, but for correlation id and broker epoch; lies in shared or private memory.
+    """An encoded request without correlation id and broker epoch, in shared or private memory.
 
     ``size`` bytes, of which ``prefix_size`` differ from broker to broker, the broker epoch at ``epoch_at``
-    (0: none). ``expect``: the response that means ``success``; empty: every response must be decoded.
+    (0: none). ``expect``: the response bytes that mean ``success``; empty: every response must be decoded.
 
-    ``users``: requests to single brokers that have no outcome yet, or that a sender may still be writing.
-    ``pins``: those of them that were handed to a sender; while there are any the frame cannot move.
+    ``users``: number of requests to single brokers that have no outcome yet, or that a sender may still be
+    writing. ``pins``: how many of them were handed to a sender; a frame with pins cannot move.
     ``offset``: in shared memory, or -1; then ``private`` may hold the bytes, a bytearray or None.
     """
 
@@ -57,7 +57,7 @@ cdef class Frame:
 
     @property
     def has_bytes(self):
-        """Whether the frame lies anywhere: it does until its last user has gone."""
+        """Whether the frame has bytes in memory; it has them until its last user is gone."""
         return self.offset >= 0 or self.private is not None
 
     def __dealloc__(self):
@@ -66,7 +66,7 @@ cdef class Frame:
             self.memory.dropped.append((self.offset, self.size))
 
     cdef place(self, FrameMemory memory, int64_t offset):
-        """The frame lies in shared memory from here on."""
+        """Note that the frame now lies in shared memory."""
         self.private = None
         self.memory = memory
         self.offset = offset
@@ -76,7 +76,7 @@ cdef class Frame:
 
 
 cdef class FrameMemory:
-    """Ranges of ``mapping``, ``size`` bytes behind its first page, for frames.
+    """Allocates memory for frames in ``mapping``: ``size`` bytes, without its first page.
 
     Every method is called with the channel's lock held.
     """
@@ -95,14 +95,14 @@ cdef class FrameMemory:
 
     @property
     def used(self):
-        """Bytes of frames that lie here."""
+        """Bytes in use by frames."""
         self.free_dropped()
         return self.used_bytes
 
     # -- frames
 
     cpdef tuple make_room(self, Frame frame, int64_t users=0):
-        """Return buffer and offset to write a new frame's bytes to: private memory when there is no room."""
+        """Return buffer and offset for the bytes of a new frame: private memory if there is no room."""
         cdef int64_t offset
         self.free_dropped()
         offset = self.allocate(frame.size)
@@ -115,19 +115,19 @@ cdef class FrameMemory:
         return self.view, offset
 
     cpdef add_users(self, Frame frame, int64_t users=1):
-        """Count so many more users of the frame, which lies here or in private memory."""
+        """Add users to a frame in shared or private memory."""
         frame.users += users
         if frame.users > 0 and frame.offset >= 0:
             self.frames[frame] = None
 
     cpdef release(self, Frame frame, int64_t users=1):
-        """Count so many users less; the last one frees the frame."""
+        """Remove users of a frame; without users its memory is freed."""
         frame.users -= users
         if frame.users == 0:
             self.free(frame)
 
     cpdef free(self, Frame frame):
-        """Give back the memory of a frame that has no user."""
+        """Free the memory of a frame that has no user."""
         frame.private = None
         if frame.offset >= 0:
             self.frames.pop(frame, None)
@@ -135,7 +135,7 @@ cdef class FrameMemory:
             frame.offset = -1
 
     cpdef bint admit(self, Frame frame) except -1:
-        """Move the frame into shared memory, where a sender can read it. False: there is no room yet."""
+        """Move the frame into shared memory, where senders can read it. False: there is no room yet."""
         cdef int64_t offset
         cdef Frame other
         if frame.offset >= 0:
@@ -144,7 +144,7 @@ cdef class FrameMemory:
         self.free_dropped()
         offset = self.allocate(frame.size)
         if offset < 0:
-            # Frames that no sender has can wait outside; the youngest will be wanted last.
+            # Frames that no sender has can move out; the newest one will be needed last.
             for one in reversed(list(self.frames)):
                 other = <Frame>one
                 if other.pins == 0:
@@ -201,7 +201,7 @@ cdef class FrameMemory:
         return offset
 
     cdef int64_t take(self, int64_t length):
-        """First fit: low addresses are used again and again, and stay resident."""
+        """Allocate by first fit: low addresses are used again and again, and stay resident."""
         cdef Py_ssize_t index
         cdef int64_t start, free
         for index in range(len(self.lengths)):
@@ -248,7 +248,7 @@ cdef class FrameMemory:
             self.lengths.insert(index, length)
 
     cdef reset(self):
-        """Make one range of everything: nothing is in use, and a burst of small frames must leave no trace."""
+        """Make all memory one free range again; nothing is in use."""
         self.slots.clear()
         self.slab_bytes = 0
         self.starts, self.lengths = [PAGE], [self.size - PAGE]
@@ -256,16 +256,19 @@ cdef class FrameMemory:
         self.resident_free = 0
 
     cdef punch(self, int64_t start, int64_t length):
-        """Give the pages back; where that cannot be done they stay and are used again."""
+        """Give pages back to the system. Where that is impossible they stay and are used again."""
         if self.can_punch:
             try:
                 self.map.madvise(REMOVE, start, length)
             except OSError:
-                # A file system that keeps no holes.
+                # The file system does not support holes.
                 self.can_punch = False
 
     def close(self):
-        """Nothing may be called any more. A frame that is being written has the mapping to itself."""
+        """Forget all frames; no other method may be called after this.
+
+        A caller that is still writing a frame keeps the mapping alive.
+        """
         self.frames.clear()
         self.dropped.clear()
         self.view = self.map = None

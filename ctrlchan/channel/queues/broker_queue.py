@@ -1,7 +1,7 @@
 """The unfinished requests of one broker generation.
 
-A request stays here until it has its outcome, also while a sender process has it in hand, so that the end of
-a sender loses nothing. Every method is called with the channel's lock held.
+A request stays here until it has its outcome, also while a sender process has it. So no request is lost when
+a sender ends. Every method is called with the channel's lock held.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ctrlchan._codec import UPDATE_METADATA
-from ctrlchan.channel.coalescing.joint import Collapsed, Merged, Part, parts_of
+from ctrlchan.channel.coalescing.internal_entries import CollapsedEntry, MergedEntry, RequestPart, parts_of
 from ctrlchan.channel.observability.description import head_of
 from ctrlchan.channel.queues._entries import RequestQueue
 from ctrlchan.channel.wire.records import (
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerQueue"]
 
-#: So many are handed over in one go where nobody asks what might be done with them first.
+#: Requests handed over at once, if none of them can be merged or transcoded first.
 _ALL: Final = 64
 
-#: States in which a request in hand means that a connection is being made.
+#: States in which a connection is being made as soon as a request is handed over.
 _UNCONNECTED: Final = ("idle", "disconnected")
 
 
@@ -62,7 +62,10 @@ class _SentFullState(NamedTuple):
 
 
 class BrokerQueue(RequestQueue):
-    """``slot`` is this generation's number in the pipes; it is never used again."""
+    """The unfinished requests of one generation of a broker.
+
+    ``slot`` is the number of this generation in the pipes; it is never used again.
+    """
 
     __slots__ = (
         "_last_full_state",
@@ -95,14 +98,14 @@ class BrokerQueue(RequestQueue):
         self.memory = memory
         #: None: brokers are not asked for their versions.
         self.adapter = adapter
-        #: None: no backlog gives way to a full state.
+        #: None: no full state is sent in place of a backlog.
         self.collapser = collapser
-        #: Requests that were not sent because they were merged with others, or because of a full state.
+        #: Requests that were not sent because they were merged, or dropped for a full state.
         self.merged = 0
         self.collapsed = 0
-        # None: other UpdateMetadata, or an error, came after it.
+        # None: there was none, or other UpdateMetadata or an error came after it.
         self._last_full_state: _SentFullState | None = None
-        #: Parts of a long response.
+        #: Pieces of a long response.
         self.pieces: list[bytes] = []
         self.state = "idle"
         self.last_error = Failure.NONE
@@ -116,8 +119,8 @@ class BrokerQueue(RequestQueue):
             self.held = True
 
     def begin(self) -> None:
-        """Introduce the broker to its sender, which has nothing of this queue, and hand over requests."""
-        # A sender that negotiates takes nothing before it has the broker's versions.
+        """Register the broker with its sender, and hand over requests."""
+        # If versions are negotiated, requests are handed over when the sender has reported them.
         self.held = self.adapter is not None
         following = self.target.to_json()
         rest = COMMAND_REST.pack(0, 0, 0, 0, b"", len(following))
@@ -125,19 +128,22 @@ class BrokerQueue(RequestQueue):
         self.hand_over()
 
     def last_problem(self) -> str:
-        """Why the last attempt failed; empty when none has."""
+        """Return why the last attempt failed; empty if none has failed."""
         text = self.last_error.text
         if self.last_detail:
             return f"{text}: {self.last_detail}"
         return f"{text} ({os.strerror(self.last_errno)})" if self.last_errno > 0 else text
 
     def describe(self, now: int) -> dict[str, Any]:
-        """Endpoint, epoch, state (idle, connecting, connected, backing off, disconnected), requests and bytes
-        queued, requests a sender has in hand, failed attempts at the first of them, last error, seconds since
-        the oldest was queued, the first of them (``head_of``), requests that were not sent because they were
-        merged with others or dropped for a full state, whether an error makes a full resync necessary, its
-        versions of the control APIs (None: it was not asked), the pid of its sender, how many senders before
-        that ended one after another without a response."""
+        """Return the state of the broker and its queue for ``ControllerChannelManager.describe``.
+
+        ``state``: idle, connecting, connected, backing off or disconnected. ``queue_size``, ``queued_bytes``:
+        unfinished requests; ``in_flight``: those that the sender has. ``attempts``: failed attempts of the
+        first one. ``oldest_age``: seconds since it was queued; ``head``: the first one (``head_of``).
+        ``merged``, ``collapsed``: requests not sent because they were merged, or dropped for a full state.
+        ``needs_resync``: an error makes a full resync necessary. ``versions``: of the control APIs; None: the
+        broker was not asked. ``sender_failures``: senders in a row that ended without a response.
+        """
         head = head_of(self.handed[0] if self.handed else self.waiting[0] if self.waiting else None, now)
         return {
             "endpoint": f"{self.target.host}:{self.target.port}",
@@ -161,8 +167,11 @@ class BrokerQueue(RequestQueue):
         }
 
     def mark(self, *, metadata: bool) -> None:
-        """An error makes a resync necessary. ``metadata``: the contents of the broker's metadata cache are
-        uncertain too, so the next UpdateMetadata must be a full one."""
+        """Note that an error makes a resync necessary.
+
+        ``metadata``: the contents of the broker's metadata cache are uncertain too, so the next
+        UpdateMetadata must be a full one.
+        """
         self.needs_resync = True
         if metadata:
             self.metadata_errors += 1
@@ -171,15 +180,17 @@ class BrokerQueue(RequestQueue):
     # -- handing over
 
     def take_waiting(self) -> Sent:
-        """Remove the first request that the sender was not told of."""
+        """Remove and return the first waiting request."""
         sent = self.waiting.popleft()
         self.waiting_bytes -= sent.bytes
         self._last_full_state = None
         return sent
 
     def withdraw(self, chosen: set[Sent]) -> list[Sent]:
-        """Remove those of ``chosen`` that the sender was never told of, a merged request when all that were
-        merged are among them."""
+        """Remove and return those of ``chosen`` that were never handed over.
+
+        A merged entry is removed if all its members are among them.
+        """
         found = [sent for sent in self.waiting if sent.sequence == 0 and _is_chosen(sent, chosen)]
         if found:
             gone = set(found)
@@ -192,7 +203,7 @@ class BrokerQueue(RequestQueue):
         return found
 
     def attend(self) -> None:
-        """Do the work that ``append`` has left: hand over, merge."""
+        """Do the work that ``append`` left: hand over, merge."""
         if self.is_hand_over_due:
             self.hand_over()
         if self.is_merge_due:
@@ -200,7 +211,7 @@ class BrokerQueue(RequestQueue):
             self._merge_backlog()
 
     def hand_over(self) -> None:
-        """Give the sender as many requests as it may have ahead."""
+        """Hand over as many requests as the sender may have."""
         self.is_hand_over_due = False
         if self.gate or self.held:
             return
@@ -214,17 +225,17 @@ class BrokerQueue(RequestQueue):
                 continue
             if self.hand(most):
                 if self._last_full_state is not None:
-                    # With a full state, requests are handed over one at a time.
+                    # There is a merger if there are full states, so one request was handed over.
                     self._note_handed(self.handed[-1])
                 continue
             frame = self.waiting[0].request.frame
             if frame is None:
-                if isinstance(self.waiting[0], Collapsed):
-                    # The broker is ready when it has answered all that was sent before.
+                if isinstance(self.waiting[0], CollapsedEntry):
+                    # The broker is ready if it has answered all earlier requests.
                     if not self.handed and self.collapser is not None:
                         self.collapser.ready[self] = None
                     return
-                # It goes in parts, one after another.
+                # Hand over its parts, one after another.
                 sent = self.waiting.popleft()
                 self.waiting.extendleft(reversed(parts_of(sent)))
             elif not self.memory.admit(frame):
@@ -234,7 +245,7 @@ class BrokerQueue(RequestQueue):
     # -- merging
 
     def _merge_backlog(self) -> None:
-        """Merge all that waits; if that is still too much, drop bodies for a full state."""
+        """Merge the waiting requests; if too many bytes are left, drop bodies for a full state."""
         merger = self.merger
         assert merger is not None
         self._merge_waiting(merger)
@@ -253,11 +264,11 @@ class BrokerQueue(RequestQueue):
             self.waiting.appendleft(self._stand_in(made, run[: made.sources]))
 
     def _adapt_head(self, versions: Mapping[int, tuple[int, int]]) -> bool:
-        """Have the first waiting request at a version of the broker. False: it cannot be, and has ended."""
+        """Bring the first waiting request to a version of the broker. False: impossible, so it has ended."""
         sent = self.waiting[0]
         request = sent.request
         lowest, highest = versions.get(request.api_key, (0, -1))
-        if lowest <= request.version <= highest or isinstance(sent, Collapsed):
+        if lowest <= request.version <= highest or isinstance(sent, CollapsedEntry):
             return True
         assert self.adapter is not None
         self.waiting.popleft()
@@ -270,7 +281,7 @@ class BrokerQueue(RequestQueue):
         return True
 
     def _merge_waiting(self, merger: Merger, *, crowded: bool = False) -> None:
-        """Merge all neighbours that may be merged."""
+        """Merge all neighbours that may be merged (``Merger.join``)."""
         self.loose = self.loose_bytes = 0
         waiting = list(self.waiting)
         self.waiting.clear()
@@ -292,8 +303,8 @@ class BrokerQueue(RequestQueue):
         self.merged += made.sources - 1
         merger.saved += made.sources - 1
 
-    def _stand_in(self, made: ControlRequest, run: list[Sent]) -> Merged:
-        """An entry for a request that goes in the place of these."""
+    def _stand_in(self, made: ControlRequest, run: list[Sent]) -> MergedEntry:
+        """Return an entry for a request that replaces these entries, and release their frames."""
         for frame in made.frames():
             self.memory.add_users(frame)
         for sent in run:
@@ -301,12 +312,12 @@ class BrokerQueue(RequestQueue):
             for frame in sent.request.frames():
                 self.memory.release(frame)
         self.waiting_bytes += made.size
-        return Merged(made, run)
+        return MergedEntry(made, run)
 
     # -- full states
 
     def _collapse_waiting(self, collapser: Collapser, most_bytes: int) -> None:
-        """Drop the bodies of all UpdateMetadata that their state can say anew, if they are too much."""
+        """Drop the bodies of all UpdateMetadata that a full state can replace, if they are too large."""
         if sum(sent.bytes for sent in self.waiting if sent.request.full_state is not None) <= most_bytes:
             return
         waiting = list(self.waiting)
@@ -324,26 +335,30 @@ class BrokerQueue(RequestQueue):
         if self.may_hand:
             self.hand_over()
 
-    def _collapsed(self, collapser: Collapser, run: list[Sent]) -> Collapsed | None:
+    def _collapsed(self, collapser: Collapser, run: list[Sent]) -> CollapsedEntry | None:
+        """Return an entry without a body in place of these, and release their frames. None: undecodable."""
         try:
             entry = collapser.collapse(run)
         except ProtocolError:
             return None
-        dropped = [sent for sent in run if not isinstance(sent, Collapsed)]
+        dropped = [sent for sent in run if not isinstance(sent, CollapsedEntry)]
         for sent in dropped:
             self.waiting_bytes -= sent.bytes
             for frame in sent.request.frames():
                 self.memory.release(frame)
-        count = sum(len(sent.members) if isinstance(sent, Merged) else 1 for sent in dropped)
+        count = sum(len(sent.members) if isinstance(sent, MergedEntry) else 1 for sent in dropped)
         self.collapsed += count
         collapser.saved += count
         return entry
 
-    def take_ready(self) -> Collapsed | None:
-        """The first waiting entry, with all that a state read from now on speaks for, if that is its turn."""
+    def take_ready(self) -> CollapsedEntry | None:
+        """Return the first entry if it waits for a full state and the broker is ready, else None.
+
+        It takes in the entries behind it that a state read from now on contains.
+        """
         if self.handed or self.gate or self.held or not self.waiting or self.collapser is None:
             return None
-        if not isinstance(self.waiting[0], Collapsed):
+        if not isinstance(self.waiting[0], CollapsedEntry):
             return None
         run = self.collapser.run_of(self.waiting)
         entry = self._collapsed(self.collapser, run) if len(run) > 1 else None
@@ -352,11 +367,11 @@ class BrokerQueue(RequestQueue):
                 self.waiting.popleft()
             self.waiting.appendleft(entry)
         first = self.waiting[0]
-        assert isinstance(first, Collapsed)
+        assert isinstance(first, CollapsedEntry)
         return first
 
-    def provide(self, entry: Collapsed, made: ControlRequest) -> bool:
-        """This is what goes in the entry's place. False: the entry is no longer the first."""
+    def provide(self, entry: CollapsedEntry, made: ControlRequest) -> bool:
+        """Put the full state in the entry's place. False: the entry is no longer the first."""
         if not self.waiting or self.waiting[0] is not entry:
             return False
         self.waiting.popleft()
@@ -375,7 +390,7 @@ class BrokerQueue(RequestQueue):
         return last.knowledge if last is not None and last.source == source and last.request is None else None
 
     def acknowledged(self, made: ControlRequest) -> None:
-        """The broker has acknowledged a full state."""
+        """Note that the broker has acknowledged a full state."""
         last = self._last_full_state
         if last is not None and last.request is made:
             self._last_full_state = last._replace(request=None)
@@ -385,16 +400,16 @@ class BrokerQueue(RequestQueue):
 
         When nothing waits any more, later requests are not checked, so it is forgotten then too.
         """
-        whole = sent.whole.sent if isinstance(sent, Part) else sent
+        original = sent.split_request.sent if isinstance(sent, RequestPart) else sent
         last = self._last_full_state
         assert last is not None
-        if not self.waiting or (sent.api_key == UPDATE_METADATA and whole.request is not last.request):
+        if not self.waiting or (sent.api_key == UPDATE_METADATA and original.request is not last.request):
             self._last_full_state = None
 
-    # -- what comes back
+    # -- responses
 
     def take_response(self, report: Report) -> bytes:
-        """The response of a RESPONSE report: inside it, or in the pieces that came before."""
+        """Return the bytes of a response: from the RESPONSE report, or from the pieces before it."""
         if not self.pieces:
             return report.inline[: report.inline_size]
         body = b"".join(self.pieces)
@@ -402,15 +417,17 @@ class BrokerQueue(RequestQueue):
         return body
 
     def go(self, sequence: int) -> None:
+        """Let the sender go on with the next request."""
         self.sender.write(COMMAND_HEAD.pack(GO, 0, 0, self.slot, sequence) + NO_REST)
 
     def again(self, sequence: int) -> None:
+        """Have the sender send the request again: its response could not be decoded."""
         self.sender.write(COMMAND_HEAD.pack(AGAIN, 0, 0, self.slot, sequence) + NO_REST)
 
-    # -- ends
+    # -- other senders, other versions
 
     def move_to(self, sender: SenderHandle) -> None:
-        """Wait for another sender; when it is ready it gets everything again in the old order (``begin``)."""
+        """Change to another sender. When it is ready, ``begin`` hands over all requests in the old order."""
         self.sender = sender
         self.pieces.clear()
         if self.handed:
@@ -419,7 +436,7 @@ class BrokerQueue(RequestQueue):
         self.held = True
 
     def resume(self, agreement: int, versions: Mapping[int, tuple[int, int]]) -> None:
-        """The broker has other versions than before: the sender has dropped all it had and gets it anew."""
+        """Take the broker's versions; the sender dropped its requests, so they are handed over again."""
         self.versions = versions
         self._take_back()
         self.held = False
@@ -427,7 +444,7 @@ class BrokerQueue(RequestQueue):
         self.hand_over()
 
     def _take_back(self) -> None:
-        """The sender has nothing of this queue any more."""
+        """Put the handed requests back in front of the waiting ones: no sender has them any more."""
         while self.handed:
             sent = self.handed.pop()
             frame = sent.request.frame
@@ -435,17 +452,17 @@ class BrokerQueue(RequestQueue):
             frame.pins -= 1
             self.waiting.appendleft(sent)
             self.waiting_bytes += frame.size
-            # A gate was closed by the last one handed over; if its callback is running it is no longer here.
+            # The last request handed over closed the gate. While its callback runs it is not in the queue.
             if sent.callback is not None:
                 self.gate = False
         self.handed_bytes = 0
 
     def leave(self) -> None:
-        """Have the sender forget this generation; it answers with REMOVED."""
+        """Have the sender forget this generation; the sender reports REMOVED."""
         self.sender.write(COMMAND_HEAD.pack(REMOVE, 0, 0, self.slot, 0) + NO_REST)
 
 
 def _is_chosen(sent: Sent, chosen: set[Sent]) -> bool:
-    if isinstance(sent, Merged):
+    if isinstance(sent, MergedEntry):
         return all(member.sequence == 0 and member in chosen for member in sent.members)
     return sent in chosen

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
 from ctrlchan.channel.coalescing.adapter import Adapter
 from ctrlchan.channel.coalescing.collapser import Collapser
-from ctrlchan.channel.coalescing.joint import Collapsed, Merged, Part
+from ctrlchan.channel.coalescing.internal_entries import CollapsedEntry, MergedEntry, RequestPart
 from ctrlchan.channel.coalescing.merger import Merger
 from ctrlchan.channel.config import ChannelConfig
 from ctrlchan.channel.observability.recorder import Recorder
-from ctrlchan.channel.outcome import Outcome, OutcomeCallback, OutcomeKind, Sent, Verdict
+from ctrlchan.channel.outcome import Outcome, OutcomeCallback, OutcomeKind, RequestResult, Sent
 from ctrlchan.channel.processes.sender_pool import SenderHandle, SenderPool
 from ctrlchan.channel.queues._entries import NEVER, QueueTable
 from ctrlchan.channel.queues.broker_queue import BrokerQueue
-from ctrlchan.channel.queues.frames import judge
+from ctrlchan.channel.queues.frames import evaluate_response
 from ctrlchan.channel.queues.shared_memory import ALL_FENCED, UNFENCED, Frame, SharedMemory
 from ctrlchan.channel.queues.time_limits import TimeLimits
 from ctrlchan.channel.request import ControlRequest
@@ -53,26 +53,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Called", "ChannelState", "Note"]
 
-OFFLINE: Final = Verdict(OutcomeKind.BROKER_GONE, detail="the broker is offline")
-REMOVED_BROKER: Final = Verdict(OutcomeKind.BROKER_GONE, detail="the broker was removed")
-SHUT_DOWN: Final = Verdict(OutcomeKind.BROKER_GONE, detail="the channel was shut down")
-TOO_LARGE: Final = Verdict(
+OFFLINE: Final = RequestResult(OutcomeKind.BROKER_GONE, detail="the broker is offline")
+REMOVED_BROKER: Final = RequestResult(OutcomeKind.BROKER_GONE, detail="the broker was removed")
+SHUT_DOWN: Final = RequestResult(OutcomeKind.BROKER_GONE, detail="the channel was shut down")
+TOO_LARGE: Final = RequestResult(
     OutcomeKind.TOO_LARGE, detail="larger than max_request_bytes, or than half the shared memory"
 )
-FAILED_CHANNEL: Final = Verdict(OutcomeKind.BROKER_GONE, detail="the channel's thread has failed")
-FENCED: Final = Verdict(OutcomeKind.FENCED, detail="the controller epoch is fenced")
-CANCELLED: Final = Verdict(OutcomeKind.CANCELLED, detail="cancelled before it was sent")
-TIME_OVER: Final = Verdict(OutcomeKind.CANCELLED, detail="not sent within its time limit")
-RESIGNED: Final = Verdict(OutcomeKind.FENCED, detail="the controller has resigned")
+FAILED_CHANNEL: Final = RequestResult(OutcomeKind.BROKER_GONE, detail="the channel's thread has failed")
+FENCED: Final = RequestResult(OutcomeKind.FENCED, detail="the controller epoch is fenced")
+CANCELLED: Final = RequestResult(OutcomeKind.CANCELLED, detail="cancelled before it was sent")
+TIME_OVER: Final = RequestResult(OutcomeKind.CANCELLED, detail="not sent within its time limit")
+RESIGNED: Final = RequestResult(OutcomeKind.FENCED, detail="the controller has resigned")
 
 
-#: A request that has its end and a callback: (sent, the queue that waits for the callback to return, whether
-#: the sender waits for that too).
+#: An ended request with a callback: (sent, the queue that waits until the callback has returned, whether the
+#: sender waits too).
 Called: TypeAlias = tuple[Sent, BrokerQueue | None, bool]
 
 
 class Note(NamedTuple):
-    """A line for the log, formatted outside the lock."""
+    """A log line, which the dispatcher formats and writes without the lock."""
 
     level: int
     message: str
@@ -80,7 +80,10 @@ class Note(NamedTuple):
 
 
 class ChannelState(QueueTable["BrokerQueue"]):
-    """Every method but ``__init__``, ``wake`` and ``check_open`` is called with ``lock`` held."""
+    """The brokers, queues and frames of a channel.
+
+    Every method except ``__init__``, ``wake`` and ``check_open`` is called with ``lock`` held.
+    """
 
     memory: SharedMemory
 
@@ -93,39 +96,40 @@ class ChannelState(QueueTable["BrokerQueue"]):
         self.lock = threading.Lock()
         self.config = config
         self.controller_epoch = controller_epoch
-        #: None: nobody asked for rows.
+        #: Records outcomes for journal and metrics; None: there is neither.
         self.recorder = recorder
         self.merger = Merger(config, memory) if config.merge_update_metadata else None
         self.collapser = Collapser(config, memory) if config.merge_update_metadata else None
         self._adapter = Adapter(config, memory, self._refuse) if config.negotiate else None
         self._last_slot = 0
-        # Frames in use: of ended requests that a sender may still be writing, by slot.
+        # Frames of ended requests that a sender may still be writing, by slot.
         self._frames_in_use: dict[int, list[Frame]] = {}
         self.limits = TimeLimits()
         self.notes: list[Note] = []
-        # Warnings of brokers that cannot be reached, and of those that are not there.
+        # Limit the warnings about brokers that cannot be reached, and about brokers that are not registered.
         self._failing = LogRateLimit()
         self._offline = LogRateLimit()
         self.closed = False
-        #: What made the dispatcher end.
+        #: The exception that ended the dispatcher.
         self.failure: BaseException | None = None
 
     def check_open(self) -> None:
-        """Raises ChannelClosedError."""
+        """Raise ChannelClosedError if the channel is closed."""
         if self.closed:
             if self.failure is not None:
                 raise ChannelClosedError(f"the channel's thread has failed: {self.failure!r}")
             raise ChannelClosedError("the channel was shut down")
 
     def note(self, level: int, message: str, *arguments: object) -> None:
+        """Leave a log line for the dispatcher."""
         self.notes.append(Note(level, message, arguments))
 
     # -- brokers
 
     def add(self, targets: Sequence[Target]) -> None:
-        """Add these brokers. Known ones stay as they are; another epoch or endpoint is a new generation.
+        """Add these brokers. A known broker with another epoch or endpoint becomes a new generation.
 
-        Raises ChannelError when there are no processes for them: then nothing has changed.
+        Raises ChannelError if the system has no pipes or processes for them; then nothing has changed.
         """
         wanted = {target.broker_id: target for target in targets}
         new = [target for target in wanted.values() if not self._has(target)]
@@ -148,14 +152,14 @@ class ChannelState(QueueTable["BrokerQueue"]):
         return queue is not None and queue.target == target
 
     def _begin(self, sender: SenderHandle) -> None:
-        """Give the sender the requests of its brokers."""
+        """Register the sender's brokers with it, and hand over their requests."""
         sender.takes_requests = True
         for slot in sender.queues:
             self.by_slot[slot].begin()
             self._note_memory(self.by_slot[slot])
 
     def start_senders(self) -> None:
-        """Start the sender processes whose time has come."""
+        """Start the sender processes whose start time has come."""
         for sender in self.pool.start():
             self._begin(sender)
         for sender, problem in self.pool.problems:
@@ -169,38 +173,38 @@ class ChannelState(QueueTable["BrokerQueue"]):
             )
         self.pool.problems.clear()
 
-    def remove(self, broker_id: int, verdict: Verdict) -> None:
-        """Every unfinished request of this broker ends at once."""
+    def remove(self, broker_id: int, result: RequestResult) -> None:
+        """Remove a broker; its unfinished requests end with this result at once."""
         queue = self.by_id.pop(broker_id)
         sender = queue.sender
         del self.by_slot[queue.slot]
         del sender.queues[queue.slot]
         self.out_of_memory.discard(queue)
         self.unattended.pop(queue, None)
-        self._end_waiting(queue, verdict)
+        self._end_waiting(queue, result)
         frames = []
         now = monotonic_ns()
         while queue.handed:
             sent = queue.finish_first()
             frame = sent.request.frame
             assert frame is not None
-            # Its sender may be writing it now.
+            # The sender may be writing this frame now.
             frames.append(frame)
-            self._end(sent, verdict, None, now)
+            self._end(sent, result, None, now)
         if sender.takes_requests:
             self._frames_in_use[queue.slot] = frames
             sender.leaving.add(queue.slot)
             queue.leave()
         if sender.broker_id >= 0:
-            # It served nobody else; when it has ended nothing reads its frames.
+            # The sender has no other broker. Its frames in use are released when it has ended.
             self.pool.end(sender)
 
-    def _end_waiting(self, queue: BrokerQueue, verdict: Verdict) -> None:
+    def _end_waiting(self, queue: BrokerQueue, result: RequestResult) -> None:
         now = monotonic_ns()
         while queue.waiting:
             sent = queue.take_waiting()
             self._release(sent)
-            self._end(sent, verdict, None, now)
+            self._end(sent, result, None, now)
 
     # -- sending
 
@@ -212,26 +216,26 @@ class ChannelState(QueueTable["BrokerQueue"]):
         callback: OutcomeCallback | None,
         deadline: int = NEVER,
     ) -> list[Sent] | None:
-        """``enqueue``, unless the request is fenced or has no frame."""
+        """Queue a request (``enqueue``); if it is fenced or has no frame, no queue takes it."""
         is_refused = request.controller_epoch <= self.memory.fence or (frame is None and not request.parts)
         return self.enqueue(broker_ids, request, frame, callback, deadline, is_refused)
 
     def end_not_queued(self) -> None:
-        """End the requests that no queue has taken."""
+        """End the requests that no queue took."""
         refused, self.not_queued = self.not_queued, []
         now = monotonic_ns()
         for sent in refused:
             request = sent.request
             self._release(sent)
             if request.frame is None and not request.parts:
-                verdict = TOO_LARGE
+                result = TOO_LARGE
                 queue = self.by_id.get(sent.broker_id)
                 if queue is not None:
                     queue.mark(metadata=request.api_key == UPDATE_METADATA)
             elif request.controller_epoch <= self.memory.fence:
-                verdict = self._fenced_verdict()
+                result = self._fenced_result()
             else:
-                verdict = OFFLINE
+                result = OFFLINE
                 unsaid = self._offline.admit(sent.broker_id, now)
                 if unsaid is not None:
                     self.note(
@@ -241,10 +245,10 @@ class ChannelState(QueueTable["BrokerQueue"]):
                         sent.broker_id,
                         unsaid,
                     )
-            self._end(sent, verdict, None, now)
+            self._end(sent, result, None, now)
 
     def attend(self) -> None:
-        """Do the work that ``enqueue`` has noted."""
+        """Do the work that ``enqueue`` left: end requests that no queue took, merge, hand over."""
         if self.not_queued:
             self.end_not_queued()
         while self.unattended:
@@ -256,8 +260,8 @@ class ChannelState(QueueTable["BrokerQueue"]):
         if queue.is_out_of_memory:
             self.out_of_memory.add(queue)
 
-    def cancel(self, sent: Iterable[Sent], verdict: Verdict = CANCELLED) -> int:
-        """End those of these that no sender has had; returns how many they were."""
+    def cancel(self, sent: Iterable[Sent], result: RequestResult = CANCELLED) -> int:
+        """End those requests that were never handed over, and return how many."""
         chosen: dict[BrokerQueue, set[Sent]] = {}
         for one in sent:
             if one.sequence == 0:
@@ -269,14 +273,14 @@ class ChannelState(QueueTable["BrokerQueue"]):
         for queue, wanted in chosen.items():
             for one in queue.withdraw(wanted):
                 self._release(one)
-                self._end(one, verdict, None, now)
-                count += len(one.members) if isinstance(one, Merged) else 1
+                self._end(one, result, None, now)
+                count += len(one.members) if isinstance(one, MergedEntry) else 1
             if not queue.is_out_of_memory:
                 self.out_of_memory.discard(queue)
         return count
 
     def check_limits(self, now: int) -> None:
-        """End the requests whose time limit is over. ``now``: monotonic nanoseconds."""
+        """End the waiting requests whose time limit has passed. ``now``: monotonic nanoseconds."""
         for deadline, sent in self.limited:
             self.limits.add(deadline, sent)
         self.limited.clear()
@@ -285,12 +289,12 @@ class ChannelState(QueueTable["BrokerQueue"]):
         self.next_limit_ns = self.limits.next_ns
 
     def fence(self, controller_epoch: int) -> None:
-        """Nothing of this controller epoch, or an older one, is sent any more."""
+        """Send nothing more of this controller epoch or an older one."""
         if controller_epoch <= self.memory.fence:
             return
         self.memory.fence = controller_epoch
         for queue in self.by_id.values():
-            # Requests that a sender has come back by themselves, as STALE or with their response.
+            # Requests that a sender has are reported by it: as STALE, or with their response.
             kept = []
             now = monotonic_ns()
             while queue.waiting:
@@ -306,7 +310,7 @@ class ChannelState(QueueTable["BrokerQueue"]):
         self.attend()
 
     def resign(self) -> None:
-        """Fence every epoch and end all unfinished requests now, also those that are half sent."""
+        """Fence every epoch and end all unfinished requests now, also those that are partly sent."""
         self.memory.fence = ALL_FENCED
         for broker_id in list(self.by_id):
             self.remove(broker_id, RESIGNED)
@@ -319,24 +323,28 @@ class ChannelState(QueueTable["BrokerQueue"]):
     def resigned(self) -> bool:
         return self.memory.fence == ALL_FENCED
 
-    def _fenced_verdict(self) -> Verdict:
+    def _fenced_result(self) -> RequestResult:
         return RESIGNED if self.resigned else FENCED
 
-    # -- ends
+    # -- outcomes
 
     def _end(
         self,
         sent: Sent,
-        verdict: Verdict,
+        result: RequestResult,
         report: Report | None,
         now: int,
         queue: BrokerQueue | None = None,
         go: bool = False,
     ) -> None:
-        if sent.joint:
-            self._end_joint(sent, verdict, report, now, queue, go)
+        """Give a request its outcome, and leave it for the dispatcher to publish.
+
+        ``queue``: waits until the callback has returned; ``go``: its sender waits too.
+        """
+        if sent.is_internal:
+            self._end_internal(sent, result, report, now, queue, go)
             return
-        sent.end(Outcome(sent, verdict, report, now))
+        sent.end(Outcome(sent, result, report, now))
         if sent.callback is None:
             self.ended.append(sent)
         else:
@@ -344,43 +352,43 @@ class ChannelState(QueueTable["BrokerQueue"]):
 
     @property
     def has_ends(self) -> bool:
-        """Whether anything is to be published."""
+        """Whether there are outcomes to publish."""
         return bool(self.ended or self.called)
 
-    def _end_joint(
+    def _end_internal(
         self,
         sent: Sent,
-        verdict: Verdict,
+        result: RequestResult,
         report: Report | None,
         now: int,
         queue: BrokerQueue | None,
         go: bool,
     ) -> None:
-        """The end of an entry that stands for others; those whom it stands for end here."""
-        if isinstance(sent, Part):
-            whole = sent.whole
-            whole.take(sent, verdict, report)
-            if whole.missing == 0:
-                verdict = whole.verdict
+        """End the requests that this internal entry replaced."""
+        if isinstance(sent, RequestPart):
+            split_request = sent.split_request
+            split_request.take(sent, result, report)
+            if split_request.missing == 0:
+                original, result = split_request.sent, split_request.result
                 own = self.by_id.get(sent.broker_id)
-                if own is not None and whole.sent.request.full and verdict.kind is OutcomeKind.ACKNOWLEDGED:
+                if own is not None and original.request.full and result.kind is OutcomeKind.ACKNOWLEDGED:
                     own.needs_resync = False
-                self._end(whole.sent, verdict, whole.report, now, queue, go)
+                self._end(original, result, split_request.report, now, queue, go)
             return
-        assert isinstance(sent, Merged)
+        assert isinstance(sent, MergedEntry)
         sent.settle()
-        if sent.request.knowledge is not None and verdict.kind is OutcomeKind.ACKNOWLEDGED:
+        if sent.request.knowledge is not None and result.kind is OutcomeKind.ACKNOWLEDGED:
             own = self.by_id.get(sent.broker_id)
             if own is not None:
                 own.acknowledged(sent.request)
-        # The queue waits for the last callback of them all.
+        # The queue waits until the last of their callbacks has returned.
         called = [member for member in sent.members if member.callback is not None]
         for member in sent.members:
-            if member.joint:
-                # A part at another version.
-                self._end(member, verdict, report, now, queue, go)
+            if member.is_internal:
+                # A part of a request, at another version.
+                self._end(member, result, report, now, queue, go)
                 continue
-            member.end(Outcome(member, verdict, report, now, len(sent.members)))
+            member.end(Outcome(member, result, report, now, len(sent.members)))
             if member.callback is None:
                 self.ended.append(member)
             elif member is called[-1]:
@@ -392,11 +400,11 @@ class ChannelState(QueueTable["BrokerQueue"]):
 
     @property
     def has_ready(self) -> bool:
-        """Some broker could take a full state."""
+        """Whether any broker is ready for a full state."""
         return self.collapser is not None and bool(self.collapser.ready)
 
-    def take_ready(self) -> list[tuple[BrokerQueue, Collapsed]]:
-        """The entries for which full states are to be made now."""
+    def take_ready(self) -> list[tuple[BrokerQueue, CollapsedEntry]]:
+        """Return the entries for which full states must be made now."""
         if self.collapser is None:
             return []
         queues = list(self.collapser.ready)
@@ -409,19 +417,25 @@ class ChannelState(QueueTable["BrokerQueue"]):
                 if entry is not None:
                     taken.append((queue, entry))
                 else:
-                    # It was cancelled meanwhile.
+                    # The entry was cancelled meanwhile.
                     self._hand_over(queue)
         return taken
 
     def provide(
-        self, entries: Iterable[tuple[BrokerQueue, Collapsed]], told: FullState, known: Hashable | None
+        self,
+        entries: Iterable[tuple[BrokerQueue, CollapsedEntry]],
+        full_state: FullState,
+        known: Hashable | None,
     ) -> None:
-        """This is the state, for those of these whose turn it still is. Raises ProtocolError."""
+        """Make requests of this full state for those entries that still wait for it. Raises ProtocolError.
+
+        ``known``: the ``knowledge`` that the brokers have acknowledged (``FullStateSource``).
+        """
         assert self.collapser is not None
         for queue, entry in entries:
             if self.by_id.get(queue.target.broker_id) is not queue:
                 continue
-            made = self.collapser.make(entry, told, known)
+            made = self.collapser.make(entry, full_state, known)
             if queue.provide(entry, made):
                 self.note(
                     logging.INFO,
@@ -436,8 +450,10 @@ class ChannelState(QueueTable["BrokerQueue"]):
                         self.memory.free(frame)
             self._hand_over(queue)
 
-    def cannot_provide(self, entries: Iterable[tuple[BrokerQueue, Collapsed]], verdict: Verdict) -> None:
-        """There is no full state for those of these that still wait for one."""
+    def cannot_provide(
+        self, entries: Iterable[tuple[BrokerQueue, CollapsedEntry]], result: RequestResult
+    ) -> None:
+        """End those entries that still wait for a full state: it could not be made."""
         for queue, entry in entries:
             if (
                 self.by_id.get(queue.target.broker_id) is queue
@@ -446,17 +462,17 @@ class ChannelState(QueueTable["BrokerQueue"]):
             ):
                 queue.take_waiting()
                 queue.mark(metadata=True)
-                self._end(entry, verdict, None, monotonic_ns())
+                self._end(entry, result, None, monotonic_ns())
                 self._hand_over(queue)
 
     def _hand_over(self, queue: BrokerQueue) -> None:
         queue.hand_over()
         self._note_memory(queue)
 
-    def _refuse(self, sent: Sent, verdict: Verdict) -> None:
-        """It cannot be sent to its broker."""
+    def _refuse(self, sent: Sent, result: RequestResult) -> None:
+        """End a request that no version of its broker can carry."""
         self._release(sent)
-        self._end(sent, verdict, None, monotonic_ns())
+        self._end(sent, result, None, monotonic_ns())
 
     def _release(self, sent: Sent) -> None:
         request = sent.request
@@ -464,9 +480,10 @@ class ChannelState(QueueTable["BrokerQueue"]):
             for frame in request.frames():
                 self.memory.release(frame)
 
-    # -- what senders report
+    # -- reports of senders
 
     def take_reports(self, sender: SenderHandle, data: bytes) -> None:
+        """Take all complete reports in ``data``, and keep the rest as ``sender.unread``."""
         position, end = 0, len(data)
         while True:
             before = position
@@ -485,6 +502,7 @@ class ChannelState(QueueTable["BrokerQueue"]):
         sender.unread = data[position:]
 
     def _note_response(self, sender: SenderHandle) -> None:
+        """Note that the sender has brought a response: its failures in a row are over."""
         if not sender.has_responded:
             sender.has_responded = True
             if sender.failures:
@@ -501,8 +519,8 @@ class ChannelState(QueueTable["BrokerQueue"]):
     def _served_by(self, sender: SenderHandle) -> str:
         return ", ".join(str(self.by_slot[slot].target) for slot in sender.queues)
 
-    def _take_joint(self, queue: BrokerQueue, report: Report) -> None:
-        """An entry that stands for others has the expected response."""
+    def _take_internal(self, queue: BrokerQueue, report: Report) -> None:
+        """End the first request, an internal entry, which has the expected response."""
         sent = self._finish_first(queue, report.response_ns)
         frame = sent.frame
         assert frame is not None
@@ -520,23 +538,26 @@ class ChannelState(QueueTable["BrokerQueue"]):
         self._note_memory(queue)
 
     def _take_response(self, queue: BrokerQueue, report: Report) -> None:
-        """A response that must be judged; its sender sends no other request until it is told to."""
+        """End the first request with a response that must be decoded.
+
+        The sender sends the next request only after GO, and this one again after AGAIN.
+        """
         sent = queue.handed[0]
-        verdict = judge(sent.request, queue.take_response(report))
-        if verdict is None:
+        result = evaluate_response(sent.request, queue.take_response(report))
+        if result is None:
             queue.again(report.sequence)
             return
-        self._mark(queue, sent.request, verdict)
+        self._mark(queue, sent.request, result)
         self._finish_first(queue, monotonic_ns())
         if sent.callback is not None:
-            self._end(sent, verdict, report, monotonic_ns(), queue, True)
+            self._end(sent, result, report, monotonic_ns(), queue, True)
         else:
-            self._end(sent, verdict, report, monotonic_ns())
+            self._end(sent, result, report, monotonic_ns())
             queue.go(report.sequence)
             self._top_up(queue)
 
     def _finish_first(self, queue: BrokerQueue, now: int) -> Sent:
-        """The first request has its end; the next one is in flight from ``now`` on."""
+        """Remove the first request; the next one is in flight from ``now`` on."""
         sent = queue.finish_first()
         queue.first_leaves(now)
         frame = sent.frame
@@ -545,24 +566,26 @@ class ChannelState(QueueTable["BrokerQueue"]):
         self.memory.release(frame)
         return sent
 
-    def _mark(self, queue: BrokerQueue, request: ControlRequest, verdict: Verdict) -> None:
-        if verdict.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+    def _mark(self, queue: BrokerQueue, request: ControlRequest, result: RequestResult) -> None:
+        """Fence or mark the broker as the result requires (``BrokerQueue.mark``)."""
+        if result.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self.note(
                 logging.ERROR,
-                "Broker %s knows a newer controller than epoch %d: nothing more is sent.",
+                "Broker %s has a newer controller epoch than %d: nothing more is sent.",
                 queue.target,
                 request.controller_epoch,
             )
             self.fence(request.controller_epoch)
-        elif verdict.kind is not OutcomeKind.ACKNOWLEDGED:
-            if not _has_newer_leader_epochs(request, verdict):
+        elif result.kind is not OutcomeKind.ACKNOWLEDGED:
+            if not _has_newer_leader_epochs(request, result):
                 # A stale broker epoch means that the broker has restarted: its metadata cache is gone.
-                fenced = verdict.kind is OutcomeKind.FENCED
+                fenced = result.kind is OutcomeKind.FENCED
                 queue.mark(metadata=fenced or request.api_key == UPDATE_METADATA)
         elif request.full:
             queue.needs_resync = False
 
     def _take_other(self, sender: SenderHandle, report: Report, following: bytes) -> None:
+        """Take one report of any kind; ``following``: the bytes behind it."""
         kind, slot = report.kind, report.slot
         if kind in (READY, STARTED):
             sender.pid = report.sequence
@@ -578,7 +601,7 @@ class ChannelState(QueueTable["BrokerQueue"]):
             return
         if kind == EXPECTED:
             self._note_response(sender)
-            self._take_joint(queue, report)
+            self._take_internal(queue, report)
         elif kind == PIECE:
             queue.pieces.append(following)
         elif kind == RESPONSE:
@@ -618,9 +641,9 @@ class ChannelState(QueueTable["BrokerQueue"]):
             self.note(
                 logging.ERROR, "Serving broker %s failed in the sender process:\n%s", queue.target, traceback
             )
-        # At the 1st, 2nd, 4th, 8th ... attempt: a broker that is away for a day is not worth a million lines.
-        worth = queue.attempts & (queue.attempts - 1) == 0
-        unsaid = self._failing.admit(queue.target.broker_id, monotonic_ns(), important=worth)
+        # Only attempts 1, 2, 4, 8 ... are important: a broker that is away for a day must not fill the log.
+        is_important = queue.attempts & (queue.attempts - 1) == 0
+        unsaid = self._failing.admit(queue.target.broker_id, monotonic_ns(), important=is_important)
         if unsaid is None:
             return
         if not queue.handed:
@@ -648,7 +671,7 @@ class ChannelState(QueueTable["BrokerQueue"]):
             )
 
     def callback_returned(self, queue: BrokerQueue, sent: Sent, go: bool) -> None:
-        """The next request to this broker may go out."""
+        """Open the queue's gate. ``go``: its sender waits for GO."""
         if self.by_id.get(queue.target.broker_id) is not queue:
             return
         queue.gate = False
@@ -657,16 +680,16 @@ class ChannelState(QueueTable["BrokerQueue"]):
         self._hand_over(queue)
 
     def use_free_memory(self) -> None:
-        """Hand over requests that have waited for room in shared memory."""
+        """Hand over requests that waited for room in shared memory."""
         for queue in list(self.out_of_memory):
             queue.hand_over()
             if not queue.is_out_of_memory:
                 self.out_of_memory.discard(queue)
 
-    # -- senders that end
+    # -- ended senders
 
     def sender_ended(self, sender: SenderHandle) -> None:
-        """Give its unfinished requests to another sender."""
+        """Hand the unfinished requests of an ended sender to a new one."""
         self.pool.forget(sender)
         sender.close()
         if sender.queues and not self.closed:
@@ -701,21 +724,23 @@ class ChannelState(QueueTable["BrokerQueue"]):
             frame.pins -= 1
             self.memory.release(frame)
 
-    def close(self, verdict: Verdict = SHUT_DOWN) -> None:
-        """End everything unfinished, and have the senders end."""
+    def close(self, result: RequestResult = SHUT_DOWN) -> None:
+        """End all unfinished requests with this result, and end the senders."""
         self.closed = True
         self.end_not_queued()
         for broker_id in list(self.by_id):
-            self.remove(broker_id, verdict)
+            self.remove(broker_id, result)
         self.pool.flush()
         self.pool.end_all()
 
 
-def _has_newer_leader_epochs(request: ControlRequest, verdict: Verdict) -> bool:
-    """Whether each partition error of a LeaderAndIsr response is the harmless 11: the broker has this leader
-    epoch, or a newer one, already (``ReplicaManager.becomeLeaderOrFollower``)."""
-    if request.api_key != LEADER_AND_ISR or verdict.kind is not OutcomeKind.PARTITION_ERRORS:
+def _has_newer_leader_epochs(request: ControlRequest, result: RequestResult) -> bool:
+    """Whether all partition errors of a LeaderAndIsr response are the harmless error 11.
+
+    The broker already has this leader epoch or a newer one (``ReplicaManager.becomeLeaderOrFollower``).
+    """
+    if request.api_key != LEADER_AND_ISR or result.kind is not OutcomeKind.PARTITION_ERRORS:
         return False
-    assert verdict.response is not None
-    errors = verdict.response.partition_error
+    assert result.response is not None
+    errors = result.response.partition_error
     return bool(((errors == 0) | (errors == ErrorCode.STALE_CONTROLLER_EPOCH)).all())

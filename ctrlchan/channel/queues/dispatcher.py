@@ -1,10 +1,10 @@
-"""The channel's one thread: takes reports, publishes outcomes, runs callbacks, hands over what comes next.
+"""The channel's one thread: takes reports, publishes outcomes, runs callbacks, hands over more requests.
 
-Under the lock it changes the channel's state (``channel_state.py``); outside of it, it calls back and logs.
-It owns the poller, so senders, the fork server and full pipes are registered here and nowhere else.
+With the lock it changes the channel's state (``channel_state.py``); without it, it runs callbacks and logs.
+It owns the poller, so only the dispatcher registers senders, the fork server and full pipes.
 
-Nothing that a callback, a listener or a log handler raises ends the thread, not even SystemExit. Should it
-fail by itself, every request ends and every later call raises ChannelClosedError.
+No exception of a callback, a listener or a log handler ends the thread, not even SystemExit. If the
+dispatcher itself fails, every request ends and every later call raises ChannelClosedError.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = ["Dispatcher"]
 
 _LOG: Final = logging.getLogger("ctrlchan.channel")
 
-#: How long the processes may take to end when the thread has failed.
+#: Seconds that the processes have to end after the thread has failed.
 _END: Final = 2.0
 
 
 class Dispatcher:
-    """``start`` once, ``stop`` once; ``wake`` from any thread, with or without the lock."""
+    """Runs the channel's thread. ``start`` and ``stop`` are called once, ``wake`` by any thread."""
 
     def __init__(self, channel_state: ChannelState) -> None:
         self._channel_state = channel_state
@@ -48,13 +48,13 @@ class Dispatcher:
         self._poller.register(self._woken, READ)
         self._fork_server = 0
         self._watchdog = Watchdog(channel_state.config.sender_timeout)
-        self._look_at = 0.0
+        self._check_at = 0.0
         self._readers: dict[int, SenderHandle] = {}
         self._writers: dict[int, CommandPipe] = {}
         # Guards ``waker`` of the channel state against being closed while somebody writes to it.
         self._wake_lock = threading.Lock()
         channel_state.waker = self._waker
-        # Monotonic seconds: until when senders may end by themselves, and when all must be over.
+        # Monotonic seconds: senders may end by themselves until the first; the second ends ``stop``.
         self._stop_at: float | None = None
         self._deadline = 0.0
         controller_id = channel_state.config.controller_id
@@ -69,14 +69,15 @@ class Dispatcher:
         self._thread.start()
 
     def wake(self) -> None:
+        """Wake the thread; with or without the channel's lock."""
         with self._wake_lock:
             self._channel_state.wake()
 
     def stop(self, deadline: float) -> bool:
-        """Publish all outcomes, end all senders, free everything. False: not done at ``deadline``.
+        """Publish all outcomes, end all senders and free everything. False: not done at ``deadline``.
 
-        The channel state is closed already. On the channel's own thread it returns at once, and the work is
-        done after the callback that called it.
+        The channel state is closed already. Called on the channel's own thread, this returns at once; the
+        work is done when the callback that called it has returned.
         """
         now = monotonic()
         self._deadline = deadline
@@ -88,7 +89,7 @@ class Dispatcher:
         return not self._thread.is_alive()
 
     def kill(self) -> None:
-        """End all processes now, because the thread is busy."""
+        """Kill all processes, because the thread is busy."""
         for sender in list(self._readers.values()):
             sender.kill()
         self._channel_state.pool.kill()
@@ -102,7 +103,7 @@ class Dispatcher:
         try:
             while not self._is_over():
                 self._turn()
-        except BaseException as problem:  # noqa: BLE001 - nobody may be left waiting for a thread that is gone
+        except BaseException as problem:  # noqa: BLE001 - every request must end if the thread fails
             _LOG.exception("%sThe channel's thread failed; every request ends.", self._prefix)
             with self._channel_state.lock:
                 self._channel_state.failure = problem
@@ -117,6 +118,7 @@ class Dispatcher:
         return not (self._readers or self._channel_state.has_ends) or monotonic() >= self._stop_at
 
     def _turn(self) -> None:
+        """Wait for events, and do all work that they bring."""
         channel_state = self._channel_state
         reads: list[tuple[SenderHandle, bytes | None]] = []
         flushable: list[CommandPipe] = []
@@ -145,7 +147,7 @@ class Dispatcher:
             channel_state.attend()
             if channel_state.next_limit_ns != NEVER:
                 channel_state.check_limits(monotonic_ns())
-            if self._readers and monotonic() >= self._look_at:
+            if self._readers and monotonic() >= self._check_at:
                 self._watch()
             if has_exits:
                 exits = channel_state.pool.read_exits()
@@ -163,15 +165,16 @@ class Dispatcher:
             self._log(notes, exits)
         if channel_state.has_ready:
             self._full_states.build()
-            # Requests that were made must be written to the senders, others have ended.
+            # New requests must be written to the senders, and ended ones published.
             self.wake()
 
     def _timeout(self) -> float | None:
+        """Return the seconds until there is work without an event; None: there is none."""
         if self._stop_at is not None:
             return max(0.0, self._stop_at - monotonic())
         timeout = self._channel_state.pool.seconds_to_start()
         if self._readers:
-            left = max(0.0, self._look_at - monotonic())
+            left = max(0.0, self._check_at - monotonic())
             timeout = left if timeout is None else min(left, timeout)
         limit = self._channel_state.next_limit_ns
         if limit == NEVER:
@@ -180,6 +183,7 @@ class Dispatcher:
         return left if timeout is None else min(left, timeout)
 
     def _register(self) -> None:
+        """Register and unregister what the pool has changed."""
         pool = self._channel_state.pool
         for sender in pool.fresh:
             if sender.reports >= 0:
@@ -203,21 +207,21 @@ class Dispatcher:
                 self._poller.register(pool.control, READ)
 
     def _watch(self) -> None:
-        """See whether senders hang; one that does ends here, and is replaced like any that ends."""
+        """Kill senders that hang; they are replaced like any that ends."""
         channel_state = self._channel_state
-        for sender in self._watchdog.look(self._readers.values()):
+        for sender in self._watchdog.check(self._readers.values()):
             channel_state.note(
                 logging.ERROR,
                 "Sender process %d (pid %d) does not answer; %s is killed.",
                 sender.number,
                 sender.pid,
-                "it" if sender.pid else "the process that should start it",
+                "it" if sender.pid else "the fork server",
             )
             if sender.pid:
                 sender.kill()
             else:
-                channel_state.pool.replace_fork_server()
-        self._look_at = monotonic() + self._watchdog.interval
+                channel_state.pool.drop_fork_server()
+        self._check_at = monotonic() + self._watchdog.interval
 
     def _forget(self, sender: SenderHandle) -> None:
         del self._readers[sender.reports]
@@ -231,7 +235,7 @@ class Dispatcher:
         try:
             if self._state_changes.traces:
                 self._trace([*ended, *(sent for sent, _, _ in called)])
-        except BaseException:  # noqa: BLE001 - a log handler's error must not keep outcomes back
+        except BaseException:  # noqa: BLE001 - a log handler's error must not delay outcomes
             _LOG.exception("%sOutcomes could not be traced", self._prefix)
         self._notify(publish(ended))
         recorder = self._channel_state.recorder
@@ -239,7 +243,7 @@ class Dispatcher:
             for end in called:
                 self._call_back(*end)
             return
-        # A callback may take long: what has none is recorded before.
+        # A callback may take long, so requests without one are recorded first.
         recorder.ended(ended)
         if called:
             returned = [self._call_back(*end) for end in called]
@@ -253,12 +257,12 @@ class Dispatcher:
                 _LOG.exception("%sA listener of %r failed", self._prefix, sent)
 
     def _call_back(self, sent: Sent, queue: BrokerQueue | None, go: bool) -> int:
-        """Monotonic nanoseconds when the callback had returned."""
+        """Run the callback, publish the outcome, and return when the callback had returned (monotonic ns)."""
         assert sent.callback is not None
         assert sent.ending is not None
         try:
             sent.callback(sent.ending)
-        except BaseException:  # noqa: BLE001 - it is the caller's code, and stops nothing here
+        except BaseException:  # noqa: BLE001 - it is the caller's code
             _LOG.exception("%sThe callback of %r failed", self._prefix, sent)
         returned = monotonic_ns()
         listeners = publish([sent])
@@ -267,7 +271,7 @@ class Dispatcher:
                 self._channel_state.callback_returned(queue, sent, go)
                 self._channel_state.pool.flush()
                 if self._channel_state.has_ends:
-                    # The next request could not be sent at all.
+                    # The next request could not be sent, and has ended.
                     self.wake()
         self._notify(listeners)
         return returned
@@ -299,7 +303,7 @@ class Dispatcher:
     # -- the end
 
     def _end(self) -> None:
-        """Publish the last outcomes and free everything; the channel's thread ends here."""
+        """Publish the last outcomes and free everything; then the channel's thread ends."""
         channel_state = self._channel_state
         with channel_state.lock:
             ended, channel_state.ended = channel_state.ended, []
@@ -316,7 +320,7 @@ class Dispatcher:
         with channel_state.lock, self._wake_lock:
             channel_state.waker = -1
             for sender in self._readers.values():
-                # It has had its time.
+                # Its time to end by itself is over.
                 sender.kill()
                 sender.close()
             for sender in channel_state.pool.fresh:

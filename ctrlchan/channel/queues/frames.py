@@ -1,7 +1,7 @@
-"""From request to frame, and from response to verdict: all that the channel asks of the codec.
+"""Makes frames of requests, and results of responses, with the codec.
 
-A frame is made once for all brokers. What belongs to a broker is patched by its sender: the correlation id,
-and the broker epoch, whose place the codec is asked for here, so that senders need no codec.
+A frame is made once for all brokers. The sender writes the correlation id and the broker epoch of its broker
+into it. The position of the broker epoch is found here, so senders need no codec.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ctrlchan._codec import (
     encode_response_header,
     response_header_version,
 )
-from ctrlchan.channel.outcome import OutcomeKind, Verdict, partition_errors_text
+from ctrlchan.channel.outcome import OutcomeKind, RequestResult, partition_errors_text
 from ctrlchan.channel.queues.shared_memory import Frame
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.errors import ErrorCode
@@ -29,29 +29,30 @@ from ctrlchan.errors import ErrorCode
 if TYPE_CHECKING:
     from ctrlchan.channel.config import ChannelConfig
 
-__all__ = ["Prefix", "judge", "new_frame", "prefix_of"]
+__all__ = ["Prefix", "evaluate_response", "new_frame", "prefix_of"]
 
 _SIZE: Final = Struct(">i")
 _NO_CORRELATION: Final = bytes(4)
 
-#: Epochs whose bytes differ in every place: where the codec's output differs, there it has put the epoch.
+#: Epochs that differ in every byte: the broker epoch is where two encoded heads differ.
 _EPOCH_A: Final = -1
 _EPOCH_B: Final = 0
 
 
 class Prefix(NamedTuple):
-    """What precedes a shared body on the wire, for any broker."""
+    """The bytes before a shared body on the wire, and the response that means success."""
 
     #: 4 bytes of size (to be filled in), header and head.
     data: bytes
-    #: Where the broker epoch stands in ``data``; 0 in versions that have none.
+    #: Position of the broker epoch in ``data``; 0 in versions that have none.
     epoch_at: int
-    #: The response, after its correlation id, that says success and nothing else; empty: none is so plain.
+    #: The response to expect, without its correlation id; empty: every response must be decoded.
     expect: bytes
-    #: What ``expect`` means.
-    success: Verdict | None
+    #: The result if the response is ``expect``.
+    success: RequestResult | None
 
     def frame_bytes(self, shared_body_size: int) -> bytes:
+        """Return ``data`` with the size of the frame filled in."""
         return _SIZE.pack(len(self.data) - _SIZE.size + shared_body_size) + self.data[_SIZE.size :]
 
 
@@ -65,6 +66,7 @@ def prefix_of(
     delete_partitions: bool,
     client_id: bytes,
 ) -> Prefix:
+    """Return the prefix of all requests with these properties. Raises UnsupportedVersionError."""
     heads = [
         encode_head(
             api_key,
@@ -85,12 +87,14 @@ def prefix_of(
         return Prefix(data, epoch_at, b"", None)
     header = encode_response_header(response_header_version(api_key, version), 0)
     expect = header[4:] + ControlResponse(api_key=api_key, version=version, error_code=0).encode()
-    return Prefix(data, epoch_at, expect, _judged(api_key, version, expect))
+    return Prefix(data, epoch_at, expect, _evaluate_once(api_key, version, expect))
 
 
 def new_frame(request: ControlRequest, config: ChannelConfig) -> tuple[Frame, bytes]:
-    """A frame for this request, nowhere yet, and what precedes the shared body in it; ``request.size`` is
-    set."""
+    """Return a frame for this request and the bytes before its shared body; sets ``request.size``.
+
+    The frame has no memory yet.
+    """
     prefix = prefix_of(
         request.api_key,
         request.version,
@@ -106,12 +110,15 @@ def new_frame(request: ControlRequest, config: ChannelConfig) -> tuple[Frame, by
     return frame, before
 
 
-def judge(request: ControlRequest, body: bytes) -> Verdict | None:
-    """What the response says; ``body`` begins after the correlation id. None: it is garbage."""
+def evaluate_response(request: ControlRequest, body: bytes) -> RequestResult | None:
+    """Return the result that a response means. None: it cannot be decoded.
+
+    ``body``: the response without its correlation id.
+    """
     try:
         if len(body) <= _SMALL_RESPONSE:
-            return _judged(request.api_key, request.version, body)
-        return _judge(request.api_key, request.version, body)
+            return _evaluate_once(request.api_key, request.version, body)
+        return _evaluate(request.api_key, request.version, body)
     except DecodeError:
         return None
 
@@ -120,19 +127,19 @@ def judge(request: ControlRequest, body: bytes) -> Verdict | None:
 _SMALL_RESPONSE: Final = 64
 
 
-def _judge(api_key: int, version: int, body: bytes) -> Verdict:
+def _evaluate(api_key: int, version: int, body: bytes) -> RequestResult:
     data = _NO_CORRELATION + body
     _, offset, _ = decode_response_header(data, response_header_version(api_key, version))
     response = decode_response(api_key, version, data, offset)
     code = response.error_code
     if code in (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH):
-        return Verdict(OutcomeKind.FENCED, code, response, ErrorCode.name_of(code))
+        return RequestResult(OutcomeKind.FENCED, code, response, ErrorCode.name_of(code))
     if code:
-        return Verdict(OutcomeKind.REFUSED, code, response, ErrorCode.name_of(code))
+        return RequestResult(OutcomeKind.REFUSED, code, response, ErrorCode.name_of(code))
     if response.partition_error.any():
         detail = partition_errors_text(response.partition_error)
-        return Verdict(OutcomeKind.PARTITION_ERRORS, 0, response, detail)
-    return Verdict(OutcomeKind.ACKNOWLEDGED, 0, response)
+        return RequestResult(OutcomeKind.PARTITION_ERRORS, 0, response, detail)
+    return RequestResult(OutcomeKind.ACKNOWLEDGED, 0, response)
 
 
-_judged = lru_cache(maxsize=512)(_judge)
+_evaluate_once = lru_cache(maxsize=512)(_evaluate)

@@ -1,13 +1,13 @@
-"""The whole state in one request, in place of a backlog that has become too long.
+"""Full states: one UpdateMetadata with everything, in place of a backlog that has become too long.
 
-Whoever owns a state that UpdateMetadata requests are made of gives each of them a ``FullStateSource``. When
-more than ``max_backlog_bytes`` of them wait for one broker their bodies are dropped, and when the broker has
-answered all that was sent before, the source is asked once for what there is to be told *then*. Merging
-keeps what was said; this says it anew, so a backlog costs no memory however long the broker is away.
+The owner of a state gives each UpdateMetadata that is made of it a ``FullStateSource``. When more than
+``max_backlog_bytes`` of these requests wait for one broker, the channel drops their bodies. When the broker
+has answered all earlier requests, the channel asks the source for the state as it is then. So a backlog needs
+no memory, however long the broker is away.
 
-The source is called on the channel's thread, as callbacks are and without the channel's lock: it takes its
-own to keep the state still, and while that is held the request is encoded. What it waits for, the channel
-waits for, so nobody may wait for an outcome while holding that lock.
+The source is called on the channel's thread, like callbacks, and without the channel's lock. It takes its own
+lock, so that the state does not change while the request is encoded. The channel waits for the source, so
+nobody may wait for an outcome while holding that lock.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ __all__ = ["FullState", "FullStateSource"]
 
 
 class FullState(NamedTuple):
-    """What there is to be told.
+    """A full state, as its source returns it.
 
-    ``shared_body``: of an UpdateMetadata of the version asked for; it is written before the source is left.
-    ``state_version``: equal ones of one source, asked for the same, say the same, so that brokers share the
-    bytes; None: never. ``knowledge``: what a broker knows that has acknowledged this, to be given back as
-    ``known``; None: nobody is told less than everything.
+    ``shared_body``: of an UpdateMetadata of the requested version; it is encoded before the source's context
+    is left. ``state_version``: version of the state; brokers share the bytes if source, arguments and
+    ``state_version`` are equal. None: they never share them. ``knowledge``: identifies the metadata of a
+    broker that has acknowledged this full state; the channel gives it back as ``known``. None: the next full
+    state for the broker must have everything.
     """
 
     shared_body: SharedBody
@@ -37,17 +38,17 @@ class FullState(NamedTuple):
 
 
 class FullStateSource(Protocol):
-    """Equal ones stand for the same state."""
+    """Returns full states. Two sources are equal if they return the same state."""
 
     def __call__(
         self, version: int, known: Hashable | None, deletions: Mapping[bytes, Int32]
     ) -> AbstractContextManager[FullState]:
-        """All partitions with leadership and all live brokers, in this version of UpdateMetadata.
+        """Return all partitions with leadership and all live brokers, in this version of UpdateMetadata.
 
-        ``known``: the brokers this is for have acknowledged the FullState with this ``knowledge``, and were
-        told nothing else since then: what has changed since, removals included, is enough. ``deletions``:
-        topic -> partitions (ascending int32) that the backlog told to be deleted; those that the state does
-        not tell to be there are to be told with leader -2, behind the other rows of their topic. Whatever is
-        raised ends the backlog as REFUSED, with the reason in the outcomes' ``detail``.
+        ``known``: the brokers have acknowledged the FullState with this ``knowledge``, and were sent no other
+        UpdateMetadata since. So the changes since then are enough, removals included. None: everything is
+        necessary. ``deletions``: topic -> partitions (ascending int32) that the backlog deletes. Those that
+        the state does not have must be in the request with leader -2, behind the other rows of their topic.
+        An exception ends the backlog as REFUSED; its text is in the outcomes' ``detail``.
         """
         ...

@@ -1,4 +1,4 @@
-"""Asks the sources of full states for what broker queues wait for."""
+"""Builds the full states that broker queues wait for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import logging
 from collections.abc import Hashable, Sequence
 from typing import Final, TypeAlias
 
-from ctrlchan.channel.coalescing.joint import Collapsed
-from ctrlchan.channel.outcome import OutcomeKind, Verdict
+from ctrlchan.channel.coalescing.internal_entries import CollapsedEntry
+from ctrlchan.channel.outcome import OutcomeKind, RequestResult
 from ctrlchan.channel.queues.broker_queue import BrokerQueue
 from ctrlchan.channel.queues.channel_state import ChannelState
 from ctrlchan.channel.queues.full_state import FullStateSource
@@ -18,31 +18,33 @@ _LOG: Final = logging.getLogger("ctrlchan.channel")
 
 #: (source, version, known, fingerprint of the deletions) -> the entries that the answer is for.
 _Wanted: TypeAlias = (
-    "dict[tuple[FullStateSource, int, Hashable | None, Hashable], list[tuple[BrokerQueue, Collapsed]]]"
+    "dict[tuple[FullStateSource, int, Hashable | None, Hashable], list[tuple[BrokerQueue, CollapsedEntry]]]"
 )
 
 
 class FullStates:
-    """Asks the sources for what queues wait for. Belongs to the channel's thread; takes the lock itself."""
+    """Asks the sources for full states. Used by the channel's thread only; takes the lock itself."""
 
     def __init__(self, channel_state: ChannelState, prefix: str) -> None:
         self._channel_state = channel_state
         self._prefix = prefix
 
     def build(self) -> None:
-        """Every queue that is ready gets its request, or the reason why there is none as its end."""
+        """Build a full state for every queue that is ready; if the source fails, its entry is REFUSED."""
         with self._channel_state.lock:
             wanted = self._wanted()
         for (source, version, known, _), entries in wanted.items():
             deletions = entries[0][1].deletions
             try:
-                with source(version, known, deletions) as told, self._channel_state.lock:
-                    self._channel_state.provide(entries, told, known)
-            except BaseException as problem:  # noqa: BLE001 - its owner's code, which stops nothing here
+                with source(version, known, deletions) as full_state, self._channel_state.lock:
+                    self._channel_state.provide(entries, full_state, known)
+            except BaseException as problem:  # noqa: BLE001 - the source is the caller's code
                 _LOG.exception("%sThe full state for %s could not be made", self._prefix, _names(entries))
-                verdict = Verdict(OutcomeKind.REFUSED, detail=f"the full state could not be made: {problem}")
+                result = RequestResult(
+                    OutcomeKind.REFUSED, detail=f"the full state could not be made: {problem}"
+                )
                 with self._channel_state.lock:
-                    self._channel_state.cannot_provide(entries, verdict)
+                    self._channel_state.cannot_provide(entries, result)
 
     def _wanted(self) -> _Wanted:
         wanted: _Wanted = {}
@@ -53,5 +55,5 @@ class FullStates:
         return wanted
 
 
-def _names(entries: Sequence[tuple[BrokerQueue, Collapsed]]) -> str:
+def _names(entries: Sequence[tuple[BrokerQueue, CollapsedEntry]]) -> str:
     return ", ".join(str(queue.target) for queue, _ in entries)

@@ -1,8 +1,9 @@
-"""Memory that the parent writes and all senders read: request frames, each once, however many brokers get it.
+"""Shared memory for request frames: the parent writes it, all senders read it.
 
-One file without a name, mapped by everybody, so that the kernel takes it back when the last of them is gone,
-however they went. It is sparse and larger than it will ever be filled; what was freed is kept for the next
-frame up to a limit and then given back. The first page holds cells; the first of them is the fence.
+A frame is stored once for all its brokers. The memory is one file without a name, which all processes map, so
+the kernel frees it when the last process has ended. The file is sparse. Freed pages are kept for the next
+frames up to a limit, and then given back. The first eight bytes are the fence (int64); the rest of the first
+page is unused.
 
 Every method is called with the channel's lock held; the bytes of a new frame are written without it.
 """
@@ -20,7 +21,7 @@ from ctrlchan.errors import ChannelError
 __all__ = ["Frame", "SharedMemory"]
 
 _PAGE: Final = mmap.PAGESIZE
-#: An address space that is too small for the file asked for is offered halves, down to this.
+#: If the address space is too small, half the size is tried, and so on down to this.
 _SMALLEST: Final = 2**20
 
 #: No epoch is fenced; every epoch is.
@@ -29,7 +30,7 @@ ALL_FENCED: Final = 2**63 - 1
 
 
 class SharedMemory(FrameMemory):
-    """``size`` bytes were asked for; fewer when the platform does not give as much address space."""
+    """Memory of ``size`` bytes, or fewer if the platform does not give as much address space."""
 
     def __init__(self, size: int) -> None:
         self.fd = _nameless_file()
@@ -53,12 +54,14 @@ class SharedMemory(FrameMemory):
 
     @property
     def largest(self) -> int:
-        """A frame above this is not worth waiting for: it might never find room."""
+        """Size of the largest frame that is accepted; a larger one might never find room."""
         return self.size // 2
 
     def close(self) -> None:
-        """Nothing may be called any more. A frame that is being written has the mapping to itself, which goes
-        with it."""
+        """Free the memory; no other method may be called after this.
+
+        A caller that is still writing a frame keeps the mapping alive.
+        """
         del self._cells
         super().close()
         os.close(self.fd)
@@ -69,7 +72,7 @@ def _pages(size: int) -> int:
 
 
 def _nameless_file() -> int:
-    """Memory as a file where the kernel has that, else a file that was unlinked."""
+    """Return a descriptor of a memory file where the kernel has them, else of an unlinked file."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("ctrlchan", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:

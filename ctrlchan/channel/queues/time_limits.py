@@ -1,4 +1,4 @@
-"""Until when a request may wait for its sender, for those requests that were given such a limit.
+"""The time limits of waiting requests.
 
 Every method is called with the channel's lock held; ``next_ns`` may be read without it.
 """
@@ -15,22 +15,22 @@ __all__ = ["NEVER", "TimeLimits"]
 
 #: ``next_ns`` when nothing has a limit.
 NEVER: Final = 2**63 - 1
-#: So many entries are kept before anybody asks which of them still matter.
-_LEAST: Final = 1024
+#: The heap is swept when it has this many entries, or twice as many as after the last sweep.
+_SWEEP_AT: Final = 1024
 
 
 class TimeLimits:
     """A heap of (deadline, number, requests that share it); times are monotonic nanoseconds."""
 
     def __init__(self) -> None:
-        #: The earliest deadline; far in the future when there is none.
+        #: The earliest deadline; ``NEVER`` if there is none.
         self.next_ns = NEVER
         self._heap: list[tuple[int, int, list[Sent]]] = []
         self._last_number = 0
-        self._sweep_at = _LEAST
+        self._sweep_at = _SWEEP_AT
 
     def add(self, deadline: int, sent: list[Sent]) -> bool:
-        """True when it is the earliest of all: whoever sleeps until ``next_ns`` must be woken."""
+        """Add a deadline. True: it is the earliest, so a thread sleeping until ``next_ns`` must be woken."""
         if len(self._heap) >= self._sweep_at:
             self._sweep()
         self._last_number += 1
@@ -40,7 +40,7 @@ class TimeLimits:
         return earliest
 
     def due(self, now: int) -> list[Sent]:
-        """Take out the requests whose time is over; most of them have ended long since."""
+        """Remove and return the requests whose deadline has passed; most of them have ended already."""
         sent: list[Sent] = []
         while self._heap and self._heap[0][0] <= now:
             sent += heappop(self._heap)[2]
@@ -48,7 +48,7 @@ class TimeLimits:
         return sent
 
     def _sweep(self) -> None:
-        """A limit of minutes must not keep a hundred thousand finished requests a second alive."""
+        """Remove requests that no longer wait, so that a long limit does not keep ended ones in memory."""
         left = [
             (deadline, number, waiting)
             for deadline, number, sent in self._heap
@@ -56,4 +56,4 @@ class TimeLimits:
         ]
         heapify(left)
         self._heap = left
-        self._sweep_at = max(_LEAST, 2 * len(left))
+        self._sweep_at = max(_SWEEP_AT, 2 * len(left))

@@ -1,4 +1,4 @@
-"""Running a change of the channel's state where nothing interrupts it."""
+"""Runs a change of the channel's state where no signal handler interrupts it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ T = TypeVar("T")
 
 
 def undisturbed(work: Callable[[], T]) -> T:
-    """Run ``work`` on a thread of its own, and return or raise what it does.
+    """Run ``work`` on a thread of its own, and return its result or raise its exception.
 
-    Python runs signal handlers on the main thread only, between any two instructions: Ctrl-C in the middle of
-    a change would leave half of it. A caller that is interrupted here goes on at once; the work is done all
-    the same.
+    Python runs signal handlers on the main thread only, between any two instructions, so Ctrl-C could stop a
+    change half-way. A caller that is interrupted here continues at once, and the thread finishes the work.
     """
     done = _thread.allocate_lock()
     done.acquire()
@@ -34,10 +33,10 @@ def undisturbed(work: Callable[[], T]) -> T:
     try:
         _thread.start_new_thread(run, ())
     except RuntimeError:
-        # The interpreter ends, or has no more threads.
+        # The interpreter is ending, or no thread can be started.
         run()
     done.acquire()
     if errors:
-        # Without a name for it here, the traceback is part of no cycle.
+        # A local name for the error would make a reference cycle with its traceback.
         raise errors.pop()
     return results.pop()

@@ -16,7 +16,7 @@ from ctrlchan._codec import (
 )
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.channel import ChannelConfig, ControlRequest, Outcome, OutcomeKind, Sent
-from ctrlchan.channel.outcome import OutcomeCallback, Verdict
+from ctrlchan.channel.outcome import OutcomeCallback, RequestResult
 from ctrlchan.channel.outcome import publish as publish_ended
 from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata, MetadataStatus
 from ctrlchan.protocol import request_versions
@@ -107,7 +107,7 @@ class ManualChannel:
 
 
 def publish(sent: Sent, kind: OutcomeKind) -> None:
-    sent.end(Outcome(sent, Verdict(kind)))
+    sent.end(Outcome(sent, RequestResult(kind)))
     for listener, one in publish_ended([sent]):
         listener.finished(one)
 

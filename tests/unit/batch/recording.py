@@ -20,7 +20,7 @@ from ctrlchan._codec import (
     encode_head,
 )
 from ctrlchan.channel import ChannelConfig, ControlRequest, Outcome, OutcomeKind, Sent
-from ctrlchan.channel.outcome import OutcomeCallback, Verdict
+from ctrlchan.channel.outcome import OutcomeCallback, RequestResult
 from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata
 from ctrlchan.protocol import RequestVersions, request_versions
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
@@ -67,8 +67,8 @@ class Recorded:
             unknown_tagged_fields=0,
         )
         kind = OutcomeKind.REFUSED if error_code else OutcomeKind.ACKNOWLEDGED
-        verdict = Verdict(kind, error_code, response)
-        self.callback(Outcome(Sent(self.broker_id, self.request, None, 0), verdict))
+        result = RequestResult(kind, error_code, response)
+        self.callback(Outcome(Sent(self.broker_id, self.request, None, 0), result))
 
 
 class RecordingChannel:

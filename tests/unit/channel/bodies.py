@@ -23,13 +23,13 @@ from ctrlchan._codec import (
 )
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 
-__all__ = ["DELETED", "Told", "applied", "body_of", "live", "picture", "shared_body_of"]
+__all__ = ["DELETED", "PlainUpdate", "applied", "body_of", "live", "picture", "shared_body_of"]
 
 DELETED = -2
 
 
 @dataclass
-class Told:
+class PlainUpdate:
     """One UpdateMetadata: topic -> (id byte, {partition: leader}); ids of live brokers. ``value``: what tells
     this request's rows from another's."""
 
@@ -55,7 +55,7 @@ def live(ids: Sequence[int], version: int) -> Brokers:
     )
 
 
-def shared_body_of(told: Told) -> SharedBody:
+def shared_body_of(told: PlainUpdate) -> SharedBody:
     """The live rows of a topic come before its deletions, as a batch writes them."""
     rows = [
         (topic, partition, leader)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ctrlchan.channel.coalescing.joint import Merged
-from ctrlchan.channel.outcome import OutcomeKind, Sent, Verdict, publish
+from ctrlchan.channel.coalescing.internal_entries import MergedEntry
+from ctrlchan.channel.outcome import OutcomeKind, RequestResult, Sent, publish
 from ctrlchan.channel.queues._entries import QueueTable, RequestQueue
 from ctrlchan.channel.queues.shared_memory import Frame, SharedMemory
 from ctrlchan.channel.request import ControlRequest
@@ -16,7 +16,7 @@ from ctrlchan.channel.wire.records import COMMAND, EXPECTED, FAILED, REPORT, Com
 from tests.fault.requests import update
 from tests.unit.channel.recording import RecordingSender
 
-SUCCESS = Verdict(OutcomeKind.ACKNOWLEDGED)
+SUCCESS = RequestResult(OutcomeKind.ACKNOWLEDGED)
 #: What one sender is told ahead.
 WINDOW = 64
 
@@ -151,7 +151,7 @@ def other(table: Table) -> bytes:
 
 def joint(table: Table) -> bytes:
     _, second = table.queue.handed
-    merged = Merged(second.request, [second])
+    merged = MergedEntry(second.request, [second])
     table.queue.handed[1] = merged
     merged.sequence = 2
     return expected(2)
@@ -224,7 +224,7 @@ def test_each_of_several_merged_requests_leaves_the_queue_once(table: Table) -> 
     queue = table.queue
     taken = [queue.handed.popleft(), queue.handed.popleft()]
     # A sender process has ended: what it had is merged with what waited, and sent again.
-    merged = Merged(table.request(), [*taken, queue.waiting.popleft()])
+    merged = MergedEntry(table.request(), [*taken, queue.waiting.popleft()])
     queue.append(merged)
     assert queue.handed[-1] is merged
     assert [one.left_queue for one in sent] == [True, True, True]

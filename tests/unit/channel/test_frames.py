@@ -1,4 +1,4 @@
-"""Frames and verdicts, against the codec itself."""
+"""Frames and results, against the codec itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ctrlchan._codec import (
     response_header_version,
 )
 from ctrlchan.channel.outcome import OutcomeKind
-from ctrlchan.channel.queues.frames import judge, prefix_of
+from ctrlchan.channel.queues.frames import evaluate_response, prefix_of
 from tests.fault.peer import response_body
 from tests.fault.requests import leader_and_isr, stop_replica, update
 
@@ -59,7 +59,7 @@ def test_the_expected_response_of_update_metadata_is_plain_success(version: int)
     assert len(prefix.expect) <= 8
     assert prefix.success is not None
     assert prefix.success.kind is OutcomeKind.ACKNOWLEDGED
-    assert prefix.success == judge(update(version=version), body)
+    assert prefix.success == evaluate_response(update(version=version), body)
 
 
 @pytest.mark.parametrize("api_key", [LEADER_AND_ISR, STOP_REPLICA])
@@ -88,12 +88,12 @@ def _body(api_key: int, version: int, error: int = 0, partitions: list[int] | No
 def test_the_kind_follows_from_the_error_code(
     api_key: int, version: int, error: int, kind: OutcomeKind
 ) -> None:
-    verdict = judge(BY_API[api_key](version=version), _body(api_key, version, error))
-    assert verdict is not None
-    assert verdict.kind is kind
-    assert verdict.error_code == error
-    assert verdict.response is not None
-    assert verdict.response.error_code == error
+    result = evaluate_response(BY_API[api_key](version=version), _body(api_key, version, error))
+    assert result is not None
+    assert result.kind is kind
+    assert result.error_code == error
+    assert result.response is not None
+    assert result.response.error_code == error
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 2000])
@@ -104,10 +104,10 @@ def test_partition_errors_are_told_from_partitions_without(
     api_key: int, version: int, partitions: int
 ) -> None:
     request = BY_API[api_key](version=version)
-    fine = judge(request, _body(api_key, version, 0, [0] * partitions))
+    fine = evaluate_response(request, _body(api_key, version, 0, [0] * partitions))
     assert fine is not None
     assert fine.kind is OutcomeKind.ACKNOWLEDGED
-    broken = judge(request, _body(api_key, version, 0, [0] * (partitions - 1) + [56]))
+    broken = evaluate_response(request, _body(api_key, version, 0, [0] * (partitions - 1) + [56]))
     assert broken is not None
     assert broken.kind is OutcomeKind.PARTITION_ERRORS
     assert broken.response is not None
@@ -116,9 +116,9 @@ def test_partition_errors_are_told_from_partitions_without(
 
 @pytest.mark.parametrize("body", [b"", b"\0", b"\xff" * 40, b"\0" * 40, b"\xff" * 200])
 def test_garbage_has_no_verdict(body: bytes) -> None:
-    assert judge(leader_and_isr(), body) is None
+    assert evaluate_response(leader_and_isr(), body) is None
 
 
 def test_equal_small_responses_are_decoded_once() -> None:
     body = _body(UPDATE_METADATA, 8, 31)
-    assert judge(update(), body) is judge(update(5), body)
+    assert evaluate_response(update(), body) is evaluate_response(update(5), body)

@@ -17,7 +17,7 @@ from ctrlchan._codec import (
 )
 from ctrlchan.channel.observability import log_lines
 from ctrlchan.channel.observability.log_lines import response_line
-from ctrlchan.channel.outcome import Outcome, OutcomeKind, Sent, Verdict
+from ctrlchan.channel.outcome import Outcome, OutcomeKind, RequestResult, Sent
 from ctrlchan.channel.queues import dispatcher
 from ctrlchan.channel.wire.records import Report
 from ctrlchan.state_change_log import TRACE
@@ -30,7 +30,7 @@ LOGGER = "state.change.logger"
 
 def outcome_of(response: ControlResponse) -> Outcome:
     report = Report(1, 0, 0, 1, 1, 1, 42, 1, 1, 1, 0, 0, b"")
-    return Outcome(Sent(1, update(), None, 0), Verdict(OutcomeKind.ACKNOWLEDGED, 0, response), report)
+    return Outcome(Sent(1, update(), None, 0), RequestResult(OutcomeKind.ACKNOWLEDGED, 0, response), report)
 
 
 def response(api_key: int, version: int, errors: list[tuple[bytes, list[int]]]) -> ControlResponse:

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from ctrlchan._codec import StringColumn, Topics, UpdateMetadataRequest
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.channel.coalescing.merge import facts_of, merge
-from tests.unit.channel.bodies import DELETED, Told, applied, body_of, picture, shared_body_of
+from tests.unit.channel.bodies import DELETED, PlainUpdate, applied, body_of, picture, shared_body_of
 
 TOPICS = ("a", "b", "long-name-of-a-topic")
 
 
-def told(version: int, value: int) -> st.SearchStrategy[Told]:
+def told(version: int, value: int) -> st.SearchStrategy[PlainUpdate]:
     """A topic is told of with live rows or deleted, as a batch says it; its id may change or be unknown."""
     leaders = st.dictionaries(st.integers(0, 3), st.integers(-1, 2), min_size=1)
     deleted = st.sets(st.integers(0, 3), min_size=1).map(lambda rows: dict.fromkeys(rows, DELETED))
     topic = st.tuples(st.integers(0, 2), leaders | deleted)
     return st.builds(
-        Told,
+        PlainUpdate,
         version=st.just(version),
         topics=st.dictionaries(st.sampled_from(TOPICS), topic),
         brokers=st.lists(st.integers(1, 4), unique=True),
@@ -30,7 +30,7 @@ def told(version: int, value: int) -> st.SearchStrategy[Told]:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[list[Told], list[Told], list[int]]:
+def histories(draw: st.DrawFn) -> tuple[list[PlainUpdate], list[PlainUpdate], list[int]]:
     """What a broker knew before; requests; how many may be merged at a time, in up to two rounds."""
     version = draw(st.integers(0, 8))
     before = draw(st.lists(st.integers(0, 8).flatmap(lambda old: told(old, 100)), max_size=3))
@@ -65,7 +65,7 @@ def merged_by(bodies: list[UpdateMetadataRequest], groups: list[list[int]]) -> l
 
 @given(histories())
 def test_any_grouping_leaves_a_broker_in_the_same_state(
-    history: tuple[list[Told], list[Told], list[int]],
+    history: tuple[list[PlainUpdate], list[PlainUpdate], list[int]],
 ) -> None:
     before, requests, sizes = history
     bodies = [body_of(shared_body_of(request)) for request in requests]
@@ -78,16 +78,16 @@ def test_any_grouping_leaves_a_broker_in_the_same_state(
     assert picture(applied(MetadataCache(), known + second)) == expected
 
 
-def one(version: int = 8, *requests: Told) -> UpdateMetadataRequest:
+def one(version: int = 8, *requests: PlainUpdate) -> UpdateMetadataRequest:
     return body_of(merge([body_of(shared_body_of(request)) for request in requests]))
 
 
 def test_of_each_partition_the_latest_row_remains() -> None:
     body = one(
         8,
-        Told(8, {"a": (1, {0: 1, 1: 1}), "b": (2, {0: 1})}, value=1),
-        Told(8, {"b": (2, {1: 2})}, value=2),
-        Told(8, {"a": (1, {1: 2})}, brokers=(2, 3), value=3),
+        PlainUpdate(8, {"a": (1, {0: 1, 1: 1}), "b": (2, {0: 1})}, value=1),
+        PlainUpdate(8, {"b": (2, {1: 2})}, value=2),
+        PlainUpdate(8, {"a": (1, {1: 2})}, brokers=(2, 3), value=3),
     )
     assert body.topics.names.to_list() == ["a", "b"]
     assert body.topic_starts.tolist() == [0, 2, 4]
@@ -98,15 +98,15 @@ def test_of_each_partition_the_latest_row_remains() -> None:
 
 
 def test_live_brokers_alone_replace_live_brokers() -> None:
-    body = one(8, Told(8, brokers=(1, 2)), Told(8, brokers=(3,)))
+    body = one(8, PlainUpdate(8, brokers=(1, 2)), PlainUpdate(8, brokers=(3,)))
     assert (len(body.partitions), body.live_brokers.ids.tolist()) == (0, [3])
-    body = one(8, Told(8, {"a": (1, {0: 1})}), Told(8, brokers=(3,)))
+    body = one(8, PlainUpdate(8, {"a": (1, {0: 1})}), PlainUpdate(8, brokers=(3,)))
     assert (len(body.partitions), body.live_brokers.ids.tolist()) == (1, [3])
 
 
 def test_a_topic_made_again_keeps_its_new_id() -> None:
-    gone = Told(8, {"a": (1, {0: DELETED, 1: DELETED})})
-    again = Told(8, {"a": (2, {0: 1})}, value=2)
+    gone = PlainUpdate(8, {"a": (1, {0: DELETED, 1: DELETED})})
+    again = PlainUpdate(8, {"a": (2, {0: 1})}, value=2)
     body = one(8, gone, again)
     assert body.partitions.partition.tolist() == [0, 1]
     assert body.partitions.leader.tolist() == [1, DELETED]
@@ -114,25 +114,27 @@ def test_a_topic_made_again_keeps_its_new_id() -> None:
 
 
 def test_a_topic_made_and_deleted_is_told_of_before_it_goes() -> None:
-    body = one(8, Told(8, {"a": (1, {0: 1, 1: 1})}), Told(8, {"a": (1, {0: DELETED, 1: DELETED})}))
+    body = one(
+        8, PlainUpdate(8, {"a": (1, {0: 1, 1: 1})}), PlainUpdate(8, {"a": (1, {0: DELETED, 1: DELETED})})
+    )
     assert body.partitions.leader.tolist() == [1, DELETED, DELETED]
     assert not picture(applied(MetadataCache(), [body]))["ids"]
 
 
 def test_deletions_are_told_apart_by_what_else_is_said_of_the_topic() -> None:
-    def facts(request: Told) -> tuple[set[bytes], set[bytes]] | None:
+    def facts(request: PlainUpdate) -> tuple[set[bytes], set[bytes]] | None:
         found = facts_of(body_of(shared_body_of(request)))
         return None if found is None else (set(found.deleting), set(found.condemned))
 
-    assert facts(Told(8, {"a": (1, {0: DELETED}), "b": (1, {0: 1})})) == ({b"a"}, {b"a"})
-    assert facts(Told(8, {"a": (1, {0: DELETED, 1: 1})})) == ({b"a"}, set())
+    assert facts(PlainUpdate(8, {"a": (1, {0: DELETED}), "b": (1, {0: 1})})) == ({b"a"}, {b"a"})
+    assert facts(PlainUpdate(8, {"a": (1, {0: DELETED, 1: 1})})) == ({b"a"}, set())
     # No id that could be kept; no topic states at all.
-    assert facts(Told(6, {"a": (1, {0: DELETED})})) == ({b"a"}, set())
-    assert facts(Told(4, {"a": (1, {0: DELETED})})) is None
+    assert facts(PlainUpdate(6, {"a": (1, {0: DELETED})})) == ({b"a"}, set())
+    assert facts(PlainUpdate(4, {"a": (1, {0: DELETED})})) is None
 
 
 def strange(what: str) -> UpdateMetadataRequest:
-    body = body_of(shared_body_of(Told(8, {"a": (1, {0: 1, 1: 1}), "b": (2, {0: 1})})))
+    body = body_of(shared_body_of(PlainUpdate(8, {"a": (1, {0: 1, 1: 1}), "b": (2, {0: 1})})))
     assert facts_of(body) is not None
     if what == "no rows":
         body.topic_starts = np.array([0, 3, 3], dtype=np.int64)

@@ -13,8 +13,8 @@ from ctrlchan.channel.outcome import (
     Countdown,
     Outcome,
     OutcomeKind,
+    RequestResult,
     Sent,
-    Verdict,
     partition_errors_text,
     publish,
 )
@@ -22,9 +22,9 @@ from ctrlchan.channel.wire.records import REPORT, Report
 from tests.fault.requests import update
 
 
-def end(sent: Sent, verdict: Verdict, report: Report | None = None) -> Outcome:
+def end(sent: Sent, result: RequestResult, report: Report | None = None) -> Outcome:
     """It ends so, and everybody is told."""
-    outcome = Outcome(sent, verdict, report, 900)
+    outcome = Outcome(sent, result, report, 900)
     sent.end(outcome)
     assert sent.outcome is None
     for listener, one in publish([sent]):
@@ -37,7 +37,7 @@ def test_an_outcome_tells_what_the_sender_reported() -> None:
     sent = Sent(3, update(5), None, 100)
     sent.sender_deaths = 2
     report = Report._make(REPORT.unpack(REPORT.pack(1, 0, 2, 8, 1, 4, 17, 200, 300, 400, 0, 0, b"ab")))
-    outcome = end(sent, Verdict(OutcomeKind.REFUSED, 31, None, "CLUSTER_AUTHORIZATION_FAILED"), report)
+    outcome = end(sent, RequestResult(OutcomeKind.REFUSED, 31, None, "CLUSTER_AUTHORIZATION_FAILED"), report)
     assert outcome.kind is OutcomeKind.REFUSED
     assert outcome.error_code == 31
     assert (outcome.broker_id, outcome.api_key, outcome.version, outcome.rows) == (3, 6, 8, 1)
@@ -55,7 +55,7 @@ def test_an_outcome_tells_what_the_sender_reported() -> None:
 
 
 def test_an_outcome_without_a_response_has_no_attempts_and_no_times() -> None:
-    outcome = end(Sent(3, update(), None, 100), Verdict(OutcomeKind.BROKER_GONE))
+    outcome = end(Sent(3, update(), None, 100), RequestResult(OutcomeKind.BROKER_GONE))
     assert outcome.attempts == 0
     assert outcome.correlation_id == -1
     assert outcome.first_byte_ns == outcome.last_byte_ns == outcome.response_ns == 0
@@ -68,7 +68,7 @@ def test_a_future_made_before_and_one_made_after_the_end() -> None:
     assert future is early.future
     assert not future.done()
     for sent in (early, late):
-        end(sent, Verdict(OutcomeKind.ACKNOWLEDGED))
+        end(sent, RequestResult(OutcomeKind.ACKNOWLEDGED))
         assert sent.done
     assert future.result(0) is early.outcome
     assert late.future.result(0) is late.outcome
@@ -78,7 +78,7 @@ def test_a_future_made_before_and_one_made_after_the_end() -> None:
 def test_a_future_cannot_be_cancelled() -> None:
     sent = Sent(1, update(), None, 0)
     assert not sent.future.cancel()
-    end(sent, Verdict(OutcomeKind.ACKNOWLEDGED))
+    end(sent, RequestResult(OutcomeKind.ACKNOWLEDGED))
     try:
         sent.future.result(0)
     except CancelledError:
@@ -88,7 +88,7 @@ def test_a_future_cannot_be_cancelled() -> None:
 def test_sent_says_how_far_it_is() -> None:
     sent = Sent(4, update(), None, 0)
     assert "broker 4: unfinished" in repr(sent)
-    end(sent, Verdict(OutcomeKind.TOO_LARGE))
+    end(sent, RequestResult(OutcomeKind.TOO_LARGE))
     assert "broker 4: too large" in repr(sent)
 
 
@@ -104,17 +104,17 @@ class Hearer:
 
 def test_a_countdown_ends_with_the_last_of_its_requests_beside_other_listeners() -> None:
     first, second, third = (Sent(broker_id, update(), None, 0) for broker_id in (1, 2, 3))
-    end(first, Verdict(OutcomeKind.ACKNOWLEDGED))
+    end(first, RequestResult(OutcomeKind.ACKNOWLEDGED))
     opened: list[str] = []
     hearer = Hearer()
     countdowns = [Countdown([first, second, third], lambda: opened.append("all")), Countdown([first], list)]
     assert [one.missing for one in countdowns] == [2, 0]
     second.listen(hearer)
     assert second.listeners == (countdowns[0], hearer)
-    end(second, Verdict(OutcomeKind.ACKNOWLEDGED))
+    end(second, RequestResult(OutcomeKind.ACKNOWLEDGED))
     assert hearer.heard == [second]
     assert len(opened) == len(second.listeners) == 0
-    end(third, Verdict(OutcomeKind.ACKNOWLEDGED))
+    end(third, RequestResult(OutcomeKind.ACKNOWLEDGED))
     assert (countdowns[0].missing, opened) == (0, ["all"])
 
 
@@ -126,7 +126,7 @@ def test_a_countdown_that_has_stopped_leaves_the_others() -> None:
     sent.listen(hearer)
     countdowns[0].stop()
     assert sent.listeners == (countdowns[1], hearer)
-    end(sent, Verdict(OutcomeKind.ACKNOWLEDGED))
+    end(sent, RequestResult(OutcomeKind.ACKNOWLEDGED))
     assert (opened, hearer.heard) == (["heard"], [sent])
 
 
@@ -146,7 +146,7 @@ def test_what_has_ended_is_freed_though_the_garbage_collector_never_sees_it() ->
 
     owner = Owner()
     for one in owner.sent:
-        end(one, Verdict(OutcomeKind.ACKNOWLEDGED))
+        end(one, RequestResult(OutcomeKind.ACKNOWLEDGED))
         assert not gc.is_tracked(one)
         assert not gc.is_tracked(one.outcome)
     gone = weakref.ref(owner), weakref.ref(owner.request)
@@ -160,7 +160,7 @@ def test_a_future_is_the_same_as_long_as_somebody_has_it() -> None:
     gone = weakref.ref(sent.future)
     # Until it is resolved the request holds it.
     assert gone() is sent.future
-    end(sent, Verdict(OutcomeKind.ACKNOWLEDGED))
+    end(sent, RequestResult(OutcomeKind.ACKNOWLEDGED))
     gc.collect()
     assert gone() is None
     assert sent.future.result(0) is sent.outcome
@@ -168,6 +168,6 @@ def test_a_future_is_the_same_as_long_as_somebody_has_it() -> None:
 
 def test_an_outcome_names_its_partition_errors() -> None:
     errors = np.array([11] * 34 + [0] * 3 + [9999], dtype=np.int16)
-    verdict = Verdict(OutcomeKind.PARTITION_ERRORS, detail=partition_errors_text(errors))
-    outcome = end(Sent(3, update(), None, 100), verdict)
+    result = RequestResult(OutcomeKind.PARTITION_ERRORS, detail=partition_errors_text(errors))
+    outcome = end(Sent(3, update(), None, 100), result)
     assert "broker 3: partition errors (34 × STALE_CONTROLLER_EPOCH, 1 × error 9999)" in repr(outcome)

@@ -30,7 +30,7 @@ from ctrlchan._codec import (
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.channel.coalescing.bodies import rows_of
 from ctrlchan.channel.coalescing.split import split, worst_of
-from ctrlchan.channel.outcome import OutcomeKind, Verdict
+from ctrlchan.channel.outcome import OutcomeKind, RequestResult
 from tests.unit.channel.bodies import applied, live, picture
 
 
@@ -216,8 +216,8 @@ def test_topics_without_rows_stay() -> None:
     assert names == body.topics.names.to_list()
 
 
-def response(kind: OutcomeKind, code: int = 0, errors: tuple[int, ...] = ()) -> Verdict:
-    return Verdict(
+def response(kind: OutcomeKind, code: int = 0, errors: tuple[int, ...] = ()) -> RequestResult:
+    return RequestResult(
         kind,
         code,
         ControlResponse(
@@ -245,6 +245,6 @@ def test_the_worst_part_decides_and_all_answers_are_kept() -> None:
     assert worst.response.topics.names.to_list() == ["topic-1", "topic-2", "topic-3"]
     assert worst.response.topic_starts.tolist() == [0, 1, 3, 6]
     assert worst.response.partition_error.tolist() == [0, 56, 0, 0, 0, 0]
-    gone = Verdict(OutcomeKind.BROKER_GONE)
+    gone = RequestResult(OutcomeKind.BROKER_GONE)
     assert worst_of([response(OutcomeKind.FENCED, 77), gone, gone]) is gone
     assert worst_of([response(OutcomeKind.ACKNOWLEDGED), response(OutcomeKind.REFUSED, 31)]).error_code == 31

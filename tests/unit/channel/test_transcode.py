@@ -19,7 +19,7 @@ from ctrlchan._codec import (
 )
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.channel.coalescing.transcode import transcode
-from tests.unit.channel.bodies import Told, applied, body_of, picture, shared_body_of
+from tests.unit.channel.bodies import PlainUpdate, applied, body_of, picture, shared_body_of
 from tests.unit.channel.test_split import APIS, api_of, request, rows
 
 PAIRS = [(api, new) for api in APIS for new in range(HIGHEST_VERSION[api[0]] + 1)]
@@ -48,8 +48,8 @@ def test_every_version_to_every_version(api: tuple[int, int], version: int) -> N
 
 @pytest.mark.parametrize("version", range(8))
 def test_a_broker_of_an_older_version_learns_what_it_can(version: int) -> None:
-    old = body_of(shared_body_of(Told(version, {"a": (0, {0: 1, 1: 2})}, (1, 2), 3)))
-    new = body_of(shared_body_of(Told(8, {"a": (0, {0: 1, 1: 2})}, (1, 2), 3)))
+    old = body_of(shared_body_of(PlainUpdate(version, {"a": (0, {0: 1, 1: 2})}, (1, 2), 3)))
+    new = body_of(shared_body_of(PlainUpdate(8, {"a": (0, {0: 1, 1: 2})}, (1, 2), 3)))
     [(shared_body, _)] = transcode(new, version)
     assert picture(applied(MetadataCache(), [body_of(shared_body)])) == picture(
         applied(MetadataCache(), [old])
@@ -77,7 +77,7 @@ def test_what_must_not_be_left_out() -> None:
     leaders = request(LEADER_AND_ISR, 7, [2])
     assert isinstance(leaders, LeaderAndIsrRequest)
     assert api_of(leaders) == LEADER_AND_ISR
-    metadata = body_of(shared_body_of(Told(8, {"a": (1, {0: 1})})))
+    metadata = body_of(shared_body_of(PlainUpdate(8, {"a": (1, {0: 1})})))
     names = metadata.live_brokers.listeners
     metadata.live_brokers = type(metadata.live_brokers)(
         metadata.live_brokers.ids,

@@ -27,7 +27,7 @@ class FakeSender:
 def look(watchdog: Watchdog, *senders: Any, times: int = 1) -> list[Any]:
     found: list[Any] = []
     for _ in range(times):
-        found += watchdog.look(senders)
+        found += watchdog.check(senders)
     return found
 
 

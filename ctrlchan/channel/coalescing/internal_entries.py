@@ -1,6 +1,6 @@
-"""Queue entries that stand for others: several requests that go as one, or one of several pieces of one.
+"""Queue entries that the channel makes itself: merged requests, full states to be built, parts of a request.
 
-Nobody outside the channel sees these; what users hold are the Sents they stand for.
+Users never hold one of them. When an internal entry ends, the entries that it replaced end with it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from ctrlchan.channel.outcome import Sent
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32
-    from ctrlchan.channel.outcome import Verdict
+    from ctrlchan.channel.outcome import RequestResult
     from ctrlchan.channel.queues.full_state import FullStateSource
     from ctrlchan.channel.request import ControlRequest
     from ctrlchan.channel.wire.records import Report
 
-__all__ = ["Collapsed", "Merged", "Part", "Whole", "parts_of"]
+__all__ = ["CollapsedEntry", "MergedEntry", "RequestPart", "SplitRequest", "parts_of"]
 
 
-class Merged(Sent):
-    """One request in place of its members', which all end as it does.
+class MergedEntry(Sent):
+    """One request that is sent in place of its ``members``, which all end with the same result.
 
-    Its ``callback`` is never called: that it has one says that a member has.
+    ``callback`` is set if a member has one, so that the queue waits for it. It is never called itself.
     """
 
     __slots__ = ("members",)
@@ -32,40 +32,40 @@ class Merged(Sent):
     def __init__(self, request: ControlRequest, run: Sequence[Sent]) -> None:
         self.members: list[Sent] = []
         for sent in run:
-            if not isinstance(sent, Merged):
+            if not isinstance(sent, MergedEntry):
                 self.members.append(sent)
                 continue
             if sent.sequence or sent.sender_deaths:
                 for member in sent.members:
                     member.sender_deaths += sent.sender_deaths
-                    # A sender that is no more had it in hand.
+                    # The entry was handed to a sender that has ended.
                     member.sequence = sent.sequence
             if self.members:
                 self.members += sent.members
             else:
-                # A backlog is merged with what comes again and again: it is handed on, not copied.
+                # A long backlog is merged again and again: take over its list of members without a copy.
                 self.members = sent.members
         called = (sent.callback for sent in run if sent.callback is not None)
         super().__init__(run[0].broker_id, request, next(called, None), run[0].enqueued_ns)
-        self.joint = True
+        self.is_internal = True
 
     def represents(self) -> Sequence[Sent]:
-        """The entries that leave the queue with this one."""
+        """Return the entries that leave the queue together with this one."""
         return self.members
 
     def settle(self) -> None:
-        """It has its end: what happened to it has happened to each of its members."""
+        """Copy what happened to this entry to its members, when it has ended."""
         for member in self.members:
             member.sender_deaths += self.sender_deaths
             member.sequence = self.sequence
             member.version, member.bytes = self.version, self.bytes
 
 
-class Collapsed(Merged):
-    """Requests whose bodies were dropped: what they said is asked of their source when the broker is ready.
+class CollapsedEntry(MergedEntry):
+    """A backlog without bodies: a full state is sent in its place when the broker is ready for it.
 
-    ``request`` has no frame. ``deletions``: topic -> partitions that they delete, ascending int32, which the
-    state can no longer tell.
+    ``request`` has no frame. ``deletions``: topic -> partitions (ascending int32) that the members delete;
+    the state no longer has them.
     """
 
     __slots__ = ("deletions",)
@@ -75,7 +75,7 @@ class Collapsed(Merged):
         self.deletions = deletions
 
     def settle(self) -> None:
-        """Nothing of it was ever sent, so its members are as they were."""
+        """Leave the members unchanged: nothing of this entry was ever sent."""
 
     @property
     def source(self) -> FullStateSource:
@@ -85,43 +85,47 @@ class Collapsed(Merged):
 
     @property
     def fingerprint(self) -> frozenset[tuple[bytes, bytes]]:
-        """Equal where the same is deleted."""
+        """A key that is equal for equal deletions."""
         return frozenset((topic, partitions.tobytes()) for topic, partitions in self.deletions.items())
 
 
-class Part(Sent):
-    """A piece of a request that was too large. The last piece has the callback of the whole, uncalled."""
+class RequestPart(Sent):
+    """One part of a request that was too large.
 
-    __slots__ = ("whole",)
+    The last part has the callback of the request, so that the queue waits for it. It is never called itself.
+    """
 
-    def __init__(self, whole: Whole, request: ControlRequest) -> None:
-        sent = whole.sent
+    __slots__ = ("split_request",)
+
+    def __init__(self, split_request: SplitRequest, request: ControlRequest) -> None:
+        sent = split_request.sent
         super().__init__(sent.broker_id, request, None, sent.enqueued_ns)
-        self.joint = True
-        self.whole = whole
+        self.is_internal = True
+        self.split_request = split_request
 
     def represents(self) -> Sequence[Sent]:
-        """The entry that leaves the queue with the first of its parts."""
-        return (self.whole.sent,)
+        """Return the entry that leaves the queue together with its first part."""
+        return (self.split_request.sent,)
 
 
-class Whole:
-    """What is known so far of a request that goes in parts."""
+class SplitRequest:
+    """Collects the results of the parts of one request. ``missing``: how many parts have not ended."""
 
-    __slots__ = ("_attempts", "_bytes", "_first_byte_ns", "_report", "_verdicts", "missing", "sent")
+    __slots__ = ("_attempts", "_bytes", "_first_byte_ns", "_report", "_results", "missing", "sent")
 
     def __init__(self, sent: Sent, parts: int) -> None:
         self.sent = sent
         self.missing = parts
-        self._verdicts: list[Verdict] = []
+        self._results: list[RequestResult] = []
         self._bytes = 0
         self._report: Report | None = None
         self._attempts = 0
         self._first_byte_ns = 0
 
-    def take(self, part: Part, verdict: Verdict, report: Report | None) -> None:
+    def take(self, part: RequestPart, result: RequestResult, report: Report | None) -> None:
+        """Add the result of a part that has ended."""
         self.missing -= 1
-        self._verdicts.append(verdict)
+        self._results.append(result)
         self.sent.sender_deaths += part.sender_deaths
         self.sent.sequence = part.sequence
         self._bytes += part.bytes
@@ -132,24 +136,24 @@ class Whole:
             self._report = report
 
     @property
-    def verdict(self) -> Verdict:
-        """The worst part's."""
-        return worst_of(self._verdicts)
+    def result(self) -> RequestResult:
+        """The result of the request: that of its worst part."""
+        return worst_of(self._results)
 
     @property
     def report(self) -> Report | None:
-        """The last part's, with the first byte of the first and the attempts at all of them."""
+        """The report of the last part, with the first part's first byte and the attempts of all parts."""
         report = self._report
         if report is None:
             return None
         return report._replace(attempts=self._attempts, first_byte_ns=self._first_byte_ns)
 
 
-def parts_of(sent: Sent) -> list[Part]:
-    """Entries for the parts of this one's request, in order."""
+def parts_of(sent: Sent) -> list[RequestPart]:
+    """Return entries for the parts of a split request, in order."""
     requests = sent.request.parts
     assert requests is not None
-    whole = Whole(sent, len(requests))
-    parts = [Part(whole, request) for request in requests]
+    split_request = SplitRequest(sent, len(requests))
+    parts = [RequestPart(split_request, request) for request in requests]
     parts[-1].callback = sent.callback
     return parts
