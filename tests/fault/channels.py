@@ -1,4 +1,4 @@
-"""Channels to scripted brokers, with impatient settings; and what a process holds, counted."""
+"""Channels to scripted brokers with short time-outs, and counts of what a process holds."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = [
 
 linux_only = pytest.mark.skipif(
     sys.platform != "linux",
-    reason="only Linux sets sizes of pipes and of the address space, and tells what a process was let run",
+    reason="only Linux can set the sizes of pipes and of the address space, and show processor times",
 )
 
-#: Every way to share processes; a test that takes ``senders`` must hold in all of them.
+#: Every value of ``senders``; a test with that parameter must pass with all of them.
 MODES: tuple[str | int, ...] = ("per-broker", 1, 2)
 
 
@@ -63,7 +63,7 @@ def peers(count: int) -> Iterator[list[Peer]]:
 
 
 def run_in_fork_server(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    """Have fork servers run this code first, when they can import what the parent can."""
+    """Have fork servers run this code first; it can import the same modules as the parent."""
 
     def command(module: str, *arguments: str) -> list[str]:
         *interpreter, program, given = child_command(module, *arguments)
@@ -74,7 +74,7 @@ def run_in_fork_server(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 
 
 def eventually(condition: Callable[[], bool], timeout: float = 60.0) -> None:
-    """Look every few milliseconds; for what nobody announces."""
+    """Wait for a condition by checking it every few milliseconds."""
     deadline = monotonic() + timeout
     while not condition():
         assert monotonic() < deadline, f"not within {timeout} s"
@@ -82,21 +82,21 @@ def eventually(condition: Callable[[], bool], timeout: float = 60.0) -> None:
 
 
 def ends(action: Callable[[], object], timeout: float = 60.0) -> None:
-    """Run `action` in a thread and assert that it ends; a hanging one stays behind."""
+    """Run `action` in a thread and assert that it ends."""
     thread = threading.Thread(target=action, daemon=True)
     thread.start()
     thread.join(timeout)
     assert not thread.is_alive(), f"has not ended in {timeout} s"
 
 
-#: Processes that were there when the test began: a rig or an oracle that other tests share.
+#: Processes that existed when the test began, because other tests share them.
 BYSTANDERS: set[int] = set()
-#: Addresses of our mappings that were there: of a channel that other tests share.
+#: Addresses of our mappings that existed when the test began, because other tests share a channel.
 MAPPED: set[str] = set()
 
 
 def holdings() -> dict[str, Any]:
-    """File descriptors, threads and child processes of this test, and its process's mappings of ours."""
+    """Return the file descriptors, threads, child processes and shared mappings of this test."""
     return {
         "fds": psutil.Process().num_fds(),
         "threads": threading.active_count(),
@@ -110,7 +110,7 @@ def child_pids() -> list[int]:
 
 
 def our_mappings() -> set[str]:
-    """Where only Linux can tell; elsewhere the file behind a mapping has no name at all."""
+    """Return the addresses of our mappings; only on Linux do they have a name to find them by."""
     if sys.platform != "linux":
         return set()
     with open("/proc/self/maps") as maps:

@@ -1,4 +1,4 @@
-"""A broker that does as it is told: reads frames, keeps them, and answers each by a script."""
+"""A scripted broker: reads frames, keeps them, and answers each as its script says."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _SIZE: Final = struct.Struct(">i")
 
 @dataclass
 class Exchange:
-    """One request as it arrived, and the means to answer it. ``frame`` is without the 4 bytes of size."""
+    """One request that has arrived, and methods to answer it. ``frame`` is without its size field."""
 
     peer: Peer
     sock: socket.socket
-    #: Which connection of the peer, from 0, and which request on it, from 0.
+    #: Number of the connection of the peer, and of the request on it, both from 0.
     connection: int
     index: int
     frame: bytes
@@ -51,7 +51,7 @@ class Exchange:
         self.body = self.frame[header.size :]
 
     def response(self, error_code: int = 0, *, partition_errors: list[int] | None = None) -> bytes:
-        """A whole response, with its 4 bytes of size."""
+        """Return a complete response, with its size field of 4 bytes."""
         return framed(
             encode_response_header(response_header_version(self.api_key, self.version), self.correlation_id)
             + response_body(self.api_key, self.version, error_code, partition_errors)
@@ -77,7 +77,7 @@ def framed(data: bytes) -> bytes:
 def response_body(
     api_key: int, version: int, error_code: int = 0, partition_errors: list[int] | None = None
 ) -> bytes:
-    """A response's body; ``partition_errors``: one partition for each, of one topic."""
+    """Return the body of a response; ``partition_errors``: of partitions 0, 1, ... of one topic."""
     if api_key == UPDATE_METADATA:
         return ControlResponse(api_key=api_key, version=version, error_code=error_code).encode()
     errors = partition_errors or []
@@ -112,7 +112,7 @@ def silence(exchange: Exchange) -> None:
 
 
 def cut_after(count: int) -> Behaviour:
-    """So many bytes of the response, then nothing more."""
+    """Send only the first bytes of the response."""
 
     def behave(exchange: Exchange) -> None:
         exchange.send(exchange.response()[:count])
@@ -127,8 +127,11 @@ def raw(data: Callable[[Exchange], bytes]) -> Behaviour:
 
 @dataclass
 class Peer:
-    """Listens on a free port of 127.0.0.1. ``script`` holds a behaviour for each request to come; after the
-    last of them ``default`` answers. ``gate``: nothing is read while it is closed."""
+    """Listens on a free port of 127.0.0.1.
+
+    ``script``: a behaviour for each of the next requests; ``default`` answers later ones. ``gate``: while it
+    is closed, nothing is read.
+    """
 
     broker_id: int = 1
     epoch: int = 1001
@@ -180,7 +183,7 @@ class Peer:
             thread.join(10)
 
     def stop_listening(self) -> None:
-        """New connections are refused."""
+        """Refuse new connections."""
         listener, self._listener = self._listener, None
         if listener is not None:
             with suppress(OSError):
@@ -195,13 +198,13 @@ class Peer:
                 sock.shutdown(socket.SHUT_RDWR)
 
     def has_unread(self) -> bool:
-        """Whether bytes of a request have come that are not read, as while the gate is closed."""
+        """Whether bytes have arrived that are not read, for example because the gate is closed."""
         with self._changed, suppress(OSError):
             return any(sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) for sock in self._sockets)
         return False
 
     def until(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
-        """Wait for something that a request or a connection brings about."""
+        """Wait for a condition that a request or a connection makes true."""
         deadline = monotonic() + timeout
         with self._changed:
             while not condition():

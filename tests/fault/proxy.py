@@ -1,4 +1,4 @@
-"""A TCP proxy that harms what passes through it: cuts, stalls, halves, delays, slows down and corrupts."""
+"""A TCP proxy that cuts, stalls, halves, delays, slows down or corrupts connections."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True)
 class Harm:
-    """What befalls the bytes of one direction of one connection; positions count from its first byte."""
+    """The faults in one direction of one connection; positions count from its first byte."""
 
-    #: Both sides are closed when so many bytes have passed; ``reset``: with RST, not with FIN.
+    #: Both sides are closed after this many bytes; ``reset``: with RST instead of FIN.
     cut_at: int | None = None
     reset: bool = False
-    #: From this byte on nothing passes and nothing is closed: the peer is half open.
+    #: From this byte on nothing passes, and the connection stays open.
     stall_at: int | None = None
-    #: Every piece passes as two.
+    #: Every piece is passed on in two writes.
     halve: bool = False
-    #: Seconds that each piece is held.
+    #: Seconds by which each piece is delayed.
     delay: float = 0.0
     #: Bytes per second.
     rate: float | None = None
-    #: This byte arrives with all its bits turned.
+    #: All bits of this byte are inverted.
     corrupt_at: int | None = None
 
 
 FINE: Final = Harm()
 
-#: Number of the connection, from 0 -> what befalls (requests, responses).
+#: Number of the connection, from 0 -> faults of (requests, responses).
 Plan: TypeAlias = Callable[[int], tuple[Harm, Harm]]
 
 
@@ -58,7 +58,7 @@ class _Pair:
         for sock in self.sockets:
             with suppress(OSError):
                 if reset:
-                    # RST goes out with the closing; this wakes who reads, so that it comes to that.
+                    # Closing sends the RST; this wakes the reading thread, so that it closes.
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                     sock.shutdown(socket.SHUT_RD)
                 else:
@@ -68,7 +68,7 @@ class _Pair:
 class Proxy:
     """Listens on ``host`` and passes on to 127.0.0.1:``target``; a context manager.
 
-    ``plan`` is asked for each connection, and may be changed at any time for those to come.
+    ``plan`` is called for each connection. It may be replaced at any time, for later connections.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Proxy:
         self.close()
 
     def broker(self, broker_id: int = 1, epoch: int = 1001) -> Broker:
-        """The broker behind it, as one whose endpoint is the proxy."""
+        """Return the broker behind the proxy, with the proxy as its endpoint."""
         endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, self.host, self.port)
         return Broker(broker_id, epoch, (endpoint,))
 
@@ -124,7 +124,7 @@ class Proxy:
         self._start(self._accept, listener)
 
     def stop_listening(self) -> None:
-        """New connections are refused."""
+        """Refuse new connections."""
         listener, self._listener = self._listener, None
         if listener is not None:
             with suppress(OSError):
@@ -186,9 +186,9 @@ class Proxy:
 
 
 def _pump(pair: _Pair, source: socket.socket, sink: socket.socket, harm: Harm) -> None:
-    """Until either side closes, or the harm has it so."""
+    """Pass bytes on until either side closes or a fault ends the connection."""
     passed, reset = 0, False
-    # Of a slow link, a tenth of a second's worth.
+    # At a limited rate, the bytes of a tenth of a second.
     piece = _PIECE if harm.rate is None else max(1, int(harm.rate / 10))
     try:
         while harm.cut_at is None or passed < harm.cut_at:
@@ -207,7 +207,7 @@ def _pump(pair: _Pair, source: socket.socket, sink: socket.socket, harm: Harm) -
             half = len(data) // 2 if harm.halve else 0
             if half:
                 sink.sendall(data[:half])
-                # So that they do not become one again on their way.
+                # Otherwise TCP might join the two writes.
                 if pair.over.wait(0.001):
                     return
             sink.sendall(data[half:])

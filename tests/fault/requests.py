@@ -1,4 +1,4 @@
-"""Requests for channel tests: bodies that carry a number, so that order and copies can be told."""
+"""Requests for channel tests: each body has a number, so that tests see order and repetitions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stop_replica(number: int = 0, *, size: int = 64, epoch: int = 7, version: in
 
 
 def number_of(body: bytes) -> int:
-    """The number in a request's body, which must be whole."""
+    """Return the number in the body of a request, which must be complete."""
     mark = body[-8:]
     assert mark in body[:-8]
     return int.from_bytes(mark, "big")

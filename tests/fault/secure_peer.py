@@ -26,13 +26,16 @@ REFUSED = "Authentication failed: Invalid username or password"
 
 @dataclass
 class SecurePeer(Peer):
-    """``meddle`` is given each answer of the handshake (its number on the connection, its bytes with their
-    size) and gives what is sent instead; it may close the connection by giving None."""
+    """A peer that does the handshake of its protocol.
+
+    ``meddle`` is called with each answer of the handshake (its number on the connection, its bytes with their
+    size field) and returns the bytes to send instead; None closes the connection.
+    """
 
     protocol: str = "PLAINTEXT"
     host: str = "127.0.0.1"
     context: ssl.SSLContext | None = None
-    #: Whether clients begin with ApiVersions also where there is no SASL.
+    #: Whether clients begin with ApiVersions even without SASL.
     asked: bool = False
     mechanisms: tuple[str, ...] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
     users: dict[str, str] = field(default_factory=lambda: {"admin": "s3cret"})
@@ -40,7 +43,7 @@ class SecurePeer(Peer):
     lifetime_ms: int = 0
     versions: dict[int, tuple[int, int]] = field(default_factory=lambda: dict(KAFKA_3_9))
     meddle: Callable[[int, bytes], bytes | None] = lambda number, answer: answer
-    #: Handshakes as they were: (api key, version) of each question.
+    #: The handshakes so far: (API key, version) of each request.
     questions: list[tuple[int, int]] = field(default_factory=list)
     answers: list[bytes] = field(default_factory=list)
     client_subjects: list[Any] = field(default_factory=list)
@@ -89,7 +92,7 @@ class _Opening:
             pass
 
     def _answer(self) -> bool:
-        """Answer one question; True when there are no more of them."""
+        """Answer one request; True: it was the last one of the handshake."""
         peer = self._peer
         data = _exactly(self._sock, struct.unpack(">i", _exactly(self._sock, 4))[0])
         if self._tokens_only:
@@ -147,7 +150,7 @@ class _Opening:
         return struct.pack(">hB", 0, len(ranges) + 1) + rows + bytes(5)
 
     def _check(self, token: bytes) -> tuple[int, bytes, bool]:
-        """Error code, the mechanism's reply, whether it is over."""
+        """Return the error code, the mechanism's reply, and whether the exchange is complete."""
         users = self._peer.users
         if self._mechanism == "PLAIN":
             _, user, password = token.decode().split("\0")

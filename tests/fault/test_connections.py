@@ -1,4 +1,4 @@
-"""Brokers and connections that misbehave: every request arrives, in order, or its outcome has the reason."""
+"""Faulty brokers and connections: every request arrives in order, or its outcome has the reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RESPONSE_BYTES = len(framed(bytes(4) + b"\0" + response_body(6, 8)))
 
 
 def in_order(peer: Peer) -> list[int]:
-    """The numbers received, without repetitions of the one before."""
+    """Return the numbers received, without immediate repetitions."""
     numbers = [number_of(exchange.body) for exchange in peer.received]
     return [number for at, number in enumerate(numbers) if at == 0 or numbers[at - 1] != number]
 
@@ -78,7 +78,7 @@ BAD: dict[str, tuple[Behaviour, Failure]] = {
 def test_a_bad_response_closes_the_connection_and_the_request_is_sent_again(how: str) -> None:
     behaviour, failure = BAD[how]
     with peers(1) as [peer], channel_to([peer], max_response_bytes=10_000) as channel:
-        # The second request meets it, on a connection that has worked.
+        # The fault hits the second request, on a connection that worked before.
         peer.script.extend([succeed, behaviour, behaviour])
         sent = [channel.send_request(1, update(number)) for number in range(4)]
         outcomes = channel.wait(sent, 10)
@@ -86,7 +86,7 @@ def test_a_bad_response_closes_the_connection_and_the_request_is_sent_again(how:
         assert [outcome.attempts for outcome in outcomes] == [1, 3, 1, 1]
         assert in_order(peer) == [0, 1, 2, 3]
         assert peer.connections == 3
-        # Correlation ids begin anew with each connection.
+        # Correlation ids start again with each connection.
         assert [exchange.correlation_id for exchange in peer.received] == [0, 1, 0, 0, 1, 2]
         assert channel.describe()["brokers"][1]["last_error"].startswith(failure.text)
 
@@ -138,7 +138,7 @@ def test_a_refused_connection_is_tried_again_until_the_broker_is_there(
         assert outcomes[0].attempts >= 6
         assert [outcome.attempts for outcome in outcomes[1:]] == [1, 1]
         assert in_order(brokers[0]) == [0, 1, 2]
-    # Not one line for each attempt.
+    # There is not a line for each attempt.
     lines = [record.getMessage() for record in caplog.records if "fails to send request" in record.message]
     assert 3 <= len(lines) < outcomes[0].attempts
     assert "attempt 4: connecting failed (Connection refused). Reconnecting to broker." in lines[2]
@@ -156,7 +156,7 @@ def test_a_host_name_is_resolved_with_each_connection() -> None:
         ]
         channel.startup([Broker(at, 1, (endpoint,)) for at, endpoint in enumerate(endpoints)])
         sent = channel.send_requests([0, 1, 2], update())
-        # localhost may have addresses on which nobody listens: they are tried in turn.
+        # localhost may have addresses without a listener: they are tried in turn.
         assert channel.wait(sent[:1], 10)[0].kind is OutcomeKind.ACKNOWLEDGED
         for broker_id in (1, 2):
             eventually(lambda id=broker_id: channel.describe()["brokers"][id]["attempts"] >= 2, 30)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""A backlog that is too long gives way to the whole state, read when the broker can take it."""
+"""A full state replaces a long backlog; it is read from the state when the broker is ready."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.unit.batch.manual_channel import metadata_of
 from tests.unit.channel.bodies import DELETED, PlainUpdate, applied
 
 Deletions = Mapping[bytes, Int32]
-#: Less than one request of all rows below.
+#: Smaller than one request with all rows.
 BOUND = 4000
 PARTITIONS = 60
 
@@ -61,7 +61,7 @@ def add(state: ClusterState, topic: str, id: int, partitions: int = PARTITIONS) 
 
 
 def block(peer: Peer, until: threading.Event) -> None:
-    """The next request is answered only then."""
+    """Answer the next request when the event is set."""
 
     def later(exchange: Exchange) -> None:
         assert until.wait(30)
@@ -84,7 +84,7 @@ class Pusher:
         self.going = threading.Event()
 
     def block(self) -> None:
-        """Two requests to each are in hand, the first one without an answer; whatever follows waits."""
+        """Hand over two requests to each broker, the first without an answer; later ones wait."""
         for peer in self.peers:
             block(peer, self.going)
         for number in range(2):
@@ -98,7 +98,7 @@ class Pusher:
         self.sent += self.batch.send_requests_to_brokers(7)
 
     def change(self, times: int = 1) -> None:
-        """All rows change and are pushed, so often."""
+        """Change and push all rows, ``times`` times."""
         for _ in range(times):
             self.value += 1
             self.state.update("all", leader_epoch=self.value)
@@ -115,7 +115,7 @@ class Pusher:
         return broker
 
     def check(self) -> None:
-        """What the peers were told is the state, and nothing is left of it in memory."""
+        """Assert that the peers have the state, and that shared memory is empty."""
         for peer in self.peers:
             cache = applied(MetadataCache(), bodies(peer))
             assert metadata_of(cache.state) == metadata_of(self.state)
@@ -139,7 +139,7 @@ def rows_of(peer: Peer) -> list[int]:
     return [len(body.partitions) for body in bodies(peer)]
 
 
-def test_a_backlog_gives_way_to_the_state_as_it_is_when_the_broker_is_ready() -> None:
+def test_a_full_state_replaces_a_backlog_when_the_broker_is_ready() -> None:
     with pusher() as one:
         one.block()
         before = one.channel.describe()["shared_memory_bytes"]
@@ -149,9 +149,9 @@ def test_a_backlog_gives_way_to_the_state_as_it_is_when_the_broker_is_ready() ->
         collapsed = described["collapsed"]
         assert isinstance(collapsed, int)
         assert 200 - 64 < collapsed <= 200
-        # Nothing is kept of the 200 but that they are owed an answer.
+        # Of the 200 requests no body is kept.
         assert one.channel.describe()["shared_memory_bytes"] == before
-        # What nobody was told of is told as well, being the state.
+        # The full state also has changes that were never pushed.
         one.state.update("all", leader_epoch=1000)
         one.go()
         outcomes = one.wait()[-200:]
@@ -164,7 +164,7 @@ def test_a_backlog_gives_way_to_the_state_as_it_is_when_the_broker_is_ready() ->
         one.check()
 
 
-def test_it_counts_for_metrics() -> None:
+def test_metrics_count_a_full_state() -> None:
     metrics = ChannelMetrics()
     with (
         peers(1) as brokers,
@@ -185,7 +185,7 @@ def test_it_counts_for_metrics() -> None:
         assert values["ctrlchan_channel_full_states_total", None] == channel.describe()["full_states"] >= 1
 
 
-def test_differences_go_on_from_there() -> None:
+def test_differences_are_sent_after_a_full_state() -> None:
     with pusher() as one:
         one.block()
         for value in range(1, 40):
@@ -207,10 +207,11 @@ def test_differences_go_on_from_there() -> None:
         one.check()
 
 
-def test_deletions_of_the_backlog_are_told_with_it() -> None:
+def test_a_full_state_contains_the_deletions_of_the_backlog() -> None:
     with pusher() as one:
         one.block()
-        # A topic that the broker knows goes, one goes and comes again smaller, one comes and goes.
+        # One topic of the broker is deleted, one is deleted and created again with fewer partitions, and one
+        # is created and deleted.
         one.state.mark_topics_deleting(["topic-0", "topic-1"])
         one.push()
         one.state.remove_topics(["topic-0", "topic-1"])
@@ -230,7 +231,7 @@ def test_deletions_of_the_backlog_are_told_with_it() -> None:
         one.check()
 
 
-def test_nothing_moves_across_other_requests_and_only_the_first_tells_everything() -> None:
+def test_the_order_of_requests_is_kept_and_only_the_first_full_state_has_everything() -> None:
     with pusher() as one:
         one.block()
         for make in (leader_and_isr, stop_replica, leader_and_isr):
@@ -245,13 +246,13 @@ def test_nothing_moves_across_other_requests_and_only_the_first_tells_everything
         assert received[3:] == [
             *(update, LEADER_AND_ISR, update, STOP_REPLICA, update, LEADER_AND_ISR, update)
         ]
-        # The broker knows it all already, and is told the live brokers.
+        # The broker has everything already, so only the live brokers are sent.
         assert rows_of(one.peers[0])[1:] == [2 * PARTITIONS, 0, 0, 0]
         one.check()
 
 
-def test_what_was_told_in_between_is_told_again() -> None:
-    """A request with a time limit keeps its place and its body; what it says may be older than the state."""
+def test_metadata_sent_in_between_is_sent_again() -> None:
+    """A request with a timeout keeps its place and its body, which may be older than the state."""
     with pusher() as one:
         one.block()
         one.change(20)
@@ -264,7 +265,7 @@ def test_what_was_told_in_between_is_told_again() -> None:
         one.check()
 
 
-def test_brokers_share_what_is_told() -> None:
+def test_brokers_share_a_full_state() -> None:
     with pusher(4) as one:
         all_have_it = threading.Barrier(4)
 
@@ -283,7 +284,7 @@ def test_brokers_share_what_is_told() -> None:
         one.check()
 
 
-def test_every_callback_is_called_before_the_next_request_goes() -> None:
+def test_every_callback_returns_before_the_next_request_is_sent() -> None:
     with pusher() as one:
         called: list[Outcome] = []
         one.batch = ControllerBrokerRequestBatch(
@@ -301,7 +302,7 @@ def test_every_callback_is_called_before_the_next_request_goes() -> None:
         assert (len(called), count) == (50, [50])
 
 
-def test_a_large_state_goes_in_parts() -> None:
+def test_a_large_full_state_is_sent_in_parts() -> None:
     with pusher(max_request_bytes=2500) as one:
         one.block()
         one.change(50)
@@ -312,7 +313,7 @@ def test_a_large_state_goes_in_parts() -> None:
         one.check()
 
 
-def test_a_broker_of_another_version_gets_its_own() -> None:
+def test_a_broker_of_another_version_gets_a_full_state_of_that_version() -> None:
     peer = SecurePeer(broker_id=1, asked=True)
     with peer:
         peer.versions[UPDATE_METADATA] = (0, 5)
@@ -332,7 +333,7 @@ def test_a_broker_of_another_version_gets_its_own() -> None:
             assert len(bodies(peer)[-1].partitions) == 2 * PARTITIONS
 
 
-# -- sources that cannot
+# -- sources that fail
 
 
 def failing(problem: Exception) -> FullStateSource:
@@ -363,7 +364,7 @@ def large(value: int, source: FullStateSource) -> ControlRequest:
         (contextmanager(wrong_version), "of UpdateMetadata version 8"),
     ],
 )
-def test_a_source_that_fails_ends_the_backlog_and_nothing_else(
+def test_a_source_that_fails_ends_only_the_backlog(
     source: FullStateSource, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with peers(1) as [peer], channel_to([peer], max_backlog_bytes=BOUND) as channel:
@@ -387,7 +388,7 @@ def test_a_source_that_fails_ends_the_backlog_and_nothing_else(
 
 
 class Held:
-    """A source that begins to answer and does not come to an end before ``go``."""
+    """A source that does not return before ``go``."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
@@ -428,7 +429,7 @@ def newer(channel: ControllerChannelManager, _: Sequence[Sent]) -> None:
         (newer, OutcomeKind.BROKER_GONE),
     ],
 )
-def test_what_ends_while_the_state_is_read_is_not_sent(
+def test_a_backlog_that_ends_while_the_state_is_read_is_not_sent(
     how: Callable[[ControllerChannelManager, Sequence[Sent]], None], end: OutcomeKind
 ) -> None:
     with peers(2) as brokers, channel_to(brokers, max_backlog_bytes=BOUND) as channel:
@@ -446,12 +447,12 @@ def test_what_ends_while_the_state_is_read_is_not_sent(
         assert {outcome.kind for outcome in outcomes[2:]} == {end}
         assert bodies(brokers[0]) == []
         if how is cancel:
-            # What stood behind it has its turn.
+            # The next request is sent.
             assert channel.wait([last], 10)[0].kind is OutcomeKind.ACKNOWLEDGED
         eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
 
 
-def test_all_of_them_are_cancelled_or_none() -> None:
+def test_a_collapsed_backlog_is_cancelled_as_a_whole_or_not_at_all() -> None:
     with pusher() as one:
         one.block()
         one.change(30)
@@ -463,13 +464,13 @@ def test_all_of_them_are_cancelled_or_none() -> None:
         kinds = [outcome.kind for outcome in one.wait()]
         assert kinds[-31:] == [OutcomeKind.CANCELLED] * 30 + [OutcomeKind.ACKNOWLEDGED]
         assert rows_of(one.peers[0]) == [2 * PARTITIONS]
-        # Nothing of it was said, and what was said before is known: all has changed since.
+        # The backlog was never sent, and all rows have changed since the acknowledged push.
         one.push("changed")
         one.wait()
         one.check()
 
 
-def test_what_the_state_does_not_speak_for_keeps_its_body() -> None:
+def test_requests_without_a_full_state_keep_their_bodies() -> None:
     with pusher() as one:
         one.block()
         one.change(5)
@@ -478,11 +479,11 @@ def test_what_the_state_does_not_speak_for_keeps_its_body() -> None:
         one.change(30)
         one.go()
         one.wait()
-        told = known(bodies(one.peers[0]))["partitions"]
-        assert told["topic", 0][1] == 5
+        partitions = known(bodies(one.peers[0]))["partitions"]
+        assert partitions["topic", 0][1] == 5
 
 
-def test_without_merging_every_request_goes_as_it_is() -> None:
+def test_without_merging_every_request_is_sent_unchanged() -> None:
     with pusher(merge_update_metadata=False) as one:
         one.block()
         one.change(20)
@@ -492,11 +493,11 @@ def test_without_merging_every_request_goes_as_it_is() -> None:
         assert one.channel.describe()["collapsed_requests"] == 0
 
 
-# -- processes and links
+# -- processes and connections
 
 
 @pytest.mark.parametrize("when", ["before", "in flight"])
-def test_a_sender_dies(when: str) -> None:
+def test_a_full_state_survives_the_death_of_a_sender(when: str) -> None:
     with pusher() as one:
         [peer] = one.peers
         one.block()
@@ -515,7 +516,7 @@ def test_a_sender_dies(when: str) -> None:
         one.check()
 
 
-def test_an_error_is_everybodys_and_the_next_push_says_everything() -> None:
+def test_an_error_ends_every_request_and_the_next_push_is_full() -> None:
     with pusher() as one:
         one.push("changed")
         one.block()
@@ -535,8 +536,8 @@ def test_an_error_is_everybodys_and_the_next_push_says_everything() -> None:
         one.check()
 
 
-def test_a_state_that_changes_all_the_while() -> None:
-    """Its thread never waits for the channel; what brokers were told at the end is the state."""
+def test_a_state_may_change_all_the_time() -> None:
+    """A thread changes the state without waiting for the channel; in the end the brokers have it."""
     with pusher(3) as one:
         chance = np.random.default_rng(1)
         for step in range(400):
@@ -554,7 +555,7 @@ def test_a_state_that_changes_all_the_while() -> None:
                 one.push()
             else:
                 one.change()
-            # Something that is not pushed until the next time.
+            # A change that is pushed only with the next one.
             one.state.update(int(chance.integers(2 * PARTITIONS)), partition_epoch=step)
         one.push()
         for peer in one.peers:
@@ -568,7 +569,7 @@ def names(state: ClusterState) -> list[bytes]:
     return [state.topics.names[row] or b"" for row in range(len(state.topics))]
 
 
-def test_an_embedded_broker_that_was_away() -> None:
+def test_an_embedded_broker_that_was_away_has_the_state() -> None:
     with (
         EmbeddedBroker(1, epoch=1) as broker,
         ControllerChannelManager(config(max_backlog_bytes=BOUND), 7) as channel,
@@ -599,7 +600,7 @@ def senders(channel: ControllerChannelManager) -> list[int]:
 
 TOPICS = ("a", "b", "long-name-of-a-topic")
 
-#: (what happens, of which topic, a number).
+#: (action, topic, number).
 step = st.tuples(
     st.sampled_from(
         ["lead", "lead", "lead", "add", "delete", "all", "changed", "brokers", "rows", "leader", "stop"]
@@ -610,7 +611,7 @@ step = st.tuples(
 
 
 class Story:
-    """Two brokers are told the same by one batch; one of them reads nothing until the end."""
+    """One batch sends the same to two brokers; one of them reads nothing until the end."""
 
     def __init__(self, channel: ControllerChannelManager, quick: Peer, slow: Peer) -> None:
         self.channel = channel
@@ -656,7 +657,7 @@ class Story:
 
 
 class TwoPeers:
-    """What all examples share; each has another generation of both."""
+    """What all examples share; each example has new generations of both brokers."""
 
     def __init__(self, channel: ControllerChannelManager, quick: Peer, slow: Peer) -> None:
         self.channel, self.quick, self.slow = channel, quick, slow
@@ -672,7 +673,7 @@ class TwoPeers:
 def two_peers() -> Iterator[TwoPeers]:
     with peers(2) as [quick, slow], channel_to([quick, slow], max_backlog_bytes=300) as channel:
         yield TwoPeers(channel, quick, slow)
-        # The examples had something to show.
+        # Some examples had full states.
         assert channel.describe()["full_states"] > 10
 
 
@@ -702,8 +703,8 @@ def test_any_sequence_leaves_a_broker_in_the_same_state(
     eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
 
 
-def picture_of(told: Sequence[UpdateMetadataRequest]) -> dict[str, object]:
-    """All but the ids of topics without partitions, which a full state does not tell."""
-    picture = known(told)
+def picture_of(requests: Sequence[UpdateMetadataRequest]) -> dict[str, object]:
+    """Return the metadata without the ids of topics without partitions, which a full state does not have."""
+    picture = known(requests)
     named = {topic for topic, _ in picture["partitions"]}
     return picture | {"ids": {topic: id for topic, id in picture["ids"].items() if topic in named}}

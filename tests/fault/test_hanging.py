@@ -1,4 +1,4 @@
-"""Processes and callbacks that live and do nothing: found, killed, replaced, and not waited for."""
+"""Hanging processes are found, killed and replaced; ``shutdown`` does not wait for hanging callbacks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PATIENT = 4.0
 
 
 def senders_of(channel: ControllerChannelManager) -> dict[int, int]:
-    """Pid of each broker's sender; 0: not up."""
+    """Return the pid of each broker's sender; 0: it has not started."""
     return {broker_id: broker["sender_pid"] for broker_id, broker in channel.describe()["brokers"].items()}
 
 
@@ -66,9 +66,9 @@ def test_a_stopped_sender_is_replaced(senders: str | int, caplog: pytest.LogCapt
     assert f"(pid {pid}) does not answer; it is killed." in caplog.text
 
 
-def test_a_sender_that_runs_in_a_circle_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_sender_in_an_endless_loop_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
-    circle = f"""
+    endless_loop = f"""
 from ctrlchan.channel.senders.sender import Sender
 proceed = Sender._proceed
 
@@ -82,7 +82,7 @@ def run_in_a_circle(self):
 
 Sender._proceed = run_in_a_circle
 """
-    run_in_fork_server(monkeypatch, circle)
+    run_in_fork_server(monkeypatch, endless_loop)
     with peers(2) as brokers, channel_to(brokers, senders=1, sender_timeout=SENDER_TIMEOUT) as channel:
         channel.wait(channel.send_requests([1, 2], update(0)), 60)
         flag.touch()
@@ -96,7 +96,7 @@ Sender._proceed = run_in_a_circle
 def test_a_sender_that_stops_before_it_is_ready_is_replaced(
     senders: str | int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It has said nothing yet, but it was said that it was born."""
+    """The fork server has reported its start, but the sender itself has reported nothing."""
     flag = tmp_path / "flag"
     stopped = f"""
 from ctrlchan.channel.senders.fork_server import ForkServer
@@ -129,7 +129,7 @@ ForkServer._run_sender = stop
         outcomes = channel.wait(sent, 60)
         assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
         eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids))
-        # A fork server that does what it should is not replaced for it.
+        # The fork server works, so it is not replaced.
         assert channel._channel_state is not None
         assert channel._channel_state.pool.fork_servers == 1
 
@@ -143,7 +143,7 @@ def test_a_stopped_fork_server_is_replaced() -> None:
         [sender] = senders_of(channel).values()
         fork_server = psutil.Process(sender).ppid()
         stop(fork_server)
-        # The senders that are up do not need it.
+        # Running senders do not need the fork server.
         channel.wait([channel.send_request(1, update(1))], 60)
         channel.add_broker(brokers[1].broker)
         channel.wait([channel.send_request(2, update(2))], 60)
@@ -151,7 +151,7 @@ def test_a_stopped_fork_server_is_replaced() -> None:
         assert psutil.Process(senders_of(channel)[2]).ppid() != fork_server
 
 
-def test_a_removed_brokers_sender_that_hangs_does_not_stay() -> None:
+def test_a_hanging_sender_of_a_removed_broker_is_ended() -> None:
     with (
         peers(2) as brokers,
         channel_to(brokers, senders="per-broker", sender_timeout=SENDER_TIMEOUT) as channel,
@@ -163,21 +163,21 @@ def test_a_removed_brokers_sender_that_hangs_does_not_stay() -> None:
         pid = senders_of(channel)[2]
         stop(pid)
         channel.remove_broker(2)
-        # What it may be sending stays in memory for as long as it may.
+        # The frame that the sender may be writing stays in memory.
         eventually(lambda: not psutil.pid_exists(pid))
         eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
 
 
 @pytest.mark.parametrize("behaviour", [silence, hang_up])
-def test_a_sender_whose_broker_is_ill_does_not_hang(behaviour: object) -> None:
+def test_a_sender_whose_broker_does_not_answer_does_not_hang(behaviour: object) -> None:
     with peers(1) as [peer], channel_to([peer], sender_timeout=PATIENT) as channel:
         peer.default = behaviour  # type: ignore[assignment]
         channel.send_request(1, update(0))
         peer.until(lambda: len(peer.received) > 0)
-        # It was up before it sent that; somebody has yet to read so.
+        # The sender had started before it sent that; its report may not be read yet.
         eventually(lambda: 0 not in senders_of(channel).values())
         pids = senders_of(channel)
-        # Asked several times, and answered.
+        # It was sent several PINGs, and answered.
         deadline = monotonic() + 2 * PATIENT
         eventually(lambda: monotonic() > deadline)
         assert senders_of(channel) == pids
@@ -185,7 +185,7 @@ def test_a_sender_whose_broker_is_ill_does_not_hang(behaviour: object) -> None:
 
 @contextmanager
 def busy_machine() -> Iterator[None]:
-    """Many more processes that want to run than there are processors."""
+    """Run many more busy processes than there are processors."""
     command = [sys.executable, "-S", "-c", "while True: pass"]
     processes = [subprocess.Popen(command) for _ in range(8 * (os.cpu_count() or 1))]
     try:
@@ -198,7 +198,7 @@ def busy_machine() -> Iterator[None]:
 
 
 @linux_only
-def test_a_busy_machine_is_no_reason_to_kill() -> None:
+def test_no_sender_is_killed_on_a_busy_machine() -> None:
     with (
         peers(3) as brokers,
         channel_to(brokers, senders="per-broker", sender_timeout=SENDER_TIMEOUT) as channel,
@@ -214,7 +214,7 @@ def test_a_busy_machine_is_no_reason_to_kill() -> None:
         assert senders_of(channel) == pids
 
 
-def test_a_callback_that_takes_long_is_no_reason_to_kill() -> None:
+def test_no_sender_is_killed_during_a_long_callback() -> None:
     with peers(2) as brokers, channel_to(brokers, sender_timeout=SENDER_TIMEOUT) as channel:
         channel.wait(channel.send_requests([1, 2], update(0)), 60)
         pids = senders_of(channel)
@@ -229,14 +229,14 @@ def test_a_callback_that_takes_long_is_no_reason_to_kill() -> None:
         assert senders_of(channel) == pids
 
 
-def test_an_idle_channel_asks_nobody() -> None:
+def test_an_idle_channel_sends_no_ping() -> None:
     with peers(1) as [peer], channel_to([peer], sender_timeout=SENDER_TIMEOUT) as channel:
         channel.wait([channel.send_request(1, update(0))], 60)
         [pid] = senders_of(channel).values()
         stop(pid)
         deadline = monotonic() + 2 * SENDER_TIMEOUT
         eventually(lambda: monotonic() > deadline)
-        # Stopped and needed by nobody: it is found when it is needed.
+        # A stopped fork server is found only when it is needed.
         assert psutil.pid_exists(pid)
         os.kill(pid, signal.SIGCONT)
         assert channel.wait([channel.send_request(1, update(1))], 60)[0].attempts == 1
@@ -245,7 +245,7 @@ def test_an_idle_channel_asks_nobody() -> None:
 # -- shutdown
 
 
-def test_shutdown_ends_with_a_stopped_fork_server_and_stopped_senders() -> None:
+def test_shutdown_returns_with_a_stopped_fork_server_and_stopped_senders() -> None:
     with peers(2) as brokers:
         channel = ControllerChannelManager(config(senders="per-broker"), 7)
         channel.startup([peer.broker for peer in brokers])
@@ -260,7 +260,7 @@ def test_shutdown_ends_with_a_stopped_fork_server_and_stopped_senders() -> None:
         eventually(lambda: not any(psutil.pid_exists(pid) for pid in (fork_server, *pids)))
 
 
-def test_shutdown_ends_while_a_callback_does_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_shutdown_returns_while_a_callback_runs(caplog: pytest.LogCaptureFixture) -> None:
     entered, go = threading.Event(), threading.Event()
 
     def callback(_: Outcome) -> None:
@@ -275,7 +275,7 @@ def test_shutdown_ends_while_a_callback_does_not(caplog: pytest.LogCaptureFixtur
         assert entered.wait(10)
         ends(lambda: channel.shutdown(0.5))
         eventually(lambda: holdings()["children"] == [])
-        # When it returns after all, the rest is done.
+        # When the callback returns, the rest of the shutdown is done.
         go.set()
         assert channel.wait([sent], 60)[0].kind is OutcomeKind.ACKNOWLEDGED
         eventually(lambda: holdings()["mappings"] == 0)
@@ -285,7 +285,7 @@ def test_shutdown_ends_while_a_callback_does_not(caplog: pytest.LogCaptureFixtur
     assert [r.levelno for r in caplog.records if "Shutdown took more than" in r.message] == [logging.ERROR]
 
 
-def test_shutdown_ends_while_brokers_never_answer() -> None:
+def test_shutdown_returns_while_brokers_do_not_answer() -> None:
     with peers(3) as brokers:
         for peer in brokers:
             peer.default = silence
@@ -295,7 +295,7 @@ def test_shutdown_ends_while_brokers_never_answer() -> None:
         sent = [one for n in range(10) for one in channel.send_requests([1, 2, 3], update(n))]
         for peer in brokers[:2]:
             peer.until(lambda peer=peer: len(peer.received) == 1)  # type: ignore[misc]
-        # Much earlier than its time-out.
+        # Long before the timeout of the shutdown.
         ends(lambda: channel.shutdown(600))
         assert {one.outcome.kind for one in sent if one.outcome} == {OutcomeKind.BROKER_GONE}
         assert all(one.done for one in sent)

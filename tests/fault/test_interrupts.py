@@ -28,13 +28,15 @@ PACKAGE = str(Path(ctrlchan.__file__).parent)
 
 
 class Interruption(BaseException):
-    """As a signal handler would raise it."""
+    """An exception as a signal handler raises it."""
 
 
 @contextmanager
 def interrupted_at(step: int) -> Iterator[None]:
-    """Raise Interruption at this line of the package, counted over those that run in the block, and at every
-    third one after it."""
+    """Raise Interruption at the given line, and at every third one after it.
+
+    Counted are the lines of the package that run in the block.
+    """
     count = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -61,7 +63,7 @@ def backlog(channel: ControllerChannelManager, count: int) -> list[Sent]:
     return [one for number in range(count) for one in channel.send_requests([1, 2], one_row(number))]
 
 
-# An exception in a generator that is being closed is only reported.
+# Python only reports an exception in a generator that is being closed.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("call", ["send", "cancel", "add", "remove", "startup", "resign", "shutdown"])
 @pytest.mark.parametrize("seed", range(2))
@@ -126,7 +128,7 @@ def test_a_storm_of_alarms_loses_no_request(merges: bool) -> None:
             finally:
                 signal.signal(signal.SIGALRM, handler)
             assert interruptions > 100
-            # Requests to a broker that answers end by themselves, those to the other one with it.
+            # Requests to the broker that answers end by themselves, the others when their broker is removed.
             channel.wait([one for one in sent if one.broker_id == 2], 60)
             channel.remove_broker(1)
             channel.wait(sent, 20)

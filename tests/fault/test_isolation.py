@@ -35,7 +35,7 @@ def test_a_registration_with_a_bad_host_is_refused(host: str) -> None:
 def test_an_error_while_one_broker_is_served_leaves_the_others_alone(
     host: str, senders: str | int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The host raises ValueError or UnicodeError in the sender, as some unknown defect might."""
+    """The host raises ValueError or UnicodeError in the sender, like an unknown defect."""
     monkeypatch.setattr(target, "_check_host", lambda broker_id, host: None)
     with peers(3) as brokers, ControllerChannelManager(config(senders=senders), 7) as channel:
         channel.startup([peer.broker for peer in brokers])

@@ -1,4 +1,4 @@
-"""Shared memory that is full: nobody blocks, nobody fails, order holds."""
+"""Full shared memory: no call blocks, no request fails, and the order is kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MIB = 2**20
 
 
 def outside(channel: ControllerChannelManager) -> list[int]:
-    """Sizes of the frames that found no room in shared memory."""
+    """Return the sizes of the frames that found no room in shared memory."""
     channel_state = channel._channel_state
     assert channel_state is not None
     with channel_state.lock:
@@ -23,7 +23,7 @@ def outside(channel: ControllerChannelManager) -> list[int]:
         return [frame.size for frame in frames if frame.private is not None]
 
 
-def test_more_than_the_memory_holds_waits_outside_and_arrives_in_order() -> None:
+def test_requests_that_do_not_fit_into_shared_memory_arrive_in_order() -> None:
     with peers(3) as brokers, channel_to(brokers, shared_memory_bytes=2 * MIB) as channel:
         for peer in brokers:
             peer.gate.clear()
@@ -32,7 +32,7 @@ def test_more_than_the_memory_holds_waits_outside_and_arrives_in_order() -> None
             sent += channel.send_requests([1, 2, 3], update(number, size=200_000 if number % 3 else 100))
         described = channel.describe()
         assert described["shared_memory_bytes"] <= 2 * MIB
-        # It is full: what is queued is more than it holds, and so is what waits of every broker.
+        # The memory is full: the requests of each single broker are larger than it.
         for broker in described["brokers"].values():
             assert broker["queued_bytes"] > 3 * 2 * MIB
         assert len(outside(channel)) > 20
@@ -72,7 +72,7 @@ def test_removing_the_broker_that_holds_the_memory_frees_it() -> None:
         eventually(brokers[0].has_unread)
         waiting = channel.send_requests([2], update(2, size=900_000))
         small = channel.send_requests([2], update(3))
-        # There is no room for it, and nothing passes it.
+        # There is no room for this request, and no later one overtakes it.
         described = channel.describe()["brokers"][2]
         assert (described["queue_size"], described["in_flight"]) == (2, 0)
         assert waiting[0].request.size in outside(channel)

@@ -1,4 +1,4 @@
-"""What waits for a broker is merged, what is too large goes in parts; every request keeps its own end."""
+"""Waiting requests are merged, large ones are sent in parts, and every request has its own outcome."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tests.fault.requests import leader_and_isr, stop_replica
 from tests.unit.channel.bodies import DELETED, PlainUpdate, applied, body_of, picture, shared_body_of
 
 
-def request(told: PlainUpdate, epoch: int = 7) -> ControlRequest:
-    shared_body = shared_body_of(told)
+def request(update: PlainUpdate, epoch: int = 7) -> ControlRequest:
+    shared_body = shared_body_of(update)
     return ControlRequest(shared_body, epoch, rows=shared_body.rows)
 
 
@@ -54,20 +54,20 @@ def bodies(peer: Peer) -> list[UpdateMetadataRequest]:
 
 
 def told_by(sent: Sequence[Sent]) -> list[UpdateMetadataRequest]:
-    """What the requests say, one by one."""
+    """Return the decoded bodies of the received requests, in order."""
     shared_bodies = [one.request.shared_body for one in sent]
     return [body_of(shared_body) for shared_body in shared_bodies if isinstance(shared_body, SharedBody)]
 
 
-def known(told: Sequence[UpdateMetadataRequest]) -> dict[str, Any]:
-    return picture(applied(MetadataCache(), told))
+def known(requests: Sequence[UpdateMetadataRequest]) -> dict[str, Any]:
+    return picture(applied(MetadataCache(), requests))
 
 
 def until_handed(channel: ControllerChannelManager, peer: Peer, count: int = 2) -> None:
     eventually(lambda: channel.describe()["brokers"][peer.broker_id]["in_flight"] == count)
 
 
-def test_a_backlog_goes_as_one() -> None:
+def test_a_backlog_is_sent_as_one_request() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         peer.gate.clear()
         called: list[Outcome] = []
@@ -85,7 +85,7 @@ def test_a_backlog_goes_as_one() -> None:
         assert [outcome.request for outcome in called] == to_be_called
         assert len(peer.received) == 3
         assert [outcome.merged for outcome in outcomes] == [1, 1] + [498] * 498
-        # What each of them tells is the frame that went for it.
+        # Each outcome has the size of the frame that was sent for it.
         sizes = [len(exchange.frame) + 4 for exchange in peer.received]
         assert [outcome.bytes for outcome in outcomes] == sizes[:2] + sizes[2:] * 498
         assert len({(outcome.correlation_id, outcome.response_ns) for outcome in outcomes[2:]}) == 1
@@ -96,7 +96,7 @@ def test_a_backlog_goes_as_one() -> None:
         eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
 
 
-def test_it_can_be_switched_off() -> None:
+def test_merging_can_be_switched_off() -> None:
     with peers(1) as [peer], channel_to([peer], merge_update_metadata=False) as channel:
         peer.gate.clear()
         sent = [channel.send_request(1, one_row(value)) for value in range(200)]
@@ -106,7 +106,7 @@ def test_it_can_be_switched_off() -> None:
         assert channel.describe()["merged_requests"] == 0
 
 
-def test_nothing_moves_across_other_requests_or_controller_epochs() -> None:
+def test_requests_are_not_merged_across_other_requests_or_controller_epochs() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         peer.gate.clear()
         sent = [channel.send_request(1, leader_and_isr(1)), channel.send_request(1, leader_and_isr(2))]
@@ -139,7 +139,7 @@ def test_brokers_with_the_same_neighbours_share_one_merged_request() -> None:
             peer.gate.clear()
         ids = [peer.broker_id for peer in brokers]
         sent = [channel.send_requests(ids, one_row(value, value)) for value in range(66)]
-        # Two of each are in hand, and the 64th that waits has the others merged.
+        # Each sender has two requests, and the 64th waiting one causes the merging.
         described = channel.describe()
         assert described["merged_requests"] == 1
         assert described["coalesced_requests"] == 5 * 63
@@ -165,7 +165,7 @@ def test_the_backlog_of_a_broker_that_is_away_does_not_grow() -> None:
         assert known(bodies(peer)) == known(told_by(sent))
 
 
-def test_an_error_is_everybodys() -> None:
+def test_an_error_ends_every_merged_request() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         peer.gate.clear()
         peer.script.extend([succeed, succeed, answer(31)])
@@ -174,7 +174,7 @@ def test_an_error_is_everybodys() -> None:
         peer.gate.set()
         outcomes = channel.wait(sent, 10)
         kinds = [outcome.kind for outcome in outcomes]
-        # With callbacks the second one waits for the first one's, and is merged.
+        # The second one waits for the callback of the first, and is merged.
         assert kinds == [OutcomeKind.ACKNOWLEDGED] + [OutcomeKind.ACKNOWLEDGED] * 9
         assert len(peer.received) == 2
         peer.gate.clear()
@@ -185,7 +185,7 @@ def test_an_error_is_everybodys() -> None:
         assert len(called) == 20
 
 
-def test_a_callback_of_a_merged_request_holds_back_the_next_one() -> None:
+def test_the_next_request_waits_for_the_callback_of_a_merged_one() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         peer.gate.clear()
         release = threading.Event()
@@ -207,7 +207,7 @@ def test_a_callback_of_a_merged_request_holds_back_the_next_one() -> None:
         channel.wait([*sent, after], 10)
 
 
-def test_removed_brokers_owe_nobody_anything() -> None:
+def test_merged_requests_of_a_removed_broker_end() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         peer.gate.clear()
         called: list[Outcome] = []
@@ -234,7 +234,7 @@ def large(topics: int = 4, partitions: int = 50, value: int = 1) -> ControlReque
     return request(PlainUpdate(8, {f"topic-{i}": (1 + i, rows) for i in range(topics)}, (1,), value))
 
 
-def test_a_large_request_goes_in_parts_and_ends_once() -> None:
+def test_a_large_request_is_sent_in_parts_and_ends_once() -> None:
     with peers(1) as [peer], channel_to([peer], max_request_bytes=3000) as channel:
         called: list[Outcome] = []
         sent = channel.send_requests([1], large(), called.append) + channel.send_requests(
@@ -254,7 +254,7 @@ def test_a_large_request_goes_in_parts_and_ends_once() -> None:
         eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
 
 
-def test_the_worst_part_is_the_whole() -> None:
+def test_a_split_request_has_the_result_of_its_worst_part() -> None:
     with peers(1) as [peer], channel_to([peer], max_request_bytes=3000) as channel:
         peer.script.extend([succeed, answer(31)])
         [outcome] = channel.wait([channel.send_request(1, large())], 10)
@@ -263,7 +263,7 @@ def test_the_worst_part_is_the_whole() -> None:
         assert channel.describe()["brokers"][1]["needs_resync"]
 
 
-def test_parts_that_are_under_way_are_not_merged_and_nothing_comes_between() -> None:
+def test_parts_are_not_merged_and_stay_together() -> None:
     with peers(1) as [peer], channel_to([peer], max_request_bytes=3000) as channel:
         peer.gate.clear()
         sent = [channel.send_request(1, large(value=1))]
@@ -279,17 +279,17 @@ def test_parts_that_are_under_way_are_not_merged_and_nothing_comes_between() -> 
         assert known(bodies(peer)) == known(told_by(sent))
 
 
-def test_what_cannot_be_split_is_not_sent_at_all() -> None:
+def test_a_large_request_that_cannot_be_split_is_not_sent() -> None:
     with peers(1) as [peer], channel_to([peer], max_request_bytes=1000) as channel:
-        told = PlainUpdate(8, {"t": (1, {0: 1, 1: 1})}, tuple(range(100)))
-        [outcome] = channel.wait([channel.send_request(1, request(told))], 10)
+        update = PlainUpdate(8, {"t": (1, {0: 1, 1: 1})}, tuple(range(100)))
+        [outcome] = channel.wait([channel.send_request(1, request(update))], 10)
         assert outcome.kind is OutcomeKind.TOO_LARGE
         channel.wait([channel.send_request(1, leader_and_isr(1))], 10)
         assert len(peer.received) == 1
 
 
 @pytest.mark.parametrize("senders", ["per-broker", 2])
-def test_merged_in_flight_when_a_sender_dies(senders: str | int) -> None:
+def test_a_merged_request_survives_the_death_of_a_sender(senders: str | int) -> None:
     with peers(1) as [peer], channel_to([peer], senders=senders) as channel:
         stall = threading.Event()
 
@@ -311,19 +311,19 @@ def test_merged_in_flight_when_a_sender_dies(senders: str | int) -> None:
 
 
 def churn() -> Sequence[PlainUpdate]:
-    """Topics made, changed, deleted, made again under another id; brokers that come and go."""
-    told: list[PlainUpdate] = []
+    """Topics created, changed, deleted, created again with another id; brokers that come and go."""
+    updates: list[PlainUpdate] = []
     for value in range(1, 120):
         topic = f"topic-{value % 3}"
         leader = DELETED if value % 7 < 2 else value % 4 - 1
         rows = dict.fromkeys(range(value % 4 + 1), leader)
         topics = {} if value % 11 == 0 else {topic: (1 + value // 7 % 5, rows)}
-        told.append(PlainUpdate(8, topics, tuple(range(1, 2 + value % 4)), value))
-    return told
+        updates.append(PlainUpdate(8, topics, tuple(range(1, 2 + value % 4)), value))
+    return updates
 
 
 @pytest.mark.parametrize("max_request_bytes", [10_000_000, 400])
-def test_an_embedded_broker_knows_the_same_merged_or_not(max_request_bytes: int) -> None:
+def test_an_embedded_broker_has_the_same_state_merged_or_not(max_request_bytes: int) -> None:
     pictures = []
     for merge in (True, False):
         config = ChannelConfig(
@@ -337,7 +337,7 @@ def test_an_embedded_broker_knows_the_same_merged_or_not(max_request_bytes: int)
             ControllerChannelManager(config, controller_epoch=7) as channel,
         ):
             channel.startup([broker.broker])
-            sent = [channel.send_request(1, request(told)) for told in churn()]
+            sent = [channel.send_request(1, request(update)) for update in churn()]
             assert {outcome.kind for outcome in channel.wait(sent, 20)} == {OutcomeKind.ACKNOWLEDGED}
             assert (channel.describe()["coalesced_requests"] > 0) == merge
             pictures.append(broker.inspect(lambda core: picture(core.metadata)))
@@ -349,7 +349,7 @@ def test_large_requests_do_not_pile_up() -> None:
         peer.gate.clear()
         sent = [channel.send_request(1, leader_and_isr(0)), channel.send_request(1, leader_and_isr(1))]
         until_handed(channel, peer)
-        # Each 10 KB; only a few, and far too much together.
+        # 10 KB each: a few requests, and too many bytes together.
         sent += [channel.send_request(1, large(partitions=50, value=value)) for value in range(50)]
         waiting = channel.describe()["brokers"][1]["queued_bytes"]
         assert waiting < 60_000
@@ -358,8 +358,8 @@ def test_large_requests_do_not_pile_up() -> None:
         assert known(bodies(peer)) == known(told_by(sent))
 
 
-def test_a_crowded_queue_merges_what_could_only_be_told_apart() -> None:
-    """A topic that is deleted again and again, under an id: Kafka would keep the id of nothing."""
+def test_a_crowded_queue_merges_pairs_that_need_two_requests() -> None:
+    """A topic with an id that is deleted repeatedly: Kafka would keep its id without partitions."""
     rows = dict.fromkeys(range(50), DELETED)
     limits = {200_000_000: False, 5_000: True}
     for limit, crowded in limits.items():

@@ -1,4 +1,4 @@
-"""Processes that end when they should not, and that must not stay when they should end."""
+"""Sender processes that end unexpectedly, and processes that must not be left behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def pids(channel: ControllerChannelManager) -> set[int]:
-    """Of the sender processes; 0 for one that has not said that it is up."""
+    """Return the pids of the senders; 0 for one that has not reported yet."""
     return {broker["sender_pid"] for broker in channel.describe()["brokers"].values()}
 
 
@@ -37,7 +37,7 @@ def kill(pid: int) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Gone, or waiting for its parent to notice."""
+    """Whether the process has ended; its parent may not have reaped it yet."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -65,12 +65,12 @@ def test_a_killed_sender_is_replaced_and_nothing_is_lost(senders: str | int) -> 
         assert all(outcome.attempts == 1 + outcome.sender_deaths for outcome in outcomes)
         for peer in brokers:
             numbers = [number_of(exchange.body) for exchange in peer.received]
-            # Sent twice only where the answer may have been lost with the sender.
+            # A request is sent twice only if its response may have been lost with the sender.
             assert [n for at, n in enumerate(numbers) if at == 0 or numbers[at - 1] != n] == list(range(301))
         eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
 
 
-def test_a_sender_that_ends_during_a_callback_is_none_of_its_business() -> None:
+def test_a_sender_may_end_during_a_callback() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         channel.wait([channel.send_request(1, update(0))], 10)
         [old] = pids(channel)
@@ -85,7 +85,7 @@ def test_a_sender_that_ends_during_a_callback_is_none_of_its_business() -> None:
         assert pids(channel) != {old}
 
 
-def test_the_end_of_the_fork_server_is_the_end_of_no_sender() -> None:
+def test_senders_survive_the_fork_server() -> None:
     with peers(2) as brokers, channel_to(brokers[:1], senders="per-broker") as channel:
         channel.wait([channel.send_request(1, update(0))], 10)
         [sender] = pids(channel)
@@ -93,17 +93,17 @@ def test_the_end_of_the_fork_server_is_the_end_of_no_sender() -> None:
         kill(fork_server)
         eventually(lambda: has_ended(fork_server))
         channel.wait([channel.send_request(1, update(1))], 10)
-        # Another is made for those that come.
+        # Another one is started for new senders.
         channel.add_broker(brokers[1].broker)
         channel.wait([channel.send_request(2, update(2))], 10)
-        # What the first one bore is no child of the second.
+        # The senders of the first fork server are not children of the second.
         kill(sender)
         channel.wait([channel.send_request(1, update(3))], 10)
         assert len({psutil.Process(pid).ppid() for pid in pids(channel)}) == 1
 
 
 def test_senders_hold_nothing_of_the_fork_servers_however_many_descriptors_the_parent_has() -> None:
-    """A sender that kept the fork server's socket open would hide its end, and births would go nowhere."""
+    """A sender with a copy of the fork server's socket would hide the fork server's end."""
     with peers(2) as brokers, ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(open(os.devnull))
@@ -149,7 +149,7 @@ def main():
         assert {broker["queue_size"] for broker in described.values()} == {1}
         assert {broker["state"] for broker in described.values()} == {"backing off"}
         assert all("in a row without a response" in broker["last_error"] for broker in described.values())
-        # Requests have their time limits meanwhile.
+        # Timeouts of requests apply meanwhile.
         limited = channel.send_requests([1, 2], update(1), timeout=0.05)
         assert {one.kind for one in channel.wait(limited, 10)} == {OutcomeKind.CANCELLED}
         trouble.unlink()
@@ -159,7 +159,7 @@ def main():
 
 
 def kill_all(channel: ControllerChannelManager, who: str) -> None:
-    """Kill all senders, and the fork server too if that is ``who``."""
+    """Kill all senders, and the fork server too if ``who`` says so."""
     senders = pids(channel)
     [fork_server] = {psutil.Process(pid).ppid() for pid in senders} - {1}
     if who == "fork server":
@@ -201,7 +201,7 @@ def test_a_stopped_sender_does_not_stop_shutdown() -> None:
         eventually(lambda: has_ended(pid))
 
 
-# -- nothing stays
+# -- nothing is left behind
 
 
 @every_mode
@@ -212,7 +212,7 @@ def test_a_channel_leaves_nothing_behind(senders: str | int) -> None:
             with channel_to(brokers, senders=senders) as channel:
                 channel.wait(channel.send_requests([1, 2, 3, 4, 5], update(size=100_000)), 10)
                 assert holdings()["children"]
-            # The peers' threads of the connections end in their own time.
+            # The threads of the peers' connections end by themselves.
             eventually(lambda: not any(peer._sockets for peer in brokers))
             eventually(lambda: not any(_is_busy(peer) for peer in brokers))
             after = holdings()
@@ -248,7 +248,7 @@ def test_brokers_that_come_and_go_leave_nothing_behind(senders: str | int) -> No
         assert counts[0] == counts[1]
 
 
-# -- the parent's end
+# -- end of the parent
 
 PRELUDE = """
 import os, signal, sys, threading, time
@@ -289,10 +289,10 @@ channel.shutdown()
 
 
 @pytest.mark.parametrize("how", ["-c", "stdin", "script", "module", "interactive"])
-def test_any_kind_of_main_will_do_and_is_not_run_again(
+def test_any_main_module_works_and_is_not_run_again(
     how: str, peer: Peer, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    # No guard against being imported by a child, on purpose.
+    # There is no `if __name__ == "__main__"`, on purpose.
     text = program(MAIN, peer.port)
     (tmp_path / "unguarded.py").write_text(text)
     command, stdin = {
@@ -330,19 +330,19 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return line
 
 
-def test_a_forgotten_shutdown_is_made_up_for_at_exit(peer: Peer, environment: dict[str, str]) -> None:
+def test_a_forgotten_shutdown_is_done_at_exit(peer: Peer, environment: dict[str, str]) -> None:
     process = start("channel = channel_to(PORT)\nprint(*push(channel))", peer.port, environment)
     out, errors = process.communicate(timeout=60)
     assert (process.returncode, out, errors) == (0, "acknowledged\n", "")
 
 
 @pytest.mark.parametrize("with_child", [False, True])
-def test_nothing_stays_when_the_parent_is_killed(
+def test_no_process_stays_when_the_parent_is_killed(
     with_child: bool, peer: Peer, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    # Where anything that has a name would lie.
+    # The folders in which a named file would be.
     environment["TMPDIR"] = str(tmp_path)
-    # A child that the parent has forked holds copies of all its pipes.
+    # A forked child of the parent holds copies of all its pipes.
     body = f"""
     channel = channel_to(PORT)
     push(channel)
@@ -365,7 +365,7 @@ def test_nothing_stays_when_the_parent_is_killed(
         process.kill()
         process.wait(10)
         eventually(lambda: all(has_ended(one.pid) for one in (*senders, fork_server)), 60)
-        # Shared memory has no name that could stay behind, nor has anything else; connections are closed.
+        # No named file is left behind, and connections are closed.
         assert not os.path.isdir("/dev/shm") or not [n for n in os.listdir("/dev/shm") if "ctrlchan" in n]
         assert list(tmp_path.iterdir()) == []
         eventually(lambda: not peer._sockets)
@@ -398,7 +398,7 @@ def test_ctrl_c_interrupts_wait_and_everything_ends(peer: Peer, environment: dic
         assert all(has_ended(pid) for pid in senders)
 
 
-def test_senders_do_not_hear_a_terminals_ctrl_c() -> None:
+def test_senders_do_not_get_a_terminals_ctrl_c() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         channel.wait([channel.send_request(1, update())], 10)
         [pid] = pids(channel)
@@ -419,7 +419,7 @@ def test_a_sender_imports_neither_numpy_nor_arrow_nor_the_codec() -> None:
     assert not {"numpy", "pyarrow", "ctrlchan._codec", "ctrlchan.errors"} & set(found)
 
 
-def test_many_senders_start_side_by_side() -> None:
+def test_many_senders_start_in_parallel() -> None:
     with peers(1) as [peer]:
         brokers = []
         for broker_id in range(1, 101):

@@ -1,4 +1,4 @@
-"""Links that harm what passes: through a proxy, to a broker that is well."""
+"""Faulty connections through a proxy to a healthy broker."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ RESPONSE_BYTES = len(framed(bytes(4) + b"\0" + response_body(6, 8)))
 
 
 def in_order(peer: Peer) -> list[int]:
-    """The numbers received, without repetitions of the one before."""
+    """Return the numbers received, without immediate repetitions."""
     numbers = [number_of(exchange.body) for exchange in list(peer.received)]
     return [number for at, number in enumerate(numbers) if at == 0 or numbers[at - 1] != number]
 
 
 @contextmanager
 def through(plan: Plan, **settings: Any) -> Iterator[tuple[Peer, Proxy, ControllerChannelManager]]:
-    """A broker, the proxy before it, and a channel to the proxy."""
+    """A broker, a proxy in front of it, and a channel to the proxy."""
     with (
         Peer() as peer,
         Proxy(peer.port, plan) as proxy,
@@ -61,14 +61,14 @@ def test_cut_at_every_byte_of_request_and_response(reset: bool) -> None:
         assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
         assert [outcome.attempts for outcome in outcomes] == [size + RESPONSE_BYTES + 1, 1, 1]
         assert proxy.connections == size + RESPONSE_BYTES + 1
-        # Twice only where the response was lost: what arrived in part was never a request.
+        # A request arrives twice only if its response was lost; a partly received request does not count.
         # (A response cut before its first byte may be cut before its request has passed.)
         assert RESPONSE_BYTES + 2 <= len(peer.received) <= RESPONSE_BYTES + 3
         assert in_order(peer) == [0, 1, 2]
 
 
 def test_corrupted_at_every_byte_of_the_response() -> None:
-    """A byte that changes ends the connection, or the request with an error: never its order."""
+    """A changed byte ends the connection, or the request with an error; the order is kept."""
     harms = [(FINE, Harm(corrupt_at=at)) for at in range(RESPONSE_BYTES)]
 
     def plan(number: int) -> tuple[Harm, Harm]:
@@ -82,7 +82,7 @@ def test_corrupted_at_every_byte_of_the_response() -> None:
             assert (outcome.kind is OutcomeKind.ACKNOWLEDGED) is not error_code_at, number
             if error_code_at:
                 assert channel.needs_resync(1)
-                # The harmless connection that the plan has next is not needed.
+                # The next connection of the plan, without a fault, is not needed.
                 proxy.drop_connections()
                 eventually(lambda: channel.describe()["brokers"][1]["state"] == "disconnected")
                 channel.wait([channel.send_request(1, update(number))], 10)
@@ -91,7 +91,7 @@ def test_corrupted_at_every_byte_of_the_response() -> None:
         assert in_order(peer) == list(range(RESPONSE_BYTES))
 
 
-def test_halved_and_delayed_everything_arrives_at_the_first_attempt() -> None:
+def test_halved_and_delayed_writes_arrive_at_the_first_attempt() -> None:
     harm = Harm(halve=True, delay=0.005)
     with through(lambda _: (harm, harm)) as (peer, _, channel):
         requests = [
@@ -107,8 +107,8 @@ def test_halved_and_delayed_everything_arrives_at_the_first_attempt() -> None:
 
 
 @pytest.mark.parametrize("way", ["requests", "responses"])
-def test_a_half_open_connection_is_given_up(way: str) -> None:
-    """The first request passes; then nothing arrives in one direction, and the connection does not end."""
+def test_a_half_open_connection_is_closed(way: str) -> None:
+    """The first request passes; then nothing passes in one direction, and the connection stays open."""
     size = frame_size()
 
     def plan(number: int) -> tuple[Harm, Harm]:
@@ -144,7 +144,7 @@ def test_a_kilobyte_per_second_delays_nobody_else(senders: str | int) -> None:
             channel.wait([channel.send_request(2, update(number, size=50_000))], 60)
         assert not any(one.done for one in late)
         assert in_order(fast) == list(range(200))
-        # The link recovers with the next connection.
+        # The next connection works.
         slow_link.append(FINE)
         proxy.drop_connections()
         outcomes = channel.wait(late, 30)
@@ -152,10 +152,10 @@ def test_a_kilobyte_per_second_delays_nobody_else(senders: str | int) -> None:
         assert in_order(slow) == [0, 1, 2]
 
 
-def test_a_name_that_gets_another_address_is_followed(
+def test_a_host_name_that_gets_another_address_is_resolved_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Each connection asks anew; requests go where the name points now."""
+    """Each connection resolves the name again; requests are sent to its present address."""
     names = tmp_path / "names.json"
     names.write_text(json.dumps({"broker.test": "127.0.0.2"}))
     resolver = f"""
@@ -179,7 +179,7 @@ socket.getaddrinfo = getaddrinfo
         endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "broker.test", old.port)
         channel.add_broker(Broker(1, 1, (endpoint,)))
         channel.wait([channel.send_request(1, update(0))], 10)
-        # A connection that stands stays; the next one goes elsewhere.
+        # An existing connection stays; the next one is made to the new address.
         names.write_text(json.dumps({"broker.test": "127.0.0.3"}))
         channel.wait([channel.send_request(1, update(1))], 10)
         old.drop_connections()

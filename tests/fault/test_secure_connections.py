@@ -1,4 +1,4 @@
-"""Secured connections that are cut at every byte while they begin, before a broker that is well."""
+"""TLS and SASL connections that are cut at every byte of the handshake, to a healthy broker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def settings_of(protocol: str, authority: Authority) -> dict[str, Any]:
 def through(
     protocol: str, authority: Authority, plan: Plan, **more: Any
 ) -> Iterator[tuple[SecurePeer, Proxy, ControllerChannelManager]]:
-    """A broker of this protocol, the proxy before it, and a channel to the proxy."""
+    """A broker of this protocol, a proxy in front of it, and a channel to the proxy."""
     context = authority.server(client_auth=True) if protocol.endswith("SSL") else None
     with ExitStack() as stack:
         peer = SecurePeer(protocol=protocol, context=context)
@@ -67,7 +67,7 @@ def cut_responses(at: int, reset: bool) -> tuple[Harm, Harm]:
 def test_cut_at_every_byte_until_a_request_is_answered(
     protocol: str, cut: Callable[[int, bool], tuple[Harm, Harm]], authority: Authority
 ) -> None:
-    """Each connection gets a little further than the one before; the first that gets far enough is enough."""
+    """Each connection is cut later than the one before, until a request is answered."""
     step = EVERY[protocol]
 
     def plan(number: int) -> tuple[Harm, Harm]:
@@ -84,7 +84,7 @@ def test_cut_at_every_byte_until_a_request_is_answered(
         sent = [channel.send_request(1, make(at)) for at, make in enumerate([leader_and_isr, update], 1)]
         assert {one.kind for one in channel.wait(sent, 20)} == {OutcomeKind.ACKNOWLEDGED}
         numbers = [number_of(exchange.body) for exchange in peer.received]
-        # More than once only while its answers were cut.
+        # The request arrives more than once only while its responses are cut.
         assert sorted(set(numbers)) == [0, 1, 2]
         assert numbers == sorted(numbers)
         assert numbers.count(1) == numbers.count(2) == 1
@@ -116,7 +116,7 @@ def test_halved_and_delayed_it_succeeds_at_once(protocol: str, authority: Author
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
 def test_a_changed_byte_of_a_tls_record_is_never_accepted(protocol: str, authority: Authority) -> None:
-    """Sealed: whatever is changed on the way to us or to the broker, nothing wrong is taken for right."""
+    """A changed byte in either direction is never accepted as valid."""
     with through(protocol, authority, lambda _: (FINE, FINE)) as (peer, proxy, channel):
         channel.wait([channel.send_request(1, update(0))], 20)
         places = iter(range(0, 4000, 97))

@@ -38,7 +38,7 @@ _PROGRAM = """
     from tests.fault.channels import config, peers
     from tests.fault.requests import update
 
-    # The channel comes first, so its descriptors get the lowest numbers.
+    # The channel starts first, so its descriptors have the lowest numbers.
     with ControllerChannelManager(config(senders={senders!r}), 7) as channel, ExitStack() as stack:
         channel.startup([])
         brokers = stack.enter_context(peers(2))

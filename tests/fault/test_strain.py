@@ -1,4 +1,4 @@
-"""Many requests, many kills, many brokers that come and go, full pipes: nothing is lost and nothing stays."""
+"""Many requests, kills, brokers that come and go, full pipes: nothing is lost or left behind."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tests.fault.requests import leader_and_isr, number_of, stop_replica, update
 
 REQUESTS = 10_000
 SMALL_PIPE = 4096
-#: How often brokers come and go, and after how many of them what is held is counted.
+#: How many brokers come and go, and after how many of them resources are counted.
 CYCLES, SETTLED = 10_000, 200
 
 
 def senders_of(channel: ControllerChannelManager) -> set[int]:
-    """Pids of the senders that are up."""
+    """Return the pids of the running senders."""
     return {broker["sender_pid"] for broker in channel.describe()["brokers"].values()} - {0}
 
 
 @pytest.mark.parametrize("senders", MODES)
 def test_senders_killed_at_random_during_ten_thousand_requests(senders: str | int) -> None:
-    """All arrive, in order; twice only what was in flight when a sender was killed."""
+    """All requests arrive in order; only those in flight when a sender was killed arrive twice."""
     chance = random.Random(1)
     kinds: list[Callable[..., ControlRequest]] = [update, leader_and_isr, stop_replica]
     with peers(4) as brokers, ControllerChannelManager(config(senders=senders), 7) as channel:
@@ -47,7 +47,7 @@ def test_senders_killed_at_random_during_ten_thousand_requests(senders: str | in
             sent += channel.send_requests([1, 2, 3, 4], make(number, size=chance.choice([64, 64, 30_000])))
             up = senders_of(channel) if chance.random() < 0.03 else set()
             if up:
-                # It may have been killed before, and nobody has noticed yet.
+                # The process may be dead already.
                 with suppress(ProcessLookupError):
                     os.kill(chance.choice(sorted(up)), signal.SIGKILL)
                     kills += 1
@@ -58,8 +58,8 @@ def test_senders_killed_at_random_during_ten_thousand_requests(senders: str | in
         assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
         assert kills >= 20
         for peer in brokers:
-            # A request of a killed sender may be read when its successor's next ones have been: order is that
-            # of connections, and each goes on where the one before it ended.
+            # A request of a killed sender may be read after later ones of its successor. Order holds within a
+            # connection, and each connection continues where the one before it ended.
             numbers = [number for one in sorted(received_by_connection(peer).items()) for number in one[1]]
             again = [now for before, now in pairwise(numbers) if now == before]
             assert [n for at, n in enumerate(numbers) if at == 0 or numbers[at - 1] != n] == list(
@@ -69,14 +69,14 @@ def test_senders_killed_at_random_during_ten_thousand_requests(senders: str | in
                 number: outcome.sender_deaths
                 for number, outcome in enumerate(o for o in outcomes if o.broker_id == peer.broker_id)
             }
-            # Never without the death of a sender that had it, and at most once for each.
+            # A request is repeated at most once for each dead sender that had it.
             assert all(again.count(number) <= deaths[number] for number in set(again))
             assert len(again) <= kills
         eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
 
 
 def with_small_pipes(channel: ControllerChannelManager) -> SenderHandle:
-    """The channel's only sender, with pipes that are soon full."""
+    """Return the channel's only sender, with small pipes."""
     channel_state = channel._channel_state
     assert channel_state is not None
     [sender] = channel_state.pool.senders.values()
@@ -86,13 +86,13 @@ def with_small_pipes(channel: ControllerChannelManager) -> SenderHandle:
 
 
 def many(peer: Peer, count: int) -> list[Broker]:
-    """So many brokers, all of them this peer."""
+    """Return brokers that all have this peer as their endpoint."""
     return [Broker(broker_id, 1, peer.broker.endpoints) for broker_id in range(count)]
 
 
 @linux_only
-def test_a_full_command_pipe_holds_nobody_up() -> None:
-    """A stopped sender of 100 brokers reads nothing: the pipe to it is full long before the requests end."""
+def test_a_full_command_pipe_blocks_no_caller() -> None:
+    """A stopped sender of 100 brokers reads nothing, so its pipe is full long before the last request."""
     with Peer() as peer, ControllerChannelManager(config(senders=1), 7) as channel:
         channel.startup(many(peer, 100))
         channel.wait(channel.send_requests(range(100), update(0)), 30)
@@ -116,8 +116,8 @@ def test_a_full_command_pipe_holds_nobody_up() -> None:
 
 
 @linux_only
-def test_a_full_report_pipe_holds_the_senders_up_and_loses_nothing() -> None:
-    """Nobody reads reports while a callback runs: they are more than the pipe holds."""
+def test_a_full_report_pipe_blocks_senders_and_loses_nothing() -> None:
+    """While a callback runs no reports are read, and there are more than the pipe holds."""
     with Peer() as peer, ControllerChannelManager(config(senders=1), 7) as channel:
         channel.startup(many(peer, 50))
         channel.wait(channel.send_requests(range(50), update(0)), 30)
@@ -132,7 +132,7 @@ def test_a_full_report_pipe_holds_the_senders_up_and_loses_nothing() -> None:
         assert entered.wait(10)
         for number in range(1, 31):
             sent += channel.send_requests(range(1, 50), update(number))
-        # Each sent what it was told of, and told it: of the reports, 96 bytes each, the pipe holds some.
+        # Each sender has sent its requests and reported them; the pipe holds some reports of 96 bytes.
         peer.until(lambda: len(peer.received) > 51 + SMALL_PIPE // 96)
         go.set()
         assert {outcome.kind for outcome in channel.wait(sent, 30)} == {OutcomeKind.ACKNOWLEDGED}
@@ -158,14 +158,14 @@ def test_ten_thousand_brokers_that_come_and_go_leave_nothing_behind() -> None:
                 channel.wait([sent], 10)
             channel.remove_broker(2)
             channel.wait([sent], 10)
-            # After the first of them everything is there that is made on first use.
+            # After the first round everything exists that is made on first use.
             if cycle in (SETTLED, CYCLES):
                 counts.append(at_rest(channel, brokers))
         assert counts[0] == counts[1]
 
 
 def at_rest(channel: ControllerChannelManager, brokers: list[Peer]) -> dict[str, Any]:
-    """What this process holds when nobody is busy any more, and what its children hold."""
+    """Return what this process and its children hold, when all of them are idle."""
     [other] = channel.send_requests([1], update(0))
     channel.wait([other], 10)
     eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
@@ -191,6 +191,6 @@ def test_per_broker_processes_that_come_and_go_leave_nothing_behind() -> None:
             if cycle in (49, 249):
                 eventually(lambda: len(holdings()["children"]) == 2)
                 counts.append(at_rest(channel, brokers))
-        # The pipes of the process that went last may be open for a moment more, at either count.
+        # The pipes of the process that ended last may still be open at either count.
         assert all(abs(count.pop("fds") - psutil.Process().num_fds()) <= 4 for count in counts)
         assert counts[0] == counts[1]

@@ -1,4 +1,4 @@
-"""Brokers of several versions under one controller that asks them."""
+"""Brokers of several versions, with a controller that asks them for their versions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Make = Callable[[Sequence[int]], list[SecurePeer]]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Peers 1, 2, ... whose highest UpdateMetadata versions are these."""
+    """Peers 1, 2, ... with these highest versions of UpdateMetadata."""
     with ExitStack() as stack:
 
         def peers(highest: Sequence[int]) -> list[SecurePeer]:
@@ -56,7 +56,7 @@ def test_each_broker_gets_the_version_it_has(make: Make, senders: str | int) -> 
     ids = [peer.broker_id for peer in peers]
     with channel_to(peers, negotiate=True, senders=senders, merge_update_metadata=False) as channel:
         called: list[Outcome] = []
-        # The first ones may be queued before any broker has told its versions.
+        # The first requests may be queued before the versions of the brokers are here.
         sent = [channel.send_requests(ids, one_row(value, value), called.append) for value in range(10)]
         outcomes = channel.wait([one for group in sent for one in group], 10)
         assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
@@ -71,18 +71,18 @@ def test_each_broker_gets_the_version_it_has(make: Make, senders: str | int) -> 
         eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
     for peer, version in zip(peers, [8, 6, 5, 6, 1], strict=True):
         assert {exchange.version for exchange in peer.received} == {version}
-        told = [body.partitions.leader_epoch.tolist() for body in bodies(peer)]  # type: ignore[union-attr]
-        assert told == [[value] for value in range(10)]
+        epochs = [body.partitions.leader_epoch.tolist() for body in bodies(peer)]  # type: ignore[union-attr]
+        assert epochs == [[value] for value in range(10)]
 
 
-def test_the_ibp_is_the_cap(make: Make) -> None:
+def test_no_version_above_the_ibp_is_sent(make: Make) -> None:
     [peer] = make([8])
     with channel_to([peer], negotiate=True, inter_broker_protocol="2.4") as channel:
         eventually(lambda: channel.describe()["brokers"][1]["state"] == "connected")
         assert channel.request_version(1, UPDATE_METADATA) == 6
 
 
-def test_what_is_merged_is_made_for_older_brokers_too(make: Make) -> None:
+def test_merged_requests_are_transcoded_for_older_brokers(make: Make) -> None:
     peers = make([8, 5])
     with channel_to(peers, negotiate=True) as channel:
         eventually(lambda: all(one["state"] == "connected" for one in channel.describe()["brokers"].values()))
@@ -94,14 +94,14 @@ def test_what_is_merged_is_made_for_older_brokers_too(make: Make) -> None:
             peer.gate.set()
         outcomes = channel.wait([one for group in sent for one in group], 10)
         assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
-        # How many wait when the first answer comes through is a matter of time.
+        # How many wait when the first response arrives depends on timing.
         assert max(outcome.merged for outcome in outcomes) > 1
     old, new = (known(bodies(peer)) for peer in peers)  # type: ignore[arg-type]
     assert old["partitions"] == new["partitions"]
     assert new["partitions"] == known([body_of(r.shared_body) for r in requests])["partitions"]  # type: ignore[arg-type]
 
 
-def test_no_common_version_is_refused_and_the_next_one_goes(make: Make) -> None:
+def test_a_request_without_a_common_version_is_refused_and_the_next_one_is_sent(make: Make) -> None:
     [peer] = make([8])
     peer.versions[UPDATE_METADATA] = (9, 12)
     with channel_to([peer], negotiate=True) as channel:
@@ -143,7 +143,7 @@ def test_a_broker_that_comes_back_older_gets_what_it_can_read(make: Make) -> Non
     assert epochs == [0, 1, *range(1, 20)]
 
 
-def test_parts_at_an_older_version_are_what_the_outcome_tells(make: Make) -> None:
+def test_an_outcome_has_version_and_bytes_of_transcoded_parts(make: Make) -> None:
     [peer] = make([5])
     with channel_to([peer], negotiate=True, max_request_bytes=2000) as channel:
         sent = channel.send_request(1, large())
@@ -154,7 +154,7 @@ def test_parts_at_an_older_version_are_what_the_outcome_tells(make: Make) -> Non
     assert outcome.attempts == len(peer.received)
 
 
-def test_deletions_of_an_old_broker_go_apart_and_end_as_one(make: Make) -> None:
+def test_deletions_for_an_old_broker_are_sent_apart_and_end_as_one(make: Make) -> None:
     [peer] = make([8])
     peer.versions[STOP_REPLICA] = (0, 2)
     body = body_to_send(STOP_REPLICA, 4, [2, 2])
@@ -169,8 +169,8 @@ def test_deletions_of_an_old_broker_go_apart_and_end_as_one(make: Make) -> None:
         [outcome] = channel.wait([sent], 10)
         assert outcome.kind is OutcomeKind.ACKNOWLEDGED
         assert called == [outcome]
-    told = [one for one in bodies(peer) if isinstance(one, StopReplicaRequest)]
-    assert [(one.delete_partitions, one.partition.tolist()) for one in told] == [
+    stop_replicas = [one for one in bodies(peer) if isinstance(one, StopReplicaRequest)]
+    assert [(one.delete_partitions, one.partition.tolist()) for one in stop_replicas] == [
         (False, [0, 0]),
         (True, [1, 1]),
     ]

@@ -571,7 +571,7 @@ class ChannelState(QueueTable["BrokerQueue"]):
         if result.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self.note(
                 logging.ERROR,
-                "Broker %s has a newer controller epoch than %d: nothing more is sent.",
+                "Broker %s has a newer controller than epoch %d: nothing more is sent.",
                 queue.target,
                 request.controller_epoch,
             )

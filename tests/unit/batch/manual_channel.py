@@ -31,7 +31,10 @@ def broker(broker_id: int, epoch: int = 1) -> Broker:
 
 
 class ManualChannel:
-    """``queues``: unfinished requests of each broker, in order. ``caches``: its metadata cache."""
+    """A channel without processes.
+
+    ``queues``: unfinished requests of each broker, in order. ``caches``: the metadata cache of each broker.
+    """
 
     def __init__(self, broker_ids: Sequence[int], ibp: str = "3.9") -> None:
         self.config = ChannelConfig(controller_id=1, inter_broker_protocol=ibp)

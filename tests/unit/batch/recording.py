@@ -1,4 +1,4 @@
-"""A channel that sends nothing: it encodes requests at once, as the real one, and keeps their contents."""
+"""A channel that sends nothing: it encodes requests like the real one, and keeps their contents."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Recorded:
 
 
 class RecordingChannel:
-    """``sent``: everything in the order it came. ``fail_at``: broker ids whose requests raise."""
+    """Records requests. ``sent``: all of them, in order. ``fail_at``: broker ids whose requests raise."""
 
     def __init__(self, ibp: str = "3.9", versions: Mapping[int, RequestVersions] | None = None) -> None:
         self.config = ChannelConfig(controller_id=CONTROLLER_ID, inter_broker_protocol=ibp)
@@ -80,7 +80,7 @@ class RecordingChannel:
         self.sent: list[Recorded] = []
         self.requests: list[tuple[list[int], ControlRequest]] = []
         self.fail_at: set[int] = set()
-        # It returns no Sent, so nothing is known of any broker.
+        # Without a Sent there is no acknowledged metadata.
         self.has_journal = False
         self.acknowledged: AcknowledgedMetadata[Any] = AcknowledgedMetadata(lambda _: {})
 
@@ -115,11 +115,11 @@ class RecordingChannel:
         return []
 
     def brokers(self) -> set[int]:
-        """Brokers to which requests were sent."""
+        """Return the brokers to which requests were sent."""
         return {recorded.broker_id for recorded in self.sent}
 
     def bodies(self, broker_id: int, kind: type[Body]) -> list[Body]:
-        """Requests of one API to one broker, in order."""
+        """Return the requests of one API to one broker, in order."""
         return [
             recorded.body
             for recorded in self.sent
@@ -140,7 +140,7 @@ def broker(broker_id: int, listener: str = "PLAINTEXT") -> Broker:
 def cluster(
     brokers: Sequence[int], partitions: int, replication: int, topic_ids: Mapping[str, bytes]
 ) -> ClusterState:
-    """Topics assigned round robin, without leadership information."""
+    """Return topics assigned round robin, without leadership information."""
     state = ClusterState.empty()
     state.set_brokers([broker(broker_id) for broker_id in brokers])
     first = 0
@@ -178,7 +178,7 @@ def isrs(body: LeaderAndIsrRequest | UpdateMetadataRequest) -> dict[TopicPartiti
 
 
 def stops(body: StopReplicaRequest) -> dict[TopicPartition, tuple[int, bool]]:
-    """(topic, partition): (leader epoch, delete)."""
+    """Return (topic, partition) -> (leader epoch, delete)."""
     states = zip(body.leader_epoch.tolist(), body.delete.astype(bool).tolist(), strict=True)
     return dict(zip(topic_partitions(body), states, strict=True))
 

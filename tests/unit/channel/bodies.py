@@ -1,4 +1,4 @@
-"""UpdateMetadata bodies from plain values, and what a broker makes of them, as plain values."""
+"""UpdateMetadata bodies from plain values, and the metadata of a broker as plain values."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ DELETED = -2
 
 @dataclass
 class PlainUpdate:
-    """One UpdateMetadata: topic -> (id byte, {partition: leader}); ids of live brokers. ``value``: what tells
-    this request's rows from another's."""
+    """The values of one UpdateMetadata.
+
+    ``topics``: topic -> (id byte, {partition: leader}). ``brokers``: ids of live brokers. ``value``: differs
+    from request to request, and is part of each row.
+    """
 
     version: int
     topics: Mapping[str, tuple[int, Mapping[int, int]]] = field(default_factory=dict)
@@ -55,11 +58,11 @@ def live(ids: Sequence[int], version: int) -> Brokers:
     )
 
 
-def shared_body_of(told: PlainUpdate) -> SharedBody:
-    """The live rows of a topic come before its deletions, as a batch writes them."""
+def shared_body_of(update: PlainUpdate) -> SharedBody:
+    """Encode an update; the live rows of a topic come before its deletions, as in a batch."""
     rows = [
         (topic, partition, leader)
-        for topic, (_, partitions) in enumerate(told.topics.values())
+        for topic, (_, partitions) in enumerate(update.topics.values())
         for partition, leader in sorted(partitions.items(), key=lambda row: (row[1] == DELETED, row[0]))
     ]
     count = len(rows)
@@ -67,26 +70,26 @@ def shared_body_of(told: PlainUpdate) -> SharedBody:
     def column(values: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
         return np.array(values, dtype=np.int32)
 
-    lists = [[told.value, leader] for _, _, leader in rows]
+    lists = [[update.value, leader] for _, _, leader in rows]
     partitions = Partitions(
         column([topic for topic, _, _ in rows]),
         column([partition for _, partition, _ in rows]),
         column([1] * count),
         column([leader for _, _, leader in rows]),
-        column([told.value] * count),
-        column([told.value + 1] * count),
+        column([update.value] * count),
+        column([update.value + 1] * count),
         column([0] * count),
         ListColumn.from_lists(lists),
         ListColumn.from_lists([[*row, 5] for row in lists]),
-        offline=ListColumn.from_lists([[told.value] * (told.value % 3) for _ in rows]),
+        offline=ListColumn.from_lists([[update.value] * (update.value % 3) for _ in rows]),
     )
-    ids = np.zeros((len(told.topics), 16), dtype=np.uint8)
-    ids[:, 0] = [topic_id for topic_id, _ in told.topics.values()]
+    ids = np.zeros((len(update.topics), 16), dtype=np.uint8)
+    ids[:, 0] = [topic_id for topic_id, _ in update.topics.values()]
     return update_metadata_body(
-        told.version,
-        Topics(StringColumn.from_strings(told.topics), ids),
+        update.version,
+        Topics(StringColumn.from_strings(update.topics), ids),
         partitions,
-        live(told.brokers, told.version),
+        live(update.brokers, update.version),
     )
 
 
@@ -104,7 +107,7 @@ def applied(cache: MetadataCache, bodies: Sequence[UpdateMetadataRequest]) -> Me
 
 
 def picture(cache: MetadataCache) -> dict[str, Any]:
-    """All that a broker knows of the cluster, ids of topics without partitions included."""
+    """Return all metadata of a broker, with the ids of topics without partitions."""
     state = cache.state
     columns = state.partitions
     lists = [column.to_lists() for column in (columns.isr, columns.replicas, columns.offline) if column]

@@ -1,4 +1,4 @@
-"""A sender process that is none: keeps what it would have been told."""
+"""A sender without a process: keeps the commands that it is given."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 __all__ = ["RecordingSender"]
 
 
-# Any: a queue asks for no more of a sender than this.
+# Typed as Any: a queue uses no other part of a sender.
 class RecordingSender(Any):  # type: ignore[misc]
     def __init__(self) -> None:
         self.written = b""

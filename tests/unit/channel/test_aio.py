@@ -1,4 +1,4 @@
-"""The channel under asyncio: the same outcomes, no thread for a call, cancellation that reaches the queue."""
+"""The channel under asyncio: the same outcomes, no thread for each call, cancellation of queued requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_channel_is_used_and_ended_by_async_with() -> None:
             sent = channel.send_request(1, update(2))
             outcome = await sent
             assert outcome is sent.outcome
-            # Awaited again, and by several.
+            # Await it again, in several tasks.
             assert await asyncio.gather(*[_await(sent) for _ in range(3)]) == [outcome] * 3
         with pytest.raises(ChannelClosedError):
             await channel.send(1, update())
@@ -84,12 +84,12 @@ def test_many_calls_at_once_take_no_thread_and_few_wake_ups() -> None:
             ]
             await asyncio.sleep(0)
             assert threading.active_count() == before
-            # Everything that is owed ends in one turn of the channel's thread.
+            # All unfinished requests end in one turn of the channel's thread.
             channel.resign()
             outcomes = [outcome for task in tasks for outcome in await task]
             assert len(outcomes) == 2000
             assert {outcome.kind for outcome in outcomes} == {OutcomeKind.FENCED}
-            # The loop may wake while the channel's thread still tells: a few, not one for each.
+            # The loop may run while the channel's thread publishes: a few wake-ups, not one for each.
             assert wake_ups <= 50
             del loop.call_soon_threadsafe
 
@@ -97,13 +97,13 @@ def test_many_calls_at_once_take_no_thread_and_few_wake_ups() -> None:
         run(main(brokers))
 
 
-def test_a_cancelled_task_cancels_what_is_queued_and_nothing_else() -> None:
+def test_a_cancelled_task_cancels_only_its_queued_requests() -> None:
     async def main(brokers: list[Peer]) -> None:
         slow, fast = brokers
         async with ControllerChannelManager(config(), 7) as channel:
             channel.startup([peer.broker for peer in brokers])
             slow.gate.clear()
-            # In hand alone, because of its callback: what follows is queued.
+            # Because of its callback the sender has only this request; later ones are queued.
             in_hand = channel.send_request(1, leader_and_isr(0), lambda _: None)
             task = asyncio.ensure_future(channel.send([1, 2], update(1)))
             await until(fast, 1)
@@ -131,11 +131,11 @@ def test_a_time_limit_and_a_callback_work_as_without_asyncio() -> None:
         async with ControllerChannelManager(config(), 7) as channel:
             channel.add_broker(peer.broker)
             peer.gate.clear()
-            told: list[OutcomeKind] = []
+            called_with: list[OutcomeKind] = []
             first = channel.send_request(1, leader_and_isr(0), lambda _: None)
-            outcome = await channel.send(1, update(1), lambda end: told.append(end.kind), timeout=0.02)
+            outcome = await channel.send(1, update(1), lambda end: called_with.append(end.kind), timeout=0.02)
             assert outcome.kind is OutcomeKind.CANCELLED
-            assert told == [OutcomeKind.CANCELLED]
+            assert called_with == [OutcomeKind.CANCELLED]
             peer.gate.set()
             await first
 
@@ -165,7 +165,7 @@ def test_several_event_loops_share_a_channel_and_are_forgotten() -> None:
     assert all(loop is not None for loop in _BRIDGES)
 
 
-def test_a_loop_that_is_closed_before_the_outcome_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_loop_may_close_before_the_outcome(caplog: pytest.LogCaptureFixture) -> None:
     with Peer() as peer, ControllerChannelManager(config(), 7) as channel:
         channel.add_broker(peer.broker)
         release = threading.Event()
@@ -185,6 +185,6 @@ def test_a_loop_that_is_closed_before_the_outcome_harms_nobody(caplog: pytest.Lo
         release.set()
         assert channel.wait([sent], 10)[0].kind is OutcomeKind.ACKNOWLEDGED
         eventually(lambda: not sent.listeners)
-        # Nobody will ever run it; that is what its loop's owner chose.
+        # The loop is closed, so the coroutine is never resumed.
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         assert not [record for record in caplog.records if "listener" in record.message]

@@ -1,4 +1,4 @@
-"""Cancelling what is still queued: by hand, by a future, by a time limit."""
+"""Cancelling queued requests: by call, by a future, by a timeout."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def numbers(peer: Peer) -> list[int]:
 
 
 @every_mode
-def test_what_is_queued_is_cancelled_and_never_sent(senders: str | int) -> None:
+def test_a_queued_request_is_cancelled_and_never_sent(senders: str | int) -> None:
     with peers(1) as [peer], channel_to([peer], senders=senders) as channel:
         peer.gate.clear()
         sent = [channel.send_request(1, update(number)) for number in range(200)]
-        # The newest is never the one in hand; the oldest is.
+        # The sender has the oldest request, and never the newest.
         assert not sent[0].cancel()
         assert sent[-1].cancel()
         assert not sent[-1].cancel()
@@ -49,11 +49,11 @@ def test_what_is_queued_is_cancelled_and_never_sent(senders: str | int) -> None:
         eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
 
 
-def test_one_broker_of_many_and_a_callback_that_is_told() -> None:
+def test_one_broker_of_many_is_cancelled_and_its_callback_is_called() -> None:
     with peers(2) as brokers, channel_to(brokers) as channel:
         kinds: list[OutcomeKind] = []
         brokers[0].gate.clear()
-        # A request with a callback is in hand alone: everything behind it is queued.
+        # The sender has only the request with the callback; everything behind it is queued.
         first = channel.send_request(1, leader_and_isr(0), lambda _: None)
         sent = channel.send_requests([1, 2], update(1), lambda outcome: kinds.append(outcome.kind))
         assert channel.wait(sent[1:], 10)[0].kind is OutcomeKind.ACKNOWLEDGED
@@ -79,7 +79,7 @@ def test_a_future_that_is_cancelled_cancels_its_request() -> None:
         assert futures[1].cancelled()
         with pytest.raises(CancelledError):
             futures[1].result(0)
-        # Cancelled in another way, a future has an outcome as any other.
+        # A future that is cancelled in another way has an outcome.
         assert sent[2].cancel()
         assert futures[2].result(10).kind is OutcomeKind.CANCELLED
         assert futures[2].cancel() is False
@@ -92,7 +92,7 @@ def test_a_future_that_is_cancelled_cancels_its_request() -> None:
         assert numbers(peer) == [0, 3]
 
 
-def test_nothing_is_cancelled_without_a_broker_or_after_the_end() -> None:
+def test_a_request_without_a_broker_or_with_an_outcome_is_not_cancelled() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         offline = channel.send_request(9, update())
         assert not offline.cancel()
@@ -108,27 +108,27 @@ def test_nothing_is_cancelled_without_a_broker_or_after_the_end() -> None:
 def test_merged_requests_are_cancelled_all_or_none() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         peer.gate.clear()
-        # A callback keeps everything behind it queued; so many are merged before they are handed over.
+        # A callback keeps everything behind it queued, so these requests are merged.
         first = channel.send_request(1, leader_and_isr(0), lambda _: None)
         state = ClusterState.empty()
         state.set_brokers([peer.broker])
         state.add_topic("topic", {0: [1]})
         batch = ControllerBrokerRequestBatch(channel, state)
-        told: list[list[Sent]] = [[], []]
-        for group in told:
+        groups: list[list[Sent]] = [[], []]
+        for group in groups:
             for _ in range(80):
                 batch.new_batch()
                 batch.add_update_metadata([1], 0)
                 group += batch.send_requests_to_brokers(7)
             channel.send_request(1, leader_and_isr(1))
         assert channel.describe()["brokers"][1]["merged"] > 0
-        assert channel.cancel(told[0][:20]) == 0
-        assert channel.cancel(told[0]) == 80
-        assert {outcome.kind for outcome in channel.wait(told[0], 10)} == {OutcomeKind.CANCELLED}
+        assert channel.cancel(groups[0][:20]) == 0
+        assert channel.cancel(groups[0]) == 80
+        assert {outcome.kind for outcome in channel.wait(groups[0], 10)} == {OutcomeKind.CANCELLED}
         eventually(lambda: channel.describe()["brokers"][1]["in_flight"] == 1)
         peer.gate.set()
-        channel.wait([first, *told[1]], 10)
-        assert {one.outcome.kind for one in told[1] if one.outcome} == {OutcomeKind.ACKNOWLEDGED}
+        channel.wait([first, *groups[1]], 10)
+        assert {one.outcome.kind for one in groups[1] if one.outcome} == {OutcomeKind.ACKNOWLEDGED}
         eventually(lambda: channel.describe()["brokers"][1]["queued_bytes"] == 0)
         eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
 
@@ -155,7 +155,7 @@ def test_a_request_with_a_time_limit_is_not_merged() -> None:
 
 
 @every_mode
-def test_what_is_queued_after_its_time_limit_is_cancelled(senders: str | int) -> None:
+def test_a_request_that_is_queued_after_its_time_limit_is_cancelled(senders: str | int) -> None:
     with peers(2) as brokers, channel_to(brokers, senders=senders) as channel:
         # Its process has started and is connected.
         channel.wait([channel.send_request(2, update(99))], 10)
@@ -172,7 +172,7 @@ def test_what_is_queued_after_its_time_limit_is_cancelled(senders: str | int) ->
         assert all(500e6 <= o.completed_ns - begun < 5e9 for o in late)
         assert {o.kind for o in channel.wait([pair[1] for pair in hasty], 10)} == {OutcomeKind.ACKNOWLEDGED}
         assert len(outcomes) == 6
-        # In hand, or with time left.
+        # The sender has them, or they have time left.
         assert not first.done
         assert not patient.done
         brokers[0].gate.set()

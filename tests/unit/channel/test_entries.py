@@ -1,4 +1,4 @@
-"""The loops over single entries: queueing, handing over, taking reports."""
+"""Queueing, handing over and taking reports (``_entries.pyx``)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from tests.fault.requests import update
 from tests.unit.channel.recording import RecordingSender
 
 SUCCESS = RequestResult(OutcomeKind.ACKNOWLEDGED)
-#: What one sender is told ahead.
+#: How many requests a sender gets ahead.
 WINDOW = 64
 
 
 class Queue(RequestQueue):
-    """Hands over what is ready."""
+    """A queue that hands over requests without merging."""
 
     def __init__(self, slot: int = 5, merger: Any = None) -> None:
-        self.teller = RecordingSender()
-        super().__init__(slot, self.teller, merger)
+        self.recorder = RecordingSender()
+        super().__init__(slot, self.recorder, merger)
 
     def hand_over(self) -> None:
         if self.may_hand:
             self.hand(WINDOW)
 
-    def told(self) -> list[int]:
-        """Sequences of the SEND commands so far."""
-        return [Command._make(fields).sequence for fields in COMMAND.iter_unpack(self.teller.written)]
+    def handed_over(self) -> list[int]:
+        """Return the sequences of the SEND commands so far."""
+        return [Command._make(fields).sequence for fields in COMMAND.iter_unpack(self.recorder.written)]
 
 
 class Table(QueueTable[Queue]):
@@ -79,47 +79,47 @@ def expected(sequence: int, slot: int = 5, attempts: int = 1, response_ns: int =
     )
 
 
-def test_a_sender_is_told_of_a_window_and_topped_up_when_half_is_left(table: Table) -> None:
+def test_a_sender_gets_a_window_of_requests_and_more_when_half_is_left(table: Table) -> None:
     sent = table.send(100)
     queue = table.queue
-    assert queue.told() == [1, 2]
+    assert queue.handed_over() == [1, 2]
     queue.hand_over()
-    assert queue.told() == list(range(1, WINDOW + 1))
+    assert queue.handed_over() == list(range(1, WINDOW + 1))
     assert [one.sequence for one in sent] == [*range(1, WINDOW + 1), *([0] * (100 - WINDOW))]
     assert (queue.handed_bytes, queue.waiting_bytes) == (100 * WINDOW, 100 * (100 - WINDOW))
     reports = b"".join(map(expected, range(1, 33)))
     assert table.take(reports[: 31 * REPORT.size]) == 31 * REPORT.size
-    assert len(queue.told()) == WINDOW
+    assert len(queue.handed_over()) == WINDOW
     assert table.take(reports, 31 * REPORT.size) == len(reports)
-    assert len(queue.told()) == WINDOW + 32
+    assert len(queue.handed_over()) == WINDOW + 32
     assert len(queue) == 68
 
 
-def test_a_sender_is_told_of_a_second_large_request_and_not_of_a_third(table: Table) -> None:
+def test_a_sender_gets_a_second_large_request_and_no_third(table: Table) -> None:
     for _ in range(4):
         request = table.request(size=600_000)
         table.enqueue([3], request, request.frame)
     table.queue.hand_over()
-    assert table.queue.told() == [1, 2]
+    assert table.queue.handed_over() == [1, 2]
     assert (table.queue.handed_bytes, table.queue.waiting_bytes) == (1_200_000, 1_200_000)
     table.take(expected(1))
-    assert table.queue.told() == [1, 2, 3]
+    assert table.queue.handed_over() == [1, 2, 3]
 
 
 def test_nothing_follows_a_request_with_a_callback_until_that_has_returned(table: Table) -> None:
     first, second = *table.send(1, callback=print), *table.send(1)
     queue = table.queue
-    assert (queue.gate, queue.told()) == (True, [1])
+    assert (queue.gate, queue.handed_over()) == (True, [1])
     assert table.take(expected(1)) == REPORT.size
     assert table.called == [(first, queue, False)]
-    assert (table.ended, queue.told(), first.outcome) == ([], [1], None)
+    assert (table.ended, queue.handed_over(), first.outcome) == ([], [1], None)
     queue.gate = False
     queue.hand_over()
-    assert queue.told() == [1, 2]
+    assert queue.handed_over() == [1, 2]
     assert second.frame is not None
 
 
-def test_a_report_is_an_outcome_and_the_last_user_frees_the_frame(table: Table) -> None:
+def test_a_report_makes_an_outcome_and_the_last_user_frees_the_frame(table: Table) -> None:
     sent = table.send(2)
     sent[0].sender_deaths = 2
     frame = sent[0].frame
@@ -139,7 +139,7 @@ def test_a_report_is_an_outcome_and_the_last_user_frees_the_frame(table: Table) 
 
 
 @pytest.mark.parametrize("cut", range(REPORT.size))
-def test_a_record_that_is_not_whole_is_left(table: Table, cut: int) -> None:
+def test_an_incomplete_record_is_left(table: Table, cut: int) -> None:
     table.send(2)
     assert table.take(expected(1) + expected(2)[:cut]) == REPORT.size
     assert len(table.ended) == 1
@@ -149,7 +149,7 @@ def other(table: Table) -> bytes:
     return REPORT.pack(FAILED, 0, 0, 5, 2, 1, 0, 0, 0, 0, 0, 0, b"")
 
 
-def joint(table: Table) -> bytes:
+def internal_entry(table: Table) -> bytes:
     _, second = table.queue.handed
     merged = MergedEntry(second.request, [second])
     table.queue.handed[1] = merged
@@ -157,8 +157,8 @@ def joint(table: Table) -> bytes:
     return expected(2)
 
 
-@pytest.mark.parametrize("special", [other, joint])
-def test_what_needs_more_than_a_look_is_left_to_others(
+@pytest.mark.parametrize("special", [other, internal_entry])
+def test_other_reports_and_internal_entries_are_left_to_the_channel_state(
     table: Table, special: Callable[[Table], bytes]
 ) -> None:
     table.send(2)
@@ -168,13 +168,13 @@ def test_what_needs_more_than_a_look_is_left_to_others(
     assert len(table.queue.handed) == 1
 
 
-def test_reports_of_brokers_that_are_gone_are_passed_over(table: Table) -> None:
+def test_reports_of_removed_brokers_are_skipped(table: Table) -> None:
     table.send(1)
     assert table.take(expected(9, slot=4) + expected(1)) == 2 * REPORT.size
     assert len(table.ended) == 1
 
 
-def test_a_full_request_that_is_acknowledged_ends_the_need_of_a_resync(table: Table) -> None:
+def test_an_acknowledged_full_request_ends_the_need_of_a_resync(table: Table) -> None:
     [one, full] = *table.send(), *table.send()
     full.request.full = True
     table.queue.needs_resync = True
@@ -185,16 +185,16 @@ def test_a_full_request_that_is_acknowledged_ends_the_need_of_a_resync(table: Ta
     assert table.ended == [one, full]
 
 
-def test_brokers_without_a_queue_are_handed_back(table: Table) -> None:
+def test_requests_for_unknown_brokers_are_not_queued(table: Table) -> None:
     request = table.request()
     sent = table.enqueue([4, 2], request, request.frame)
     assert sent is not None
     assert sent == table.not_queued
     assert [one.broker_id for one in sent] == [4, 2]
-    assert table.queue.told() == []
+    assert table.queue.handed_over() == []
 
 
-def test_what_finds_no_room_waits(table: Table) -> None:
+def test_a_request_without_room_in_memory_waits(table: Table) -> None:
     request = table.request()
     assert request.frame is not None
     table.memory.free(request.frame)
@@ -202,19 +202,19 @@ def test_what_finds_no_room_waits(table: Table) -> None:
     sent = table.enqueue([3], request, request.frame)
     assert sent is not None
     assert list(table.queue.waiting) == sent
-    assert table.queue.told() == []
+    assert table.queue.handed_over() == []
     assert (table.queue.waiting_bytes, table.queue.handed_bytes) == (100, 0)
 
 
 def test_a_request_counts_as_having_left_the_queue_when_it_is_in_flight(table: Table) -> None:
     sent = table.send(3)
     times = table.queue.queue_times
-    # The first found the queue empty; it did not wait.
+    # The queue was empty, so the first request did not wait.
     assert (times.count, times.total_ns, times.histogram()[0]) == (1, 0, 1)
     assert [one.left_queue for one in sent] == [True, False, False]
     response_ns = sent[1].enqueued_ns + 1000
     table.take(expected(1, response_ns=response_ns))
-    # The second was handed over long before, and is in flight since the response to the first.
+    # The second was handed over before, and is in flight since the response to the first.
     assert (times.count, times.total_ns, times.histogram()[10]) == (2, 1000, 1)
     assert [one.left_queue for one in sent] == [True, True, False]
 
@@ -223,7 +223,7 @@ def test_each_of_several_merged_requests_leaves_the_queue_once(table: Table) -> 
     sent = table.send(3)
     queue = table.queue
     taken = [queue.handed.popleft(), queue.handed.popleft()]
-    # A sender process has ended: what it had is merged with what waited, and sent again.
+    # A sender process has ended: its requests are merged with the waiting ones, and sent again.
     merged = MergedEntry(table.request(), [*taken, queue.waiting.popleft()])
     queue.append(merged)
     assert queue.handed[-1] is merged

@@ -1,4 +1,4 @@
-"""Who must not be sent to any more, what must not be sent any more, and who must be told everything again."""
+"""Resigning, fenced controller epochs, new broker generations, and brokers that need a resync."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_resigning_ends_everything_at_once_and_sends_nothing_more(senders: str |
         assert {outcome.detail for outcome in outcomes} == {"the controller has resigned"}
         assert channel.describe()["state"] == "resigned"
         assert channel.describe()["brokers"] == {}
-        # Every connection is closed; the half of a request that is on its way never becomes a whole one.
+        # Every connection is closed, so a partly sent request is never completed.
         unread.gate.set()
         for peer in (unanswered, unread, fine):
             eventually(lambda peer=peer: not peer._sockets)  # type: ignore[misc]
@@ -84,7 +84,7 @@ def test_a_channel_that_was_never_used_can_resign() -> None:
     assert holdings() == before
 
 
-def test_a_callback_may_resign_and_callbacks_of_what_was_queued_are_called() -> None:
+def test_a_callback_may_resign_and_callbacks_of_queued_requests_are_called() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         ends: list[OutcomeKind] = []
         resigned = threading.Event()
@@ -113,21 +113,21 @@ def test_a_callback_may_resign_and_callbacks_of_what_was_queued_are_called() -> 
 def test_a_retry_after_the_fence_is_not_sent() -> None:
     with peers(2) as brokers, channel_to(brokers, retry_backoff=0.3) as channel:
         brokers[0].script.append(hang_up)
-        owed = channel.send_request(1, update(0))
+        unfinished = channel.send_request(1, update(0))
         eventually(lambda: channel.describe()["brokers"][1]["state"] == "backing off")
         brokers[1].script.append(answer(11))
-        sent = [owed, channel.send_request(2, update(1)), channel.send_request(1, update(2, epoch=8))]
+        sent = [unfinished, channel.send_request(2, update(1)), channel.send_request(1, update(2, epoch=8))]
         outcomes = channel.wait(sent, 10)
         assert [outcome.kind for outcome in outcomes] == [
             OutcomeKind.FENCED,
             OutcomeKind.FENCED,
             OutcomeKind.ACKNOWLEDGED,
         ]
-        # Tried before the fence, not after it; an epoch of one's own that is newer goes out.
+        # It was tried before the fence and not after it; a request of a newer epoch is sent.
         assert numbers(brokers[0]) == [0, 2]
 
 
-def test_a_retry_that_is_half_written_is_cut_at_the_fence() -> None:
+def test_a_partly_written_retry_is_cut_off_at_the_fence() -> None:
     with peers(2) as brokers, channel_to(brokers) as channel:
         slow, newer = brokers
 
@@ -144,7 +144,7 @@ def test_a_retry_that_is_half_written_is_cut_at_the_fence() -> None:
         assert not sent.done
         slow.gate.set()
         assert channel.wait([sent], 10)[0].kind is OutcomeKind.FENCED
-        # The first attempt arrived whole, the second did not.
+        # The first attempt arrived completely, the second did not.
         assert numbers(slow) == [0]
 
 
@@ -152,14 +152,16 @@ def test_a_retry_that_is_half_written_is_cut_at_the_fence() -> None:
 
 
 @every_mode
-def test_what_a_generation_is_owed_ends_with_it_and_the_new_one_gets_the_new(senders: str | int) -> None:
+def test_unfinished_requests_end_with_their_generation_and_the_new_one_gets_later_ones(
+    senders: str | int,
+) -> None:
     with peers(1) as [old], Peer(1, 2002) as new, channel_to([old], senders=senders) as channel:
         old.default = silence
-        owed = [channel.send_request(1, update(number)) for number in range(20)]
+        unfinished = [channel.send_request(1, update(number)) for number in range(20)]
         old.until(lambda: len(old.received) == 1)
         channel.add_broker(new.broker)
         fresh = [channel.send_request(1, update(number)) for number in range(20, 40)]
-        assert kinds(channel.wait(owed, 10)) == {OutcomeKind.BROKER_GONE}
+        assert kinds(channel.wait(unfinished, 10)) == {OutcomeKind.BROKER_GONE}
         assert kinds(channel.wait(fresh, 10)) == {OutcomeKind.ACKNOWLEDGED}
         assert numbers(old) == [0]
         assert numbers(new) == list(range(20, 40))
@@ -173,7 +175,7 @@ def test_a_stale_broker_epoch_ends_one_request_and_the_new_epoch_goes_on() -> No
         assert (stale.kind, stale.error_code) == (OutcomeKind.FENCED, 77)
         assert channel.needs_resync(1)
         channel.add_broker(Broker(1, peer.epoch + 1, peer.broker.endpoints))
-        # A generation of its own, with nothing against it.
+        # A new generation needs no resync.
         assert not channel.needs_resync(1)
         [fresh] = channel.wait([channel.send_request(1, update(1))], 10)
         assert fresh.kind is OutcomeKind.ACKNOWLEDGED
@@ -214,6 +216,6 @@ def test_too_large_a_request_makes_a_resync_necessary() -> None:
         assert channel.needs_resync(1)
 
 
-def test_nothing_is_known_of_an_unknown_broker() -> None:
+def test_an_unknown_broker_has_no_resync_state() -> None:
     with channel_to([]) as channel, pytest.raises(UnknownBrokerError):
         channel.needs_resync(9)

@@ -55,7 +55,7 @@ def test_the_expected_response_of_update_metadata_is_plain_success(version: int)
     prefix = prefix_of(UPDATE_METADATA, version, 0, 7, 0, False, b"0")
     body = _body(UPDATE_METADATA, version)
     assert prefix.expect == body
-    # It travels in eight bytes of a command.
+    # It must fit into the eight bytes of a command.
     assert len(prefix.expect) <= 8
     assert prefix.success is not None
     assert prefix.success.kind is OutcomeKind.ACKNOWLEDGED
@@ -63,7 +63,7 @@ def test_the_expected_response_of_update_metadata_is_plain_success(version: int)
 
 
 @pytest.mark.parametrize("api_key", [LEADER_AND_ISR, STOP_REPLICA])
-def test_responses_that_list_partitions_are_always_judged(api_key: int) -> None:
+def test_responses_that_list_partitions_are_always_decoded(api_key: int) -> None:
     assert prefix_of(api_key, 0, 0, 7, 0, False, b"0").expect == b""
 
 
@@ -85,9 +85,7 @@ def _body(api_key: int, version: int, error: int = 0, partitions: list[int] | No
         (12345, OutcomeKind.REFUSED),
     ],
 )
-def test_the_kind_follows_from_the_error_code(
-    api_key: int, version: int, error: int, kind: OutcomeKind
-) -> None:
+def test_the_error_code_decides_the_kind(api_key: int, version: int, error: int, kind: OutcomeKind) -> None:
     result = evaluate_response(BY_API[api_key](version=version), _body(api_key, version, error))
     assert result is not None
     assert result.kind is kind
@@ -100,9 +98,7 @@ def test_the_kind_follows_from_the_error_code(
 @pytest.mark.parametrize(
     ("api_key", "version"), [(LEADER_AND_ISR, 0), (LEADER_AND_ISR, 7), (STOP_REPLICA, 0), (STOP_REPLICA, 4)]
 )
-def test_partition_errors_are_told_from_partitions_without(
-    api_key: int, version: int, partitions: int
-) -> None:
+def test_partition_errors_give_their_own_kind(api_key: int, version: int, partitions: int) -> None:
     request = BY_API[api_key](version=version)
     fine = evaluate_response(request, _body(api_key, version, 0, [0] * partitions))
     assert fine is not None
@@ -115,7 +111,7 @@ def test_partition_errors_are_told_from_partitions_without(
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", b"\xff" * 40, b"\0" * 40, b"\xff" * 200])
-def test_garbage_has_no_verdict(body: bytes) -> None:
+def test_garbage_has_no_result(body: bytes) -> None:
     assert evaluate_response(leader_and_isr(), body) is None
 
 

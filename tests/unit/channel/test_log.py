@@ -1,4 +1,4 @@
-"""What the channel writes to logs: Kafka's lines, nothing when nobody reads them, never too many."""
+"""The channel's log lines: Kafka's wording, formatted only if written, and limited in number."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ END = " with correlation id 42 sent to broker h:1 (id: 1 rack: null)"
         ),
     ],
 )
-def test_a_response_in_kafkas_words(given: ControlResponse, line: str) -> None:
+def test_a_response_is_logged_in_kafkas_words(given: ControlResponse, line: str) -> None:
     assert response_line(outcome_of(given), given, {1: "h:1 (id: 1 rack: null)"}) == line + END
 
 
@@ -111,7 +111,7 @@ def test_each_response_is_traced_once_by_the_epoch_of_its_request(caplog: pytest
     ]
 
 
-def test_nothing_is_formatted_when_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_line_is_not_formatted_if_it_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     def formatted(*_: object) -> str:
         raise AssertionError("a line was made")
 
@@ -127,11 +127,11 @@ def test_nothing_is_formatted_when_nobody_reads_it(monkeypatch: pytest.MonkeyPat
         assert len(called) == 20
 
 
-def test_a_broker_that_fails_again_and_again_is_not_told_of_each_time(
+def test_repeated_failures_of_a_broker_are_not_logged_each_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with peers(1) as [peer], channel_to([peer], merge_update_metadata=False) as channel:
-        # Every request fails once: each time it is a first attempt.
+        # Every request fails once, so each failure is a first attempt.
         for _ in range(30):
             peer.script += [hang_up, answer()]
         channel.wait([channel.send_request(1, update(number)) for number in range(30)], 30)

@@ -56,7 +56,7 @@ def test_every_broker_gets_every_request_in_order(senders: str | int) -> None:
             assert numbers(peer) == list(range(500))
             assert [exchange.correlation_id for exchange in peer.received] == list(range(500))
             assert peer.connections == 1
-            # One at a time, each by its own broker's epoch.
+            # One frame for each broker, with its own broker epoch.
             assert {exchange.body[9:17] for exchange in peer.received} == {peer.epoch.to_bytes(8, "big")}
 
 
@@ -91,12 +91,12 @@ def test_a_shared_body_is_written_once_for_all_brokers() -> None:
         assert request.shared_body.writes == 1
         assert len({exchange.body[17:] for peer in brokers for exchange in peer.received}) == 1
         assert channel.describe()["shared_memory_bytes"] == 0
-        # Sent again after everybody has answered, it is encoded again.
+        # If it is sent again after all brokers have answered, it is encoded again.
         channel.wait(channel.send_requests([1, 2], request), 10)
         assert request.shared_body.writes == 2
 
 
-def test_a_request_still_owed_is_shared_by_those_it_is_sent_to_later() -> None:
+def test_an_unfinished_request_shares_its_frame_with_later_sends() -> None:
     with peers(2) as brokers, channel_to(brokers) as channel:
         brokers[0].gate.clear()
         request = update(1, size=200_000)
@@ -108,7 +108,7 @@ def test_a_request_still_owed_is_shared_by_those_it_is_sent_to_later() -> None:
         channel.wait([first], 10)
 
 
-def test_the_times_of_an_outcome_follow_each_other() -> None:
+def test_the_times_of_an_outcome_are_in_order() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         before = monotonic() * 1e9
         [outcome] = channel.wait([channel.send_request(1, update(size=2_000_000))], 10)
@@ -144,7 +144,7 @@ def test_send_request_does_not_block_on_a_broker_that_reads_nothing() -> None:
         brokers[0].gate.clear()
         sent: list[Sent] = []
         ends(lambda: sent.extend(channel.send_request(1, update(at, size=100_000)) for at in range(2000)))
-        # The other one is not delayed.
+        # The other broker is not delayed.
         channel.wait(channel.send_requests([2], update()), 60)
         assert not sent[0].done
         brokers[0].gate.set()
@@ -152,7 +152,7 @@ def test_send_request_does_not_block_on_a_broker_that_reads_nothing() -> None:
         assert numbers(brokers[0]) == list(range(2000))
 
 
-def test_a_full_command_pipe_does_not_block_either() -> None:
+def test_a_full_command_pipe_does_not_block_send_requests() -> None:
     with peers(40) as brokers, channel_to(brokers, senders=1) as channel:
         for peer in brokers:
             peer.gate.clear()
@@ -168,7 +168,7 @@ def test_a_full_command_pipe_does_not_block_either() -> None:
             assert numbers(peer) == list(range(100))
 
 
-def test_no_brokers_no_requests() -> None:
+def test_without_brokers_nothing_is_sent() -> None:
     with channel_to([]) as channel:
         assert channel.send_requests([], update()) == []
         assert channel.wait([], 1) == []
@@ -214,7 +214,7 @@ def test_a_callback_gets_the_outcome_and_may_send(make: Callable[[int], object])
         assert numbers(peer) == list(range(50))
 
 
-def test_what_a_callback_raises_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_of_a_callback_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
 
         def callback(outcome: Outcome) -> None:
@@ -228,7 +228,7 @@ def test_what_a_callback_raises_is_logged_and_stops_nothing(caplog: pytest.LogCa
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
 @pytest.mark.parametrize("where", ["callback", "future", "full state"])
-def test_nothing_that_other_code_raises_ends_the_channels_thread(
+def test_no_exception_of_other_code_ends_the_channels_thread(
     error: type[BaseException], where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def raise_error(*_: object) -> None:
@@ -321,7 +321,7 @@ def test_an_error_is_an_outcome_and_marks_the_broker_for_a_resync(error: int, ki
         assert [described[broker_id]["needs_resync"] for broker_id in (1, 2)] == [True, False]
 
 
-def test_partition_errors_are_told_with_their_columns() -> None:
+def test_partition_errors_are_in_the_response_columns() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         peer.script.extend([answer(partition_errors=[0, 56, 3]), answer(partition_errors=[0, 0])])
         sent = [channel.send_request(1, leader_and_isr(number)) for number in range(2)]
@@ -335,7 +335,7 @@ def test_partition_errors_are_told_with_their_columns() -> None:
 
 
 @every_mode
-def test_a_response_of_megabytes_arrives_whole_and_delays_nobody(senders: str | int) -> None:
+def test_a_response_of_megabytes_arrives_complete_and_delays_no_other_broker(senders: str | int) -> None:
     with peers(2) as brokers, channel_to(brokers, senders=senders) as channel:
         errors = [index % 7 for index in range(500_000)]
         brokers[0].script.append(answer(partition_errors=errors))
@@ -364,7 +364,7 @@ def test_a_newer_controller_stops_the_whole_channel(
         assert kinds == [OutcomeKind.FENCED] * 100
         assert len(brokers[0].received) == 1
         assert {outcome.kind for outcome in channel.wait(waiting, 10)} == {OutcomeKind.FENCED}
-        # What was half written is not written to its end.
+        # A partly written frame is not completed.
         brokers[1].gate.set()
         kinds = [outcome.kind for outcome in channel.wait(stuck, 10)]
         assert kinds == [OutcomeKind.FENCED] * 5
@@ -373,10 +373,10 @@ def test_a_newer_controller_stops_the_whole_channel(
         [late] = channel.wait(channel.send_requests([1], update()), 10)
         assert late.kind is OutcomeKind.FENCED
         assert len(brokers[0].received) == 1
-    assert "knows a newer controller than epoch 7" in caplog.text
+    assert "has a newer controller than epoch 7" in caplog.text
 
 
-def test_a_newer_epoch_of_ones_own_is_not_fenced() -> None:
+def test_the_own_newer_controller_epoch_is_not_fenced() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         peer.script.append(answer(11))
         channel.wait([channel.send_request(1, update(0, epoch=7))], 10)
@@ -427,7 +427,7 @@ def test_an_error_of_the_encoder_is_raised_and_leaves_nothing() -> None:
 # -- waiting
 
 
-def test_wait_names_the_brokers_that_owe_an_outcome() -> None:
+def test_wait_names_the_brokers_without_an_outcome() -> None:
     with peers(3) as brokers, channel_to(brokers) as channel:
         for peer in brokers[1:]:
             peer.script.append(silence)
@@ -460,7 +460,7 @@ def test_futures_and_several_waiters() -> None:
         assert results == [[future.result() for future in futures]] * 3
 
 
-def test_what_a_futures_callback_raises_stops_nothing() -> None:
+def test_an_exception_of_a_futures_callback_stops_nothing() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         peer.gate.clear()
         sent = [channel.send_request(1, update(number)) for number in range(2)]
@@ -538,7 +538,7 @@ def test_removing_a_broker_ends_its_requests_at_once(senders: str | int) -> None
         assert {outcome.detail for outcome in outcomes} == {"the broker was removed"}
         assert len(called) == 1
         assert list(channel.describe()["brokers"]) == [2]
-        # Its memory is free when its sender has let go of it.
+        # Its memory is free when its sender has reported REMOVED.
         eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
         channel.wait([channel.send_request(2, update())], 10)
         [late] = channel.wait([channel.send_request(1, update())], 10)
@@ -585,7 +585,7 @@ def test_request_versions_follow_the_ibp() -> None:
         assert channel.config.inter_broker_protocol == "2.4"
 
 
-# -- beginning and end
+# -- start and shutdown
 
 
 def test_shutdown_ends_what_is_unfinished_and_can_be_called_again() -> None:
@@ -646,7 +646,7 @@ def test_shutdown_keeps_its_deadline_when_a_callback_does_not_return(
 def test_a_forked_child_cannot_use_the_channel() -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         channel.wait([channel.send_request(1, update())], 10)
-        # What a fork would see; forking a process with threads is what nobody should do.
+        # Simulate the child; forking a process with threads is unsafe.
         channel._pid += 1
         with pytest.raises(IllegalStateError, match="forked"):
             channel.send_request(1, update())
@@ -668,7 +668,7 @@ def test_a_forked_child_gets_an_error_and_no_deadlock() -> None:
             lambda: channel.add_broker(peer.broker),
             channel.reload_credentials,
         ]
-        # As a fork leaves it: another process id, and the lock held by a thread that is not there.
+        # The state after a fork: another process id, and the lock held by a thread that does not exist.
         channel._pid += 1
         try:
             with channel_state.lock:
@@ -727,7 +727,7 @@ def test_logs_have_kafkas_prefixes(caplog: pytest.LogCaptureFixture) -> None:
     ) in caplog.text
 
 
-def test_responses_are_traced_when_somebody_listens(caplog: pytest.LogCaptureFixture) -> None:
+def test_responses_are_traced_if_the_logger_is_enabled(caplog: pytest.LogCaptureFixture) -> None:
     with peers(1) as [peer], channel_to([peer]) as channel:
         channel.wait([channel.send_request(1, update())], 10)
         assert "state.change.logger" not in {record.name for record in caplog.records}

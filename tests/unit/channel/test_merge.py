@@ -1,4 +1,4 @@
-"""Merged or not, a broker ends up knowing the same: ids, partitions, live brokers."""
+"""Merged or not, requests leave a broker with the same ids, partitions and live brokers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.unit.channel.bodies import DELETED, PlainUpdate, applied, body_of, pi
 TOPICS = ("a", "b", "long-name-of-a-topic")
 
 
-def told(version: int, value: int) -> st.SearchStrategy[PlainUpdate]:
-    """A topic is told of with live rows or deleted, as a batch says it; its id may change or be unknown."""
+def updates(version: int, value: int) -> st.SearchStrategy[PlainUpdate]:
+    """Draw an update as a batch makes it: topics with live rows or deleted; ids may change or be unknown."""
     leaders = st.dictionaries(st.integers(0, 3), st.integers(-1, 2), min_size=1)
     deleted = st.sets(st.integers(0, 3), min_size=1).map(lambda rows: dict.fromkeys(rows, DELETED))
     topic = st.tuples(st.integers(0, 2), leaders | deleted)
@@ -31,15 +31,15 @@ def told(version: int, value: int) -> st.SearchStrategy[PlainUpdate]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[PlainUpdate], list[PlainUpdate], list[int]]:
-    """What a broker knew before; requests; how many may be merged at a time, in up to two rounds."""
+    """Draw earlier updates, requests, and how many are merged at a time, in up to two rounds."""
     version = draw(st.integers(0, 8))
-    before = draw(st.lists(st.integers(0, 8).flatmap(lambda old: told(old, 100)), max_size=3))
-    requests = [draw(told(version, value)) for value in range(1, draw(st.integers(1, 6)) + 1)]
+    before = draw(st.lists(st.integers(0, 8).flatmap(lambda old: updates(old, 100)), max_size=3))
+    requests = [draw(updates(version, value)) for value in range(1, draw(st.integers(1, 6)) + 1)]
     return before, requests, draw(st.lists(st.integers(1, 4), min_size=1, max_size=12))
 
 
 def grouped(bodies: list[UpdateMetadataRequest], sizes: list[int], *, merged: bool) -> list[list[int]]:
-    """Indexes of neighbours that are merged, as the channel would: as many as facts allow, and ``sizes``."""
+    """Group indexes of neighbours as the channel merges them: as many as facts and ``sizes`` allow."""
     groups: list[list[int]] = []
     deleted: frozenset[bytes] = frozenset()
     size = 0
@@ -70,7 +70,7 @@ def test_any_grouping_leaves_a_broker_in_the_same_state(
     before, requests, sizes = history
     bodies = [body_of(shared_body_of(request)) for request in requests]
     first = merged_by(bodies, grouped(bodies, sizes, merged=False))
-    # What is merged is merged again.
+    # Merged requests are merged again.
     second = merged_by(first, grouped(first, sizes[::-1], merged=True))
     known = [body_of(shared_body_of(request)) for request in before]
     expected = picture(applied(MetadataCache(), known + bodies))
@@ -82,7 +82,7 @@ def one(version: int = 8, *requests: PlainUpdate) -> UpdateMetadataRequest:
     return body_of(merge([body_of(shared_body_of(request)) for request in requests]))
 
 
-def test_of_each_partition_the_latest_row_remains() -> None:
+def test_the_latest_row_of_each_partition_remains() -> None:
     body = one(
         8,
         PlainUpdate(8, {"a": (1, {0: 1, 1: 1}), "b": (2, {0: 1})}, value=1),
@@ -104,7 +104,7 @@ def test_live_brokers_alone_replace_live_brokers() -> None:
     assert (len(body.partitions), body.live_brokers.ids.tolist()) == (1, [3])
 
 
-def test_a_topic_made_again_keeps_its_new_id() -> None:
+def test_a_topic_created_again_keeps_its_new_id() -> None:
     gone = PlainUpdate(8, {"a": (1, {0: DELETED, 1: DELETED})})
     again = PlainUpdate(8, {"a": (2, {0: 1})}, value=2)
     body = one(8, gone, again)
@@ -113,7 +113,7 @@ def test_a_topic_made_again_keeps_its_new_id() -> None:
     assert body.topics.ids[0, 0] == 2
 
 
-def test_a_topic_made_and_deleted_is_told_of_before_it_goes() -> None:
+def test_a_topic_created_and_deleted_has_a_live_row_before_its_deletions() -> None:
     body = one(
         8, PlainUpdate(8, {"a": (1, {0: 1, 1: 1})}), PlainUpdate(8, {"a": (1, {0: DELETED, 1: DELETED})})
     )
@@ -121,14 +121,14 @@ def test_a_topic_made_and_deleted_is_told_of_before_it_goes() -> None:
     assert not picture(applied(MetadataCache(), [body]))["ids"]
 
 
-def test_deletions_are_told_apart_by_what_else_is_said_of_the_topic() -> None:
+def test_facts_separate_topics_with_deletions_only() -> None:
     def facts(request: PlainUpdate) -> tuple[set[bytes], set[bytes]] | None:
         found = facts_of(body_of(shared_body_of(request)))
         return None if found is None else (set(found.deleting), set(found.condemned))
 
     assert facts(PlainUpdate(8, {"a": (1, {0: DELETED}), "b": (1, {0: 1})})) == ({b"a"}, {b"a"})
     assert facts(PlainUpdate(8, {"a": (1, {0: DELETED, 1: 1})})) == ({b"a"}, set())
-    # No id that could be kept; no topic states at all.
+    # In v6 there is no id to keep; in v4 there are no topic states.
     assert facts(PlainUpdate(6, {"a": (1, {0: DELETED})})) == ({b"a"}, set())
     assert facts(PlainUpdate(4, {"a": (1, {0: DELETED})})) is None
 
@@ -150,5 +150,5 @@ def strange(what: str) -> UpdateMetadataRequest:
 
 
 @pytest.mark.parametrize("what", ["no rows", "topic twice", "partition twice", "deletion first", "full"])
-def test_strange_requests_go_alone(what: str) -> None:
+def test_unusual_requests_are_not_merged(what: str) -> None:
     assert facts_of(strange(what)) is None

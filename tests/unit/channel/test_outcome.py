@@ -1,4 +1,4 @@
-"""Sent, Outcome, and who is told of them."""
+"""Sent, Outcome, futures and listeners."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.fault.requests import update
 
 
 def end(sent: Sent, result: RequestResult, report: Report | None = None) -> Outcome:
-    """It ends so, and everybody is told."""
+    """End a request, publish its outcome and call its listeners."""
     outcome = Outcome(sent, result, report, 900)
     sent.end(outcome)
     assert sent.outcome is None
@@ -33,7 +33,7 @@ def end(sent: Sent, result: RequestResult, report: Report | None = None) -> Outc
     return outcome
 
 
-def test_an_outcome_tells_what_the_sender_reported() -> None:
+def test_an_outcome_has_the_fields_of_the_report() -> None:
     sent = Sent(3, update(5), None, 100)
     sent.sender_deaths = 2
     report = Report._make(REPORT.unpack(REPORT.pack(1, 0, 2, 8, 1, 4, 17, 200, 300, 400, 0, 0, b"ab")))
@@ -85,7 +85,7 @@ def test_a_future_cannot_be_cancelled() -> None:
         pytest.fail("cancelled")
 
 
-def test_sent_says_how_far_it_is() -> None:
+def test_repr_of_sent_shows_its_state() -> None:
     sent = Sent(4, update(), None, 0)
     assert "broker 4: unfinished" in repr(sent)
     end(sent, RequestResult(OutcomeKind.TOO_LARGE))
@@ -93,7 +93,7 @@ def test_sent_says_how_far_it_is() -> None:
 
 
 class Hearer:
-    """Counts the requests that it is told of."""
+    """Counts the requests that have ended."""
 
     def __init__(self) -> None:
         self.heard: list[Sent] = []
@@ -130,9 +130,9 @@ def test_a_countdown_that_has_stopped_leaves_the_others() -> None:
     assert (opened, hearer.heard) == (["heard"], [sent])
 
 
-def test_what_has_ended_is_freed_though_the_garbage_collector_never_sees_it() -> None:
+def test_ended_requests_are_freed_without_the_garbage_collector() -> None:
     class Owner:
-        """Holds the requests whose callback it is, and their futures."""
+        """Refers to the requests whose callback it is, and to their futures."""
 
         def __init__(self) -> None:
             self.request = update()
@@ -155,10 +155,10 @@ def test_what_has_ended_is_freed_though_the_garbage_collector_never_sees_it() ->
     assert [reference() for reference in gone] == [None, None]
 
 
-def test_a_future_is_the_same_as_long_as_somebody_has_it() -> None:
+def test_a_future_is_the_same_while_it_is_referenced() -> None:
     sent = Sent(1, update(), None, 0)
     gone = weakref.ref(sent.future)
-    # Until it is resolved the request holds it.
+    # Until the future is resolved, the request refers to it.
     assert gone() is sent.future
     end(sent, RequestResult(OutcomeKind.ACKNOWLEDGED))
     gc.collect()

@@ -1,4 +1,4 @@
-"""A whole channel without what only Linux has: epoll and memory files."""
+"""A channel without epoll and memory files, which only Linux has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared memory for frames: where they lie, when they move, when they go."""
+"""Shared memory for frames: where they are stored, when they move, when they are freed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIB = 2**20
 
 @pytest.fixture(params=["memfd", "file"])
 def nameless(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to have a file without a name."""
+    """Use both ways to make a file without a name."""
     kind: str = request.param
     if kind == "file":
         monkeypatch.delattr(os, "memfd_create", raising=False)
@@ -40,7 +40,7 @@ def put(memory: SharedMemory, content: bytes, users: int = 1) -> Frame:
 
 
 def pin(memory: SharedMemory, frame: Frame) -> None:
-    """As a queue does when it tells a sender."""
+    """Pin a frame as a queue does when it hands it over."""
     assert memory.admit(frame)
     frame.pins += 1
 
@@ -51,7 +51,7 @@ def content_of(memory: SharedMemory, frame: Frame) -> bytes:
     return bytes(memory.view[frame.offset : frame.offset + frame.size])
 
 
-def test_frames_keep_their_bytes_and_go_with_their_last_user(nameless: str) -> None:
+def test_frames_keep_their_bytes_until_their_last_user_is_gone(nameless: str) -> None:
     memory = SharedMemory(64 * MIB)
     chance = random.Random(5)
     alive: list[tuple[Frame, bytes]] = []
@@ -118,14 +118,14 @@ def test_a_frame_that_finds_no_room_waits_in_private_memory_and_moves_in_when_th
     memory.close()
 
 
-def test_frames_that_no_sender_was_told_of_make_room_for_one_that_is_wanted_now() -> None:
+def test_frames_that_no_sender_has_make_room_for_one_that_is_needed_now() -> None:
     memory = SharedMemory(MIB)
     idle = [put(memory, bytes([at]) * 300_000) for at in range(3)]
     wanted = put(memory, b"w" * 300_000)
     assert wanted.private is not None
     pin(memory, wanted)
     assert sum(frame.private is not None for frame in idle) == 1
-    # The youngest went; it comes back when it is wanted, with its bytes.
+    # The newest frame moved out; when it is needed it moves back in, with its bytes.
     assert idle[2].private is not None
     memory.release(wanted)
     assert memory.admit(idle[2])
@@ -180,7 +180,7 @@ def test_freed_memory_is_kept_up_to_a_limit_and_then_given_back(nameless: str) -
     memory.close()
 
 
-def test_a_burst_of_small_frames_does_not_shape_the_memory_for_ever() -> None:
+def test_memory_is_one_range_again_after_a_burst_of_small_frames() -> None:
     memory = SharedMemory(512 * MIB)
     small = [put(memory, b"x" * 4096) for _ in range(20_000)]
     for frame in small:
@@ -190,7 +190,7 @@ def test_a_burst_of_small_frames_does_not_shape_the_memory_for_ever() -> None:
     memory.close()
 
 
-def test_it_costs_nothing_until_it_is_used(nameless: str) -> None:
+def test_unused_shared_memory_has_no_pages(nameless: str) -> None:
     memory = SharedMemory(64 * 2**30)
     assert memory.size == 64 * 2**30
     assert resident(memory) <= 16 * PAGE
@@ -211,7 +211,7 @@ def test_less_address_space_gives_less_memory() -> None:
     memory.close()
 
 
-def test_the_fence_is_the_first_cell() -> None:
+def test_the_fence_is_the_first_eight_bytes() -> None:
     memory = SharedMemory(MIB)
     assert memory.fence == UNFENCED
     memory.fence = 12
@@ -225,7 +225,7 @@ def test_closing_gives_back_descriptor_and_mapping(nameless: str) -> None:
     memory = SharedMemory(MIB)
     buffer, _ = memory.make_room(Frame(5000, 8, 0, 7), 1)
     memory.close()
-    # Whoever is writing still can.
+    # A caller that is writing still can.
     buffer[:4] = b"last"
     del buffer
     assert psutil.Process().num_fds() == before

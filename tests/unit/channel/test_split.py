@@ -1,4 +1,4 @@
-"""Parts of a request: exact, in order, together the whole."""
+"""Split requests: parts of the right size, in order, that together equal the request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.unit.channel.bodies import applied, live, picture
 
 
 def request(api_key: int, version: int, counts: list[int], brokers: int = 2) -> ControlRequestBody:
-    """So many partitions of each topic; every list and name has another length."""
+    """Return a request with these numbers of partitions per topic; lists and names differ in length."""
     rows = sum(counts)
     topic_row = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     partition = np.concatenate([np.zeros(0), *map(np.arange, counts)]).astype(np.int32)
@@ -111,7 +111,7 @@ def shared_body_size(body: ControlRequestBody) -> int:
 
 
 def rows(body: ControlRequestBody) -> list[tuple[object, ...]]:
-    """Every row with its topic, in order."""
+    """Return every row with its topic, in order."""
     topic = np.repeat(np.arange(len(body.topics)), np.diff(body.topic_starts))
     names = body.topics.names.to_list()
     columns: list[Any]
@@ -143,7 +143,7 @@ APIS = [(api_key, version) for api_key, highest in HIGHEST_VERSION.items() for v
     st.integers(0, 2000),
     st.data(),
 )
-def test_parts_are_the_whole_and_none_is_too_large(
+def test_parts_together_equal_the_request_and_none_is_too_large(
     api: tuple[int, int], counts: list[int], above: int, data: st.DataObject
 ) -> None:
     body = request(*api, counts)
@@ -151,7 +151,7 @@ def test_parts_are_the_whole_and_none_is_too_large(
     limit = 40 + above
     parts = split(body, limit)
     if parts is None:
-        # Some row alone is too large.
+        # A single row is too large.
         return
     assert all(part.size <= limit for part in parts)
     bodies = [decode_request(*api, head + part.to_bytes()) for part in parts]
@@ -159,10 +159,10 @@ def test_parts_are_the_whole_and_none_is_too_large(
     if len(parts) == 1 and not isinstance(body, LeaderAndIsrRequest):
         assert head + parts[0].to_bytes() == body.encode()
     if isinstance(body, UpdateMetadataRequest):
-        told = [part for part in bodies if isinstance(part, UpdateMetadataRequest)]
-        assert all(part.live_brokers.ids.tolist() == body.live_brokers.ids.tolist() for part in told)
+        updates = [part for part in bodies if isinstance(part, UpdateMetadataRequest)]
+        assert all(part.live_brokers.ids.tolist() == body.live_brokers.ids.tolist() for part in updates)
         whole = applied(MetadataCache(), [body])
-        assert picture(applied(MetadataCache(), told)) == picture(whole)
+        assert picture(applied(MetadataCache(), updates)) == picture(whole)
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -197,8 +197,8 @@ def test_leaders_of_other_parts_are_left_out() -> None:
     ]
 
 
-def test_what_cannot_be_split() -> None:
-    # One row and many brokers; brokers alone; a full request.
+def test_requests_that_cannot_be_split() -> None:
+    # One row with many brokers, brokers alone, and a full request.
     assert split(request(UPDATE_METADATA, 8, [1, 1], brokers=50), 300) is None
     assert split(request(UPDATE_METADATA, 8, [], brokers=50), 300) is None
     full = request(LEADER_AND_ISR, 7, [10])
@@ -232,7 +232,7 @@ def response(kind: OutcomeKind, code: int = 0, errors: tuple[int, ...] = ()) -> 
     )
 
 
-def test_the_worst_part_decides_and_all_answers_are_kept() -> None:
+def test_the_worst_part_decides_and_all_responses_are_kept() -> None:
     worst = worst_of(
         [
             response(OutcomeKind.ACKNOWLEDGED, errors=(0,)),

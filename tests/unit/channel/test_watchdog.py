@@ -1,4 +1,4 @@
-"""The watchdog's looks, without processes."""
+"""The checks of the watchdog, without processes."""
 
 from __future__ import annotations
 
@@ -11,62 +11,62 @@ from tests.fault.channels import linux_only
 
 
 class FakeSender:
-    def __init__(self, pid: int = 2**22 + 1, owes: bool = True) -> None:
+    def __init__(self, pid: int = 2**22 + 1, has_unfinished: bool = True) -> None:
         self.pid = pid
         self.silent = 0
         self.asked: list[bytes] = []
-        self._owes = owes
+        self._has_unfinished = has_unfinished
 
     def has_work(self) -> bool:
-        return self._owes
+        return self._has_unfinished
 
     def ask(self, record: bytes) -> None:
         self.asked.append(record)
 
 
-def look(watchdog: Watchdog, *senders: Any, times: int = 1) -> list[Any]:
+def check(watchdog: Watchdog, *senders: Any, times: int = 1) -> list[Any]:
     found: list[Any] = []
     for _ in range(times):
         found += watchdog.check(senders)
     return found
 
 
-def test_the_silent_are_asked_once_and_hang_after_the_timeout() -> None:
+def test_a_silent_sender_gets_one_ping_and_hangs_after_the_timeout() -> None:
     watchdog, sender = Watchdog(10), FakeSender()
     assert watchdog.interval == 2.5
-    assert look(watchdog, sender, times=4) == []
+    assert check(watchdog, sender, times=4) == []
     assert [COMMAND.unpack(record)[0] for record in sender.asked] == [PING]
-    assert look(watchdog, sender) == [sender]
-    # Given up again after the same time, should it still be there.
-    assert look(watchdog, sender, times=3) == []
-    assert look(watchdog, sender) == [sender]
+    assert check(watchdog, sender) == [sender]
+    # If it still hangs, it is returned again after the same time.
+    assert check(watchdog, sender, times=3) == []
+    assert check(watchdog, sender) == [sender]
 
 
-def test_who_answers_or_owes_nothing_does_not_hang() -> None:
-    watchdog, answers, idle = Watchdog(1), FakeSender(), FakeSender(owes=False)
+def test_a_sender_that_answers_or_has_no_work_does_not_hang() -> None:
+    watchdog, answers, idle = Watchdog(1), FakeSender(), FakeSender(has_unfinished=False)
     for _ in range(10):
-        assert look(watchdog, answers, idle, times=3) == []
+        assert check(watchdog, answers, idle, times=3) == []
         answers.silent = 0
     assert len(answers.asked) == 10
     assert idle.asked == []
 
 
-def test_those_that_start_are_waited_for_while_any_comes_up() -> None:
+def test_starting_senders_do_not_hang_while_others_start() -> None:
     watchdog, senders = Watchdog(1), [FakeSender(pid=0) for _ in range(10)]
     for sender in senders[:-1]:
-        assert look(watchdog, *senders, times=4) == []
+        assert check(watchdog, *senders, times=4) == []
         sender.pid = 2**22 + 1
-        sender._owes = False
-    # Of those that come up, one a look; of the last one nothing was heard for too long.
-    assert look(watchdog, *senders, times=5) == []
-    assert look(watchdog, *senders) == [senders[-1]]
+        sender._has_unfinished = False
+    # One sender starts at each check; the last one reports nothing for too long.
+    assert check(watchdog, *senders, times=5) == []
+    assert check(watchdog, *senders) == [senders[-1]]
 
 
 @linux_only
-def test_a_process_that_runs_but_little_is_starved() -> None:
-    """This very process: ready to run whenever it looks."""
+def test_a_process_with_hardly_any_processor_time_does_not_hang() -> None:
+    """The test uses its own process, which is always ready to run."""
     sender = FakeSender(pid=os.getpid())
-    assert look(Watchdog(1e6), sender, times=50) == []
-    # It has run longer than a share of no time at all.
+    assert check(Watchdog(1e6), sender, times=50) == []
+    # With a timeout of nearly zero it has used more than its share.
     sender = FakeSender(pid=os.getpid())
-    assert look(Watchdog(-1e-9), sender, times=5) == [sender]
+    assert check(Watchdog(-1e-9), sender, times=5) == [sender]
