@@ -22,10 +22,12 @@ from ctrlchan._codec import (
     stop_replica_body,
     update_metadata_body,
 )
+from ctrlchan.channel.endpoints import plaintext_only
+from ctrlchan.errors import IllegalStateError
 from ctrlchan.protocol import DELETE_PER_PARTITION_SINCE, LISTENER_NAMES_SINCE, SECURITY_PROTOCOLS
 
 if TYPE_CHECKING:
-    from ctrlchan._codec import ControlRequestBody, Int32, Int64, SharedBody
+    from ctrlchan._codec import ControlRequestBody, SharedBody
 
 __all__ = ["transcode"]
 
@@ -88,53 +90,24 @@ def _brokers(body: UpdateMetadataRequest, version: int) -> Brokers:
     if body.version < LISTENER_NAMES_SINCE:
         # UpdateMetadataRequest.normalize: an old version's listener is named after its protocol.
         names = [_PROTOCOLS[protocol] for protocol in brokers.security_protocols.tolist()]
-        brokers = _with_endpoints(brokers, np.arange(len(names)), StringColumn.from_strings(names))
+        brokers = Brokers(
+            brokers.ids,
+            brokers.epochs,
+            brokers.racks,
+            brokers.endpoint_starts,
+            brokers.endpoint_lengths,
+            brokers.ports,
+            brokers.hosts,
+            StringColumn.from_strings(names),
+            brokers.security_protocols,
+        )
     return _plaintext_only(brokers) if version == 0 else brokers
 
 
 def _plaintext_only(brokers: Brokers) -> Brokers:
-    rows = []
-    for row in range(len(brokers)):
-        first = int(brokers.endpoint_starts[row])
-        endpoints = range(first, first + int(brokers.endpoint_lengths[row]))
-        found = [at for at in endpoints if brokers.listeners[at] == _PROTOCOLS[0]]
-        if not found:
-            raise UnsupportedVersionError(
-                f"broker {brokers.ids[row]} has no endpoint for listener PLAINTEXT, which version 0 names",
-                api="UpdateMetadataRequest",
-                version=0,
-                field="endpoints",
-            )
-        rows.append(found[0])
-    kept = np.array(rows, dtype=np.int64)
-    listeners = brokers.listeners
-    named = StringColumn(listeners.starts[kept], listeners.lengths[kept], listeners.data)
-    count = np.arange(len(brokers), dtype=np.int32)
-    return _with_endpoints(brokers, kept, named, starts=count, lengths=np.ones_like(count))
-
-
-def _with_endpoints(
-    brokers: Brokers,
-    rows: Int64,
-    listeners: StringColumn,
-    starts: Int32 | None = None,
-    lengths: Int32 | None = None,
-) -> Brokers:
-    """Return brokers with these endpoint rows and listener names.
-
-    ``starts``, ``lengths``: which endpoints each broker has; None: as in ``brokers``.
-    """
-    hosts = brokers.hosts
-    protocols = brokers.security_protocols[rows]
-    return Brokers(
-        brokers.ids,
-        brokers.epochs,
-        brokers.racks,
-        brokers.endpoint_starts if starts is None else starts,
-        brokers.endpoint_lengths if lengths is None else lengths,
-        brokers.ports[rows],
-        StringColumn(hosts.starts[rows], hosts.lengths[rows], hosts.data),
-        listeners,
-        # In v0 the listener's name alone means PLAINTEXT, whatever protocol it is mapped to.
-        protocols if starts is None else np.zeros_like(protocols),
-    )
+    try:
+        return plaintext_only(brokers)
+    except IllegalStateError as error:
+        raise UnsupportedVersionError(
+            f"{error}, which version 0 names", api="UpdateMetadataRequest", version=0, field="endpoints"
+        ) from error
