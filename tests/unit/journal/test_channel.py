@@ -19,7 +19,7 @@ from ctrlchan.journal import Journal, journal_files, read_journal
 from tests.fault.channels import MODES, config, eventually, peers
 from tests.fault.peer import Peer, answer, hang_up
 from tests.fault.requests import leader_and_isr, stop_replica, update
-from tests.unit.channel.bodies import Told, shared_body_of
+from tests.unit.channel.bodies import PlainUpdate, shared_body_of
 
 #: Columns that are fields of an Outcome too; the times follow.
 FIELDS = (
@@ -128,7 +128,9 @@ def test_the_rows_of_merged_requests_count_them(tmp_path: Path) -> None:
     ):
         channel.startup([peer.broker])
         peer.gate.clear()
-        shared_bodies = [shared_body_of(Told(8, {"topic": (1, {0: 1})}, value=value)) for value in range(100)]
+        shared_bodies = [
+            shared_body_of(PlainUpdate(8, {"topic": (1, {0: 1})}, value=value)) for value in range(100)
+        ]
         sent = [
             channel.send_request(1, ControlRequest(shared_body, 7, rows=shared_body.rows))
             for shared_body in shared_bodies
@@ -155,7 +157,7 @@ def test_a_split_request_is_one_row(tmp_path: Path) -> None:
         ControllerChannelManager(config(max_request_bytes=2000), 7, journal=journal) as channel,
     ):
         channel.startup([peer.broker])
-        shared_body = shared_body_of(Told(8, {"topic": (1, dict.fromkeys(range(200), 1))}))
+        shared_body = shared_body_of(PlainUpdate(8, {"topic": (1, dict.fromkeys(range(200), 1))}))
         [outcome] = channel.wait(
             [channel.send_request(1, ControlRequest(shared_body, 7, rows=shared_body.rows))], 10
         )

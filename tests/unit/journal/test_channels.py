@@ -23,7 +23,7 @@ from ctrlchan.state import ClusterState
 from ctrlchan.state.storage.schemas import CHANNELS, JOURNAL, JOURNAL_LATER, JOURNAL_VERSION_KEY
 from tests.fault.channels import config, eventually, peers
 from tests.fault.requests import update
-from tests.unit.channel.bodies import Told, shared_body_of
+from tests.unit.channel.bodies import PlainUpdate, shared_body_of
 from tests.unit.journal.chunks import plain_chunk
 
 FLUSH = 0.02
@@ -81,8 +81,10 @@ def test_merged_and_split_requests_are_listed_as_they_were_sent(tmp_path: Path) 
     ):
         peer.gate.clear()
         channel.startup([peer.broker])
-        small = [shared_body_of(Told(8, {"topic": (1, {number: 1})})) for number in range(8)]
-        large = shared_body_of(Told(8, {f"topic-{number}": (number + 1, {0: 1}) for number in range(60)}))
+        small = [shared_body_of(PlainUpdate(8, {"topic": (1, {number: 1})})) for number in range(8)]
+        large = shared_body_of(
+            PlainUpdate(8, {f"topic-{number}": (number + 1, {0: 1}) for number in range(60)})
+        )
         requests = [ControlRequest(shared_body, 7, rows=shared_body.rows) for shared_body in (*small, large)]
         for number, request in enumerate(requests):
             request.coverage = Coverage("state", None, f"topic-{number}")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
-from tests.unit.channel.bodies import Told, body_of, shared_body_of
+from tests.unit.channel.bodies import PlainUpdate, body_of, shared_body_of
 
 ENDPOINT = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "localhost", 9092)
 
@@ -38,7 +38,7 @@ def some_state() -> ClusterState:
 
 
 def upsert(state: ClusterState) -> object:
-    body = body_of(shared_body_of(Told(8, {"c": (3, {0: 1})})))
+    body = body_of(shared_body_of(PlainUpdate(8, {"c": (3, {0: 1})})))
     return state.upsert(body.topics, body.topic_starts, body.partitions)
 
 
