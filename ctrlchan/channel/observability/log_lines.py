@@ -20,7 +20,6 @@ __all__ = ["response_line"]
 
 #: Partitions with an error that a line names.
 _NAMED: Final = 20
-#: From this version on LeaderAndIsr responses carry topic ids instead of names.
 
 #: API key -> Kafka's constant, its response, its partition's error.
 _NAMES: Final = {

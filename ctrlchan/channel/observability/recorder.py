@@ -26,7 +26,7 @@ _LOG: Final = logging.getLogger("ctrlchan.channel")
 
 #: Seconds from one line about errors to the next.
 _LOG_EVERY: Final = 60.0
-#: Rows handed on at once: half a megabyte.
+#: Rows handed on at once: 0.7 MB.
 _CHUNK: Final = 4096
 #: Generations whose broker epoch is remembered. Rows are gathered within one turn of the dispatcher.
 _GENERATIONS: Final = 16_384

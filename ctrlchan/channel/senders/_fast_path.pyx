@@ -1,10 +1,10 @@
-"""What a driver does with nearly every request, without a Python object for it.
+"""Sends ordinary requests and takes their responses, without a Python object for each.
 
 SEND command -> frame -> ``send`` -> ``recv`` -> the expected response -> EXPECTED report. This works for plain
 TCP, a connection that is ready, a frame that the kernel takes whole, and a response that arrives whole and is
 the expected one. Everything else is left to ``BrokerConnection``, through methods that both ways share: the
-state is that of ``ConnectionProtocol`` in either case. Without the three functions at the end everything works,
-but slower.
+state is that of ``ConnectionProtocol`` in either case. ``begin_requests`` and ``take_responses`` only make it faster;
+``queue_requests`` is always needed.
 
 An exception while one broker is served is that broker's failure: ``internal_error`` takes it.
 """
