@@ -105,19 +105,33 @@ static inline int get_uvarint(const uint8_t *p, const uint8_t *end, uint32_t *va
     return -1;
 }
 
+/* Whether all bytes are ASCII. Loads overlap at the end, so a short name costs two of them and no loop. */
+static inline int is_ascii(const uint8_t *p, int64_t n) {
+    uint64_t eight, seen = 0;
+    uint32_t four, last;
+    int64_t i;
+    if (n >= 8) {
+        for (i = 0; i + 8 <= n; i += 8) {
+            memcpy(&eight, p + i, 8);
+            seen |= eight;
+        }
+        memcpy(&eight, p + n - 8, 8);
+        return !((seen | eight) & 0x8080808080808080ull);
+    }
+    if (n >= 4) {
+        memcpy(&four, p, 4);
+        memcpy(&last, p + n - 4, 4);
+        return !((four | last) & 0x80808080u);
+    }
+    return n <= 0 || !((p[0] | p[n / 2] | p[n - 1]) & 0x80);
+}
+
 /* Whether the bytes are UTF-8 as Unicode's table 3-7 defines it: no overlong forms, no surrogates, at most
  * U+10FFFF. */
 static inline int utf8_valid(const uint8_t *p, int64_t n) {
     const uint8_t *end = p + n;
-    uint64_t eight;
+    if (is_ascii(p, n)) return 1;
     while (p < end) {
-        if (end - p >= 8) {
-            memcpy(&eight, p, 8);
-            if (!(eight & 0x8080808080808080ull)) {
-                p += 8;
-                continue;
-            }
-        }
         if (p[0] < 0x80) {
             p += 1;
         } else if (p[0] < 0xc2) {
