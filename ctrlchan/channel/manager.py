@@ -374,11 +374,11 @@ class ControllerChannelManager:
                 channel_state.wake()
 
     def cancel(self, sent: Iterable[Sent]) -> int:
-        """End those of these requests that are still queued as CANCELLED, and return how many.
+        """Cancel these requests, except those that are no longer queued, and return how many ended.
 
-        Nothing of them is sent. Requests that a sender process has (up to 64 for each broker) are not
-        cancelled, nor are those merged with a request that is not in ``sent``. Reads the whole queue of each
-        broker.
+        A cancelled request ends as CANCELLED, and nothing of it is sent. Requests that a sender process has
+        (up to 64 for each broker) are not cancelled, nor are those merged with a request that is not in
+        ``sent``. Reads the whole queue of each broker.
         """
         self._check_process()
         channel_state = self._channel_state

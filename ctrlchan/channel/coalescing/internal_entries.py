@@ -75,7 +75,7 @@ class CollapsedEntry(MergedEntry):
         self.deletions = deletions
 
     def settle(self) -> None:
-        """Leave the members unchanged: nothing of this entry was ever sent."""
+        """Leave the members unchanged: nothing of this entry was sent."""
 
     @property
     def source(self) -> FullStateSource:

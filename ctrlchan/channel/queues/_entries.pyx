@@ -46,7 +46,7 @@ cdef extern from "<signal.h>" nogil:
     int sigwait(const sigset_t*, int*)
     int pthread_sigmask(int, const sigset_t*, sigset_t*)
 
-#: Held while an outcome is published and while somebody begins to listen for one, so that nobody misses it.
+#: Held while an outcome is published and while a listener is added, so that no listener misses an outcome.
 LISTENING = threading.Lock()
 
 cdef extern from *:
@@ -73,8 +73,8 @@ cdef enum:
     # It gets more when so few are left, and not with every single request.
     LOW_WATER = 32
 
-    # Waiting UpdateMetadata are merged when there are so many more than the last time, and when they are at
-    # least this share of all that waits, or so many.
+    # Waiting UpdateMetadata are merged when LOOSE of them came since the last merging (or the backlog is too
+    # large), and these are at least 1/LOOSE_SHARE of the waiting bytes, or LOOSE_MOST requests.
     LOOSE = 64
     LOOSE_SHARE = 8
     LOOSE_MOST = 1024

@@ -34,7 +34,7 @@ cdef class FrameMemory:
     cdef bint can_punch
     # Frames that lie here and have users, oldest first: Frame -> None.
     cdef dict frames
-    # Ranges of frames that went without ever having had a user: (offset, size).
+    # Ranges of frames that were freed without ever having a user: (offset, size).
     cdef list dropped
 
     cpdef tuple make_room(self, Frame frame, int64_t users=*)

@@ -1,11 +1,9 @@
 """Frames, and the memory that they lie in.
 
-Written in C because a call of the channel may be interrupted between any two instructions of Python: a signal
-handler that raises strikes there and nowhere else. No method of ``FrameMemory`` runs Python code, so each of
-them either has happened or has not.
+Written in Cython because a signal handler may interrupt a call of the channel between any two Python
+instructions. No method of ``FrameMemory`` runs Python code, so no method is ever interrupted half-way.
 
-A frame without users belongs to whoever holds the object: when the last reference goes, for example because
-the call that made the frame was interrupted, its range is free again.
+A frame without users is freed with its last reference, for example if the call that made it was interrupted.
 """
 
 import mmap

@@ -183,7 +183,7 @@ class Dispatcher:
         return left if timeout is None else min(left, timeout)
 
     def _register(self) -> None:
-        """Register and unregister what the pool has changed."""
+        """Register new senders and full pipes, and end the senders that shall end."""
         pool = self._channel_state.pool
         for sender in pool.fresh:
             if sender.reports >= 0:
