@@ -610,7 +610,7 @@ step = st.tuples(
 )
 
 
-class Story:
+class Scenario:
     """One batch sends the same to two brokers; one of them reads nothing until the end."""
 
     def __init__(self, channel: ControllerChannelManager, quick: Peer, slow: Peer) -> None:
@@ -684,20 +684,20 @@ def test_any_sequence_leaves_a_broker_in_the_same_state(
 ) -> None:
     channel, quick, slow = two_peers.channel, two_peers.quick, two_peers.slow
     two_peers.begin()
-    story = Story(channel, quick, slow)
+    scenario = Scenario(channel, quick, slow)
     slow.gate.clear()
-    story.sent += channel.send_requests([1, 2], leader_and_isr(0)) + channel.send_requests(
+    scenario.sent += channel.send_requests([1, 2], leader_and_isr(0)) + channel.send_requests(
         [1, 2], leader_and_isr(1)
     )
     until_handed(channel, slow)
-    story.push("all")
+    scenario.push("all")
     for one in steps:
-        story.take(*one)
-    channel.wait([sent for sent in story.sent if sent.broker_id == 1], 20)
+        scenario.take(*one)
+    channel.wait([sent for sent in scenario.sent if sent.broker_id == 1], 20)
     slow.gate.set()
-    assert {outcome.kind for outcome in channel.wait(story.sent, 20)} == {OutcomeKind.ACKNOWLEDGED}
+    assert {outcome.kind for outcome in channel.wait(scenario.sent, 20)} == {OutcomeKind.ACKNOWLEDGED}
     assert picture_of(bodies(slow)) == picture_of(bodies(quick))
-    assert metadata_of(applied(MetadataCache(), bodies(slow)).state) == metadata_of(story.state)
+    assert metadata_of(applied(MetadataCache(), bodies(slow)).state) == metadata_of(scenario.state)
     others = [exchange.api_key for exchange in quick.received if exchange.api_key != UPDATE_METADATA]
     assert [e.api_key for e in slow.received if e.api_key != UPDATE_METADATA] == others
     eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)

@@ -53,7 +53,7 @@ def bodies(peer: Peer) -> list[UpdateMetadataRequest]:
     return decoded
 
 
-def told_by(sent: Sequence[Sent]) -> list[UpdateMetadataRequest]:
+def contents_of(sent: Sequence[Sent]) -> list[UpdateMetadataRequest]:
     """Return the decoded bodies of the received requests, in order."""
     shared_bodies = [one.request.shared_body for one in sent]
     return [body_of(shared_body) for shared_body in shared_bodies if isinstance(shared_body, SharedBody)]
@@ -162,7 +162,7 @@ def test_the_backlog_of_a_broker_that_is_away_does_not_grow() -> None:
         assert described["brokers"][1]["queued_bytes"] < 100_000
         peer.listen()
         assert {o.kind for o in channel.wait(sent, 20)} == {OutcomeKind.ACKNOWLEDGED}
-        assert known(bodies(peer)) == known(told_by(sent))
+        assert known(bodies(peer)) == known(contents_of(sent))
 
 
 def test_an_error_ends_every_merged_request() -> None:
@@ -250,7 +250,7 @@ def test_a_large_request_is_sent_in_parts_and_ends_once() -> None:
         assert whole.bytes == sum(len(exchange.frame) + 4 for exchange in frames)
         assert whole.attempts == 4
         assert whole.rows == 200
-        assert known(bodies(peer)) == known(told_by([sent[0]]))
+        assert known(bodies(peer)) == known(contents_of([sent[0]]))
         eventually(lambda: channel.describe()["shared_memory_bytes"] == 0)
 
 
@@ -276,7 +276,7 @@ def test_parts_are_not_merged_and_stay_together() -> None:
         assert epochs[:4] == [{1}] * 4
         assert set().union(*epochs[4:]) == {2, 9}
         assert all(len(exchange.frame) <= 3000 for exchange in peer.received)
-        assert known(bodies(peer)) == known(told_by(sent))
+        assert known(bodies(peer)) == known(contents_of(sent))
 
 
 def test_a_large_request_that_cannot_be_split_is_not_sent() -> None:
@@ -307,7 +307,7 @@ def test_a_merged_request_survives_the_death_of_a_sender(senders: str | int) -> 
         outcomes = channel.wait(sent, 10)
         assert {outcome.kind for outcome in outcomes} == {OutcomeKind.ACKNOWLEDGED}
         assert {outcome.sender_deaths for outcome in outcomes[2:]} == {1}
-        assert known(bodies(peer)) == known(told_by(sent))
+        assert known(bodies(peer)) == known(contents_of(sent))
 
 
 def churn() -> Sequence[PlainUpdate]:
@@ -355,7 +355,7 @@ def test_large_requests_do_not_pile_up() -> None:
         assert waiting < 60_000
         peer.gate.set()
         assert {o.kind for o in channel.wait(sent, 10)} == {OutcomeKind.ACKNOWLEDGED}
-        assert known(bodies(peer)) == known(told_by(sent))
+        assert known(bodies(peer)) == known(contents_of(sent))
 
 
 def test_a_crowded_queue_merges_pairs_that_need_two_requests() -> None:
@@ -376,7 +376,7 @@ def test_a_crowded_queue_merges_pairs_that_need_two_requests() -> None:
             assert (channel.describe()["brokers"][1]["queue_size"] < 50) == crowded
             peer.gate.set()
             assert {o.kind for o in channel.wait(sent, 10)} == {OutcomeKind.ACKNOWLEDGED}
-            ours, theirs = known(bodies(peer)), known(told_by(sent))
+            ours, theirs = known(bodies(peer)), known(contents_of(sent))
             assert ours["partitions"] == theirs["partitions"]
             assert ours["brokers"] == theirs["brokers"]
             assert set(theirs["ids"]) - set(ours["ids"]) <= ({"gone"} if crowded else set())
