@@ -106,7 +106,10 @@ def test_help_names_every_subcommand() -> None:
 
 def commands() -> Iterator[tuple[str, Any]]:
     """(words, command) of every command that is not the pipeline's."""
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+    root: Any = typer.main.get_command(app)
+    context: Any = None  # a lazy group needs none for finding its commands
+    for name in root.list_commands(context):
+        command = root.get_command(context, name)
         if name != "pipeline":
             inner = getattr(command, "commands", {"": command})
             yield from ((f"{name} {word}".strip(), one) for word, one in inner.items())
