@@ -82,6 +82,7 @@ cdef extern from "_wire/columns.h" nogil:
         int64_t n_stretches
 
     cdef enum:
+        FILL_SLACK
         FEW_LISTS_ROOM
 
     ctypedef struct ListFill:

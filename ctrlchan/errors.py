@@ -11,10 +11,18 @@
     ├── JournalError               a file of a journal: file and reason
     ├── MalformedError             a ZooKeeper node or a line of text that cannot be parsed: all reasons
     ├── ZooKeeperError             ZooKeeper does not answer, or refuses: path and reason
+    │   ├── SessionExpiredError    the session is gone, with its ephemeral nodes
+    │   └── NodeError              a request for a node failed: path and ZooKeeper's result code
     ├── InvalidStateError          rows that a cluster state refuses
     ├── IllegalStateError          a call at the wrong time (Kafka's IllegalStateException)
+    ├── StateChangeFailedError     a partition or replica that cannot change its state
     ├── ConfigError                a setting that cannot work
+    ├── JavaNotFoundError          no Java on this machine that can be used
     ├── PipelineError              a job that cannot run: its input, or what the machine needs
+    ├── ControllerMovedError       another controller was elected: this one must not write
+    ├── MigrationError             the cluster is migrating to KRaft: no ZooKeeper controller may be elected
+    ├── KafkaError                 an error code of Kafka as the answer to a request
+    │   └── NotControllerError     NOT_CONTROLLER
     └── ChannelError               the channel to the brokers
         ├── ChannelClosedError     it was shut down
         ├── OutcomesTimeoutError   ``wait``: some requests have no outcome yet
@@ -44,18 +52,27 @@ __all__ = [
     "ChannelClosedError",
     "ChannelError",
     "ConfigError",
+    "ControllerMovedError",
     "CtrlchanError",
     "DecodeError",
     "EncodeError",
     "ErrorCode",
     "IllegalStateError",
     "InvalidStateError",
+    "JavaNotFoundError",
     "JournalError",
+    "KafkaError",
     "MalformedError",
+    "MigrationError",
+    "NodeError",
+    "NotControllerError",
     "OutcomesTimeoutError",
     "PipelineError",
     "ProtocolError",
+    "ResultCode",
+    "SessionExpiredError",
     "SnapshotError",
+    "StateChangeFailedError",
     "UnknownBrokerError",
     "UnsupportedVersionError",
     "ZooKeeperError",
@@ -85,6 +102,48 @@ class ZooKeeperError(CtrlchanError):
     """ZooKeeper does not answer, or refuses a request; the message names the path or the servers."""
 
 
+class SessionExpiredError(ZooKeeperError):
+    """The session with ZooKeeper is gone, with its ephemeral nodes, or its owner has yet to handle that."""
+
+
+class ResultCode(IntEnum):
+    """ZooKeeper's results that a writer acts on. Source: ``KeeperException.Code``."""
+
+    OK = 0
+    #: Of the operations behind the one that failed in a multi.
+    RUNTIME_INCONSISTENCY = -2
+    UNIMPLEMENTED = -6
+    NO_NODE = -101
+    NO_AUTH = -102
+    BAD_VERSION = -103
+    NODE_EXISTS = -110
+    NOT_EMPTY = -111
+
+    @classmethod
+    def name_of(cls, code: int) -> str:
+        """``BAD_VERSION`` for -103; ``error -999`` for a code that is not listed."""
+        try:
+            return cls(code).name
+        except ValueError:
+            return f"error {code}"
+
+
+class NodeError(ZooKeeperError):
+    """A request for the node ``path`` failed with ``code`` (``ResultCode``).
+
+    ``index``: of the operation in its multi that failed, 0 for a single request.
+    """
+
+    def __init__(self, path: str, code: int, *, index: int = 0) -> None:
+        super().__init__(f"{path}: {ResultCode.name_of(code)}")
+        self.path = path
+        self.code = code
+        self.index = index
+
+    def __reduce__(self) -> tuple[type[NodeError], tuple[str, int]]:
+        return type(self), (self.path, self.code)
+
+
 class InvalidStateError(CtrlchanError, ValueError):
     """A change or a table that a cluster state refuses; the message names row, column and reason."""
 
@@ -93,12 +152,50 @@ class IllegalStateError(CtrlchanError, RuntimeError):
     """A call that is not allowed now, as Kafka's IllegalStateException."""
 
 
+class StateChangeFailedError(CtrlchanError):
+    """A partition or replica that cannot change its state (Kafka's StateChangeFailedException).
+
+    It is the reason in a line of the state-change log, and is not raised.
+    """
+
+
 class ConfigError(CtrlchanError, ValueError):
     """A setting that cannot work; the message names the setting."""
 
 
+class JavaNotFoundError(CtrlchanError):
+    """No Java on this machine can be used; the message has the problem of each candidate."""
+
+
 class PipelineError(CtrlchanError):
     """A job of the pipeline cannot run or go on; the message names the input or what the machine needs."""
+
+
+class ControllerMovedError(CtrlchanError):
+    """Another controller was elected, or may have been: nothing was written (Kafka's exception)."""
+
+
+class MigrationError(CtrlchanError):
+    """The cluster is migrating to KRaft (``kraftControllerEpoch`` of ``/controller`` is not negative)."""
+
+
+class KafkaError(CtrlchanError):
+    """A request is answered with a Kafka error. ``code``: see ``ErrorCode``; ``message``: for the client."""
+
+    def __init__(self, code: int, message: str = "") -> None:
+        super().__init__(message or ErrorCode.name_of(code))
+        self.code = int(code)
+        self.message = message
+
+    def __reduce__(self) -> tuple[type[KafkaError], tuple[int, str]]:
+        return KafkaError, (self.code, self.message)
+
+
+class NotControllerError(KafkaError):
+    """This is not the controller, or no longer."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(ErrorCode.NOT_CONTROLLER, message)
 
 
 class ChannelError(CtrlchanError):
@@ -145,19 +242,46 @@ class ErrorCode(IntEnum):
     NONE = 0
     UNKNOWN_TOPIC_OR_PARTITION = 3
     LEADER_NOT_AVAILABLE = 5
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
     REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
     STALE_CONTROLLER_EPOCH = 11
     INVALID_TOPIC_EXCEPTION = 17
     CLUSTER_AUTHORIZATION_FAILED = 31
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
     UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
     NOT_CONTROLLER = 41
     INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
+    REASSIGNMENT_IN_PROGRESS = 60
     LISTENER_NOT_FOUND = 72
+    TOPIC_DELETION_DISABLED = 73
     FENCED_LEADER_EPOCH = 74
     STALE_BROKER_EPOCH = 77
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+    THROTTLING_QUOTA_EXCEEDED = 89
+    RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
+    INVALID_UPDATE_VERSION = 95
+    FEATURE_UPDATE_FAILED = 96
     UNKNOWN_TOPIC_ID = 100
+    BROKER_ID_NOT_REGISTERED = 102
     INCONSISTENT_TOPIC_ID = 103
+    INELIGIBLE_REPLICA = 107
 
     @classmethod
     def name_of(cls, code: int) -> str:

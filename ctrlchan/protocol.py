@@ -36,6 +36,7 @@ __all__ = [
     "UPDATE_METADATA_TOPICS_SINCE",
     "RequestVersions",
     "SecurityProtocol",
+    "ibp_at_least",
     "request_versions",
 ]
 
@@ -192,6 +193,11 @@ def request_versions(ibp: str) -> RequestVersions:
         update_metadata=_version_at(order, _UPDATE_METADATA_FROM),
         stop_replica=_version_at(order, _STOP_REPLICA_FROM),
     )
+
+
+def ibp_at_least(ibp: str, least: str) -> bool:
+    """Return whether ``ibp`` is the version ``least`` or a later one. Raises ConfigError for other texts."""
+    return _order(ibp) >= _order(least)
 
 
 def _version_at(order: int, begins: tuple[str, ...]) -> int:

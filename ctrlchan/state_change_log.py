@@ -1,7 +1,8 @@
 """Kafka's ``state.change.logger``: the requests of the controller and their responses, in Kafka's format.
 
 Every line begins with ``[Controller id=<id> epoch=<epoch>] ``; INFO for each request, TRACE (below DEBUG) for
-each partition and each response. Source: ``kafka.controller.StateChangeLogger``.
+each partition and each response; ERROR for each failed change of a state, with the exception's text on the
+next line, where Kafka's log has a stack trace. Source: ``kafka.controller.StateChangeLogger``.
 Check ``informs`` or ``traces`` before formatting a line: nothing is formatted when its level is off.
 """
 
@@ -41,6 +42,10 @@ class StateChangeLogger:
 
     def info(self, message: str) -> None:
         _LOGGER.info("%s%s", self._prefix, message)
+
+    def error(self, message: str, error: Exception) -> None:
+        """Log a failed change of a state and the reason. The error need not have been raised."""
+        _LOGGER.error("%s%s", self._prefix, message, exc_info=(type(error), error, None))
 
     def trace(self, message: str) -> None:
         _LOGGER.log(TRACE, "%s%s", self._prefix, message)

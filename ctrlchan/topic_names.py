@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import uuid
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ __all__ = [
     "id_from_text",
     "id_to_text",
     "invalid_names",
+    "new_id",
     "why_invalid",
 ]
 
@@ -86,3 +88,11 @@ def id_from_text(text: str) -> bytes:
     if len(topic_id) != len(ZERO_ID) or id_to_text(topic_id) != text:
         raise InvalidStateError(f"{text!r} is not a topic id (22 base64url characters)")
     return topic_id
+
+
+def new_id() -> bytes:
+    """Return a new random topic id. Its text begins with no dash, so that tools take it for no option."""
+    while True:
+        topic_id = uuid.uuid4().bytes
+        if not id_to_text(topic_id).startswith("-"):
+            return topic_id

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from bench.peers.process import ROOT, PeerProcess
 
-__all__ = ["Blast", "Sink", "build"]
+__all__ = ["Blast", "PortCounts", "Sink", "SinkReport", "build"]
 
 _SOURCES: Final = Path(__file__).parent
 _BUILT: Final = ROOT / "build" / "peers"
@@ -39,16 +40,42 @@ def _command(name: str, *arguments: int) -> list[str]:
     return [str(build(name)), *map(str, arguments)]
 
 
+class PortCounts(NamedTuple):
+    """The requests that a sink has answered on one port."""
+
+    leader_and_isr: int
+    stop_replica: int
+    update_metadata: int
+
+
+@dataclass(frozen=True)
+class SinkReport:
+    """What a sink has done until now.
+
+    ``last_answer_ns``: ``time.monotonic_ns`` of the last answered frame, 0 when there is none.
+    ``received``: bytes. ``ports``: in the order of ``Sink.ports``.
+    """
+
+    last_answer_ns: int
+    received: int
+    ports: tuple[PortCounts, ...]
+
+
 class Sink(PeerProcess):
-    """A sink on a free ``port``: discards every frame and answers it with success."""
+    """A sink on free ``ports``: discards every frame and answers it with success."""
 
-    def __init__(self) -> None:
-        super().__init__(_command("sink", 0))
-        self.port = int(self.read_line().removeprefix("ready "))
+    def __init__(self, ports: int = 1) -> None:
+        super().__init__(_command("sink", 0, ports))
+        self.ports = [int(port) for port in self.read_line().removeprefix("ready ").split()]
 
-    def stop(self) -> None:
-        # The sink does not read its input.
-        self._process.terminate()
+    @property
+    def port(self) -> int:
+        return self.ports[0]
+
+    def report(self) -> SinkReport:
+        last_answer, received, *ports = self.ask("report").split()
+        counts = (PortCounts(*map(int, port.split("/"))) for port in ports)
+        return SinkReport(int(last_answer), int(received), tuple(counts))
 
 
 class Blast(PeerProcess):

@@ -3,10 +3,14 @@
  *
  *     sink PORT [PORTS]
  *
- * Listens on PORTS (1) neighbouring ports of 127.0.0.1 from PORT on; PORT 0 lets the kernel choose one.
- * Prints "ready PORT" when it listens. Reads frames, discards their bodies inside the kernel (MSG_TRUNC),
- * and answers every ApiVersions, LeaderAndIsr, StopReplica and UpdateMetadata with success. SIGUSR1 prints
- * "frames N bytes N" on standard error. One thread, epoll, Linux.
+ * Listens on PORTS (1) neighbouring ports of 127.0.0.1 from PORT on; PORT 0 lets the kernel choose them all.
+ * Prints "ready PORT ..." when it listens. Reads frames, discards their bodies inside the kernel (MSG_TRUNC),
+ * and answers every ApiVersions, LeaderAndIsr, StopReplica and UpdateMetadata with success.
+ *
+ * Each line on standard input is answered with a line on standard output: the time of CLOCK_MONOTONIC at which
+ * the last frame was answered, in nanoseconds (0: none yet); the bytes received; and for each port the answered
+ * LeaderAndIsr, StopReplica and UpdateMetadata requests as "N/N/N". Ends with its standard input, unless that
+ * is a file or /dev/null. One thread, epoll, Linux.
  *
  * A request starts with: size int32, api key int16, api version int16, correlation id int32. The sink looks at
  * these 12 bytes only.
@@ -16,13 +20,13 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -39,23 +43,27 @@ enum {
     DISCARD_AT_ONCE = 1 << 30,
 };
 
-/* A listening socket, or a connection in the middle of a frame. */
+/* The requests that were answered on one port. */
+struct counts {
+    uint64_t leader_and_isr, stop_replica, update_metadata;
+};
+
+enum kind { LISTENER, CONNECTION, STANDARD_INPUT };
+
+/* A listening socket, a connection in the middle of a frame, or the standard input. */
 struct peer {
     int fd;
-    int listening;
-    int have;             /* bytes of the prefix that arrived */
-    int64_t left;         /* bytes of the frame still to be discarded */
+    enum kind kind;
+    struct counts *counts; /* of the port; none for the standard input */
+    int have;              /* bytes of the prefix that arrived */
+    int64_t left;          /* bytes of the frame still to be discarded */
     uint8_t prefix[PREFIX];
 };
 
-static uint64_t frames, bytes;
-static volatile sig_atomic_t report_wanted;
-
-static void on_sigusr1(int signal_number)
-{
-    (void)signal_number;
-    report_wanted = 1;
-}
+static uint64_t bytes;
+static struct timespec last_answer;
+static struct counts *port_counts;
+static int ports = 1;
 
 static void die(const char *what)
 {
@@ -151,7 +159,43 @@ static int reply(const struct peer *peer)
     return send(peer->fd, out, (size_t)(end - out), MSG_NOSIGNAL) == end - out;
 }
 
-static void watch(int epoll, int fd, int listening)
+static void count_answer(const struct peer *peer)
+{
+    int api = get_int16(peer->prefix + 4);
+
+    peer->counts->leader_and_isr += api == LEADER_AND_ISR;
+    peer->counts->stop_replica += api == STOP_REPLICA;
+    peer->counts->update_metadata += api == UPDATE_METADATA;
+    clock_gettime(CLOCK_MONOTONIC, &last_answer);
+}
+
+static void print_report(void)
+{
+    printf("%lld %llu", last_answer.tv_sec * 1000000000LL + last_answer.tv_nsec, (unsigned long long)bytes);
+    for (int i = 0; i < ports; i++) {
+        const struct counts *counts = port_counts + i;
+        printf(" %llu/%llu/%llu", (unsigned long long)counts->leader_and_isr,
+               (unsigned long long)counts->stop_replica, (unsigned long long)counts->update_metadata);
+    }
+    putchar('\n');
+    fflush(stdout);
+}
+
+/* Print a report for each line that has come; exit at the end of the input. */
+static void read_commands(void)
+{
+    char input[EVENTS];
+    ssize_t count = read(STDIN_FILENO, input, sizeof input);
+
+    if (count == 0)
+        exit(0);
+    for (ssize_t i = 0; i < count; i++)
+        if (input[i] == '\n')
+            print_report();
+}
+
+/* Returns 0 when epoll cannot watch the descriptor. */
+static int watch(int epoll, int fd, enum kind kind, struct counts *counts)
 {
     struct peer *peer = calloc(1, sizeof *peer);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer};
@@ -159,9 +203,9 @@ static void watch(int epoll, int fd, int listening)
     if (!peer)
         die("calloc");
     peer->fd = fd;
-    peer->listening = listening;
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event))
-        die("epoll_ctl");
+    peer->kind = kind;
+    peer->counts = counts;
+    return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 static int listen_on(int port)
@@ -184,7 +228,8 @@ static void accept_all(int epoll, const struct peer *listener)
     while ((fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK)) >= 0) {
         if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on))
             die("TCP_NODELAY");
-        watch(epoll, fd, 0);
+        if (!watch(epoll, fd, CONNECTION, listener->counts))
+            die("epoll_ctl");
     }
     if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR)
         die("accept4");
@@ -217,9 +262,9 @@ static int read_frames(struct peer *peer)
             return 0;
         bytes += (uint64_t)count;
         if (peer->have == PREFIX && peer->left == 0) {
-            frames++;
             if (!reply(peer))
                 return 0;
+            count_answer(peer);
             peer->have = 0;
         }
     }
@@ -231,24 +276,28 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s PORT [PORTS]\n", argv[0]);
         return 2;
     }
-    int port = atoi(argv[1]), ports = argc > 2 ? atoi(argv[2]) : 1;
-    struct sigaction action = {.sa_handler = on_sigusr1};
-    int epoll = epoll_create1(0);
-    if (epoll < 0 || sigaction(SIGUSR1, &action, NULL))
+    int port = atoi(argv[1]), epoll = epoll_create1(0);
+    if (argc > 2)
+        ports = atoi(argv[2]);
+    port_counts = calloc((size_t)ports, sizeof *port_counts);
+    if (epoll < 0 || !port_counts)
         die("epoll_create1");
 
+    printf("ready");
     for (int i = 0; i < ports; i++) {
         int fd = listen_on(port ? port + i : 0);
-        watch(epoll, fd, 1);
-        if (port == 0) {
-            struct sockaddr_in address;
-            socklen_t length = sizeof address;
-            if (getsockname(fd, (struct sockaddr *)&address, &length))
-                die("getsockname");
-            port = ntohs(address.sin_port);
-        }
+        struct sockaddr_in address;
+        socklen_t length = sizeof address;
+        if (!watch(epoll, fd, LISTENER, port_counts + i))
+            die("epoll_ctl");
+        if (getsockname(fd, (struct sockaddr *)&address, &length))
+            die("getsockname");
+        printf(" %d", ntohs(address.sin_port));
     }
-    printf("ready %d\n", port);
+    /* epoll refuses files and /dev/null: then there are no commands. */
+    if (!watch(epoll, STDIN_FILENO, STANDARD_INPUT, NULL) && errno != EPERM)
+        die("epoll_ctl");
+    putchar('\n');
     fflush(stdout);
 
     struct epoll_event events[EVENTS];
@@ -256,14 +305,12 @@ int main(int argc, char **argv)
         int count = epoll_wait(epoll, events, EVENTS, -1);
         if (count < 0 && errno != EINTR)
             die("epoll_wait");
-        if (report_wanted) {
-            report_wanted = 0;
-            fprintf(stderr, "frames %llu bytes %llu\n", (unsigned long long)frames, (unsigned long long)bytes);
-        }
         for (int i = 0; i < count; i++) {
             struct peer *peer = events[i].data.ptr;
-            if (peer->listening) {
+            if (peer->kind == LISTENER) {
                 accept_all(epoll, peer);
+            } else if (peer->kind == STANDARD_INPUT) {
+                read_commands();
             } else if (!read_frames(peer)) {
                 close(peer->fd);
                 free(peer);

@@ -52,6 +52,8 @@ typedef struct {
 } RowSource;
 
 enum {
+    /* Elements that a column being filled has behind its room, so that whole vectors can be stored at its end. */
+    FILL_SLACK = 16,
     /* Values that a list column must have room for, or the plain loops read its next rows. The vectors of
      * four short lists store no more than that. */
     FEW_LISTS_ROOM = 32
@@ -67,10 +69,11 @@ typedef struct {
 } ListFill;
 
 /* The expected shape of the next rows on the wire: the lengths of their lists, and where in a row the lists
- * begin. Size 0: no shape is expected. */
+ * begin. Size 0: no shape is expected. `run`: 4 when the last four rows that were compared all had it, else 0. */
 typedef struct {
     int64_t isr, replicas, other, removing;
     int64_t at_replicas, at_other, at_removing, at_bytes, size;
+    int64_t run;
 } RowShape;
 
 /* Columns being filled: n of `room` rows are filled. Columns that the message does not have are NULL. */

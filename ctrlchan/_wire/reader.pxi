@@ -314,7 +314,7 @@ cdef class PartitionFiller:
         cdef int64_t room = max(min(most, max(self.guess(self.c.n, p), 3 * self.c.room // 2)), self.c.n + count)
         cdef bint um = self.api_key == API_UPDATE_METADATA
         cdef bint lai = self.api_key == API_LEADER_AND_ISR
-        self.stride = room
+        self.stride = room + FILL_SLACK
         if self.stride > PAGE:
             self.stride = (self.stride + PAGE - 1) // PAGE * PAGE + STAGGER
         # `old` keeps the old piece until its rows have been moved.
@@ -359,7 +359,7 @@ cdef class PartitionFiller:
         cdef int64_t most = fill.used + (self.end - p) // 4
         cdef int64_t room = max(min(most, max(self.guess(fill.used, p), 3 * fill.room // 2)), fill.used + count)
         room += FIRST_VALUES
-        values = np.empty(room, np.int32)
+        values = np.empty(room + FILL_SLACK, np.int32)
         cdef int32_t* place = writable_int32(values)
         if fill.used > 0:
             memcpy(place, fill.values, 4 * fill.used)

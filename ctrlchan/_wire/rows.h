@@ -106,6 +106,9 @@ static inline uint8_t *put_rows(
 static inline const uint8_t *get_rows(
     const uint8_t *p, const uint8_t *end, PartitionFill *fill, int32_t topic, int64_t *left, RowLayout layout
 ) {
+#ifdef CTRLCHAN_AVX512
+    if (vector_bytes == 64) return get_rows_avx512(p, end, fill, topic, left, layout);
+#endif
 #ifdef CTRLCHAN_WIDE
     if (vector_bytes) p = FOR_LAYOUT(layout, get_rows_wide, p, end, fill, topic, left);
 #endif

@@ -365,10 +365,13 @@ static ALWAYS_INLINE int64_t get_one_row(
 static ALWAYS_INLINE int64_t get_few_rows(
     const uint8_t *p, PartitionFill *o, int32_t topic, int64_t most, RowLayout layout
 ) {
-    if (most >= 4 && o->shape.size != 0 && four_have_shape(p, &o->shape, layout)) {
+    const int expects = o->shape.size != 0;
+    if (expects && most >= 4 && four_have_shape(p, &o->shape, layout)) {
         get_four_rows(p, o, topic, layout);
-        return 4;
+        return o->shape.run = 4;
     }
+    /* Fewer than four rows left do not mean that the next topic has no more of this shape. */
+    if (!expects || most >= 4 || shape_differs(p, &o->shape, layout)) o->shape.run = 0;
     return get_one_row(p, o, topic, layout);
 }
 

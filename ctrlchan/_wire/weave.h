@@ -2,15 +2,15 @@
  * registers (AVX-512 VBMI).
  *
  * When the lists of all rows have the same short lengths, these alone decide where each wire byte comes from.
- * So four rows at a time are loaded into a picture of three registers:
+ * So four rows at a time are a picture of three registers, the same for writing and reading:
  *
  *     0  partition x 4, controller epoch x 4, leader x 4, leader epoch x 4
  *    64  isr, the lists of the four rows after each other; from 112 partition epoch x 4
- *   128  replicas, likewise; from 176 is_new byte x 4, recovery state byte x 4; from 184 the bytes that are
- *        the same in every row, its marks: counts of lists, tags
+ *   128  replicas, likewise; from 176 is_new byte x 4, recovery state byte x 4; when it is written, from 184
+ *        the bytes that are the same in every row, its marks: counts of lists, tags
  *
- * One permutation turns the picture into wire bytes; a Weave has it for one pair of lengths. All other lists
- * are empty.
+ * One permutation turns the picture into wire bytes and another one turns them back; a Weave has both for one
+ * pair of lengths. All other lists are empty.
  */
 #ifndef CTRLCHAN_WEAVE_H
 #define CTRLCHAN_WEAVE_H
@@ -33,16 +33,20 @@ enum {
 };
 
 typedef struct {
-    uint8_t to_wire[256]; /* for each wire byte of four rows, its place in the picture */
-    uint8_t marks[16];    /* the last quarter of the picture with only its marks set */
-    uint64_t is_third[4]; /* which wire bytes come from the picture's third register */
-    int64_t size;         /* wire bytes of four rows */
+    uint8_t to_wire[256];   /* for each wire byte of four rows, its place in the picture */
+    uint8_t from_wire[192]; /* for each byte of the picture, its place on the wire */
+    uint8_t marks[16];      /* the last quarter of the picture with only its marks set */
+    uint8_t on_wire[256];   /* the marks at their places on the wire */
+    uint64_t is_mark[4];    /* which wire bytes are marks */
+    uint64_t is_third[4];   /* which wire bytes come from the picture's third register */
+    int64_t size;           /* wire bytes of four rows */
 } Weave;
 
 static void weave_byte(Weave *w, int picture) {
     const int wire = (int)w->size++;
     w->to_wire[wire] = (uint8_t)picture;
     w->is_third[wire / 64] |= (uint64_t)(picture >= PICTURE_REPLICAS) << (wire % 64);
+    w->from_wire[picture] = (uint8_t)wire;
 }
 
 static void weave_int(Weave *w, int picture) {
@@ -52,6 +56,8 @@ static void weave_int(Weave *w, int picture) {
 
 static void weave_mark(Weave *w, int mark, int value) {
     w->marks[PICTURE_MARKS - PICTURE_IS_NEW + mark] = (uint8_t)value;
+    w->on_wire[w->size] = (uint8_t)value;
+    w->is_mark[w->size / 64] |= 1ull << (w->size % 64);
     weave_byte(w, PICTURE_MARKS + mark);
 }
 

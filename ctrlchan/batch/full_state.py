@@ -42,7 +42,7 @@ class StateSource:
             missing, after = missing_metadata(
                 state, known if isinstance(known, KnownMetadata) else None, removed
             )
-            brokers = plaintext_only(state.brokers) if version == 0 else state.brokers
+            brokers = plaintext_only(state.live_brokers) if version == 0 else state.live_brokers
             if missing is None:
                 nothing = np.zeros(0, dtype=np.int64)
                 shared_body = update_metadata_body(version, state.topics, state.partitions, brokers, nothing)

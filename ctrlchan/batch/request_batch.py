@@ -2,7 +2,8 @@
 
 In: partitions, one at a time or in whole selections. Out: one ``ControlRequest`` for each (API, version,
 selection), shared by all the brokers it goes to. The state is read when the batch is sent, so the values of
-that time are sent, and between adding and sending no row may be added to the state or removed from it.
+that time are sent, except the leader epochs of StopReplica. Between adding and sending no row may be added to
+the state or removed from it.
 
 Mirrors ``kafka.controller.AbstractControllerBrokerRequestBatch`` (Kafka 3.9). Different on purpose: brokers
 are grouped by version and by the rows they are sent, never by whether a callback is given (KAFKA-8294,
@@ -12,8 +13,9 @@ KAFKA-9499); and the error of a batch that fails names the requests and brokers 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias, cast
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from time import monotonic_ns
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -36,14 +38,21 @@ from ctrlchan.batch.known_metadata import (
     missing_metadata,
 )
 from ctrlchan.batch.log_lines import log_leader_and_isr, log_stop_replica, log_update_metadata
-from ctrlchan.batch.selection import Fingerprint, Int32, Int64, Selection, keys_of
-from ctrlchan.batch.stop_replica import DeletionResponses, StopReplicaHandler, stop_replicas
+from ctrlchan.batch.selection import EpochSelection, Int32, Int64, Selection, keys_of
+from ctrlchan.batch.stop_replica import (
+    DeletionResponses,
+    StopReplicaHandler,
+    stop_epoch,
+    stop_epochs,
+    stop_replicas,
+)
 from ctrlchan.channel import ChannelConfig, ControlRequest, Sent
 from ctrlchan.channel.endpoints import live_leaders, plaintext_only
 from ctrlchan.channel.outcome import OutcomeCallback
 from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata
 from ctrlchan.errors import IllegalStateError
 from ctrlchan.protocol import API_NAMES, request_versions
+from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.state import NO_LEADERSHIP, ClusterState
 from ctrlchan.state.table import FIXED_COLUMNS, LIST_COLUMNS
 from ctrlchan.state.values import Rows, as_rows
@@ -60,6 +69,8 @@ _NAMED_BROKERS: Final = 20
 
 #: A row, ``(topic, partition)``, or a selection of rows as ``ClusterState.update`` takes it.
 Selected: TypeAlias = Rows | tuple[str, int]
+
+AnySelection = TypeVar("AnySelection", Selection, EpochSelection)
 
 
 class RequestChannel(Protocol):
@@ -91,17 +102,19 @@ class ControllerBrokerRequestBatch:
     ``rows`` of the add calls: a row number, a ``(topic, partition)`` pair, a one-dimensional int64 array of
     rows (copied), a slice of rows or ``"all"``; KeyError for an unknown topic or partition, InvalidStateError
     for other rows that the state does not have. Broker ids below 0 are left out; brokers that are neither
-    live nor shutting down when the batch is sent are sent nothing. A batch belongs to the thread that changes
-    the state.
+    live nor shutting down when the batch is sent are sent nothing. A leader without an endpoint for its
+    followers is logged and left out of the leaders' endpoints, as one that is not live. A batch belongs to
+    the thread that changes the state.
 
     Where more UpdateMetadata wait for a broker than ``max_backlog_bytes``, one request with the full state,
     read when the broker can take it, replaces them. It is read on the channel's thread while that holds
     ``state.lock``: a thread that holds this lock must not wait for the channel.
 
-    ``on_leader_and_isr_response`` and ``on_update_metadata_response`` are called with each broker's Outcome.
-    ``on_stop_replica_response(broker_id, error_code, {(topic, partition): error_code})`` is called for the
-    partitions that were to be deleted, of topics whose deletion is in progress when the response arrives,
-    and only when there are any. All of them run on the channel's thread.
+    ``on_leader_and_isr_response`` and ``on_update_metadata_response`` are called with each broker's Outcome,
+    of whatever kind. ``on_stop_replica_response(broker_id, error_code, {(topic, partition): error_code})`` is
+    called for the partitions that were to be deleted, of topics whose deletion is in progress when the
+    request ends, and only when there are any. A request without a response has an error code of its kind:
+    FENCED 11, BROKER_GONE 8, TOO_LARGE 10, REFUSED 35, CANCELLED 7. All of them run on the channel's thread.
 
         batch.new_batch()
         batch.add_update_metadata(broker_ids, rows="changed")
@@ -123,8 +136,13 @@ class ControllerBrokerRequestBatch:
         self._on_leader_and_isr = on_leader_and_isr_response
         self._on_update_metadata = on_update_metadata_response
         self._on_stop_replica = on_stop_replica_response
+        # Limits the warnings about leaders without an endpoint for their followers.
+        self._without_endpoint = LogRateLimit()
         self._live_of: Brokers | None = None
         self._live: frozenset[int] = frozenset()
+        # The list of brokers that UpdateMetadata was last added for, and its ids as a set.
+        self._last_list: list[int] = []
+        self._last_set: frozenset[int] = frozenset()
         # Once "changed" was asked for, pushes of named rows are remembered too.
         self._sends_differences = False
         self.clear()
@@ -132,7 +150,7 @@ class ControllerBrokerRequestBatch:
     def clear(self) -> None:
         """Forget rows that were added and not sent."""
         self._leader_and_isr: dict[int, Selection] = {}
-        self._stop_replica: dict[int, Selection] = {}
+        self._stop_replica: dict[int, EpochSelection] = {}
         # UpdateMetadata is the same for all of its brokers: one selection.
         self._metadata_brokers: set[int] = set()
         self._metadata = Selection()
@@ -165,14 +183,28 @@ class ControllerBrokerRequestBatch:
     def add_stop_replica(self, broker_ids: Iterable[int], rows: Selected, delete: bool = False) -> None:
         """Send these brokers StopReplica of these partitions: stop the replicas, or stop and delete them.
 
-        ``delete`` is sticky for a (broker, partition) within the batch.
+        ``delete`` is sticky for a (broker, partition) within the batch. The leader epoch is taken now: when
+        a replica goes offline, its StopReplica is added before the ISR shrinks and has the epoch from before.
         """
         selected = self._select(rows)
-        if not _is_empty(selected):
-            self._add(self._stop_replica, broker_ids, selected, delete)
+        if _is_empty(selected):
+            return
+        self._note_total()
+        state, pending = self._state, self._stop_replica
+        if isinstance(selected, int):
+            epoch = stop_epoch(state, selected)
+            for broker_id in _not_negative(broker_ids):
+                pending.setdefault(broker_id, EpochSelection()).add(selected, delete, epoch)
+            return
+        if selected is None:
+            selected = np.arange(len(state.partitions), dtype=np.int64)
+        # Brokers with the same arrays share the merged selection and the request.
+        keys, epochs = keys_of(selected, delete), stop_epochs(state, selected)
+        for broker_id in _not_negative(broker_ids):
+            pending.setdefault(broker_id, EpochSelection()).add_keys(keys, epochs)
 
     def add_update_metadata(self, broker_ids: Iterable[int], rows: Selected | Literal["changed"]) -> None:
-        """Send these brokers the live brokers and the metadata of these partitions; ``()``: of none.
+        """Send these brokers ``state.live_brokers`` and the metadata of these partitions; ``()``: of none.
 
         All brokers of a batch are sent the same partitions: all that its calls added. Partitions without
         leadership information are left out.
@@ -190,7 +222,7 @@ class ControllerBrokerRequestBatch:
             self._sends_differences = True
             self._changed_brokers.update(_not_negative(broker_ids))
             return
-        self._add_metadata(frozenset(_not_negative(broker_ids)), self._select(rows))
+        self._add_metadata(self._broker_set(broker_ids), self._select(rows))
 
     def send_requests_to_brokers(self, controller_epoch: int) -> list[Sent]:
         """Hand all requests to the channel, without waiting for brokers; return one Sent for each of them.
@@ -267,6 +299,15 @@ class ControllerBrokerRequestBatch:
             self._note_total()
             self._metadata.add(rows)
 
+    def _broker_set(self, broker_ids: Iterable[int]) -> frozenset[int]:
+        """Return these ids without negative ones; the same object for a list that is given again."""
+        if not isinstance(broker_ids, list):
+            return frozenset(_not_negative(broker_ids))
+        if broker_ids != self._last_list:
+            self._last_set = frozenset(_not_negative(broker_ids))
+            self._last_list = broker_ids.copy()
+        return self._last_set
+
     def _note_total(self) -> None:
         if self._total is None:
             self._total = len(self._state.partitions)
@@ -288,7 +329,8 @@ class ControllerBrokerRequestBatch:
 
     def _forget_dead_brokers(self) -> None:
         live = self._live_ids()
-        self._metadata_brokers &= live
+        if not self._metadata_brokers <= live:
+            self._metadata_brokers &= live
         self._changed_brokers &= live
         for pending in (self._leader_and_isr, self._stop_replica):
             for broker_id in pending.keys() - live:
@@ -307,7 +349,9 @@ class ControllerBrokerRequestBatch:
             rows, is_new = selection.merge(len(partitions))
             if log.informs:
                 log_leader_and_isr(log, state, broker_ids, rows, is_new)
-            leaders = live_leaders(state.brokers, _at(partitions.leader, rows), config.broker_listener)
+            leaders, left_out = live_leaders(state.brokers, _at(partitions.leader, rows), config.leader_rule)
+            if left_out:
+                self._warn_of_leaders(left_out)
             shared_body = leader_and_isr_body(version, state.topics, partitions, leaders, rows, is_new=is_new)
             request = ControlRequest(shared_body, controller_epoch, rows=shared_body.rows)
             if self._channel.has_journal:
@@ -318,6 +362,19 @@ class ControllerBrokerRequestBatch:
                 )
             sent += self._channel.send_requests(broker_ids, request, self._on_leader_and_isr)
             _forget(self._leader_and_isr, broker_ids)
+
+    def _warn_of_leaders(self, left_out: list[int]) -> None:
+        """Log that the leaders' endpoints in LeaderAndIsr do not include these brokers."""
+        now = monotonic_ns()
+        for broker_id in left_out:
+            unsaid = self._without_endpoint.admit(broker_id, now)
+            if unsaid is not None:
+                _LOG.warning(
+                    "Followers cannot connect to leader %d: it has no endpoint for listener %s.%s",
+                    broker_id,
+                    self._channel.config.broker_listener,
+                    unsaid,
+                )
 
     def _send_update_metadata(self, controller_epoch: int, log: StateChangeLogger, sent: list[Sent]) -> None:
         if not self._metadata_brokers:
@@ -333,7 +390,7 @@ class ControllerBrokerRequestBatch:
         if log.informs:
             log_update_metadata(log, sorted(self._metadata_brokers), count)
         for version, broker_ids in self._versions(UPDATE_METADATA, self._metadata_brokers).items():
-            brokers = plaintext_only(state.brokers) if version == 0 else state.brokers
+            brokers = plaintext_only(state.live_brokers) if version == 0 else state.live_brokers
             shared_body = update_metadata_body(version, state.topics, state.partitions, brokers, rows)
             request = ControlRequest(
                 shared_body, controller_epoch, full=whole, rows=shared_body.rows, full_state=self._source
@@ -390,7 +447,7 @@ class ControllerBrokerRequestBatch:
         after: KnownMetadata,
     ) -> list[Sent]:
         state, acknowledged = self._state, self._channel.acknowledged
-        brokers = plaintext_only(state.brokers) if version == 0 else state.brokers
+        brokers = plaintext_only(state.live_brokers) if version == 0 else state.live_brokers
         shared_body = update_metadata_body(version, missing.topics, missing.partitions, brokers, missing.rows)
         if log.informs:
             log_update_metadata(log, broker_ids, shared_body.rows)
@@ -414,7 +471,7 @@ class ControllerBrokerRequestBatch:
             return
         state = self._state
         for version, broker_ids, selection in self._groups(STOP_REPLICA, self._stop_replica):
-            for stops in stop_replicas(state, version, *selection.merge(len(state.partitions))):
+            for stops in stop_replicas(state, version, *selection.merge()):
                 if log.informs:
                     log_stop_replica(log, state, broker_ids, stops)
                 request = ControlRequest(
@@ -437,10 +494,10 @@ class ControllerBrokerRequestBatch:
         return self._channel.request_versions(sorted(broker_ids), api_key)
 
     def _groups(
-        self, api_key: int, pending: Mapping[int, Selection]
-    ) -> list[tuple[int, list[int], Selection]]:
+        self, api_key: int, pending: Mapping[int, AnySelection]
+    ) -> list[tuple[int, list[int], AnySelection]]:
         """Return (version, ascending broker ids, the selection that all of them have)."""
-        groups: dict[tuple[int, Fingerprint], list[int]] = {}
+        groups: dict[tuple[int, Hashable], list[int]] = {}
         for version, broker_ids in self._versions(api_key, pending).items():
             for broker_id in broker_ids:
                 groups.setdefault((version, pending[broker_id].fingerprint), []).append(broker_id)
@@ -458,7 +515,7 @@ class ControllerBrokerRequestBatch:
             self._leader_and_isr or self._metadata_brokers or self._changed_brokers or self._stop_replica
         ):
             return ""
-        held = [
+        held: list[tuple[int, list[int], Iterable[Selection | EpochSelection]]] = [
             (LEADER_AND_ISR, sorted(self._leader_and_isr), self._leader_and_isr.values()),
             (UPDATE_METADATA, sorted(self._metadata_brokers | self._changed_brokers), [self._metadata]),
             (STOP_REPLICA, sorted(self._stop_replica), self._stop_replica.values()),
@@ -483,16 +540,16 @@ def _at(column: Int32, rows: Int64 | None) -> Int32:
     return column if rows is None else column[rows]
 
 
-def _forget(pending: dict[int, Selection], broker_ids: Iterable[int]) -> None:
+def _forget(pending: dict[int, AnySelection], broker_ids: Iterable[int]) -> None:
     for broker_id in broker_ids:
         del pending[broker_id]
 
 
-def _count(selections: Iterable[Selection], total: int) -> int:
+def _count(selections: Iterable[Selection | EpochSelection], total: int) -> int:
     """Return how many partitions the selections have together, out of ``total``."""
-    merged = [selection.merge(total)[0] for selection in selections]
-    named = [rows for rows in merged if rows is not None]
-    if len(named) < len(merged):
+    chosen = [selection.rows() for selection in selections]
+    named = [rows for rows in chosen if rows is not None]
+    if len(named) < len(chosen):
         return total
     return len(np.unique(np.concatenate(named))) if named else 0
 

@@ -8,6 +8,7 @@ from importlib import import_module
 from os import PathLike
 from typing import Any, Final
 
+from ctrlchan.channel.listeners import ListenerRule
 from ctrlchan.channel.wire.security import SCRAM, Credentials, SaslSettings, TlsSettings
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SECURITY_PROTOCOLS, request_versions
@@ -203,5 +204,25 @@ class ChannelConfig:
 
     @property
     def broker_listener(self) -> str:
-        """The name of the inter-broker listener, whose endpoints LeaderAndIsr requests carry."""
+        """The name of the inter-broker listener."""
         return self.inter_broker_listener or self.security_protocol
+
+    @property
+    def connection_rule(self) -> ListenerRule:
+        """How the endpoint that the channel connects to is chosen."""
+        protocol = SECURITY_PROTOCOLS[self.security_protocol]
+        if self.listener_name is not None:
+            return ListenerRule(self.listener_name, protocol)
+        # If only the protocol was named, a listener of any name will do.
+        return ListenerRule(self.broker_listener, protocol, self.inter_broker_listener is None)
+
+    @property
+    def leader_rule(self) -> ListenerRule:
+        """How the endpoints of leaders in LeaderAndIsr are chosen, to which followers connect.
+
+        They are those that the channel connects to, unless it has a control-plane listener of its own: the
+        security protocol is that listener's, so the inter-broker listener is chosen by its name.
+        """
+        if self.listener_name is None:
+            return self.connection_rule
+        return ListenerRule(self.broker_listener)

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
 from ctrlchan._codec import Brokers, LiveLeaders, StringColumn
+from ctrlchan.channel.listeners import ListenerRule
 from ctrlchan.errors import IllegalStateError
 
-__all__ = ["live_leaders", "plaintext_only"]
+__all__ = ["live_leaders", "plaintext_only", "require_endpoints"]
 
 Int32 = npt.NDArray[np.int32]
 
 _PLAINTEXT = 0
 
 
-def live_leaders(brokers: Brokers, leaders: Int32, listener: str) -> LiveLeaders:
-    """Return the brokers with these ids, with host and port of their endpoint for ``listener``.
+def live_leaders(brokers: Brokers, leaders: Int32, rule: ListenerRule) -> tuple[LiveLeaders, list[int]]:
+    """Return the brokers with these ids, with host and port of their endpoint by ``rule``.
 
-    ``leaders``: int32, any length and order; unknown ids are ignored. Raise IllegalStateError for a broker
-    without such an endpoint (Kafka's BrokerEndPointNotAvailable).
+    ``leaders``: int32, any length and order; unknown ids are ignored. The list: ids of brokers that were left
+    out, because they have no such endpoint.
     """
     chosen = np.flatnonzero(np.isin(brokers.ids, leaders))
-    endpoints = _endpoints_of(brokers, chosen, listener)
-    return LiveLeaders(brokers.ids[chosen], _strings_at(brokers.hosts, endpoints), brokers.ports[endpoints])
+    endpoints = _endpoints_of(brokers, rule)[chosen]
+    found = endpoints >= 0
+    left_out: list[int] = []
+    if not found.all():
+        left_out = brokers.ids[chosen[~found]].tolist()
+        chosen, endpoints = chosen[found], endpoints[found]
+    found_leaders = LiveLeaders(
+        brokers.ids[chosen], _strings_at(brokers.hosts, endpoints), brokers.ports[endpoints]
+    )
+    return found_leaders, left_out
+
+
+def require_endpoints(left_out: list[int], listener: str) -> None:
+    """Raise IllegalStateError if brokers were left out (Kafka's BrokerEndPointNotAvailable)."""
+    if left_out:
+        raise IllegalStateError(f"broker {left_out[0]} has no endpoint for listener {listener}")
 
 
 def plaintext_only(brokers: Brokers) -> Brokers:
@@ -31,7 +48,8 @@ def plaintext_only(brokers: Brokers) -> Brokers:
 
     UpdateMetadata v0 has no other endpoint. Raise IllegalStateError for a broker without one.
     """
-    endpoints = _endpoints_of(brokers, np.arange(len(brokers)), "PLAINTEXT")
+    endpoints = _endpoints_of(brokers, ListenerRule("PLAINTEXT"))
+    require_endpoints(brokers.ids[endpoints < 0].tolist(), "PLAINTEXT")
     return Brokers(
         ids=brokers.ids,
         epochs=brokers.epochs,
@@ -46,18 +64,22 @@ def plaintext_only(brokers: Brokers) -> Brokers:
     )
 
 
-def _endpoints_of(brokers: Brokers, rows: npt.NDArray[np.intp], listener: str) -> npt.NDArray[np.intp]:
-    """Return the endpoint row of each of these brokers for ``listener``."""
-    wanted = listener.encode()
-    found = np.empty(len(rows), dtype=np.intp)
-    for position, row in enumerate(rows.tolist()):
+@lru_cache(maxsize=4)
+def _endpoints_of(brokers: Brokers, rule: ListenerRule) -> npt.NDArray[np.intp]:
+    """Return the endpoint row of each broker; -1: it has none that fits.
+
+    Kept for the next call: a controller sends a request to each broker, and a state replaces its brokers
+    whenever one of them changes.
+    """
+    found = np.empty(len(brokers), dtype=np.intp)
+    for row in range(len(brokers)):
         first = int(brokers.endpoint_starts[row])
-        for endpoint in range(first, first + int(brokers.endpoint_lengths[row])):
-            if brokers.listeners[endpoint] == wanted:
-                found[position] = endpoint
-                break
-        else:
-            raise IllegalStateError(f"broker {brokers.ids[row]} has no endpoint for listener {listener}")
+        numbers = range(first, first + int(brokers.endpoint_lengths[row]))
+        chosen = rule.choose(
+            ((brokers.listeners[i] or b"").decode(errors="replace"), int(brokers.security_protocols[i]))
+            for i in numbers
+        )
+        found[row] = -1 if chosen is None else numbers[chosen]
     return found
 
 

@@ -34,7 +34,7 @@ from ctrlchan.channel.observability.recorder import Recorder
 from ctrlchan.channel.outcome import Countdown, Outcome, OutcomeCallback, Sent
 from ctrlchan.channel.queues._entries import NEVER
 from ctrlchan.channel.queues.acknowledged import AcknowledgedMetadata, MetadataStatus
-from ctrlchan.channel.queues.channel_state import REMOVED_BROKER, ChannelState
+from ctrlchan.channel.queues.channel_state import REMOVED_BROKER, ChannelState, check_new_term
 from ctrlchan.channel.queues.dispatcher import Dispatcher
 from ctrlchan.channel.queues.undisturbed import undisturbed
 from ctrlchan.channel.request import ControlRequest
@@ -78,7 +78,8 @@ class ControllerChannelManager:
     ends them. A forked child process must make a channel of its own: every call in it raises
     IllegalStateError, only ``shutdown`` returns.
 
-    ``config``: settings of the channel. ``controller_epoch``: shown in log lines; each request has its own.
+    ``config``: settings of the channel. ``controller_epoch``: that of the present term, see ``new_term``;
+    each request has its own.
     ``journal``, ``metrics``: record every outcome; close a journal after the channel. Raises ConfigError for
     credentials that cannot work. Source: ``kafka.controller.ControllerChannelManager`` and
     ``RequestSendThread`` (Kafka 3.9).
@@ -151,16 +152,19 @@ class ControllerChannelManager:
     # -- brokers
 
     def startup(self, brokers: Brokers | Iterable[BrokerLike]) -> None:
-        """Add all these brokers, or none if an error is raised; their processes start in parallel.
+        """Add these brokers, or none if an error is raised; their processes start in parallel.
 
-        Raises ChannelError for a broker without an endpoint for the configured listener, and if the system
-        has no more file descriptors or processes. Source: ``ControllerChannelManager.startup``.
+        A broker to which no connection can be made, because it has no endpoint for the configured listener
+        or a bad host, is logged and ``left_out``: its requests end as BROKER_GONE, until it is added again
+        with an endpoint. Raises ChannelError if the system has no more file descriptors or processes. Source:
+        ``ControllerChannelManager.startup``.
         """
-        targets = targets_of(brokers, self._config)
+        targets, left_out = targets_of(brokers, self._config)
 
         def add(channel_state: ChannelState) -> None:
             if not channel_state.resigned:
                 channel_state.add(targets)
+                channel_state.leave_out(left_out)
 
         self._change(add)
 
@@ -192,7 +196,8 @@ class ControllerChannelManager:
         """Add one broker. A known broker with the same epoch and endpoint stays as it is.
 
         With another epoch or endpoint it becomes a new generation; unfinished requests of the old one end as
-        BROKER_GONE. Raises ChannelError as ``startup`` does. Source: ``ControllerChannelManager.addBroker``.
+        BROKER_GONE. Like ``startup``, it may leave the broker out or raise ChannelError. Source:
+        ``ControllerChannelManager.addBroker``.
         """
         self.startup([broker])
 
@@ -205,11 +210,23 @@ class ControllerChannelManager:
         def remove(channel_state: ChannelState) -> None:
             if channel_state.resigned:
                 return
+            if channel_state.left_out.pop(broker_id, None) is not None:
+                return
             if broker_id not in channel_state.by_id:
                 raise UnknownBrokerError(f"the channel has no broker {broker_id}")
             channel_state.remove(broker_id, REMOVED_BROKER)
 
         self._change(remove)
+
+    @property
+    def left_out(self) -> dict[int, str]:
+        """Brokers that were added and cannot be connected to, with the reasons, by broker id."""
+        self._check_process()
+        channel_state = self._channel_state
+        if channel_state is None:
+            return {}
+        with channel_state.lock:
+            return dict(channel_state.left_out)
 
     def request_version(self, broker_id: int, api_key: int) -> int:
         """Return the version of requests of this API for this broker, which may be unknown.
@@ -466,6 +483,37 @@ class ControllerChannelManager:
 
     # -- fencing
 
+    @property
+    def controller_epoch(self) -> int:
+        """The controller epoch of the present term."""
+        return self._controller_epoch
+
+    def new_term(self, controller_epoch: int) -> None:
+        """Go on with a higher controller epoch, because this controller has been elected again.
+
+        Requests of older epochs end as FENCED, and so do those that are sent later. A channel that was
+        fenced by error 11 sends again. The brokers stay; what they have is uncertain. Raises
+        IllegalStateError for an epoch that is not above the last one and every fenced one, and after
+        ``resign``; ChannelClosedError after ``shutdown``.
+        """
+        self._undisturbed(lambda: self._new_term(controller_epoch))
+
+    def _new_term(self, controller_epoch: int) -> None:
+        self._check_process()
+        with self._starting:
+            if self._closed:
+                raise ChannelClosedError("the channel was shut down")
+            channel_state = self._channel_state
+            if channel_state is None:
+                check_new_term(controller_epoch, self._controller_epoch)
+            else:
+                with channel_state.lock:
+                    channel_state.check_open()
+                    channel_state.new_term(controller_epoch)
+                    channel_state.pool.flush()
+                    channel_state.wake()
+            self._controller_epoch = controller_epoch
+
     def resign(self) -> None:
         """Stop sending, because this controller has resigned; a request that is partly sent is cut off.
 
@@ -503,18 +551,21 @@ class ControllerChannelManager:
     def describe(self) -> dict[str, Any]:
         """Return the state of the channel and, under ``brokers``, of each broker, as values for JSON.
 
-        ``state``: new, running, fenced, resigned or closed. ``total_queue_size``: unfinished requests;
-        ``senders``: sender processes; ``shared_memory_bytes``: bytes in use. ``merged_requests``: requests
-        made of several; ``coalesced_requests``: requests that were not sent because of them.
-        ``full_states``: full states sent in place of a backlog; ``collapsed_requests``: requests dropped for
-        them. Each broker: see ``BrokerQueue.describe``; ``apis``: its unfinished requests of each API
-        (``apis_of``) and, if there are ``metrics``, its ended ones (``ChannelMetrics.counters``).
+        ``state``: new, running, fenced (the present term), resigned or closed. ``total_queue_size``:
+        unfinished requests; ``senders``: sender processes; ``shared_memory_bytes``: bytes in use.
+        ``merged_requests``: requests made of several; ``coalesced_requests``: requests that were not sent
+        because of them. ``full_states``: full states sent in place of a backlog; ``collapsed_requests``:
+        requests dropped for them. ``left_out``: brokers without an endpoint to connect to, and the reasons.
+        Each broker: see ``BrokerQueue.describe``; ``apis``: its unfinished
+        requests of each API (``apis_of``) and, if there are ``metrics``, its ended ones
+        (``ChannelMetrics.counters``).
         """
         self._check_process()
         channel_state = self._channel_state
         unfinished: dict[int, list[Sent]] = {}
         described: dict[str, Any] = {
             "controller_id": self._config.controller_id,
+            "controller_epoch": self._controller_epoch,
             "state": "closed" if self._closed else "new",
             "total_queue_size": 0,
             "senders": 0,
@@ -524,6 +575,7 @@ class ControllerChannelManager:
             "full_states": 0,
             "collapsed_requests": 0,
             "journal": None if self._journal is None else self._journal.describe(),
+            "left_out": {},
             "brokers": {},
         }
         if channel_state is not None:
@@ -539,6 +591,7 @@ class ControllerChannelManager:
                         if channel_state.fenced
                         else "running"
                     )
+                    described["left_out"] = dict(sorted(channel_state.left_out.items()))
                     described["total_queue_size"] = sum(len(queue) for queue in channel_state.by_id.values())
                     described["senders"] = len(channel_state.pool.senders)
                     described["shared_memory_bytes"] = channel_state.memory.used

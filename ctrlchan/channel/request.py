@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from ctrlchan._codec import leader_and_isr_body, stop_replica_body, update_metadata_body
-from ctrlchan.channel.endpoints import live_leaders, plaintext_only
+from ctrlchan.channel.endpoints import live_leaders, plaintext_only, require_endpoints
+from ctrlchan.channel.listeners import ListenerRule
 from ctrlchan.protocol import API_NAMES, request_versions
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class ClusterColumns(Protocol):
     def partitions(self) -> Partitions: ...
     @property
     def brokers(self) -> Brokers: ...
+    @property
+    def live_brokers(self) -> Brokers: ...
 
 
 class RequestBody(Protocol):
@@ -132,17 +135,34 @@ class ControlRequest:
         full_state: FullStateSource | None = None,
     ) -> None:
         self.shared_body = shared_body
-        self.api_key = shared_body.api_key
-        self.version = shared_body.version
-        self.controller_epoch = controller_epoch
+        self._set_common(shared_body.api_key, shared_body.version, controller_epoch, full, rows, full_state)
         self.request_type = request_type
         self.delete_partitions = delete_partitions
-        self.full = full
-        self.rows = rows
         self.state_version = state_version
         self.coverage = coverage
         self.origin = origin
+
+    def _set_common(
+        self,
+        api_key: int,
+        version: int,
+        controller_epoch: int,
+        full: bool,
+        rows: int,
+        full_state: FullStateSource | None,
+    ) -> None:
+        """Set the fields that a request without a body has too (``PendingFullState``)."""
+        self.api_key = api_key
+        self.version = version
+        self.controller_epoch = controller_epoch
+        self.full = full
+        self.rows = rows
         self.full_state = full_state
+        self.request_type = 0
+        self.delete_partitions = False
+        self.state_version = None
+        self.coverage = None
+        self.origin = None
         #: Monotonic nanoseconds when it was encoded, and how many that took; 0 without a ``Recorder``.
         self.encoded_ns = 0
         self.encoding_ns = 0
@@ -175,7 +195,7 @@ class ControlRequest:
         version: int | None = None,
         rows: npt.NDArray[np.int64] | None = None,
     ) -> ControlRequest:
-        """Return an UpdateMetadata with these rows of the state, and all its brokers as live brokers.
+        """Return an UpdateMetadata with these rows of the state, and its live brokers.
 
         ``rows``: ascending int64 row numbers; None: every row. ``version``: 0 to 8; None: the one that Kafka
         sends at this ``inter_broker_protocol``. The columns must not change until the request is sent.
@@ -185,7 +205,7 @@ class ControlRequest:
         """
         if version is None:
             version = request_versions(inter_broker_protocol).update_metadata
-        brokers = plaintext_only(state.brokers) if version == 0 else state.brokers
+        brokers = plaintext_only(state.live_brokers) if version == 0 else state.live_brokers
         shared_body = update_metadata_body(version, state.topics, state.partitions, brokers, rows)
         return cls(shared_body, controller_epoch, full=rows is None, rows=shared_body.rows)
 
@@ -212,11 +232,13 @@ class ControlRequest:
         if version is None:
             version = request_versions(inter_broker_protocol).leader_and_isr
         leaders = state.partitions.leader if rows is None else state.partitions.leader[rows]
+        live, left_out = live_leaders(state.brokers, leaders, ListenerRule(listener))
+        require_endpoints(left_out, listener)
         shared_body = leader_and_isr_body(
             version,
             state.topics,
             state.partitions,
-            live_leaders(state.brokers, leaders, listener),
+            live,
             rows,
             is_new=is_new,
         )

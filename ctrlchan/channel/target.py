@@ -10,7 +10,6 @@ from typing import Final, NamedTuple, Protocol
 from ctrlchan._codec import Brokers
 from ctrlchan.channel.config import ChannelConfig
 from ctrlchan.errors import ChannelError
-from ctrlchan.protocol import SECURITY_PROTOCOLS
 
 __all__ = ["BrokerLike", "EndpointLike", "Target", "targets_of"]
 
@@ -77,27 +76,40 @@ class _Endpoint(NamedTuple):
     port: int
 
 
-def targets_of(brokers: Brokers | Iterable[BrokerLike], config: ChannelConfig) -> list[Target]:
-    """Return one target for each broker.
+def targets_of(
+    brokers: Brokers | Iterable[BrokerLike], config: ChannelConfig
+) -> tuple[list[Target], dict[int, str]]:
+    """Return one target for each broker, and the reasons why there is none, by broker id.
 
-    Raises ChannelError, naming broker and field, for a broker without a fitting endpoint, or with a host,
-    port or epoch that no connection can be made with.
+    There is none for a broker without an endpoint for the configured listener, or with a host, port or epoch
+    that no connection can be made with.
     """
-    if isinstance(brokers, Brokers):
-        return [
-            _choose(
-                int(brokers.ids[row]),
-                int(brokers.epochs[row]),
-                list(_endpoints(brokers, row)),
-                None if (rack := brokers.racks[row]) is None else _text(rack),
-                config,
-            )
-            for row in range(len(brokers))
-        ]
-    return [
-        _choose(broker.id, broker.epoch, broker.endpoints, getattr(broker, "rack", None), config)
-        for broker in brokers
-    ]
+    targets: list[Target] = []
+    left_out: dict[int, str] = {}
+    for broker_id, epoch, endpoints, rack in _registrations(brokers):
+        try:
+            targets.append(_choose(broker_id, epoch, endpoints, rack, config))
+        except ChannelError as problem:
+            left_out[broker_id] = str(problem)
+    return targets, left_out
+
+
+def _registrations(
+    brokers: Brokers | Iterable[BrokerLike],
+) -> Iterator[tuple[int, int, Sequence[EndpointLike], str | None]]:
+    """Yield id, epoch, endpoints and rack of each broker."""
+    if not isinstance(brokers, Brokers):
+        for broker in brokers:
+            yield broker.id, broker.epoch, broker.endpoints, getattr(broker, "rack", None)
+        return
+    for row in range(len(brokers)):
+        rack = brokers.racks[row]
+        yield (
+            int(brokers.ids[row]),
+            int(brokers.epochs[row]),
+            list(_endpoints(brokers, row)),
+            None if rack is None else _text(rack),
+        )
 
 
 def _endpoints(brokers: Brokers, row: int) -> Iterator[_Endpoint]:
@@ -115,16 +127,18 @@ def _text(data: bytes) -> str:
 def _choose(
     broker_id: int, epoch: int, endpoints: Sequence[EndpointLike], rack: str | None, config: ChannelConfig
 ) -> Target:
-    for endpoint in _fitting(endpoints, config):
-        _check_host(broker_id, endpoint.host)
-        if not 0 < endpoint.port <= _MAX_PORT:
-            raise ChannelError(f"broker {broker_id} has no port {endpoint.port}")
-        if not -_MAX_EPOCH - 1 <= epoch <= _MAX_EPOCH:
-            raise ChannelError(f"broker {broker_id}: epoch: {epoch} is not an int64")
-        return Target(broker_id, epoch, endpoint.host, endpoint.port, rack)
-    known = ", ".join(endpoint.listener for endpoint in endpoints) or "none"
-    wanted = config.listener_name or config.broker_listener
-    raise ChannelError(f"broker {broker_id} has no endpoint for listener {wanted} (it has: {known})")
+    rule = config.connection_rule
+    chosen = rule.choose((endpoint.listener, endpoint.security_protocol) for endpoint in endpoints)
+    if chosen is None:
+        known = ", ".join(endpoint.listener for endpoint in endpoints) or "none"
+        raise ChannelError(f"broker {broker_id} has no endpoint for listener {rule.name} (it has: {known})")
+    endpoint = endpoints[chosen]
+    _check_host(broker_id, endpoint.host)
+    if not 0 < endpoint.port <= _MAX_PORT:
+        raise ChannelError(f"broker {broker_id} has no port {endpoint.port}")
+    if not -_MAX_EPOCH - 1 <= epoch <= _MAX_EPOCH:
+        raise ChannelError(f"broker {broker_id}: epoch: {epoch} is not an int64")
+    return Target(broker_id, epoch, endpoint.host, endpoint.port, rack)
 
 
 def _check_host(broker_id: int, host: str) -> None:
@@ -134,17 +148,3 @@ def _check_host(broker_id: int, host: str) -> None:
     # Surrogates, control characters and spaces are not printable, or separate words.
     if not host.isprintable() or " " in host:
         raise ChannelError(f"broker {broker_id}: host: {host!r} has a character that no host name has")
-
-
-def _fitting(endpoints: Sequence[EndpointLike], config: ChannelConfig) -> Iterator[EndpointLike]:
-    """Yield the endpoints that may be used, best first."""
-    protocol = SECURITY_PROTOCOLS[config.security_protocol]
-    wanted = config.listener_name or config.broker_listener
-    for endpoint in endpoints:
-        if endpoint.listener == wanted and endpoint.security_protocol == protocol:
-            yield endpoint
-    if config.listener_name is None and config.inter_broker_listener is None:
-        # Only the protocol was named, so a listener of any name will do.
-        for endpoint in endpoints:
-            if endpoint.security_protocol == protocol:
-                yield endpoint

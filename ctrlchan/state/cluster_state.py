@@ -22,6 +22,7 @@ from ctrlchan.state.liveness import offline_lists, online_ids, with_failed_dirs
 from ctrlchan.state.new_rows import NewRowValues, new_rows
 from ctrlchan.state.parts import StateParts
 from ctrlchan.state.rows import first_unsorted, locate, sort_keys
+from ctrlchan.state.side_columns import Fill, SideColumn
 from ctrlchan.state.summary import summarise
 from ctrlchan.state.table import PartitionTable
 from ctrlchan.state.topic_table import TopicTable
@@ -96,6 +97,9 @@ class ClusterState:
         self._table = PartitionTable(partitions)
         self._brokers = brokers_from(brokers)
         self._broker_rows: dict[int, int] | None = None
+        self._announced: tuple[Broker, ...] = ()
+        # None: ``live_brokers`` makes it of the brokers and those that are announced.
+        self._live_brokers: Brokers | None = None
         self._shutting_down: frozenset[int] = frozenset()
         self._deletion_in_progress: frozenset[str] = frozenset()
         self.cluster_id = cluster_id
@@ -239,6 +243,25 @@ class ClusterState:
     def brokers(self) -> Brokers:
         """Live or shutting-down brokers, in the order they were given."""
         return self._brokers
+
+    @property
+    def announced(self) -> tuple[Broker, ...]:
+        """Brokers that are live brokers in UpdateMetadata and nothing else, see ``set_announced``."""
+        return self._announced
+
+    @property
+    def live_brokers(self) -> Brokers:
+        """The live brokers of UpdateMetadata: ``brokers``, and behind them those that are announced.
+
+        The same object until one of them changes. Without announced brokers, ``brokers`` itself.
+        """
+        live = self._live_brokers
+        if live is None:
+            known = set(self._brokers.ids.tolist())
+            added = [broker for broker in self._announced if broker.id not in known]
+            live = brokers_from([*brokers_list(self._brokers), *added]) if added else self._brokers
+            self._live_brokers = live
+        return live
 
     @property
     def shutting_down(self) -> frozenset[int]:
@@ -504,6 +527,15 @@ class ClusterState:
         self._topics.rows(chosen)
         self._deletion_in_progress = chosen
 
+    @_change
+    def attach_column(self, fill: Fill) -> SideColumn:
+        """Return a new int32 column whose values move with the partition rows.
+
+        ``fill``: the value of all rows, also of those that are added later, or a function that returns an
+        int32 value for each of so many added rows, in row order.
+        """
+        return self._table.attach(fill)
+
     # -- brokers
 
     @_change
@@ -531,6 +563,24 @@ class ClusterState:
         self.set_brokers(
             broker_at(self._brokers, row) for row in range(len(self._brokers)) if row not in gone
         )
+
+    @_change
+    def set_announced(self, brokers: Iterable[Broker]) -> None:
+        """Replace the brokers that are announced: brokers and clients find them in UpdateMetadata.
+
+        They are not among ``brokers``: no request is sent to them, and no replica on them is online. The
+        controller announces itself when it is no broker. A registered broker of the same id takes the place
+        of the announced one. Counts as a change of the live brokers; snapshots do not have it. Raises
+        InvalidStateError as ``set_brokers``.
+        """
+        announced = tuple(brokers)
+        brokers_from(announced)
+        if announced == self._announced:
+            return
+        self._announced = announced
+        self._live_brokers = None
+        if self._table.changes is not None:
+            self._table.changes.touch_brokers()
 
     @_change
     def set_shutting_down(self, ids: Iterable[int]) -> None:
@@ -592,6 +642,8 @@ class ClusterState:
             and brokers_list(brokers) != brokers_list(self._brokers)
         ):
             changes.touch_brokers()
+        if brokers is not self._brokers:
+            self._live_brokers = None
         self._brokers = brokers
         self._broker_rows = None
         self._shutting_down = shutting_down & frozenset(brokers.ids.tolist())

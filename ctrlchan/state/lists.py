@@ -15,7 +15,9 @@ __all__ = [
     "contains",
     "differing",
     "empty_lists",
+    "entries_within",
     "entry_rows",
+    "first_flagged",
     "has_duplicates",
     "not_within",
     "packed_values",
@@ -88,6 +90,34 @@ def differing(lists: ListColumn, others: ListColumn) -> Bool:
     rows = np.flatnonzero(~found & (lists.lengths > 0))
     mine, theirs = take(lists, rows), take(others, rows)
     found[rows[entry_rows(mine)[packed_values(mine) != packed_values(theirs)]]] = True
+    return found
+
+
+def first_flagged(lists: ListColumn, flags: Bool, absent: int) -> Int32:
+    """Return the first flagged element of each list, ``absent`` where there is none, as int32.
+
+    ``flags``: one for each of ``packed_values``.
+    """
+    first = np.full(len(lists), absent, np.int32)
+    # Of a row that is assigned twice the last value counts, so the elements are taken backwards.
+    chosen = np.flatnonzero(flags)[::-1]
+    first[entry_rows(lists)[chosen]] = packed_values(lists)[chosen]
+    return first
+
+
+def entries_within(lists: ListColumn, others: ListColumn) -> Bool:
+    """Return a flag for each of ``packed_values(lists)``: whether the same row's list of ``others`` has it.
+
+    Costs the product of a row's two lengths: meant for lists of replicas, which are short.
+    """
+    rows, values = entry_rows(lists), packed_values(lists)
+    found = np.zeros(len(values), dtype=bool)
+    open_ = np.arange(len(values))
+    for place in range(int(others.lengths.max(initial=0))):
+        open_ = open_[others.lengths[rows[open_]] > place]
+        same = others.values[others.starts[rows[open_]] + place] == values[open_]
+        found[open_[same]] = True
+        open_ = open_[~same]
     return found
 
 

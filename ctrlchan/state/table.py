@@ -16,6 +16,7 @@ from ctrlchan._codec import ListColumn, Partitions
 from ctrlchan.errors import InvalidStateError
 from ctrlchan.state.changes import Changes
 from ctrlchan.state.lists import empty_lists, packed_values, total_length
+from ctrlchan.state.side_columns import Fill, SideColumn
 from ctrlchan.state.vector import Vector
 
 __all__ = ["FIXED_COLUMNS", "LIST_COLUMNS", "PartitionTable", "make_partitions"]
@@ -145,6 +146,7 @@ class PartitionTable:
         _separate(vectors)
         #: None until changes are counted.
         self.changes: Changes | None = None
+        self._side: list[SideColumn] = []
         self._renew()
 
     def __len__(self) -> int:
@@ -183,6 +185,8 @@ class PartitionTable:
             lists.insert(at, empty_lists(len(rows)) if column is None else column)
         if self.changes is not None:
             self.changes.insert(at)
+        for side in self._side:
+            side.insert(at)
         self._renew()
 
     def keep(self, kept: Bool) -> None:
@@ -193,7 +197,15 @@ class PartitionTable:
             lists.keep(kept)
         if self.changes is not None:
             self.changes.keep(kept)
+        for side in self._side:
+            side.keep(kept)
         self._renew()
+
+    def attach(self, fill: Fill) -> SideColumn:
+        """Return a new column beside the rows, filled for all of them."""
+        side = SideColumn(len(self), fill)
+        self._side.append(side)
+        return side
 
     def renumber_topics(self, new_rows: Int32) -> None:
         """Replace topic row t by ``new_rows[t]``; the order of topics stays."""

@@ -7,15 +7,18 @@ Every method is called with the channel's lock held.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from ctrlchan._codec import UPDATE_METADATA, UpdateMetadataRequest
-from ctrlchan.channel.coalescing.internal_entries import CollapsedEntry, RequestPart
+from ctrlchan.channel.coalescing.internal_entries import (
+    CollapsedEntry,
+    PendingFullState,
+    RequestPart,
+)
 from ctrlchan.channel.coalescing.rewriter import Rewriter
-from ctrlchan.channel.request import ControlRequest
 from ctrlchan.errors import EncodeError
 from ctrlchan.protocol import LEADER_DURING_DELETE
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from ctrlchan.channel.queues._entries import RequestQueue
     from ctrlchan.channel.queues.full_state import FullState
     from ctrlchan.channel.queues.shared_memory import SharedMemory
+    from ctrlchan.channel.request import ControlRequest
 
 __all__ = ["Collapser"]
 
@@ -75,15 +79,7 @@ class Collapser(Rewriter):
                 found.setdefault(topic, []).append(partitions)
         deletions = {topic: np.unique(np.concatenate(parts)) for topic, parts in found.items()}
         like = run[-1].request
-        assert like.full_state is not None
-        placeholder = ControlRequest(
-            _NoBody(like.version), like.controller_epoch, full=True, rows=0, full_state=like.full_state
-        )
-        # It has no frames, and it is not merged.
-        placeholder.parts = ()
-        placeholder.goes_alone = True
-        placeholder.channel = like.channel
-        return CollapsedEntry(placeholder, run, deletions)
+        return CollapsedEntry(PendingFullState(like), run, deletions)
 
     def _deletions_of(self, sent: Sent) -> Deletions:
         if isinstance(sent, CollapsedEntry):
@@ -133,16 +129,3 @@ class Collapser(Rewriter):
         self.made += 1
         self._known[key] = made
         return made
-
-
-class _NoBody:
-    """Body of a full state that is not made yet."""
-
-    api_key: Final = UPDATE_METADATA
-    size: Final = 0
-
-    def __init__(self, version: int) -> None:
-        self.version = version
-
-    def write_into(self, out: bytearray | memoryview, offset: int = 0) -> int:
-        raise EncodeError("this full state is not made yet")

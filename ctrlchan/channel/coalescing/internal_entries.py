@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from ctrlchan.channel.coalescing.split import worst_of
 from ctrlchan.channel.outcome import Sent
+from ctrlchan.channel.request import ControlRequest
+from ctrlchan.protocol import UPDATE_METADATA
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32
     from ctrlchan.channel.outcome import RequestResult
     from ctrlchan.channel.queues.full_state import FullStateSource
-    from ctrlchan.channel.request import ControlRequest
     from ctrlchan.channel.wire.records import Report
 
 __all__ = ["CollapsedEntry", "MergedEntry", "RequestPart", "SplitRequest", "parts_of"]
@@ -61,16 +62,32 @@ class MergedEntry(Sent):
             member.version, member.bytes = self.version, self.bytes
 
 
+class PendingFullState(ControlRequest):
+    """A full state that is made when its broker is ready for it. Until then it has neither body nor frame.
+
+    ``like``: the newest request that it replaces; it gives the version, the epoch and the source.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, like: ControlRequest) -> None:
+        self._set_common(UPDATE_METADATA, like.version, like.controller_epoch, True, 0, like.full_state)
+        # It has no frame, and it is not merged.
+        self.parts = ()
+        self.goes_alone = True
+        self.channel = like.channel
+
+
 class CollapsedEntry(MergedEntry):
     """A backlog without bodies: a full state is sent in its place when the broker is ready for it.
 
-    ``request`` has no frame. ``deletions``: topic -> partitions (ascending int32) that the members delete;
+    ``deletions``: topic -> partitions (ascending int32) that the members delete;
     the state no longer has them.
     """
 
     __slots__ = ("deletions",)
 
-    def __init__(self, request: ControlRequest, run: Sequence[Sent], deletions: dict[bytes, Int32]) -> None:
+    def __init__(self, request: PendingFullState, run: Sequence[Sent], deletions: dict[bytes, Int32]) -> None:
         super().__init__(request, run)
         self.deletions = deletions
 

@@ -1,6 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from ctrlchan.channel.queues._frames cimport Frame, FrameMemory
+from ctrlchan.channel.wire._records cimport Command
 
 
 cdef class Outcome:
@@ -100,6 +101,10 @@ cdef class RequestQueue:
     cdef bint has_room(self)
     cdef bint has_version(self, Sent sent) except -1
     cdef bint count_loose(self, Sent sent) except -1
+    cdef bint hand_at_once(self, Sent sent) except -1
+    cdef Frame ready_frame(self, Sent sent)
+    cdef int put(self, Sent sent, Frame frame, Command* command) except -1
+    cdef int write_commands(self, const Command* commands, Py_ssize_t count) except -1
     cpdef bint append(self, Sent sent) except -1
     cpdef int hand(self, int most, int64_t now=*) except -1
     cpdef int first_leaves(self, int64_t now) except -1

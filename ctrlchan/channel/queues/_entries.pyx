@@ -449,16 +449,17 @@ cdef class RequestQueue:
 
     cpdef bint append(self, Sent sent) except -1:
         """Queue a request and hand it over if it needs no change. True: the caller must call ``attend``."""
+        if not self.waiting and len(self.handed) < WINDOW_LEAST and not self.gate and not self.held:
+            # The common case: no backlog, so the request needs no merging and no other version.
+            if self.hand_at_once(sent):
+                return self.is_hand_over_due or self.is_merge_due
+            self.is_hand_over_due = True
+        elif len(self.handed) < WINDOW_LEAST and not self.gate and not self.held:
+            # A queue that waits for memory is attended when memory is free.
+            self.is_hand_over_due = self.is_hand_over_due or not self.is_out_of_memory
         self.waiting.append(sent)
         self.waiting_bytes += sent.bytes
-        if len(self.handed) < WINDOW_LEAST and not self.gate and not self.held:
-            # The common case: no backlog, so the request needs no merging and no other version.
-            if len(self.waiting) > 1:
-                # A queue that waits for memory is attended when memory is free.
-                self.is_hand_over_due = self.is_hand_over_due or not self.is_out_of_memory
-            elif self.hand(1, sent.enqueued_ns) == 0:
-                self.is_hand_over_due = True
-        if self.merger is not None and self.waiting and self.count_loose(sent):
+        if self.merger is not None and self.count_loose(sent):
             self.is_merge_due = True
         return self.is_hand_over_due or self.is_merge_due
 
@@ -482,6 +483,53 @@ cdef class RequestQueue:
         ends = self.versions.get(sent.request.api_key)
         return ends is not None and ends[0] <= sent.request.version <= ends[1]
 
+    cdef bint hand_at_once(self, Sent sent) except -1:
+        """Hand over a request that nothing waits before. False: ``hand`` would not hand it over either."""
+        cdef Command command
+        cdef bint idle = not self.handed
+        cdef Frame frame = self.ready_frame(sent)
+        if frame is None:
+            return False
+        self.put(sent, frame, &command)
+        self.write_commands(&command, 1)
+        if idle:
+            RequestQueue.first_leaves(self, sent.enqueued_ns)
+        return True
+
+    cdef Frame ready_frame(self, Sent sent):
+        """Return its frame if the request is in shared memory, in a version that the broker has, else None."""
+        cdef Frame frame = sent.request.frame
+        if frame is None or frame.offset < 0 or not self.has_version(sent):
+            return None
+        return frame
+
+    cdef int put(self, Sent sent, Frame frame, Command* command) except -1:
+        """Count the request among those of the sender, and write its command."""
+        frame.pins += 1
+        sent.frame = frame
+        self.sequence += 1
+        sent.sequence = self.sequence
+        self.handed.append(sent)
+        self.handed_bytes += frame.size
+        command.kind = SEND
+        command.expect_size = frame.expect_size
+        command.epoch_at = frame.epoch_at
+        command.slot = self.slot
+        command.sequence = sent.sequence
+        memcpy(&command.offset, PyBytes_AS_STRING(frame.rest), REST)
+        self.gate = sent.callback is not None
+        return 0
+
+    cdef int write_commands(self, const Command* commands, Py_ssize_t count) except -1:
+        """Queue these commands for the sender."""
+        cdef bytes record = PyBytes_FromStringAndSize(<const char*>commands, count * sizeof(Command))
+        if isinstance(self.sender, CommandPipe):
+            # No look-up of the method.
+            CommandPipe.write(<CommandPipe>self.sender, record)
+        else:
+            self.sender.write(record)
+        return 0
+
     cpdef int hand(self, int most, int64_t now=0) except -1:
         """Hand over the first waiting requests, at most ``most``, and return how many were handed over.
 
@@ -489,38 +537,22 @@ cdef class RequestQueue:
         one with a callback. ``now``: monotonic nanoseconds; 0: the clock is read here.
         """
         cdef Command commands[WINDOW]
-        cdef Command* command
         cdef Sent sent
         cdef Frame frame
         cdef int count = 0
-        cdef object waiting = self.waiting
-        cdef object handed = self.handed
-        cdef bint idle = not handed
+        cdef bint idle = not self.handed
         most = min(most, WINDOW)
-        while count < most and waiting and not self.gate and not self.held and self.has_room():
-            sent = <Sent?>waiting.popleft()
-            frame = sent.request.frame
-            if frame is None or frame.offset < 0 or not self.has_version(sent):
-                waiting.appendleft(sent)
+        while count < most and self.waiting and not self.gate and not self.held and self.has_room():
+            sent = <Sent?>self.waiting[0]
+            frame = self.ready_frame(sent)
+            if frame is None:
                 break
-            frame.pins += 1
-            sent.frame = frame
-            self.sequence += 1
-            sent.sequence = self.sequence
-            handed.append(sent)
+            self.waiting.popleft()
             self.waiting_bytes -= frame.size
-            self.handed_bytes += frame.size
-            command = &commands[count]
-            command.kind = SEND
-            command.expect_size = frame.expect_size
-            command.epoch_at = frame.epoch_at
-            command.slot = self.slot
-            command.sequence = sent.sequence
-            memcpy(&command.offset, PyBytes_AS_STRING(frame.rest), REST)
+            self.put(sent, frame, &commands[count])
             count += 1
-            self.gate = sent.callback is not None
         if count:
-            self.sender.write(PyBytes_FromStringAndSize(<char*>commands, count * sizeof(Command)))
+            self.write_commands(commands, count)
             if idle:
                 self.first_leaves(now if now else monotonic_ns())
         return count

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -25,7 +25,7 @@ from ctrlchan.channel.processes.sender_pool import SenderHandle, SenderPool
 from ctrlchan.channel.queues._entries import NEVER, QueueTable
 from ctrlchan.channel.queues.broker_queue import BrokerQueue
 from ctrlchan.channel.queues.frames import evaluate_response
-from ctrlchan.channel.queues.shared_memory import ALL_FENCED, UNFENCED, Frame, SharedMemory
+from ctrlchan.channel.queues.shared_memory import ALL_FENCED, Frame, SharedMemory
 from ctrlchan.channel.queues.time_limits import TimeLimits
 from ctrlchan.channel.request import ControlRequest
 from ctrlchan.channel.target import Target
@@ -45,13 +45,13 @@ from ctrlchan.channel.wire.records import (
     Failure,
     Report,
 )
-from ctrlchan.errors import ChannelClosedError, ErrorCode
+from ctrlchan.errors import ChannelClosedError, ErrorCode, IllegalStateError
 from ctrlchan.rate_limit import LogRateLimit
 
 if TYPE_CHECKING:
     from ctrlchan.channel.queues.full_state import FullState
 
-__all__ = ["Called", "ChannelState", "Note"]
+__all__ = ["Called", "ChannelState", "Note", "check_new_term"]
 
 OFFLINE: Final = RequestResult(OutcomeKind.BROKER_GONE, detail="the broker is offline")
 REMOVED_BROKER: Final = RequestResult(OutcomeKind.BROKER_GONE, detail="the broker was removed")
@@ -102,6 +102,8 @@ class ChannelState(QueueTable["BrokerQueue"]):
         self.collapser = Collapser(config, memory) if config.merge_update_metadata else None
         self._adapter = Adapter(config, memory, self._refuse) if config.negotiate else None
         self._last_slot = 0
+        #: Brokers that were added and cannot be connected to: why, by broker id.
+        self.left_out: dict[int, str] = {}
         # Frames of ended requests that a sender may still be writing, by slot.
         self._frames_in_use: dict[int, list[Frame]] = {}
         self.limits = TimeLimits()
@@ -136,6 +138,7 @@ class ChannelState(QueueTable["BrokerQueue"]):
         for target, sender in zip(new, self.pool.senders_for([one.broker_id for one in new]), strict=True):
             if target.broker_id in self.by_id:
                 self.remove(target.broker_id, REMOVED_BROKER)
+            self.left_out.pop(target.broker_id, None)
             self._last_slot += 1
             queue = BrokerQueue(
                 self._last_slot, target, sender, self.memory, self.merger, self._adapter, self.collapser
@@ -146,6 +149,15 @@ class ChannelState(QueueTable["BrokerQueue"]):
             if self.recorder is not None:
                 self.recorder.generation(queue.slot, target.broker_id, target.epoch)
         self.start_senders()
+
+    def leave_out(self, brokers: Mapping[int, str]) -> None:
+        """Note brokers that cannot be connected to, with the reasons; remove those that were added before."""
+        for broker_id, reason in brokers.items():
+            if broker_id in self.by_id:
+                self.remove(broker_id, RequestResult(OutcomeKind.BROKER_GONE, detail=reason))
+            if self.left_out.get(broker_id) != reason:
+                self.note(logging.WARNING, "Broker %d is left out: %s", broker_id, reason)
+            self.left_out[broker_id] = reason
 
     def _has(self, target: Target) -> bool:
         queue = self.by_id.get(target.broker_id)
@@ -234,6 +246,8 @@ class ChannelState(QueueTable["BrokerQueue"]):
                     queue.mark(metadata=request.api_key == UPDATE_METADATA)
             elif request.controller_epoch <= self.memory.fence:
                 result = self._fenced_result()
+            elif sent.broker_id in self.left_out:
+                result = RequestResult(OutcomeKind.BROKER_GONE, detail=self.left_out[sent.broker_id])
             else:
                 result = OFFLINE
                 unsaid = self._offline.admit(sent.broker_id, now)
@@ -309,6 +323,14 @@ class ChannelState(QueueTable["BrokerQueue"]):
                     self.unattended[queue] = None
         self.attend()
 
+    def new_term(self, controller_epoch: int) -> None:
+        """Go on with this controller epoch, and fence all older ones. Raises IllegalStateError."""
+        if self.resigned:
+            raise IllegalStateError("the controller has resigned")
+        check_new_term(controller_epoch, max(self.controller_epoch, self.memory.fence))
+        self.controller_epoch = controller_epoch
+        self.fence(controller_epoch - 1)
+
     def resign(self) -> None:
         """Fence every epoch and end all unfinished requests now, also those that are partly sent."""
         self.memory.fence = ALL_FENCED
@@ -317,7 +339,8 @@ class ChannelState(QueueTable["BrokerQueue"]):
 
     @property
     def fenced(self) -> bool:
-        return self.memory.fence != UNFENCED
+        """Whether the present term is fenced."""
+        return self.memory.fence >= self.controller_epoch
 
     @property
     def resigned(self) -> bool:
@@ -732,6 +755,12 @@ class ChannelState(QueueTable["BrokerQueue"]):
             self.remove(broker_id, result)
         self.pool.flush()
         self.pool.end_all()
+
+
+def check_new_term(controller_epoch: int, last: int) -> None:
+    """Raise IllegalStateError if the controller epoch of a new term is not above the ``last`` one."""
+    if controller_epoch <= last:
+        raise IllegalStateError(f"controller epoch {controller_epoch} is not above {last}")
 
 
 def _has_newer_leader_epochs(request: ControlRequest, result: RequestResult) -> bool:

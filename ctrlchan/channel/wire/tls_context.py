@@ -1,4 +1,8 @@
-"""A TLS context from a channel's settings: the parent makes one to check them, the senders to connect."""
+"""TLS contexts from settings.
+
+The parent of a channel makes one to check the settings, the senders to connect, the controller's server to be
+connected to.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +15,49 @@ from typing import Final
 
 from ctrlchan.channel.wire.security import TlsSettings
 
-__all__ = ["context_of"]
+__all__ = ["context_of", "server_context_of"]
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
 def context_of(settings: TlsSettings) -> ssl.SSLContext:
     """Return a context for these settings. Raises ValueError or OSError naming what cannot be used."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, settings)
+    context.check_hostname = settings.verify_host_name
+    _load_trusted(context, settings)
+    _load_own(context, settings)
+    return context
+
+
+def server_context_of(settings: TlsSettings, verify_mode: ssl.VerifyMode) -> ssl.SSLContext:
+    """Return a context for a server with these settings; ``verify_mode``: of clients' certificates.
+
+    Raises ValueError or OSError naming what cannot be used.
+    """
+    context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
+    context.verify_mode = verify_mode
+    if verify_mode is not ssl.CERT_NONE:
+        _load_trusted(context, settings)
+    _load_own(context, settings)
+    return context
+
+
+def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
     versions = [_VERSIONS[version] for version in settings.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
-    context.check_hostname = settings.verify_host_name
-    # A broker that could ask for a second handshake could also make a writer wait for its bytes.
+    # A peer that could ask for a second handshake could also make a writer wait for its bytes.
     context.options |= ssl.OP_NO_RENEGOTIATION
-    _load_trusted(context, settings)
+    return context
+
+
+def _load_own(context: ssl.SSLContext, settings: TlsSettings) -> None:
     if settings.certificate_pem is not None and settings.key_pem is not None:
         _load_certificate(
             context, settings.certificate_pem + "\n" + settings.key_pem, settings.key_password, "key_pem"
         )
     elif settings.certificate_file is not None:
         _load_certificate_file(context, settings.certificate_file, settings)
-    return context
 
 
 def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:

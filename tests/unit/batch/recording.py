@@ -70,6 +70,11 @@ class Recorded:
         result = RequestResult(kind, error_code, response)
         self.callback(Outcome(Sent(self.broker_id, self.request, None, 0), result))
 
+    def end(self, kind: OutcomeKind) -> None:
+        """Call the callback as the channel does for a request that ends without a response."""
+        if self.callback is not None:
+            self.callback(Outcome(Sent(self.broker_id, self.request, None, 0), RequestResult(kind)))
+
 
 class RecordingChannel:
     """Records requests. ``sent``: all of them, in order. ``fail_at``: broker ids whose requests raise."""

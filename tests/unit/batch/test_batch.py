@@ -16,6 +16,8 @@ from ctrlchan._codec import (
     update_metadata_body,
 )
 from ctrlchan.batch import ControllerBrokerRequestBatch
+from ctrlchan.channel import ChannelConfig
+from ctrlchan.channel.target import targets_of
 from ctrlchan.errors import IllegalStateError, InvalidStateError
 from ctrlchan.protocol import request_versions
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
@@ -239,6 +241,43 @@ def test_leader_epochs_of_stop_replica(
     assert request.leader_epoch.tolist() == [0, 1, 2, 3, -1, -1, 6, 7, -2, -2, -2, -2]
 
 
+def test_a_stop_replica_has_the_leader_epoch_of_when_it_was_added(
+    batch: ControllerBrokerRequestBatch, channel: RecordingChannel, state: ClusterState
+) -> None:
+    batch.add_stop_replica([1], 1)
+    batch.add_stop_replica([2, 3], np.array([3, 1]))
+    batch.add_stop_replica([3], "all", delete=True)
+    # The ISR shrinks: the next leader epoch belongs to what is sent to the other replicas.
+    state.update([1, 3], leader_epoch=[20, 30])
+    state.mark_topics_deleting(["b"])
+    # A later call counts, as in Kafka.
+    batch.add_stop_replica([3], ("a", 3))
+    batch.add_stop_replica([3], slice(3, 5))
+    batch.send_requests_to_brokers(CONTROLLER_EPOCH)
+    [[first], [second], [third]] = [channel.bodies(broker_id, StopReplicaRequest) for broker_id in (1, 2, 3)]
+    assert stops(first) == {("a", 1): (1, False)}
+    assert stops(second) == {("a", 1): (1, False), ("a", 3): (3, False)}
+    assert [epoch for epoch, delete in stops(third).values()] == [0, 1, 2, 30, -2, *range(5, 12)]
+    assert all(delete for _, delete in stops(third).values())
+    # Brokers with the same rows and epochs share a request.
+    batch.add_stop_replica([1, 2], 0)
+    batch.send_requests_to_brokers(CONTROLLER_EPOCH)
+    assert channel.requests[-1][0] == [1, 2]
+    for broker_id in (1, 2):
+        batch.add_stop_replica([broker_id], 0)
+    batch.add_stop_replica([1, 2], slice(4, 6))
+    batch.send_requests_to_brokers(CONTROLLER_EPOCH)
+    assert channel.requests[-1][0] == [1, 2]
+    batch.add_stop_replica([1], 0)
+    state.update(0, leader_epoch=50)
+    batch.add_stop_replica([2], 0)
+    batch.send_requests_to_brokers(CONTROLLER_EPOCH)
+    assert [stops(channel.bodies(one, StopReplicaRequest)[-1]) for one in (1, 2)] == [
+        {("a", 0): (0, False)},
+        {("a", 0): (50, False)},
+    ]
+
+
 # -- endpoints
 
 
@@ -277,15 +316,55 @@ def test_leaders_are_named_by_their_inter_broker_endpoint(state: ClusterState) -
     assert request.live_leaders.ports.tolist() == [9001]
 
 
-def test_a_leader_without_an_inter_broker_endpoint(
-    batch: ControllerBrokerRequestBatch, channel: RecordingChannel, state: ClusterState
+def test_a_leader_without_an_endpoint_for_followers_is_left_out_and_the_others_go_on(
+    batch: ControllerBrokerRequestBatch,
+    channel: RecordingChannel,
+    state: ClusterState,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    state.set_brokers([broker(1), broker(2), broker(3, "CLIENTS")])
-    state.update(0, leader=3)
-    batch.add_leader_and_isr([1], 0)
-    with pytest.raises(IllegalStateError, match="broker 3 has no endpoint for listener PLAINTEXT"):
-        batch.send_requests_to_brokers(CONTROLLER_EPOCH)
-    assert channel.sent == []
+    inside = Endpoint("INSIDE", SecurityProtocol.SSL, "localhost", 9)
+    state.set_brokers([broker(1), broker(2), Broker(3, 1, (inside,))])
+    batch.add_leader_and_isr([1], "all")
+    batch.send_requests_to_brokers(CONTROLLER_EPOCH)
+    [request] = channel.bodies(1, LeaderAndIsrRequest)
+    assert request.live_leaders.ids.tolist() == [1, 2]
+    assert request.live_leaders.ports.tolist() == [9901, 9902]
+    assert len(request.partitions) == ROWS
+    assert "leader 3: it has no endpoint for listener PLAINTEXT" in caplog.text
+
+
+PROTOCOLS = (
+    Endpoint("CLIENT", SecurityProtocol.SSL, "host", 1),
+    Endpoint("INSIDE", SecurityProtocol.PLAINTEXT, "host", 2),
+    Endpoint("CONTROL", SecurityProtocol.PLAINTEXT, "host", 3),
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "connection", "leader"),
+    [
+        # Only the protocol is known: the first endpoint with the protocol.
+        ({}, 2, 2),
+        ({"security_protocol": "SSL"}, 1, 1),
+        ({"inter_broker_listener": "CONTROL"}, 3, 3),
+        # The protocol is that of the control-plane listener.
+        ({"listener_name": "CONTROL", "inter_broker_listener": "CLIENT"}, 3, 1),
+    ],
+)
+def test_followers_and_the_channel_connect_by_one_rule(
+    state: ClusterState, settings: dict[str, Any], connection: int, leader: int
+) -> None:
+    state.set_brokers([Broker(2, 1, PROTOCOLS)])
+    state.update("all", leader=2)
+    channel = RecordingChannel()
+    channel.config = ChannelConfig(controller_id=1, **settings)
+    batch = ControllerBrokerRequestBatch(channel, state)
+    batch.add_leader_and_isr([2], 0)
+    batch.send_requests_to_brokers(CONTROLLER_EPOCH)
+    [request] = channel.bodies(2, LeaderAndIsrRequest)
+    assert request.live_leaders.ports.tolist() == [leader]
+    [target], _ = targets_of(state.brokers, channel.config)
+    assert target.port == connection
 
 
 def test_version_0_carries_the_plaintext_listener_alone(state: ClusterState) -> None:
@@ -421,3 +500,57 @@ def test_the_response_of_a_deletion_after_the_topic_has_moved(state: ClusterStat
     state.unmark_topics_deleting(["c"])
     channel.answer_all(1)
     assert answers[1:] == [(1, 0, {("b", 1): 0})]
+
+
+def test_rows_that_have_left_the_state_are_an_illegal_state_and_clear_forgets_them(
+    batch: ControllerBrokerRequestBatch, channel: RecordingChannel, state: ClusterState
+) -> None:
+    batch.add_leader_and_isr([1, 2], "all")
+    batch.add_leader_and_isr([1], ROWS - 1, is_new=True)
+    batch.add_stop_replica([1], "all")
+    batch.add_stop_replica([1], np.array([0, ROWS - 1]), delete=True)
+    batch.add_update_metadata([3], "changed")
+    state.remove_topics(["c"])
+    with pytest.raises(
+        IllegalStateError, match=r"12 rows when some were added, now 8; left in it: LeaderAndIsr"
+    ):
+        batch.send_requests_to_brokers(CONTROLLER_EPOCH)
+    with pytest.raises(IllegalStateError, match="the last batch was not sent"):
+        batch.new_batch()
+    batch.clear()
+    batch.new_batch()
+    assert batch.send_requests_to_brokers(CONTROLLER_EPOCH) == []
+    assert channel.sent == []
+
+
+@pytest.mark.parametrize("fails", ["add", "versions", "send"])
+def test_clear_forgets_a_batch_with_an_illegal_state(
+    batch: ControllerBrokerRequestBatch,
+    channel: RecordingChannel,
+    state: ClusterState,
+    fails: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch.add_leader_and_isr([1, 2], 0)
+    batch.add_stop_replica([3], 1, delete=True)
+    batch.add_update_metadata([1], "changed")
+    with monkeypatch.context() as broken:
+        if fails == "add":
+            state.update(5, leader_epoch=-1)
+            with pytest.raises(IllegalStateError, match="b-1"):
+                batch.add_leader_and_isr([1], 5)
+        else:
+            if fails == "versions":
+                broken.setattr(channel, "request_versions", None)
+            else:
+                broken.setattr(channel, "fail_at", {3})
+            with pytest.raises(IllegalStateError, match="left in it"):
+                batch.send_requests_to_brokers(CONTROLLER_EPOCH)
+    batch.clear()
+    batch.new_batch()
+    channel.sent.clear()
+    batch.add_update_metadata([2], 7)
+    batch.send_requests_to_brokers(CONTROLLER_EPOCH)
+    [recorded] = channel.sent
+    assert recorded.broker_id == 2
+    assert topic_partitions(recorded.body) == [("b", 3)]

@@ -52,9 +52,12 @@ IBPS = st.sampled_from(["0.9.0", "1.0", "2.2", "2.4", "2.6", "3.9"])
 @dataclass
 class Model:
     leader_and_isr: dict[int, dict[int, bool]] = field(default_factory=dict)
-    stop_replica: dict[int, dict[int, bool]] = field(default_factory=dict)
+    #: Broker -> row -> (leader epoch, delete).
+    stop_replica: dict[int, dict[int, tuple[int, bool]]] = field(default_factory=dict)
     metadata_brokers: set[int] = field(default_factory=set)
     metadata: set[int] = field(default_factory=set)
+    #: Leader epochs rise with each call.
+    turn: int = 0
 
     def add(self, api: str, brokers: list[int], row: int, flag: bool) -> None:
         if api == "update_metadata":
@@ -62,9 +65,12 @@ class Model:
             self.metadata.add(row)
             return
         for broker in brokers:
-            if broker >= 0:
-                rows = getattr(self, api).setdefault(broker, {})
-                rows[row] = flag or rows.get(row, False)
+            if broker >= 0 and api == "stop_replica":
+                stops = self.stop_replica.setdefault(broker, {})
+                stops[row] = epoch_of(row, self.turn), flag or stops.get(row, (0, False))[1]
+            elif broker >= 0:
+                new = self.leader_and_isr.setdefault(broker, {})
+                new[row] = flag or new.get(row, False)
         if api == "leader_and_isr":
             self.add("update_metadata", BROKERS, row, False)
 
@@ -114,6 +120,8 @@ def test_selections_singles_and_the_model_agree(
             for row in wanted if one_by_one else []:
                 add(brokers, partition_of(row), flag)
             add(brokers, () if one_by_one else rows, flag)
+        model.turn += 1
+        state.update(LED, leader_epoch=np.array([epoch + 10 + model.turn for epoch in LED]))
 
     batch.send_requests_to_brokers(1)
 
@@ -129,14 +137,14 @@ def test_selections_singles_and_the_model_agree(
         named = in_order(row for row in model.metadata if row != LEADERLESS)
         assert metadata == ([named] if broker in model.metadata_brokers else [])
 
-        expected = model.stop_replica.get(broker, {})
+        stops_expected = model.stop_replica.get(broker, {})
         stopped = channel.bodies(broker, StopReplicaRequest)
         if versions.stop_replica >= 3:
-            merged = [{partition_of(row): (epoch_of(row), expected[row]) for row in sorted(expected)}]
-            assert [stops(body) for body in stopped] == (merged if expected else [])
+            merged = [{partition_of(row): stops_expected[row] for row in sorted(stops_expected)}]
+            assert [stops(body) for body in stopped] == (merged if stops_expected else [])
         else:
             split = {
-                delete: in_order(row for row, flag in expected.items() if flag is delete)
+                delete: in_order(row for row, (_, flag) in stops_expected.items() if flag is delete)
                 for delete in (True, False)
             }
             assert [(body.delete_partitions, topic_partitions(body)) for body in stopped] == [
@@ -149,7 +157,7 @@ def in_order(rows: Iterable[int]) -> list[tuple[str, int]]:
     return [partition_of(row) for row in sorted(rows)]
 
 
-def epoch_of(row: int) -> int:
+def epoch_of(row: int, turn: int) -> int:
     if partition_of(row)[0] == DELETING:
         return -2
-    return -1 if row == LEADERLESS else row + 10
+    return -1 if row == LEADERLESS else row + 10 + turn

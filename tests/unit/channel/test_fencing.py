@@ -8,7 +8,7 @@ import pytest
 
 from ctrlchan import Broker
 from ctrlchan.channel import ControllerChannelManager, ControlRequest, Outcome, OutcomeKind
-from ctrlchan.errors import UnknownBrokerError
+from ctrlchan.errors import ChannelClosedError, IllegalStateError, UnknownBrokerError
 from tests.fault.channels import MODES, channel_to, config, eventually, holdings, peers
 from tests.fault.peer import Exchange, Peer, answer, hang_up, silence
 from tests.fault.requests import leader_and_isr, number_of, update
@@ -146,6 +146,79 @@ def test_a_partly_written_retry_is_cut_off_at_the_fence() -> None:
         assert channel.wait([sent], 10)[0].kind is OutcomeKind.FENCED
         # The first attempt arrived completely, the second did not.
         assert numbers(slow) == [0]
+
+
+# -- a new term
+
+
+@every_mode
+def test_after_a_fence_the_channel_goes_on_with_the_epoch_of_the_next_term(senders: str | int) -> None:
+    with peers(2) as brokers, channel_to(brokers, senders=senders) as channel:
+        brokers[0].script.append(answer(11))
+        [fenced] = channel.wait([channel.send_request(1, update(0))], 10)
+        assert (fenced.kind, fenced.error_code) == (OutcomeKind.FENCED, 11)
+        assert (channel.describe()["state"], channel.controller_epoch) == ("fenced", 7)
+        channel.new_term(8)
+        assert (channel.describe()["state"], channel.controller_epoch) == ("running", 8)
+        assert channel.describe()["controller_epoch"] == 8
+        [old] = channel.wait([channel.send_request(1, update(1))], 10)
+        assert (old.kind, old.error_code) == (OutcomeKind.FENCED, 0)
+        outcomes = channel.wait(channel.send_requests([1, 2], update(2, epoch=8)), 10)
+        assert kinds(outcomes) == {OutcomeKind.ACKNOWLEDGED}
+        assert [numbers(peer) for peer in brokers] == [[0, 2], [2]]
+        # Another 11 fences the new term too.
+        brokers[1].script.append(answer(11))
+        channel.wait([channel.send_request(2, update(3, epoch=8))], 10)
+        assert channel.describe()["state"] == "fenced"
+
+
+@every_mode
+def test_a_new_term_ends_the_requests_of_older_ones(senders: str | int) -> None:
+    with peers(2) as brokers, channel_to(brokers, senders=senders) as channel:
+        brokers[1].stop_listening()
+        called: list[Outcome] = []
+        sent = [channel.send_request(2, update(number), called.append) for number in range(100)]
+        channel.new_term(9)
+        sent.append(channel.send_request(2, update(100, epoch=9)))
+        assert kinds(channel.wait(sent[:-1], 10)) == {OutcomeKind.FENCED}
+        assert len(called) == 100
+        brokers[1].listen()
+        assert channel.wait(sent[-1:], 10)[0].kind is OutcomeKind.ACKNOWLEDGED
+        assert numbers(brokers[1]) == [100]
+        # A late request of an older term is no sign of another controller.
+        assert channel.wait([channel.send_request(1, update(0))], 10)[0].kind is OutcomeKind.FENCED
+        assert channel.describe()["state"] == "running"
+
+
+@pytest.mark.parametrize("epoch", [6, 7, 8])
+def test_a_new_term_needs_a_higher_epoch(epoch: int) -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        peer.script.append(answer(11))
+        channel.wait([channel.send_request(1, update(0, epoch=8))], 10)
+        with pytest.raises(IllegalStateError, match=f"epoch {epoch} is not above 8"):
+            channel.new_term(epoch)
+        assert channel.describe()["state"] == "fenced"
+        assert channel.controller_epoch == 7
+
+
+def test_a_channel_that_has_resigned_or_ended_begins_no_term() -> None:
+    with peers(1) as [peer], channel_to([peer]) as channel:
+        channel.resign()
+        with pytest.raises(IllegalStateError, match="resigned"):
+            channel.new_term(8)
+    with pytest.raises(ChannelClosedError):
+        channel.new_term(8)
+
+
+def test_a_new_term_of_a_channel_that_was_never_used_starts_nothing() -> None:
+    before = holdings()
+    with ControllerChannelManager(config(), controller_epoch=7) as channel:
+        channel.new_term(8)
+        assert channel.controller_epoch == 8
+        assert channel.describe()["state"] == "new"
+        assert holdings() == before
+        with pytest.raises(IllegalStateError, match="not above 8"):
+            channel.new_term(8)
 
 
 # -- generations

@@ -570,12 +570,37 @@ def test_another_epoch_or_endpoint_is_a_new_generation(senders: str | int, chang
         assert channel.describe()["brokers"][1]["broker_epoch"] == new.epoch
 
 
-def test_a_broker_without_an_endpoint_is_refused_and_the_others_are_not_added() -> None:
-    fine = Broker(1, 1, (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 1),))
-    with ControllerChannelManager(config(), 7) as channel:
-        with pytest.raises(ChannelError, match="broker 2"):
-            channel.startup([fine, Broker(2, 1)])
-        assert channel.describe()["brokers"] == {}
+def test_a_broker_without_an_endpoint_is_left_out_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reason = "broker 2 has no endpoint for listener PLAINTEXT (it has: INSIDE)"
+    inside = (Endpoint("INSIDE", SecurityProtocol.SSL, "127.0.0.1", 1),)
+    with peers(3) as brokers, ControllerChannelManager(config(), 7) as channel:
+        second = brokers[1].broker
+        channel.startup([brokers[0].broker, Broker(2, 1, inside), brokers[2].broker])
+        assert channel.left_out == channel.describe()["left_out"] == {2: reason}
+        assert list(channel.describe()["brokers"]) == [1, 3]
+        outcomes = channel.wait(channel.send_requests([1, 2, 3], update()), 10)
+        assert [outcome.kind for outcome in outcomes] == [
+            OutcomeKind.ACKNOWLEDGED,
+            OutcomeKind.BROKER_GONE,
+            OutcomeKind.ACKNOWLEDGED,
+        ]
+        assert outcomes[1].detail == reason
+        # It is registered again with an endpoint, and then without one.
+        channel.add_broker(second)
+        assert channel.left_out == {}
+        assert channel.wait([channel.send_request(2, update())], 10)[0].kind is OutcomeKind.ACKNOWLEDGED
+        brokers[1].default = silence
+        unfinished = channel.send_request(2, update())
+        channel.add_broker(Broker(2, 3, inside))
+        assert channel.wait([unfinished], 10)[0].detail == reason
+        assert channel.left_out == {2: reason}
+        channel.remove_broker(2)
+        assert channel.left_out == {}
+        with pytest.raises(UnknownBrokerError):
+            channel.remove_broker(2)
+        eventually(lambda: caplog.text.count(f"Broker 2 is left out: {reason}") == 2)
 
 
 def test_request_versions_follow_the_ibp() -> None:

@@ -9,7 +9,6 @@ import pytest
 from ctrlchan import Broker, ChannelConfig, Endpoint, SecurityProtocol
 from ctrlchan._codec import Brokers, StringColumn
 from ctrlchan.channel.target import Target, targets_of
-from ctrlchan.errors import ChannelError
 from ctrlchan.state.brokers import brokers_from
 
 
@@ -46,12 +45,13 @@ def test_the_control_plane_listener_comes_first_then_the_inter_broker_listener(
     settings: dict[str, Any], port: int, columns: bool
 ) -> None:
     given = brokers_from([BROKER]) if columns else [BROKER]
-    assert targets_of(given, ChannelConfig(**settings)) == [Target(7, 99, "host", port)]
+    assert targets_of(given, ChannelConfig(**settings)) == ([Target(7, 99, "host", port)], {})
 
 
 def test_without_a_listener_of_the_protocols_name_the_first_with_the_protocol_is_used() -> None:
     broker = Broker(1, 5, (endpoint("CLIENT", 1, SecurityProtocol.SSL), endpoint("A", 2), endpoint("B", 3)))
-    assert targets_of([broker], ChannelConfig())[0].port == 2
+    [target], _ = targets_of([broker], ChannelConfig())
+    assert target.port == 2
 
 
 @pytest.mark.parametrize(
@@ -61,30 +61,34 @@ def test_without_a_listener_of_the_protocols_name_the_first_with_the_protocol_is
         ({"inter_broker_listener": "CLIENT"}, "listener CLIENT"),
     ],
 )
-def test_a_broker_without_such_an_endpoint_is_named(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ChannelError, match=f"broker 7 has no endpoint for {message} .it has: CLIENT, INSIDE"):
-        targets_of([BROKER], ChannelConfig(**settings))
+def test_a_broker_without_such_an_endpoint_is_left_out(settings: dict[str, Any], message: str) -> None:
+    other = Broker(8, 1, (*BROKER.endpoints, endpoint("NOWHERE", 5), endpoint("CLIENT", 6)))
+    targets, left_out = targets_of([BROKER, other], ChannelConfig(**settings))
+    assert [target.broker_id for target in targets] == [8]
+    assert left_out == {
+        7: f"broker 7 has no endpoint for {message} (it has: CLIENT, INSIDE, PLAINTEXT, CONTROL)"
+    }
 
 
-def test_a_broker_without_endpoints_is_named() -> None:
-    with pytest.raises(ChannelError, match=r"broker 3 .* \(it has: none\)"):
-        targets_of([Broker(3)], ChannelConfig())
+def test_a_broker_without_endpoints_is_left_out() -> None:
+    targets, left_out = targets_of([Broker(3)], ChannelConfig())
+    assert not targets
+    assert "(it has: none)" in left_out[3]
 
 
 @pytest.mark.parametrize(
     "host", ["", "a\0b", "\ud800", "a b", "a\n", "\x1b[31m", "\x7f", "host\u2028", "\udcff.example"]
 )
 @pytest.mark.parametrize("columns", [False, True])
-def test_a_bad_host_is_refused_with_the_brokers_id(host: str, columns: bool) -> None:
+def test_a_broker_with_a_bad_host_is_left_out(host: str, columns: bool) -> None:
     broker = Broker(7, 99, (endpoint("PLAINTEXT", 1, host=host),))
     if columns and not host.isascii():
         host = "utf-8"
     given = brokers_from([broker]) if columns and host != "utf-8" else [broker]
-    with pytest.raises(ChannelError, match="broker 7: host: "):
-        targets_of(given, ChannelConfig())
+    assert targets_of(given, ChannelConfig())[1][7].startswith("broker 7: host: ")
 
 
-def test_a_host_in_columns_that_is_not_utf8_is_refused() -> None:
+def test_a_broker_with_a_host_in_columns_that_is_not_utf8_is_left_out() -> None:
     whole = brokers_from([Broker(7, 99, (endpoint("PLAINTEXT", 1, host="host"),))])
     brokers = Brokers(
         whole.ids,
@@ -97,21 +101,20 @@ def test_a_host_in_columns_that_is_not_utf8_is_refused() -> None:
         whole.listeners,
         whole.security_protocols,
     )
-    with pytest.raises(ChannelError, match="broker 7: host: "):
-        targets_of(brokers, ChannelConfig())
+    assert targets_of(brokers, ChannelConfig())[1][7].startswith("broker 7: host: ")
 
 
 @pytest.mark.parametrize("epoch", [2**63, -(2**63) - 1])
-def test_an_epoch_beyond_int64_is_refused(epoch: int) -> None:
-    with pytest.raises(ChannelError, match="broker 7: epoch: "):
-        targets_of([Broker(7, epoch, (endpoint("PLAINTEXT", 1),))], ChannelConfig())
+def test_a_broker_with_an_epoch_beyond_int64_is_left_out(epoch: int) -> None:
+    _, left_out = targets_of([Broker(7, epoch, (endpoint("PLAINTEXT", 1),))], ChannelConfig())
+    assert left_out[7].startswith("broker 7: epoch: ")
 
 
 @pytest.mark.parametrize(("rack", "shown"), [(None, "null"), ("r1", "r1")])
 @pytest.mark.parametrize("columns", [False, True])
 def test_a_target_is_shown_as_kafkas_node(rack: str | None, shown: str, columns: bool) -> None:
     broker = Broker(7, 99, (endpoint("PLAINTEXT", 1),), rack=rack)
-    [target] = targets_of(brokers_from([broker]) if columns else [broker], ChannelConfig())
+    [target], _ = targets_of(brokers_from([broker]) if columns else [broker], ChannelConfig())
     assert str(target) == f"host:1 (id: 7 rack: {shown})"
 
 

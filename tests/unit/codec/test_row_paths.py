@@ -1,7 +1,7 @@
 """Rows that vectors handle many at a time equal the rows of the plain loops.
 
-Each test runs with vectors of 64 bytes (writing only; reading then uses 16), of 16 bytes, and without
-vectors.
+Each test runs with the widest vectors of the processor (64 bytes with AVX-512), with those of 16 bytes, and
+without vectors.
 """
 
 from __future__ import annotations

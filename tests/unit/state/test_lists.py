@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,9 @@ from ctrlchan._codec import ListColumn
 from ctrlchan.state.lists import (
     contains,
     empty_lists,
+    entries_within,
     entry_rows,
+    first_flagged,
     has_duplicates,
     not_within,
     packed_values,
@@ -18,6 +22,7 @@ from ctrlchan.state.lists import (
     take,
     total_length,
 )
+from ctrlchan.state.rows import distinct
 
 VALUES = st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 4), max_size=6)
 
@@ -91,3 +96,33 @@ def test_empty_columns() -> None:
     assert packed_values(none).tolist() == []
     assert not has_duplicates(none).any()
     assert not not_within(none, none).any()
+
+
+@given(st.data())
+def test_entries_within(data: st.DataObject) -> None:
+    lists = data.draw(scattered())
+    others = data.draw(scattered(len(lists)))
+    expected = [
+        value in other
+        for one, other in zip(lists.to_lists(), others.to_lists(), strict=True)
+        for value in one
+    ]
+    assert entries_within(lists, others).tolist() == expected
+
+
+@given(st.data())
+def test_first_flagged(data: st.DataObject) -> None:
+    lists = data.draw(scattered())
+    total = total_length(lists)
+    flags = np.array(data.draw(st.lists(st.booleans(), min_size=total, max_size=total)), dtype=bool)
+    left = iter(flags.tolist())
+    expected = []
+    for one in lists.to_lists():
+        chosen = [value for value, flag in zip(one, islice(left, len(one)), strict=True) if flag]
+        expected.append(chosen[0] if chosen else -1)
+    assert first_flagged(lists, flags, -1).tolist() == expected
+
+
+@given(st.lists(st.integers(0, 9)))
+def test_distinct(values: list[int]) -> None:
+    assert distinct(np.array(values, dtype=np.int64)).tolist() == sorted(set(values))

@@ -55,6 +55,7 @@ CHANGES: dict[str, Callable[[ClusterState], object]] = {
     "set_brokers": lambda state: state.set_brokers([]),
     "add_brokers": lambda state: state.add_brokers([Broker(3, 1, (ENDPOINT,))]),
     "remove_brokers": lambda state: state.remove_brokers([1]),
+    "set_announced": lambda state: state.set_announced([Broker(9, -1, (ENDPOINT,))]),
     "set_shutting_down": lambda state: state.set_shutting_down([1]),
     "set_offline_dirs": lambda state: state.set_offline_dirs(1, [0]),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -50,7 +51,15 @@ class StateMachine(RuleBasedStateMachine):
         self.ids: dict[str, bytes] = {}
         self.brokers: dict[int, int] = {}
         self.shutting_down: set[int] = set()
+        # A side column that numbers rows: each row keeps the number that it was added with.
+        self.next_number = 0
+        self.numbers = self.state.attach_column(self.number_rows)
+        self.numbered: dict[tuple[str, int], int] = {}
         self.set_brokers(brokers)
+
+    def number_rows(self, count: int) -> npt.NDArray[np.int32]:
+        first, self.next_number = self.next_number, self.next_number + count
+        return np.arange(first, self.next_number, dtype=np.int32)
 
     # -- what is online
 
@@ -213,6 +222,16 @@ class StateMachine(RuleBasedStateMachine):
         assert_packed_alike(state)
         for row, (name, number) in enumerate(rows_of(state)):
             assert state.row(name, number) == row
+
+    @invariant()
+    def side_values_move_with_rows(self) -> None:
+        first_new = max(self.numbered.values(), default=-1) + 1
+        numbered = dict(zip(rows_of(self.state), self.numbers.array.tolist(), strict=True))
+        for key, number in numbered.items():
+            assert number == self.numbered.get(key, number)
+            assert key in self.numbered or number >= first_new
+        assert len(set(numbered.values())) == len(numbered)
+        self.numbered = numbered
 
 
 TestStateMachine = pytest.mark.filterwarnings("error")(StateMachine.TestCase)
