@@ -1,10 +1,10 @@
 # The two commands are `make run` and `make test`; both do all set-up of their own. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run unit pipeline-demo test soak check format docs bench ext debug sanitize clean
+.PHONY: help run cluster unit acceptance pipeline-demo test soak check format docs bench ext debug sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/channel/*/*.p[xy][dx] ctrlchan/_wire/*)
+SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/zookeeper/*.pyx ctrlchan/channel/*/*.p[xy][dx] ctrlchan/_wire/*)
 # Stamps: which packages are installed, for everything and for all tests.
 RUN := $(VENV)/.run
 ALL_TESTS := $(RUN) $(VENV)/.unit $(VENV)/.spark
@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 SECONDS ?= 600
 # Tests that start no process.
 SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries fast_path connection_protocol shared_memory) \
-  $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed)
+  $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed) tests/unit/zookeeper/test_state_decoder.py
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
@@ -20,8 +20,13 @@ help:  ## this list
 run: $(RUN)  ## install what is missing, then push 100,000 partitions to embedded brokers and read them back
 	$(BIN)/ctrlchan demo
 
+cluster: $(RUN) $(VENV)/.spark  ## install what is missing, then start a whole cluster and let a Kafka client use it
+	$(BIN)/ctrlchan cluster --demo --session-timeout 3
+
 # First the tests that start and kill processes, one at a time; then the other tests, in two processes.
 test: $(ALL_TESTS)  ## install what is missing, then run every test, or PYTEST_ARGS (real Kafka: Java 17 and Maven)
+	@$(BIN)/python -m tests.kafka.class_archive
+	@$(BIN)/python -m tests.spark.class_archive > /dev/null
 ifdef PYTEST_ARGS
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 else
@@ -34,6 +39,9 @@ unit: $(RUN) $(VENV)/.unit  ## install what is missing, then run the unit tests 
 
 pipeline-demo: $(RUN) $(VENV)/.spark  ## install what is missing, then let the report find a slow broker and a stale one
 	$(BIN)/ctrlchan pipeline demo --output build/pipeline-demo --overwrite
+
+acceptance: $(ALL_TESTS)  ## the long tests of the controller on real Kafka: older protocols, handovers again and again
+	$(BIN)/python -m pytest tests/acceptance/controller tests/unit/controller/model -m long
 
 soak: $(ALL_TESTS)  ## push under random faults for SECONDS (600): nothing may be lost, stay or grow
 	$(BIN)/python -m tests.soak $(SECONDS)
@@ -59,7 +67,7 @@ ext: $(RUN)  ## compile the extensions that have changed, in place
 
 debug: $(RUN) $(VENV)/.check  ## build the extensions with bounds checks and line tracing, and run their tests on them
 	CTRLCHAN_DEBUG=1 $(BIN)/python setup.py -q build_ext --inplace --force
-	$(BIN)/python -m pytest tests/unit/codec tests/unit/channel tests/conformance; status=$$?; \
+	$(BIN)/python -m pytest tests/unit/codec tests/unit/channel tests/conformance tests/unit/zookeeper/test_state_decoder.py; status=$$?; \
 	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
 
 # Java and other children must not have the sanitizers' libraries; objects must not come from Python's arenas.
@@ -71,7 +79,7 @@ sanitize: $(RUN) $(VENV)/.check  ## build the extensions with gcc's sanitizers, 
 	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
 
 clean:  ## remove build results (not the virtual environment)
-	rm -rf $(RUN) build dist *.egg-info ctrlchan/*.so ctrlchan/channel/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(RUN) build dist *.egg-info ctrlchan/*.so ctrlchan/zookeeper/*.so ctrlchan/channel/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 # The extensions are compiled once, for `.run`. The other stamps add packages and do not depend on the sources.
 PACKAGES := pyproject.toml tools/install.py

@@ -90,6 +90,9 @@ if __name__ == "__main__":
                 extension("ctrlchan.channel.observability._gather", channel_parts),
                 extension("ctrlchan.channel.queues._frames", channel_parts),
                 extension("ctrlchan.channel.queues._entries", channel_parts),
+                extension(
+                    "ctrlchan.zookeeper._states", ["ctrlchan/_wire/bytes.h"], include_dirs=["ctrlchan"]
+                ),
             ],
             compiler_directives=directives,
             build_dir="build/cython-debug" if DEBUG else "build/cython",

@@ -11,6 +11,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.fault import channels
+from tests.kafka.zookeeper_fixtures import znodes, zookeeper, zookeeper_server
+from tests.spark import class_archive
+
+__all__ = ["znodes", "zookeeper", "zookeeper_server"]
 
 # A background job of a shell ignores Ctrl-C, and so would all that tests start, and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -20,8 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no deadline")
 
-#: Sparks of tests live for seconds: what the optimizing compiler gains in them it costs, on all cores.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", class_archive.JVM_OPTIONS)
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.source import CtrlchanSource
 from ctrlchan.pipeline.spark.failures import as_pipeline_errors
 from ctrlchan.pipeline.spark.interrupts import cancel_when_interrupted, restore
-from ctrlchan.pipeline.spark.java import find_java
+from ctrlchan.pipeline.spark.java import java_home
 
 __all__ = ["running", "session", "stop"]
 
@@ -131,7 +131,7 @@ def _environment(given: SparkConf) -> Iterator[None]:
     with as_file(files("ctrlchan.pipeline.spark") / "log4j2.properties") as logging:
         wanted = {}
         if not _is_started():
-            wanted["JAVA_HOME"] = str(find_java().home)
+            wanted["JAVA_HOME"] = str(java_home())
         if not _has_own_logging():
             option = shlex.quote(f"-Dlog4j2.configurationFile={logging.as_uri()}")
             wanted[_JAVA_OPTIONS] = f"{option} {os.environ.get(_JAVA_OPTIONS, '')}".rstrip()

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ctrlchan.errors import InvalidStateError, MalformedError
 from ctrlchan.text import parse_number, quoted
-from ctrlchan.topic_names import id_from_text, id_to_text
+from ctrlchan.topic_names import ZERO_ID, id_from_text, id_to_text
 
 __all__ = [
     "Assignment",
@@ -26,20 +27,39 @@ __all__ = [
     "PartitionState",
     "Registration",
     "Topic",
+    "encode_cluster_id",
+    "encode_config",
+    "encode_config_change",
     "encode_controller",
+    "encode_controller_epoch",
+    "encode_feature",
+    "encode_log_dir_event",
     "encode_partition_state",
+    "encode_partitions",
+    "encode_producer_id_block",
+    "encode_reassignments",
     "encode_registration",
     "encode_topic",
     "json_text",
     "parse_cluster_id",
+    "parse_config",
+    "parse_config_change",
     "parse_controller",
     "parse_controller_epoch",
+    "parse_controller_node",
+    "parse_feature",
+    "parse_log_dir_event",
     "parse_partition_state",
+    "parse_partitions",
+    "parse_producer_id_block",
+    "parse_reassignments",
     "parse_registration",
     "parse_topic",
+    "topic_id_text",
 ]
 
 _INT64: Final = range(-(2**63), 2**63)
+_MAX_INT16: Final = 2**15 - 1
 _BY_PARTITION: Final = ("partitions", "adding_replicas", "removing_replicas")
 #: LISTENER://host:9092, LISTENER://[::1]:9092
 _ENDPOINT: Final = re.compile(r"([^:/]+)://(?:\[([^\]]+)\]|([^:\[\]]+)):([0-9]{1,9})")
@@ -55,10 +75,11 @@ class Listener(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """The node of a live broker."""
+    """The node of a live broker. ``features``: name -> (lowest, highest supported version), KIP-584."""
 
     listeners: list[Listener]
     rack: str | None = None
+    features: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 class Assignment(NamedTuple):
@@ -115,6 +136,15 @@ def parse_controller(data: bytes | str) -> int:
     return broker_id
 
 
+def parse_controller_node(data: bytes | str) -> tuple[int, int]:
+    """Return (broker id, KRaft epoch) of the controller; the KRaft epoch is -1 in ZooKeeper mode."""
+    fields, reasons = _object(data), list[str]()
+    found = _int(fields, "brokerid", reasons), _int(fields, "kraftControllerEpoch", reasons, absent=-1)
+    if reasons:
+        raise MalformedError(*reasons)
+    return found
+
+
 def parse_controller_epoch(data: bytes | str) -> int:
     """Return the controller epoch: the only node without JSON."""
     return parse_number("controller epoch", data if isinstance(data, str) else data.decode(errors="replace"))
@@ -124,13 +154,14 @@ def parse_registration(data: bytes | str) -> Registration:
     """Return the listeners of a broker, from registrations of version 1 (host and port) to 5 (endpoints)."""
     fields, reasons = _object(data), list[str]()
     rack = _text(fields, "rack", reasons)
+    features = _features(fields, ("min_version", "max_version"), reasons)
     if "endpoints" not in fields:
         host, port = _text(fields, "host", reasons), _int(fields, "port", reasons)
         if host is None and not any("host" in reason for reason in reasons):
             reasons.append("no field host")
         if reasons:
             raise MalformedError(*reasons)
-        return Registration([Listener("PLAINTEXT", "PLAINTEXT", host or "", port)], rack)
+        return Registration([Listener("PLAINTEXT", "PLAINTEXT", host or "", port)], rack, features)
     endpoints = fields["endpoints"]
     protocols = _or_empty(fields.get("listener_security_protocol_map"))
     if not isinstance(endpoints, list):
@@ -144,7 +175,7 @@ def parse_registration(data: bytes | str) -> Registration:
             reasons.append(f"{shown} is no endpoint (LISTENER://HOST:PORT)")
     if reasons:
         raise MalformedError(*reasons)
-    return Registration([_listener(text, protocols) for text in endpoints], rack)
+    return Registration([_listener(text, protocols) for text in endpoints], rack, features)
 
 
 def parse_topic(data: bytes | str) -> Topic:
@@ -181,7 +212,171 @@ def parse_partition_state(data: bytes | str) -> PartitionState:
     return state
 
 
+def parse_partitions(data: bytes | str) -> list[tuple[str, int]]:
+    """Return the (topic, partition) of a notification of changed ISRs, or of a preferred replica election."""
+    fields, reasons = _object(data), list[str]()
+    entries = fields.get("partitions", _NONE)
+    if not isinstance(entries, list):
+        raise MalformedError("no field partitions" if entries is _NONE else "partitions is no list")
+    found = [_topic_partition(one, reasons) for one in entries]
+    if reasons:
+        raise MalformedError(*reasons)
+    return found
+
+
+def parse_reassignments(data: bytes | str) -> dict[tuple[str, int], list[int]]:
+    """Return (topic, partition) -> new replicas, of ``kafka-reassign-partitions`` with ``--zookeeper``."""
+    fields, reasons = _object(data), list[str]()
+    entries = fields.get("partitions", _NONE)
+    if not isinstance(entries, list):
+        raise MalformedError("no field partitions" if entries is _NONE else "partitions is no list")
+    found: dict[tuple[str, int], list[int]] = {}
+    for one in entries:
+        key = _topic_partition(one, reasons)
+        replicas = one.get("replicas", _NONE) if isinstance(one, dict) else []
+        if not _is_ints(replicas):
+            reasons.append(
+                "no field replicas" if replicas is _NONE else _no_broker_list("replicas", replicas)
+            )
+        found[key] = replicas
+    if reasons:
+        raise MalformedError(*reasons)
+    return found
+
+
+def parse_log_dir_event(data: bytes | str) -> int:
+    """Return the id of the broker with a failed log directory."""
+    fields, reasons = _object(data), list[str]()
+    broker_id = _int(fields, "broker", reasons)
+    if reasons:
+        raise MalformedError(*reasons)
+    return broker_id
+
+
+def parse_producer_id_block(data: bytes | str) -> tuple[int, int, int]:
+    """Return (broker id, first producer id, last producer id)."""
+    fields, reasons = _object(data), list[str]()
+    broker_id = _int(fields, "broker", reasons)
+    first, last = (_number_text(fields, name, reasons) for name in ("block_start", "block_end"))
+    if not reasons and last < first - 1:
+        reasons.append(f"block_end is {last}, before block_start {first}")
+    if reasons:
+        raise MalformedError(*reasons)
+    return broker_id, first, last
+
+
+def parse_feature(data: bytes | str) -> tuple[int, bool, dict[str, int]]:
+    """Return (format version 1 or 2, whether features are enabled, name -> finalized version)."""
+    fields, reasons = _object(data), list[str]()
+    version, status = _int(fields, "version", reasons), _int(fields, "status", reasons)
+    if not reasons and version not in (1, 2):
+        reasons.append(f"version is {version}, not 1 or 2")
+    if not reasons and status not in (0, 1):
+        reasons.append(f"status is {status}, not 0 or 1")
+    if "features" not in fields:
+        reasons.append("no field features")
+    names = ("min_version_level", "max_version_level") if version == 1 else ("max_version_level",) * 2
+    features = _features(fields, names, reasons)
+    for name, (lowest, highest) in features.items():
+        if not 1 <= lowest <= highest <= _MAX_INT16:
+            reasons.append(f"feature {quoted(name)} has versions {lowest} to {highest}")
+    if reasons:
+        raise MalformedError(*reasons)
+    return version, status == 1, {name: highest for name, (_, highest) in features.items()}
+
+
+def parse_config(data: bytes | str) -> dict[str, str]:
+    """Return the dynamic configuration of a topic, broker, user, client or address."""
+    if not data:
+        return {}
+    fields, reasons = _object(data), list[str]()
+    config = fields.get("config", _NONE)
+    if not isinstance(config, dict):
+        raise MalformedError("no field config" if config is _NONE else "config is no JSON object")
+    for name, value in config.items():
+        if not (_is_utf8(name) and isinstance(value, str) and _is_utf8(value)):
+            # Without the value, which may be a secret.
+            reasons.append(f"config {quoted(name)} is not a text")
+    if reasons:
+        raise MalformedError(*reasons)
+    return config
+
+
+def parse_config_change(data: bytes | str) -> tuple[str, str]:
+    """Return (kind, name) of the entity whose configuration changed: ("topics", "orders").
+
+    A name may have "/" in it: ("users", "alice/clients/app"). Source: ``DynamicConfigManager``.
+    """
+    fields, reasons = _object(data), list[str]()
+    version = _int(fields, "version", reasons)
+    if version == 1:
+        kind, name = _text(fields, "entity_type", reasons), _text(fields, "entity_name", reasons)
+        if not reasons and (kind is None or name is None):
+            reasons.append("no field entity_type or entity_name")
+    else:
+        entity_path = _text(fields, "entity_path", reasons)
+        kind, _, name = (entity_path or "").partition("/")
+        if not reasons and not name:
+            reasons.append(f"entity_path is {quoted(entity_path or '')}, not KIND/NAME")
+    if reasons or kind is None or name is None:
+        raise MalformedError(*reasons)
+    return kind, name
+
+
 # -- encoding
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    """Return the node of the controller epoch, the only one without JSON."""
+    return str(epoch).encode()
+
+
+def encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
+    """Return a notification of changed ISRs, or a preferred replica election."""
+    entries = [{"topic": topic, "partition": partition} for topic, partition in partitions]
+    return _encode({"version": 1, "partitions": entries})
+
+
+def encode_reassignments(reassignments: Mapping[tuple[str, int], Sequence[int]]) -> bytes:
+    """Return the node of reassignments that ``parse_reassignments`` reads."""
+    entries = [
+        {"topic": topic, "partition": partition, "replicas": list(replicas)}
+        for (topic, partition), replicas in reassignments.items()
+    ]
+    return _encode({"version": 1, "partitions": entries})
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """Return a broker's notification of a failed log directory."""
+    return _encode({"version": 1, "broker": broker_id, "event": 1})
+
+
+def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
+    """Return the node of the last block of producer ids that was given away."""
+    return _encode({"version": 1, "broker": broker_id, "block_start": str(first), "block_end": str(last)})
+
+
+def encode_feature(version: int, enabled: bool, features: Mapping[str, int]) -> bytes:
+    """Return the node of the finalized features. Version 2 has no lowest versions."""
+    levels = ("min_version_level", "max_version_level") if version == 1 else ("max_version_level",)
+    # Finalized features have one version only.
+    named = {name: dict.fromkeys(levels, highest) for name, highest in features.items()}
+    return _encode({"version": version, "status": int(enabled), "features": named})
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    """Return the node of a dynamic configuration."""
+    return _encode({"version": 1, "config": dict(config)})
+
+
+def encode_config_change(kind: str, name: str) -> bytes:
+    """Return a notification that the configuration of an entity changed."""
+    return _encode({"version": 2, "entity_path": f"{kind}/{name}"})
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """Return the node of the cluster id."""
+    return _encode({"version": "1", "id": cluster_id})
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
@@ -209,17 +404,21 @@ def encode_registration(listeners: Sequence[Listener], rack: str | None = None) 
 
 
 def encode_topic(
-    topic_id: bytes,
+    topic_id: bytes | None,
     assignment: Mapping[int, Sequence[int]],
     adding: Mapping[int, Sequence[int]] | None = None,
     removing: Mapping[int, Sequence[int]] | None = None,
 ) -> bytes:
-    """Return version 3 of a topic's node. The mappings: partition -> broker ids."""
+    """Return version 3 of a topic's node. The mappings: partition -> broker ids.
+
+    ``topic_id``: None for a topic without an id (inter-broker protocol below 2.8).
+    """
     lists = {
         name: {str(partition): list(brokers) for partition, brokers in (found or {}).items()}
         for name, found in zip(_BY_PARTITION, (assignment, adding, removing), strict=True)
     }
-    return _encode({"version": 3, **lists, "topic_id": id_to_text(topic_id)})
+    named = {} if topic_id is None else {"topic_id": id_to_text(topic_id)}
+    return _encode({"version": 3, **lists, **named})
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
@@ -234,6 +433,11 @@ def encode_partition_state(state: PartitionState) -> bytes:
     if state.recovery_state:
         fields["leader_recovery_state"] = state.recovery_state
     return _encode(fields)
+
+
+def topic_id_text(topic_id: bytes) -> bytes:
+    """Return a topic id as the node of the topic has it, nothing for none (zeros)."""
+    return b"" if topic_id == ZERO_ID else id_to_text(topic_id).encode()
 
 
 # -- values
@@ -293,6 +497,49 @@ def _text(fields: dict[str, Any], name: str, reasons: list[str]) -> str | None:
         return value
     reasons.append(f"{name} is {quoted(json_text(value))}, not a text")
     return None
+
+
+def _number_text(fields: dict[str, Any], name: str, reasons: list[str]) -> int:
+    """The field, a number written as a text, or -1 with a reason."""
+    text = _text(fields, name, reasons)
+    if text is None:
+        if not any(reason.startswith(name) for reason in reasons):
+            reasons.append(f"no field {name}")
+        return -1
+    sign = text.startswith("-")
+    try:
+        number = parse_number(name, text[sign:])
+    except MalformedError as error:
+        reasons += error.reasons
+        return -1
+    return -number if sign else number
+
+
+def _features(fields: dict[str, Any], names: Sequence[str], reasons: list[str]) -> dict[str, tuple[int, int]]:
+    """The field "features": name -> the numbers of these two names, with reasons."""
+    features = _or_empty(fields.get("features"))
+    if not isinstance(features, dict):
+        reasons.append("features is no JSON object")
+        return {}
+    found = {}
+    for feature, versions in features.items():
+        if isinstance(versions, dict):
+            lowest, highest = (_int(versions, name, reasons) for name in names)
+            found[feature] = (lowest, highest)
+        else:
+            reasons.append(f"feature {quoted(feature)} is no JSON object")
+    return found
+
+
+def _topic_partition(entry: object, reasons: list[str]) -> tuple[str, int]:
+    """The topic and the partition of an entry, with reasons."""
+    if not isinstance(entry, dict):
+        reasons.append(f"{quoted(json_text(entry))} is no JSON object")
+        return "", -1
+    topic = _text(entry, "topic", reasons)
+    if topic is None and not any(reason.startswith("topic") for reason in reasons):
+        reasons.append("no field topic")
+    return topic or "", _int(entry, "partition", reasons)
 
 
 def _or_empty(value: Any) -> Any:

@@ -4,36 +4,107 @@ from __future__ import annotations
 
 from enum import StrEnum
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 
 __all__ = [
+    "BROKERS",
+    "BROKER_CONFIGS",
     "BROKER_IDS",
+    "BROKER_SEQUENCE_ID",
     "CLUSTER_ID",
+    "CONFIGS",
+    "CONFIG_CHANGES",
     "CONTROLLER",
     "CONTROLLER_EPOCH",
+    "DEFAULT_ENTITY",
     "DELETED_TOPICS",
+    "FEATURE",
+    "ISR_CHANGE_NOTIFICATIONS",
+    "LOG_DIR_EVENT_NOTIFICATIONS",
+    "MIGRATION",
+    "PERSISTENT",
+    "PREFERRED_REPLICA_ELECTION",
+    "PRODUCER_ID_BLOCK",
+    "REASSIGN_PARTITIONS",
+    "SENSITIVE",
     "TOPICS",
     "TOPIC_CONFIGS",
+    "USER_CONFIGS",
     "Kind",
     "Place",
     "broker",
+    "broker_config",
+    "config",
+    "config_change",
     "deleted_topic",
+    "isr_change_notification",
+    "log_dir_event_notification",
+    "parent",
     "partition",
     "partition_state",
     "partitions",
     "place_of",
+    "sanitized",
     "topic",
     "topic_config",
+    "unsanitized",
+    "user_config",
 ]
 
 CLUSTER_ID: Final = "/cluster/id"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
+#: Of a migration to KRaft.
+MIGRATION: Final = "/migration"
+BROKERS: Final = "/brokers"
 #: Parent of the registrations of live brokers.
 BROKER_IDS: Final = "/brokers/ids"
+BROKER_SEQUENCE_ID: Final = "/brokers/seqid"
 TOPICS: Final = "/brokers/topics"
+#: Parent of the dynamic configurations, by the kind of the entity.
+CONFIGS: Final = "/config"
 TOPIC_CONFIGS: Final = "/config/topics"
+BROKER_CONFIGS: Final = "/config/brokers"
+USER_CONFIGS: Final = "/config/users"
+#: Parent of sequential nodes that name changed configurations.
+CONFIG_CHANGES: Final = "/config/changes"
+#: The entity whose configuration holds for all entities of its kind without one of their own.
+DEFAULT_ENTITY: Final = "<default>"
 #: Parent of the names of topics that are queued for deletion.
 DELETED_TOPICS: Final = "/admin/delete_topics"
+REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
+PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
+#: Parents of sequential nodes: brokers below inter-broker protocol 2.7 report changed ISRs, all brokers
+#: failed log directories.
+ISR_CHANGE_NOTIFICATIONS: Final = "/isr_change_notification"
+LOG_DIR_EVENT_NOTIFICATIONS: Final = "/log_dir_event_notification"
+PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+#: The finalized features (KIP-584).
+FEATURE: Final = "/feature"
+
+#: The nodes that Kafka makes when a broker starts. Source: ``ZkData.PersistentZkPaths``.
+PERSISTENT: Final = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETED_TOPICS,
+    BROKER_SEQUENCE_ID,
+    ISR_CHANGE_NOTIFICATIONS,
+    PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENT_NOTIFICATIONS,
+    TOPIC_CONFIGS,
+    "/config/clients",
+    USER_CONFIGS,
+    BROKER_CONFIGS,
+    "/config/ips",
+)
+#: Nodes with secrets: only their creator may read them. Source: ``ZkData.SensitiveRootPaths``.
+SENSITIVE: Final = (USER_CONFIGS, BROKER_CONFIGS, "/delegation_token/tokens")
+
+_ISR_CHANGE: Final = "isr_change_"
+_LOG_DIR_EVENT: Final = "log_dir_event_"
+_CONFIG_CHANGE: Final = "config_change_"
 
 
 def broker(broker_id: int | str) -> str:
@@ -64,6 +135,51 @@ def partition_state(topic_name: str, number: int | str) -> str:
 def topic_config(name: str) -> str:
     """Return the path of a topic's configuration."""
     return f"{TOPIC_CONFIGS}/{name}"
+
+
+def config(kind: str, name: str) -> str:
+    """Return the path of an entity's configuration. ``kind``: topics, brokers, users, clients, ips."""
+    return f"{CONFIGS}/{kind}/{name}"
+
+
+def broker_config(broker_id: int | str = DEFAULT_ENTITY) -> str:
+    """Return the path of a broker's dynamic configuration, or of that of all brokers."""
+    return f"{BROKER_CONFIGS}/{broker_id}"
+
+
+def user_config(user: str) -> str:
+    """Return the path of a user's configuration, with the SCRAM credentials."""
+    return f"{USER_CONFIGS}/{sanitized(user)}"
+
+
+def config_change(name: str = _CONFIG_CHANGE) -> str:
+    """Return the path of a notification that a configuration changed; without a name, of one to create."""
+    return f"{CONFIG_CHANGES}/{name}"
+
+
+def isr_change_notification(name: str = _ISR_CHANGE) -> str:
+    """Return the path of a notification of changed ISRs; without a name, of one to create."""
+    return f"{ISR_CHANGE_NOTIFICATIONS}/{name}"
+
+
+def log_dir_event_notification(name: str = _LOG_DIR_EVENT) -> str:
+    """Return the path of a notification of a failed log directory; without a name, of one to create."""
+    return f"{LOG_DIR_EVENT_NOTIFICATIONS}/{name}"
+
+
+def parent(path: str) -> str:
+    """Return the path of the node above."""
+    return path.rpartition("/")[0] or "/"
+
+
+def sanitized(name: str) -> str:
+    """Return the name of a user or client as a path has it. Source: ``Sanitizer.sanitize``."""
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def unsanitized(name: str) -> str:
+    """Return the name that ``sanitized`` was given."""
+    return unquote(name)
 
 
 def deleted_topic(name: str) -> str:

@@ -92,6 +92,12 @@ class Child:
         if status is not None:
             raise RuntimeError(f"{self.name} ended with status {status}:\n{last_lines(self.output, 30)}")
 
+    def terminate(self, timeout: float = 30) -> None:
+        """SIGTERM, and wait until it is gone. Raises subprocess.TimeoutExpired after ``timeout`` seconds."""
+        self._process.terminate()
+        self._process.wait(timeout)
+        self._reaper.remove(self._process.pid)
+
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone. Does nothing for a process that has ended."""
         if self._process.poll() is None:

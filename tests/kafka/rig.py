@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from tests.kafka import class_archive
 from tests.kafka.configuration import (
     SESSION_TIMEOUT,
     broker_properties,
@@ -31,6 +32,7 @@ from tests.kafka.configuration import (
     write_zookeeper_configuration,
 )
 from tests.kafka.jars import java_command
+from tests.kafka.ports import free_port
 from tests.kafka.processes import Child, Reaper, last_lines
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import answers_api_versions
@@ -82,6 +84,7 @@ class KafkaRig:
     listener that brokers and controller use among themselves. ``listeners`` are further ones, name to
     security protocol. ``properties`` are server.properties for every broker, ``broker_properties`` for one
     id; they win over the rig's own. ``before_brokers`` is called when ZooKeeper is up and no broker yet.
+    ``jvm_options``: of all processes.
     """
 
     def __init__(
@@ -94,12 +97,14 @@ class KafkaRig:
         properties: Mapping[str, str] | None = None,
         broker_properties: Mapping[int, Mapping[str, str]] | None = None,
         before_brokers: Callable[[KafkaRig], None] | None = None,
+        jvm_options: Sequence[str] = class_archive.JVM_OPTIONS,
     ) -> None:
         self.folder = folder
         self.inter_broker_listener = inter_broker_listener or "PLAINTEXT"
         self._listeners = dict.fromkeys(["PLAINTEXT", self.inter_broker_listener], "PLAINTEXT")
         self._listeners |= listeners or {}
         self._before_brokers = before_brokers
+        self._jvm_options = tuple(jvm_options)
         self._properties = dict(properties or {})
         self._broker_properties = {i: dict(p) for i, p in (broker_properties or {}).items()}
         # Port 0 at first: the broker takes a free one and registers it. A restart asks for the same again.
@@ -160,6 +165,11 @@ class KafkaRig:
         return f"127.0.0.1:{self._zookeeper_port}"
 
     @property
+    def zookeeper_port(self) -> int:
+        """The port of 127.0.0.1 on which the ZooKeeper listens."""
+        return self._zookeeper_port
+
+    @property
     def zookeeper(self) -> KazooClient:
         """A client of the rig's own, connected; for looking, and for what an administrator would do."""
         assert self._client is not None, "the rig is not running"
@@ -168,6 +178,11 @@ class KafkaRig:
     @property
     def broker_ids(self) -> list[int]:
         return list(self._places)
+
+    @property
+    def live_broker_ids(self) -> list[int]:
+        """Ids of the brokers that were neither killed nor stopped."""
+        return [place.id for place in self._places.values() if place.child is not None]
 
     @property
     def bootstrap(self) -> str:
@@ -197,12 +212,25 @@ class KafkaRig:
             what=f"ZooKeeper lets go of the killed broker {broker_id}",
         )
 
+    def stop_broker(self, broker_id: int) -> None:
+        """SIGTERM; returns when the broker has ended by itself. A controlled shutdown if it is enabled."""
+        place = self._places[broker_id]
+        assert place.child is not None, f"broker {broker_id} does not run"
+        place.child.terminate(START_TIMEOUT)
+        place.child = None
+
     def restart_broker(self, broker_id: int) -> RegisteredBroker:
-        """Start a killed broker again on the same ports and data; returns its new registration."""
+        """Start a killed or stopped broker again on the same ports and data; returns its new registration."""
         place = self._places[broker_id]
         assert place.child is None, f"broker {broker_id} runs"
         self._spawn_broker(place)
         return self._await_broker(place)
+
+    def restart_zookeeper(self) -> None:
+        """SIGKILL ZooKeeper, and start it again on the same port and data; returns when it answers."""
+        assert self._zookeeper is not None, "the rig is not running"
+        self._zookeeper.kill()
+        self._await_zookeeper(self._spawn_zookeeper())
 
     def jvm_controller(self) -> int | None:
         """The broker id in ``/controller``, or None while there is none."""
@@ -228,15 +256,9 @@ class KafkaRig:
         folder.mkdir(parents=True)
         # ZooKeeper does not report the port that it takes for 0: a free one is chosen, which may be taken.
         for _ in range(5):
-            self._zookeeper_port = _free_port()
+            self._zookeeper_port = free_port()
             write_zookeeper_configuration(folder, self._zookeeper_port)
-            zookeeper = self._spawn(
-                "ZooKeeper",
-                folder,
-                _ZOOKEEPER_HEAP,
-                "org.apache.zookeeper.server.ZooKeeperServerMain",
-                folder / "zoo.cfg",
-            )
+            zookeeper = self._spawn_zookeeper()
             try:
                 self._await_zookeeper(zookeeper)
             except RuntimeError as error:
@@ -249,6 +271,16 @@ class KafkaRig:
             raise RuntimeError("five free ports in a row were taken before ZooKeeper could listen on them")
         self._client = KazooClient(hosts=self.zookeeper_connect, timeout=SESSION_TIMEOUT)
         self._client.start(timeout=30)
+
+    def _spawn_zookeeper(self) -> Child:
+        folder = self.folder / "zookeeper"
+        return self._spawn(
+            "ZooKeeper",
+            folder,
+            _ZOOKEEPER_HEAP,
+            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            folder / "zoo.cfg",
+        )
 
     def _await_zookeeper(self, zookeeper: Child) -> None:
         self._zookeeper = zookeeper
@@ -303,7 +335,12 @@ class KafkaRig:
 
     def _spawn(self, name: str, folder: Path, heap: tuple[str, ...], main_class: str, config: Path) -> Child:
         assert self._reaper is not None, "the rig is not running"
-        options = [*_JVM, *heap, f"-Dlog4j.configuration=file:{folder / 'log4j.properties'}"]
+        options = [
+            *_JVM,
+            *heap,
+            *self._jvm_options,
+            f"-Dlog4j.configuration=file:{folder / 'log4j.properties'}",
+        ]
         command = java_command(main_class, str(config), options=options)
         return Child(name, command, folder / "output.log", self._reaper)
 
@@ -319,12 +356,6 @@ class KafkaRig:
             address = urlsplit(f"//{rest}")
             endpoints.append(BrokerEndpoint(listener, str(address.hostname), int(address.port or 0)))
         return RegisteredBroker(broker_id, int(stat.czxid), tuple(endpoints))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _is_ok(port: int) -> bool:

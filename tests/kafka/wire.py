@@ -20,7 +20,17 @@ def exchange(host: str, port: int, frame: bytes, *, timeout: float = 30.0) -> by
 
 def exchange_on(connection: socket.socket, frame: bytes) -> bytes:
     """As ``exchange``, on a connection that stays open."""
+    send_frame(connection, frame)
+    return receive_frame(connection)
+
+
+def send_frame(connection: socket.socket, frame: bytes) -> None:
+    """Send one frame with its size."""
     connection.sendall(struct.pack(">i", len(frame)) + frame)
+
+
+def receive_frame(connection: socket.socket) -> bytes:
+    """Receive one frame, without its size. Raises ConnectionError when the peer closes the connection."""
     (size,) = struct.unpack(">i", _receive(connection, 4))
     return _receive(connection, size)
 

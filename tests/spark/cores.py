@@ -28,6 +28,7 @@ from ctrlchan.broker.apis.table import served_apis
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.channel import ControlRequest, OutcomeKind, Sent
 from ctrlchan.channel.endpoints import live_leaders
+from ctrlchan.channel.listeners import ListenerRule
 from ctrlchan.channel.outcome import OutcomeCallback
 from ctrlchan.channel.queues.acknowledged import MetadataStatus
 from ctrlchan.channel.request import RequestBody
@@ -185,7 +186,7 @@ def _shared_body(step: int, rows: Sequence[Row], new: ClusterState) -> SharedBod
     )
     if step == Step.LEADER_AND_ISR:
         assert all(row["api"] == LEADER_AND_ISR for row in rows)
-        leaders = live_leaders(new.brokers, partitions.leader, "PLAINTEXT")
+        leaders, _ = live_leaders(new.brokers, partitions.leader, ListenerRule("PLAINTEXT"))
         is_new = np.array([row["is_new"] for row in rows], dtype=np.uint8)
         return leader_and_isr_body(_VERSIONS.leader_and_isr, topics, partitions, leaders, is_new=is_new)
     assert all(row["api"] == UPDATE_METADATA for row in rows)

@@ -12,7 +12,7 @@ from typing import Final, Self
 import psutil
 import pyspark
 
-from ctrlchan.pipeline.spark.java import find_java
+from ctrlchan.pipeline.spark.java import java_home
 
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
 _STARTED: Final = 60.0
@@ -31,11 +31,12 @@ class StandaloneCluster:
         self._jvm_options = environment.get("SPARK_SUBMIT_OPTS", "")
         self._environment = {
             **environment,
-            "JAVA_HOME": str(find_java().home),
+            "JAVA_HOME": str(java_home()),
             "PYSPARK_PYTHON": sys.executable,
             # Not an installation of the user's, nor its settings.
             "SPARK_HOME": str(_SPARK_HOME),
-            "SPARK_CONF_DIR": str(folder),
+            # No file is there. The class path of drivers has it too, so that the class archive fits.
+            "SPARK_CONF_DIR": str(_SPARK_HOME / "conf"),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_NO_DAEMONIZE": "1",
             # Tests of several checkouts may run at once.

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ctrlchan import ClusterState
 from ctrlchan.batch.log_lines import log_leader_and_isr, log_stop_replica, log_update_metadata
-from ctrlchan.batch.stop_replica import stop_replicas
+from ctrlchan.batch.stop_replica import stop_epochs, stop_replicas
 from ctrlchan.pipeline.jobs.merge_logs import messages
 from ctrlchan.pipeline.jobs.merge_logs.entries import OTHER, BadLineError, Entry, begins_entry, parse
 from ctrlchan.pipeline.jobs.merge_logs.values import Answer
@@ -412,7 +412,8 @@ def test_lines_of_our_own_logger(ours: io.StringIO) -> None:
     log_leader_and_isr(log, state, [1], None, None)
     log_update_metadata(log, [1, 2], 2)
     for version in (2, 4):
-        for stops in stop_replicas(state, version, np.array([0]), None):
+        rows = np.array([0])
+        for stops in stop_replicas(state, version, rows, np.zeros(1, np.uint8), stop_epochs(state, rows)):
             log_stop_replica(log, state, [2], stops)
     entries = [parse(line, _UTC) for line in ours.getvalue().splitlines()]
     assert [(one.event, one.to, one.partition, one.leader, one.isr) for one in entries] == [

