@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from ctrlchan.broker.metadata.configs import DescribedConfig, topic_configs
 from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.state import Broker, Endpoint
@@ -55,6 +56,10 @@ class BrokerCore:
     def broker(self) -> Broker:
         """Id, epoch, endpoint and rack: what a channel needs to connect."""
         return Broker(self.id, self.epoch, (self.endpoint,), self.rack)
+
+    def topic_configs(self, name: str) -> Iterable[DescribedConfig] | None:
+        """Return the configs of a topic, None: this broker knows no such topic."""
+        return None if self.metadata.topic_row(name) is None else topic_configs()
 
     def describe(self) -> dict[str, Any]:
         """Return what the broker holds, in values that JSON can carry."""

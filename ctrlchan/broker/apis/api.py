@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from ctrlchan.broker.core import BrokerCore
+__all__ = ["Api", "Core", "Handler", "Reply", "Request"]
 
-__all__ = ["Api", "Handler", "Reply", "Request"]
+#: What an API answers from: ``BrokerCore`` for an embedded broker.
+Core = TypeVar("Core", contravariant=True)
 
 
 class Request(NamedTuple):
@@ -31,17 +32,19 @@ class Reply(NamedTuple):
     sender: str = ""  # of a control request: "controller 1 epoch 7 broker epoch 42"
 
 
-#: Returns the reply, or a function that makes the reply, may take long and must not use the core.
+#: Returns the reply, a function that makes the reply, may take long and must not use the core, or an
+#: awaitable that gives the reply.
 #: Raises ProtocolError for a body that cannot be decoded: the connection is closed, as by Kafka.
-Handler: TypeAlias = Callable[[BrokerCore, Request], Reply | Callable[[], Reply]]
+Handler: TypeAlias = Callable[[Core, Request], Reply | Callable[[], Reply] | Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class Api(Generic[Core]):
     """One API key that a broker serves, in the versions from `lowest` to `highest`.
 
     ``flexible_from``: first version with compact fields and tag buffers; its request header is v2, and
     its response header v1 except for ApiVersions (a client decodes that before it has the version).
+    ``named_since``: first version whose request header has a client id.
     ``answers_any_version``: a version out of range is handled too, instead of closing the connection.
     """
 
@@ -50,12 +53,15 @@ class Api:
     lowest: int
     highest: int
     flexible_from: int
-    handle: Handler
+    handle: Handler[Core]
     flexible_response_header: bool = True
     answers_any_version: bool = False
+    named_since: int = 0
 
     def request_header_version(self, version: int) -> int:
-        return 2 if version >= self.flexible_from else 1
+        if version >= self.flexible_from:
+            return 2
+        return 1 if version >= self.named_since else 0
 
     def response_header_version(self, version: int) -> int:
         return 1 if version >= self.flexible_from and self.flexible_response_header else 0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.api import Api, Core, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
-from ctrlchan.broker.core import BrokerCore
 
 __all__ = ["api_versions"]
 
@@ -17,10 +16,10 @@ _SOFTWARE_NAME_SINCE = 3
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def api_versions(others: Iterable[Api]) -> Api:
+def api_versions(others: Iterable[Api[Core]]) -> Api[Core]:
     """Return the API that announces `others` and itself."""
 
-    def handle(core: BrokerCore, request: Request) -> Reply:
+    def handle(core: Core, request: Request) -> Reply:
         if not _LOWEST <= request.version <= _HIGHEST:
             # Every client can decode v0, and finds there the versions that are served.
             return _reply(ClientMessages("api_versions", 0), KioError.unsupported_version, [own])
@@ -47,7 +46,7 @@ def api_versions(others: Iterable[Api]) -> Api:
     return own
 
 
-def _reply(messages: ClientMessages, error: KioError, apis: list[Api]) -> Reply:
+def _reply(messages: ClientMessages, error: KioError, apis: Sequence[Api[Core]]) -> Reply:
     entries = tuple(
         messages.part("ApiVersion", api_key=api.key, min_version=api.lowest, max_version=api.highest)
         for api in apis

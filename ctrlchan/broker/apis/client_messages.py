@@ -70,6 +70,12 @@ class ClientMessages:
         entity = self.part_type(kind)
         return entity(**only_known_fields(entity, fields))
 
+    def encode(self, part: Any) -> bytes:
+        """Return the bytes of a part of the response."""
+        buffer = io.BytesIO()
+        entity_writer(type(part))(buffer, part)
+        return buffer.getvalue()
+
     def response(self, **fields: Any) -> bytes:
         """Return the response's bytes with those of `fields` that this version has.
 

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import NOT_ASKED, ClientMessages, KioError
-from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.metadata.lookups import MetadataLookups
+from ctrlchan.state import Endpoint
 
-__all__ = ["API", "CLUSTER_OPERATIONS"]
+__all__ = ["API", "CLUSTER_OPERATIONS", "ClusterCore"]
 
 #: ``AclEntry.supportedOperations(CLUSTER)`` as a bit field: CREATE 5, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9,
 #: DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12. Without an authorizer everything is allowed.
@@ -20,7 +21,20 @@ CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12
 _BROKERS, _CONTROLLERS = 1, 2  # endpoint types, KIP-919
 
 
-def _handle(core: BrokerCore, request: Request) -> Reply:
+class ClusterCore(Protocol):
+    """What the API needs of a broker, and of a controller."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The listener that the client uses."""
+
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def metadata(self) -> MetadataLookups: ...
+
+
+def _handle(core: ClusterCore, request: Request) -> Reply:
     messages = ClientMessages("describe_cluster", request.version)
     body = messages.decode(request)
     endpoint_type = getattr(body, "endpoint_type", _BROKERS)
@@ -38,7 +52,7 @@ def _handle(core: BrokerCore, request: Request) -> Reply:
 API = Api(key=60, name="DescribeCluster", lowest=0, highest=1, flexible_from=0, handle=_handle)
 
 
-def _cluster(core: BrokerCore, messages: ClientMessages, body: Any) -> dict[str, Any]:
+def _cluster(core: ClusterCore, messages: ClientMessages, body: Any) -> dict[str, Any]:
     nodes = core.metadata.nodes(core.endpoint.listener)
     controller = core.metadata.controller()
     return {

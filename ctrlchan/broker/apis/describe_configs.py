@@ -7,20 +7,37 @@ documentation of each config. Topics have Kafka's defaults. A broker has no logg
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
-from ctrlchan.broker.core import BrokerCore
-from ctrlchan.broker.metadata.configs import DescribedConfig, broker_configs, topic_configs
+from ctrlchan.broker.metadata.configs import DescribedConfig, broker_configs
+from ctrlchan.state import Endpoint
 from ctrlchan.topic_names import why_invalid
 
-__all__ = ["API"]
+__all__ = ["API", "ConfigCore", "describe"]
 
 # ConfigResource.Type
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS = 2, 4, 8, 16
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
+
+
+class ConfigCore(Protocol):
+    """What the API needs of a broker, and of a controller."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def endpoint(self) -> Endpoint: ...
+    @property
+    def rack(self) -> str | None: ...
+    @property
+    def configs(self) -> Mapping[str, str]:
+        """Static configs of the broker, by name."""
+
+    def topic_configs(self, name: str) -> Iterable[DescribedConfig] | None:
+        """Return the configs of a topic, None: there is no such topic."""
 
 
 class _RefusedError(Exception):
@@ -31,7 +48,8 @@ class _RefusedError(Exception):
         self.error = error
 
 
-def _handle(core: BrokerCore, request: Request) -> Reply:
+def describe(core: ConfigCore, request: Request) -> Reply:
+    """Return the answer to a request. Raises DecodeError."""
     messages = ClientMessages("describe_configs", request.version)
     body = messages.decode(request)
     with_synonyms = getattr(body, "include_synonyms", False)
@@ -69,18 +87,19 @@ def _handle(core: BrokerCore, request: Request) -> Reply:
     return Reply(messages.response(results=tuple(results)))
 
 
-API = Api(key=32, name="DescribeConfigs", lowest=0, highest=4, flexible_from=4, handle=_handle)
+API = Api(key=32, name="DescribeConfigs", lowest=0, highest=4, flexible_from=4, handle=describe)
 
 
-def _configs(core: BrokerCore, kind: int, name: str) -> Iterable[DescribedConfig]:
+def _configs(core: ConfigCore, kind: int, name: str) -> Iterable[DescribedConfig]:
     """Return the configs of one resource. Raises _RefusedError."""
     if kind == _TOPIC:
         reason = why_invalid(name)
         if reason is not None:
             raise _RefusedError(KioError.invalid_topic_exception, f"Topic name is invalid: {reason}")
-        if core.metadata.topic_row(name) is None:
+        configs = core.topic_configs(name)
+        if configs is None:
             raise _RefusedError(KioError.unknown_topic_or_partition, "")
-        return topic_configs()
+        return configs
     if kind == _BROKER:
         # Without a name: the dynamic defaults of all brokers, of which there are none.
         return broker_configs(_static_configs(core)) if name and _is_this_broker(core, name) else ()
@@ -92,7 +111,7 @@ def _configs(core: BrokerCore, kind: int, name: str) -> Iterable[DescribedConfig
     raise _RefusedError(KioError.invalid_request, "Client metrics are only supported in KRaft mode")
 
 
-def _is_this_broker(core: BrokerCore, name: str) -> bool:
+def _is_this_broker(core: ConfigCore, name: str) -> bool:
     """Return True. Raises _RefusedError when `name` is not this broker's id."""
     if _INTEGER.fullmatch(name) is None:
         raise _RefusedError(KioError.invalid_request, f"Broker id must be an integer, but it is: {name}")
@@ -103,7 +122,7 @@ def _is_this_broker(core: BrokerCore, name: str) -> bool:
     return True
 
 
-def _static_configs(core: BrokerCore) -> dict[str, str]:
+def _static_configs(core: ConfigCore) -> dict[str, str]:
     endpoint = core.endpoint
     configs = {
         "advertised.listeners": str(endpoint),

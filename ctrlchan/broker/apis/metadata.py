@@ -19,9 +19,8 @@ import numpy as np
 from ctrlchan._codec import ListColumn
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import NOT_ASKED, ClientMessages, KioError, only_known_fields
-from ctrlchan.broker.apis.describe_cluster import CLUSTER_OPERATIONS
-from ctrlchan.broker.core import BrokerCore
-from ctrlchan.broker.metadata.metadata_cache import MetadataCache, MetadataView
+from ctrlchan.broker.apis.describe_cluster import CLUSTER_OPERATIONS, ClusterCore
+from ctrlchan.broker.metadata.lookups import MetadataLookups, MetadataView
 from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.lists import packed_values, select
 from ctrlchan.topic_names import ZERO_ID, why_invalid
@@ -43,7 +42,7 @@ _LISTENER_NOT_FOUND_SINCE = 6  # before: LEADER_NOT_AVAILABLE
 _Topic = tuple[KioError, str | None, bytes, int | None]
 
 
-def _handle(core: BrokerCore, request: Request) -> Callable[[], Reply]:
+def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
     messages = ClientMessages("metadata", request.version)
     body = messages.decode(request)
     fields = {
@@ -94,7 +93,7 @@ def _handle(core: BrokerCore, request: Request) -> Callable[[], Reply]:
 API = Api(key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle)
 
 
-def _asked_topics(metadata: MetadataCache, asked: Iterable[Any]) -> tuple[list[_Topic], list[int]]:
+def _asked_topics(metadata: MetadataLookups, asked: Iterable[Any]) -> tuple[list[_Topic], list[int]]:
     """Return the response's topics and their rows in the cache. With one id in the request only ids count."""
     ids = list(dict.fromkeys(topic_id for topic in asked if (topic_id := _id_bytes(topic)) != ZERO_ID))
     names: list[str | None] = [metadata.topic_name(topic_id) for topic_id in ids]

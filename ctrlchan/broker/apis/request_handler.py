@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import struct
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from inspect import isawaitable
 from time import perf_counter
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from ctrlchan._codec import decode_request_header, encode_response_header
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import api_name
-from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.network.server import Answer, Buffers
 from ctrlchan.errors import DecodeError, ErrorCode, UnsupportedVersionError
 
@@ -51,13 +51,25 @@ class ApiCounters:
         return asdict(self) | {"seconds": round(self.seconds, 6), "errors": dict(self.errors)}
 
 
-class RequestHandler:
+class _Core(Protocol):
+    @property
+    def id(self) -> int:
+        """Broker id, for log lines."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the state, in values that JSON can carry."""
+
+
+C = TypeVar("C", bound=_Core)
+
+
+class RequestHandler(Generic[C]):
     """Answers the frames of one broker with the APIs of ``apis``, a table by API key.
 
     Belongs to the thread that owns ``core``.
     """
 
-    def __init__(self, core: BrokerCore, apis: Mapping[int, Api]) -> None:
+    def __init__(self, core: C, apis: Mapping[int, Api[C]]) -> None:
         self.core = core
         self.counters: dict[str, ApiCounters] = {}
         self._apis = apis
@@ -72,18 +84,20 @@ class RequestHandler:
         began = perf_counter()
         api, request = self._parse(frame)
         reply = api.handle(self.core, request)
+        if isawaitable(reply):
+            return self._when_done(api, request, reply, began)
         if callable(reply):
             return self._later(api, request, reply, began)
         return self._finish(api, request, reply, began)
 
-    def _parse(self, frame: memoryview) -> tuple[Api, Request]:
+    def _parse(self, frame: memoryview) -> tuple[Api[C], Request]:
         if len(frame) < _KEY_AND_VERSION.size:
             raise DecodeError(f"a frame of {len(frame)} bytes has no request header", api="RequestHeader")
         key, version = _KEY_AND_VERSION.unpack_from(frame)
         api = self._apis.get(key)
         if api is None:
             raise UnsupportedVersionError(
-                f"{api_name(key)} (API key {key}) is not served by an embedded broker",
+                f"{api_name(key)} (API key {key}) is not served",
                 api="RequestHeader",
                 version=version,
             )
@@ -97,11 +111,16 @@ class RequestHandler:
         return api, Request(version, header.correlation_id, header.client_id, frame.toreadonly(), header.size)
 
     def _later(
-        self, api: Api, request: Request, make: Callable[[], Reply], began: float
+        self, api: Api[C], request: Request, make: Callable[[], Reply], began: float
     ) -> Callable[[], Buffers]:
         return lambda: self._finish(api, request, make(), began)
 
-    def _finish(self, api: Api, request: Request, reply: Reply, began: float) -> Buffers:
+    async def _when_done(
+        self, api: Api[C], request: Request, reply: Awaitable[Reply], began: float
+    ) -> Buffers:
+        return self._finish(api, request, await reply, began)
+
+    def _finish(self, api: Api[C], request: Request, reply: Reply, began: float) -> Buffers:
         header = encode_response_header(api.response_header_version(request.version), request.correlation_id)
         size = len(header) + len(reply.body)
         seconds = perf_counter() - began

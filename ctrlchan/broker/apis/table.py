@@ -17,11 +17,12 @@ from ctrlchan.broker.apis import (
 )
 from ctrlchan.broker.apis.api import Api
 from ctrlchan.broker.apis.api_versions import api_versions
+from ctrlchan.broker.core import BrokerCore
 
 __all__ = ["served_apis"]
 
 
-def served_apis() -> Mapping[int, Api]:
+def served_apis() -> Mapping[int, Api[BrokerCore]]:
     """Return every API of an embedded broker, by key. ApiVersions announces exactly these."""
     modules = (
         produce,

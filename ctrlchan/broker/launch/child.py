@@ -1,7 +1,8 @@
 """The child process of an EmbeddedCluster: JSON lines on standard input and output.
 
-In: first the settings of its brokers, then ``"describe"`` any number of times. The process ends at the end of
-the input. Out: one line for each, ``{"ok": …}`` (the ports; the descriptions) or ``{"error": "…"}``.
+In: first ``brokers`` (their settings), ``zookeeper`` (null: they are not registered) and ``session_timeout``;
+then ``"describe"`` any number of times. The process ends at the end of the input. Out: one line for each,
+``{"ok": …}`` (the port and the epoch of each broker; the descriptions) or ``{"error": "…"}``.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ import json
 import os
 import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ctrlchan.broker.launch.service import BrokerConfig, BrokerService, answer_threads
+from ctrlchan.errors import CtrlchanError
+
+if TYPE_CHECKING:
+    from ctrlchan.broker.launch.registration import Registrations
 
 __all__ = ["main"]
 
@@ -36,16 +41,18 @@ async def _serve(out: Any) -> None:
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     executor = answer_threads()
-    services = [
-        BrokerService(BrokerConfig(**config), executor)
-        for config in json.loads(await lines.readline() or b"[]")
-    ]
+    settings = json.loads(await lines.readline() or b'{"brokers": []}')
+    services = [BrokerService(BrokerConfig(**config), executor) for config in settings["brokers"]]
+    registrations: Registrations | None = None
     try:
-        ports = [(await service.start()).endpoints[0].port for service in services]
-    except OSError as error:
+        brokers = [await service.start() for service in services]
+        if settings.get("zookeeper") is not None:
+            registrations = await _register(settings, services)
+    except (OSError, CtrlchanError) as error:
         _write(out, {"error": str(error)})
         return
-    _write(out, {"ok": ports})
+    ready = zip(brokers, services, strict=True)
+    _write(out, {"ok": [(broker.endpoints[0].port, service.core.epoch) for broker, service in ready]})
     tasks = [
         loop.create_task(_answer(lines, out, services, stop)),
         # A process that the parent has forked may hold the other end of the input and outlive the parent.
@@ -54,9 +61,38 @@ async def _serve(out: Any) -> None:
     await stop.wait()
     for task in tasks:
         task.cancel()
+    if registrations is not None:
+        await loop.run_in_executor(None, registrations.stop)
     await asyncio.gather(*(service.stop() for service in services))
     transport.close()
     executor.shutdown(wait=False, cancel_futures=True)
+
+
+async def _register(settings: dict[str, Any], services: list[BrokerService]) -> Registrations:
+    """Register the brokers; their epochs are those of their registrations from now on."""
+    # Imported here, because only a registered broker needs kazoo.
+    from ctrlchan.broker.launch.registration import Registrations
+
+    loop = asyncio.get_running_loop()
+    by_id = {service.core.broker.id: service for service in services}
+
+    def set_epoch(broker_id: int, epoch: int) -> None:
+        by_id[broker_id].core.epoch = epoch
+
+    def registered(broker_id: int, epoch: int) -> None:
+        loop.call_soon_threadsafe(set_epoch, broker_id, epoch)
+
+    registrations = Registrations(
+        settings["zookeeper"],
+        [service.core.broker for service in services],
+        registered,
+        session_timeout=settings["session_timeout"],
+    )
+    cluster_id = await loop.run_in_executor(None, registrations.start)
+    for service in services:
+        if cluster_id is not None:
+            service.core.cluster_id = cluster_id
+    return registrations
 
 
 async def _answer(

@@ -13,7 +13,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -33,8 +33,11 @@ class EmbeddedCluster:
 
     They listen on free ports from construction to ``close``. ``host``, ``listener``, ``cluster_id``: as for
     ``EmbeddedBroker``. ``epoch``: broker epoch of every broker, or by id (missing: -1). ``racks``: assigned
-    in turn. ``processes``: None is one for each core, at most one for each broker. Raises ConfigError when a
-    value is not valid, and CtrlchanError when a child process does not start or has ended.
+    in turn. ``processes``: None is one for each core, at most one for each broker. ``zookeeper``:
+    ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers are registered; their epochs and their cluster id
+    come from there. ``session_timeout``: seconds after which killed brokers are not registered any more.
+    Raises ConfigError when a value is not valid, and CtrlchanError when a child process does not start or has
+    ended.
 
         with EmbeddedCluster(count=30) as cluster:
             channel.startup(cluster.brokers)
@@ -51,6 +54,8 @@ class EmbeddedCluster:
         racks: Sequence[str] = (),
         cluster_id: str = DEFAULT_CLUSTER_ID,
         processes: int | None = None,
+        zookeeper: str | None = None,
+        session_timeout: float = 10.0,
     ) -> None:
         if count < 1:
             raise ConfigError(f"a cluster of {count} brokers")
@@ -68,12 +73,15 @@ class EmbeddedCluster:
         processes = min(count, (os.cpu_count() or 1) if processes is None else processes)
         if processes < 1:
             raise ConfigError(f"{processes} processes cannot hold {count} brokers")
+        self._zookeeper = zookeeper
+        self._session_timeout = session_timeout
         self._children: list[_Child] = []
         with ExitStack() as cleanup:
             cleanup.callback(self.close)
             # All are started before the first is waited for, so they start side by side.
             for first in range(processes):
-                self._children.append(_Child(configs[first::processes]))
+                self._children.append(self._new_child(configs[first::processes]))
+            #: The brokers, by ascending id; also those that were killed.
             self.brokers: list[Broker] = sorted(
                 (broker for child in self._children for broker in child.wait_ready()),
                 key=lambda broker: broker.id,
@@ -91,9 +99,52 @@ class EmbeddedCluster:
         return ",".join(f"{endpoint.host}:{endpoint.port}" for b in self.brokers for endpoint in b.endpoints)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return what ``EmbeddedBroker.describe`` returns of each broker, in the order of ids."""
-        described = [broker for child in self._children for broker in child.describe()]
+        """Return what ``EmbeddedBroker.describe`` returns of each broker, in the order of ids.
+
+        Brokers that were killed are left out.
+        """
+        described = [broker for child in self._children if not child.killed for broker in child.describe()]
         return sorted(described, key=lambda broker: int(broker["id"]))
+
+    def pid_of(self, broker_id: int) -> int:
+        """Return the process id of this broker. Raises KeyError for no such broker."""
+        return self._child_of(broker_id).process.pid
+
+    def kill_broker(self, broker_id: int) -> None:
+        """Kill the process of this broker with SIGKILL, as a machine that fails.
+
+        Raises ConfigError when the process has other brokers, too, and KeyError for no such broker.
+        """
+        child = self._child_of(broker_id)
+        if len(child.configs) > 1:
+            raise ConfigError(f"broker {broker_id} shares its process: give every broker its own (processes)")
+        child.kill()
+
+    def start_broker(self, broker_id: int) -> Broker:
+        """Start a killed broker again, on the same port, with a new epoch if it is registered.
+
+        Raises CtrlchanError when it does not start, KeyError for no such broker.
+        """
+        child = self._child_of(broker_id)
+        (before,) = (broker for broker in self.brokers if broker.id == broker_id)
+        child.ask_to_stop()
+        child.wait_stopped()
+        (config,) = child.configs
+        self._children.remove(child)
+        child = self._new_child([replace(config, port=before.endpoints[0].port)])
+        self._children.append(child)
+        (broker,) = child.wait_ready()
+        self.brokers[self.brokers.index(before)] = broker
+        return broker
+
+    def _new_child(self, configs: Sequence[BrokerConfig]) -> _Child:
+        return _Child(configs, self._zookeeper, self._session_timeout)
+
+    def _child_of(self, broker_id: int) -> _Child:
+        for child in self._children:
+            if broker_id in [config.id for config in child.configs]:
+                return child
+        raise KeyError(broker_id)
 
     def close(self) -> None:
         """End the children and wait until they have ended."""
@@ -115,31 +166,39 @@ class EmbeddedCluster:
 class _Child:
     """One child process, and the JSON lines to and from it."""
 
-    def __init__(self, configs: Sequence[BrokerConfig]) -> None:
-        self._configs = configs
+    def __init__(
+        self, configs: Sequence[BrokerConfig], zookeeper: str | None, session_timeout: float
+    ) -> None:
+        self.configs = configs
+        self.killed = False
         self.process = subprocess.Popen(
             child_command("ctrlchan.broker.launch.child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._send([asdict(config) for config in configs])
+        brokers = [asdict(config) for config in configs]
+        self._send({"brokers": brokers, "zookeeper": zookeeper, "session_timeout": session_timeout})
 
     def wait_ready(self) -> list[Broker]:
-        ports = self._receive()
         return [
             Broker(
                 config.id,
-                config.epoch,
+                epoch,
                 (Endpoint(config.listener, SecurityProtocol.PLAINTEXT, config.host, port),),
                 config.rack,
             )
-            for config, port in zip(self._configs, ports, strict=True)
+            for config, (port, epoch) in zip(self.configs, self._receive(), strict=True)
         ]
 
     def describe(self) -> list[dict[str, Any]]:
         self._send("describe")
         described: list[dict[str, Any]] = self._receive()
         return described
+
+    def kill(self) -> None:
+        self.killed = True
+        self.process.kill()
+        self.process.wait()
 
     def ask_to_stop(self) -> None:
         assert self.process.stdin is not None

@@ -10,21 +10,18 @@ import logging
 import threading
 from collections.abc import Callable
 
-from kazoo.client import KazooState
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
-
-from ctrlchan.errors import ConfigError, MalformedError, ZooKeeperError
+from ctrlchan.errors import ConfigError, MalformedError, NodeError, ResultCode, ZooKeeperError
 from ctrlchan.state import Broker
 from ctrlchan.zookeeper import nodes, paths
-from ctrlchan.zookeeper.client import close, connect, new_client
+from ctrlchan.zookeeper.session import ZooKeeperSession
+from ctrlchan.zookeeper.settings import ZooKeeperSettings
 
-__all__ = ["Registrations", "registration_json"]
+__all__ = ["SESSION_TIMEOUT", "Registrations", "registration_json"]
 
 logger = logging.getLogger("ctrlchan.broker")
 
-_SESSION_TIMEOUT = 10.0  # seconds; Kafka's own default is 18
+SESSION_TIMEOUT = 10.0  # seconds; Kafka's own default is 18
 _CONNECT_TIMEOUT = 15.0  # seconds
-_FORMER_SESSION_WAIT = 2 * _SESSION_TIMEOUT  # an entry of a former session goes within one timeout
 _RETRY_PAUSE = 1.0  # seconds
 
 
@@ -41,14 +38,26 @@ class Registrations:
     """Keeps brokers registered, with one ZooKeeper session for all of them.
 
     ``registered`` is called with (broker id, epoch) after each registration, after a lost session from
-    another thread.
+    another thread. ``session_timeout``: seconds until the brokers are not registered any more when their
+    process was killed.
     """
 
-    def __init__(self, zookeeper: str, brokers: list[Broker], registered: Callable[[int, int], None]) -> None:
+    def __init__(
+        self,
+        zookeeper: str,
+        brokers: list[Broker],
+        registered: Callable[[int, int], None],
+        *,
+        session_timeout: float = SESSION_TIMEOUT,
+    ) -> None:
         self._zookeeper = zookeeper
         self._brokers = brokers
         self._registered = registered
-        self._client = new_client(zookeeper, _SESSION_TIMEOUT)
+        self._session = ZooKeeperSession(
+            ZooKeeperSettings(connect=zookeeper, session_timeout=session_timeout), on_expired=self._expired
+        )
+        # An entry of a former session goes within one timeout of its own.
+        self._former_session_wait = 2 * max(session_timeout, SESSION_TIMEOUT)
         self._lost = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="broker-registrations", daemon=True)
@@ -56,16 +65,15 @@ class Registrations:
     def start(self) -> str | None:
         """Register all brokers; return the cluster's id, None when there is none yet. Raises ConfigError."""
         try:
-            connect(self._client, self._zookeeper, _CONNECT_TIMEOUT)
+            self._session.start(_CONNECT_TIMEOUT)
         except ZooKeeperError:
             raise ConfigError(f"no ZooKeeper answers at {self._zookeeper}") from None
         try:
             self._register_all()
             cluster_id = self._cluster_id()
         except BaseException:
-            close(self._client)
+            self._session.close()
             raise
-        self._client.add_listener(self._session_changed)
         self._thread.start()
         return cluster_id
 
@@ -73,13 +81,15 @@ class Registrations:
         """Remove the registrations and end the session."""
         self._stopped.set()
         self._lost.set()
+        # A registration that waits for ZooKeeper ends with the session.
+        self._session.close()
         self._thread.join()
-        close(self._client)
 
     def _cluster_id(self) -> str | None:
+        node = self._session.get(paths.CLUSTER_ID)
         try:
-            return nodes.parse_cluster_id(self._client.get(paths.CLUSTER_ID)[0])
-        except (NoNodeError, MalformedError):
+            return None if node is None else nodes.parse_cluster_id(node.data)
+        except MalformedError:
             return None
 
     def _register_all(self) -> None:
@@ -90,27 +100,25 @@ class Registrations:
         """Return the czxid of the broker's new entry. Waits until an entry of a former session has gone."""
         path = paths.broker(broker.id)
         data = registration_json(broker)
-        self._client.ensure_path(paths.BROKER_IDS)
+        self._session.create_path(paths.BROKER_IDS)
         while True:
-            gone = threading.Event()
             try:
-                _, stat = self._client.create(path, data, ephemeral=True, include_data=True)
-            except NodeExistsError:
-                owner = self._client.exists(path, watch=lambda _event, gone=gone: gone.set())
-                if owner is not None:
-                    if owner.ephemeralOwner == self._client.client_id[0]:
-                        return int(owner.czxid)
-                    if not gone.wait(_FORMER_SESSION_WAIT):
-                        raise ConfigError(
-                            f"broker {broker.id} is registered in {self._zookeeper} already"
-                        ) from None
-            else:
-                return int(stat.czxid)
+                self._session.create(path, data, ephemeral=True)
+            except NodeError as error:
+                if error.code != ResultCode.NODE_EXISTS:
+                    raise
+            gone = threading.Event()
+            node = self._session.watch_node(path, lambda _path, gone=gone: gone.set())  # type: ignore[misc]
+            if node is None:
+                continue
+            if node.ephemeral_owner == self._session.session_id:
+                return node.czxid
+            if not gone.wait(self._former_session_wait):
+                raise ConfigError(f"broker {broker.id} is registered in {self._zookeeper} already")
 
-    def _session_changed(self, state: str) -> None:
-        # kazoo calls this on its own thread, which must not wait for ZooKeeper.
-        if state == KazooState.LOST:
-            self._lost.set()
+    def _expired(self) -> None:
+        # Called by kazoo's own thread, which must not wait for ZooKeeper.
+        self._lost.set()
 
     def _keep(self) -> None:
         while True:
@@ -119,10 +127,16 @@ class Registrations:
                 return
             self._lost.clear()
             logger.warning("the ZooKeeper session was lost: registering again")
+            self._session.renew()
             while not self._stopped.is_set():
                 try:
                     self._register_all()
                     break
-                except (KazooException, ConfigError) as error:
-                    logger.warning("cannot register again yet: %s", error or type(error).__name__)
+                except (ZooKeeperError, ConfigError) as error:
+                    if self._stopped.is_set():
+                        return
+                    if self._lost.is_set():
+                        # Expired once more: the outer loop begins again.
+                        break
+                    logger.warning("cannot register again yet: %s", error)
                     self._stopped.wait(_RETRY_PAUSE)

@@ -25,6 +25,8 @@ class ConfigType(IntEnum):
 class ConfigSource(IntEnum):
     """``DescribeConfigsResponse.ConfigSource``."""
 
+    TOPIC = 1
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
 

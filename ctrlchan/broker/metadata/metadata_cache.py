@@ -4,68 +4,37 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ctrlchan._codec import Brokers, ListColumn, Partitions, StringColumn, Topics, UpdateMetadataRequest
+from ctrlchan.broker.metadata.lookups import NO_CONTROLLER, MetadataLookups
 from ctrlchan.errors import DecodeError
 from ctrlchan.protocol import LEADER_DURING_DELETE, LISTENER_NAMES_SINCE, UPDATE_METADATA_TOPICS_SINCE
 from ctrlchan.state import ClusterState, SecurityProtocol
-from ctrlchan.state.lists import packed_values, take
 from ctrlchan.topic_names import ZERO_ID
 
 if TYPE_CHECKING:
-    from ctrlchan._codec import Int32, Int64
+    from ctrlchan._codec import Int64
 
-__all__ = ["MetadataCache", "MetadataView", "Node", "RepeatedListenerError"]
+__all__ = ["MetadataCache", "RepeatedListenerError"]
 
 _RACKS_SINCE = 2
-_NO_CONTROLLER = -1
 
 
 class RepeatedListenerError(Exception):
     """A live broker has two endpoints of one listener: the constructor of Kafka's ``Broker`` throws."""
 
 
-class Node(NamedTuple):
-    """A live broker, with its endpoint of one listener."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataView:
-    """A copy of some topics, which another thread may read while the cache changes.
-
-    Partitions of topic i are ``starts[i]:starts[i + 1]`` of the columns.
-    """
-
-    names: list[str]
-    topic_ids: list[bytes]
-    starts: list[int]
-    partition: Int32
-    leader: Int32
-    leader_epoch: Int32
-    replicas: ListColumn
-    isr: ListColumn
-    offline: ListColumn
-    live_ids: Int32
-    reachable_ids: Int32  # live brokers that have the client's listener
-
-
-class MetadataCache:
+class MetadataCache(MetadataLookups):
     """Applies UpdateMetadata requests to ``state``: its topics, partitions and live brokers.
 
     ``state`` may hold topics without partitions: Kafka keeps their ids too, and shows them to no client.
     """
 
     def __init__(self, cluster_id: str = "") -> None:
-        self.state = ClusterState.empty(cluster_id=cluster_id)
+        super().__init__(ClusterState.empty(cluster_id=cluster_id))
         self._kraft_controller = False
         self._row_by_id: dict[bytes, int] | None = None
 
@@ -91,7 +60,7 @@ class MetadataCache:
             state.remove_rows(rows[state.partitions.leader[rows] == LEADER_DURING_DELETE])
             self._set_ids(ids)
         state.set_brokers(brokers, recompute_offline=False)
-        state.controller_id = max(message.controller_id, _NO_CONTROLLER)
+        state.controller_id = max(message.controller_id, NO_CONTROLLER)
         state.controller_epoch = message.controller_epoch
         self._kraft_controller = message.is_kraft_controller
 
@@ -99,19 +68,13 @@ class MetadataCache:
         """Return the rows in ``state`` of those of `topics` that `wanted` selects and that ``state`` has."""
         rows = []
         for i in wanted.tolist():
-            row = self._row_of(topics.names[i] or b"")
+            row = self.row_of(topics.names[i] or b"")
             if row is not None:
                 rows.append(row)
         return rows
 
     def _partitions_of(self, name: bytes) -> set[int]:
         return set(self.state.partitions.partition[self.state.rows_of_topic(name)].tolist())
-
-    def _row_of(self, name: str | bytes) -> int | None:
-        try:
-            return self.state.topic_row(name)
-        except KeyError:
-            return None
 
     def _ids_after_deletions(self, message: UpdateMetadataRequest) -> dict[bytes, bytes]:
         """Return the ids that topics with deleted partitions have after the request, by topic name.
@@ -129,7 +92,7 @@ class MetadataCache:
         ids: dict[bytes, bytes] = {}
         present: dict[bytes, set[int]] = {}
         for name in affected:
-            row = self._row_of(name)
+            row = self.row_of(name)
             ids[name] = ZERO_ID if row is None else self.state.topics.ids[row].tobytes()
             present[name] = set() if row is None else self._partitions_of(name)
         if message.version >= UPDATE_METADATA_TOPICS_SINCE:
@@ -155,7 +118,7 @@ class MetadataCache:
 
     def _set_ids(self, ids: dict[bytes, bytes]) -> None:
         for name, topic_id in ids.items():
-            row = self._row_of(name)
+            row = self.row_of(name)
             if row is not None:
                 self.state.topics.ids[row] = np.frombuffer(topic_id, dtype=np.uint8)
             elif topic_id != ZERO_ID:
@@ -166,92 +129,20 @@ class MetadataCache:
 
     # -- look-ups
 
-    @property
-    def live_ids(self) -> Int32:
-        """Ids of the live brokers."""
-        return self.state.broker_ids
-
     def controller(self) -> int:
         """Return the controller id for clients, -1: none. Any live broker stands for a KRaft controller."""
         if self.state.controller_id >= 0 and self._kraft_controller:
             ids = self.live_ids.tolist()
-            return random.choice(ids) if ids else _NO_CONTROLLER
+            return random.choice(ids) if ids else NO_CONTROLLER
         return self.state.controller_id
 
-    def nodes(self, listener: str) -> list[Node]:
-        """Return the live brokers that have this listener, in the order of ids."""
-        brokers, wanted, found = self.state.brokers, listener.encode(), []
-        for row in range(len(brokers)):
-            first = int(brokers.endpoint_starts[row])
-            for endpoint in range(first, first + int(brokers.endpoint_lengths[row])):
-                if brokers.listeners[endpoint] == wanted:
-                    rack = brokers.racks[row]
-                    found.append(
-                        Node(
-                            id=int(brokers.ids[row]),
-                            host=(brokers.hosts[endpoint] or b"").decode(),
-                            port=int(brokers.ports[endpoint]),
-                            rack=None if rack is None else rack.decode(),
-                        )
-                    )
-        return sorted(found)
-
-    def topic_rows(self) -> list[int]:
-        """Return the rows of the topics that have partitions."""
-        topic_row = self.state.partitions.topic_row
-        firsts: list[int] = topic_row[np.flatnonzero(np.diff(topic_row, prepend=-1))].tolist()
-        return firsts
-
-    def topic_row(self, name: str) -> int | None:
-        """Return the row of a topic that has partitions, else None."""
-        row = self._row_of(name)
-        if row is None:
-            return None
-        partitions = self.state.rows_of_topic(name)
-        return row if partitions.stop > partitions.start else None
-
-    def topic_id(self, name: str) -> bytes:
-        """Return the topic's id, ZERO_ID when it is unknown."""
-        row = self._row_of(name)
-        return ZERO_ID if row is None else bytes(self.state.topics.ids[row])
-
     def topic_name(self, topic_id: bytes) -> str | None:
-        """Return the name of the topic with this id, None when it is unknown."""
+        """Return the name of the topic with this id, None when it is unknown; keeps an index of ids."""
         if self._row_by_id is None:
             ids = self.state.topics.ids
             self._row_by_id = {ids[row].tobytes(): row for row in np.flatnonzero(ids.any(axis=1)).tolist()}
         row = self._row_by_id.get(topic_id)
         return None if row is None else self.state.topic_name(row)
-
-    def view(self, topic_rows: list[int], listener: str) -> MetadataView:
-        """Return a copy of what Metadata needs of these topics, for a client of `listener`."""
-        state = self.state
-        columns = state.partitions
-        wanted = np.array(topic_rows, dtype=np.int32)
-        first = np.searchsorted(columns.topic_row, wanted, "left")
-        counts = np.searchsorted(columns.topic_row, wanted, "right") - first
-        ends = np.cumsum(counts)
-        rows = np.repeat(first - (ends - counts), counts) + np.arange(int(counts.sum()))
-        assert columns.offline is not None
-        return MetadataView(
-            names=[state.topic_name(row) for row in topic_rows],
-            topic_ids=[state.topics.ids[row].tobytes() for row in topic_rows],
-            starts=[0, *ends.tolist()],
-            partition=columns.partition[rows],
-            leader=columns.leader[rows],
-            leader_epoch=columns.leader_epoch[rows],
-            replicas=_copied(take(columns.replicas, rows)),
-            isr=_copied(take(columns.isr, rows)),
-            offline=_copied(take(columns.offline, rows)),
-            live_ids=self.live_ids.copy(),
-            reachable_ids=np.array([node.id for node in self.nodes(listener)], dtype=np.int32),
-        )
-
-
-def _copied(lists: ListColumn) -> ListColumn:
-    """Return a copy of the lists, with their values one after another."""
-    ends = np.cumsum(lists.lengths, dtype=np.int64)
-    return ListColumn((ends - lists.lengths).astype(np.int32), lists.lengths, packed_values(lists).copy())
 
 
 def _live_brokers(message: UpdateMetadataRequest) -> Brokers:

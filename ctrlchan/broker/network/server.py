@@ -8,6 +8,9 @@ Receiving: all connections of a server share one receive buffer, because its eve
 one read before the next read. A connection owns memory only for an incomplete frame (exactly its size; the
 kernel writes the rest into it) and for requests that it has sent ahead; an idle connection owns none. Each
 frame has memory of its own, which the columns of a request may refer to.
+
+With TLS, asyncio's own protocol is between the socket and the connection. With SASL, the frames of a
+connection go to its authenticator until the peer is authenticated.
 """
 
 from __future__ import annotations
@@ -15,17 +18,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from inspect import isawaitable
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from ctrlchan.errors import ProtocolError
 from ctrlchan.rate_limit import LogRateLimit
 
-__all__ = ["DEFAULT_IDLE_TIMEOUT", "DEFAULT_MAX_REQUEST_BYTES", "Answer", "Buffers", "FrameHandler", "Server"]
+__all__ = [
+    "DEFAULT_IDLE_TIMEOUT",
+    "DEFAULT_MAX_REQUEST_BYTES",
+    "Answer",
+    "AuthenticationFailed",
+    "Authenticator",
+    "Buffers",
+    "FrameHandler",
+    "Server",
+]
 
 logger = logging.getLogger("ctrlchan.broker")
 
@@ -36,19 +50,48 @@ _SIZE_BYTES = 4
 _RECEIVE_BUFFER = 64 * 1024  # bytes; holds many small requests: one system call reads them all
 _ACCEPT_PAUSE = 0.1  # seconds, after accept has failed
 _BACKLOG = 1024  # a controller may connect to every broker of a process at once
+_TLS_TIMEOUT = 10.0  # seconds for the handshake of TLS
+_MAX_UNAUTHENTICATED_BYTES = 524_288  # Kafka's sasl.server.max.receive.size
+_REFUSAL_DELAY = 0.1  # seconds; Kafka's connection.failed.authentication.delay.ms
 
 _NOTHING = memoryview(b"")
 
 Buffers = Sequence[bytes | bytearray | memoryview]
-#: The response's buffers, or a function that makes them and may take long: it runs on a thread.
-Answer = Buffers | Callable[[], Buffers]
+#: The response's buffers, a function that makes them on a thread because it may take long, or an awaitable
+#: that gives them. The next request of the connection waits. A lost connection does not cancel an answer.
+Answer = Buffers | Callable[[], Buffers] | Awaitable[Buffers]
 #: Gets a frame without its size. A ProtocolError closes the connection, as Kafka does.
 FrameHandler = Callable[[memoryview], Answer]
+
+
+class AuthenticationFailed(ProtocolError):
+    """The peer did not prove who it is. ``response`` is sent before the connection is closed."""
+
+    def __init__(self, reason: str, response: Buffers = ()) -> None:
+        super().__init__(reason)
+        self.response = response
+
+
+class Authenticator(Protocol):
+    """Decides whether the peer of one connection may send requests."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the peer is authenticated: no more frames are for ``receive``."""
+
+    def receive(self, frame: memoryview) -> Buffers | None:
+        """Return the answer to a frame, or None when the server's own handler answers the frame.
+
+        Runs on a thread, because credentials may have to be read. Raises AuthenticationFailed, and
+        ProtocolError for a frame that cannot be read.
+        """
 
 
 class Server:
     """Listens on one address and hands every frame to ``handle``. Belongs to one event loop.
 
+    ``tls``: a server's context; None: plaintext. ``authenticator`` makes one for each connection; None:
+    nobody has to authenticate.
     ``max_request_bytes``: a larger (or negative) size closes the connection. ``idle_timeout``: seconds
     without a byte in either direction after which a connection is closed; None: never. ``response_delay``:
     seconds between the handling of a request and its answer, for brokers that are to be slow. Lines about
@@ -62,6 +105,8 @@ class Server:
         port: int,
         *,
         executor: ThreadPoolExecutor,
+        tls: ssl.SSLContext | None = None,
+        authenticator: Callable[[], Authenticator] | None = None,
         max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
         idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT,
         response_delay: float = 0.0,
@@ -70,14 +115,18 @@ class Server:
         self.host = host
         self.port = port
         self.executor = executor
+        self.tls = tls
+        self.authenticator = authenticator
         self.max_request_bytes = max_request_bytes
         self.idle_timeout = idle_timeout
         self.response_delay = response_delay
         self.connections: set[_Connection] = set()
+        #: Awaitable answers that are not finished.
+        self.answers: set[asyncio.Future[Buffers]] = set()
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BUFFER))
         self._log_limit = LogRateLimit()
         self._listener: socket.socket | None = None
-        self._connecting: set[asyncio.Task[Any]] = set()
+        self._connecting: dict[asyncio.Task[Any], socket.socket] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
     async def start(self) -> int:
@@ -114,11 +163,28 @@ class Server:
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
         self._listener = None
-        if self._connecting:
-            await asyncio.wait(self._connecting)
+        await self._stop_connecting()
         closed = [connection.abort() for connection in list(self.connections)]
         if closed:
             await asyncio.wait(closed)
+        for answer in self.answers:
+            answer.cancel()
+        if self.answers:
+            await asyncio.wait(self.answers)
+
+    async def _stop_connecting(self) -> None:
+        connecting = dict(self._connecting)
+        if not connecting:
+            return
+        if self.tls is not None:
+            # A peer may leave its part of the handshake out.
+            for task in connecting:
+                task.cancel()
+        await asyncio.wait(connecting)
+        for task, peer in connecting.items():
+            if task.cancelled():
+                # Without effect when asyncio had begun with the socket: it has closed it then.
+                peer.close()
 
     def log(
         self, level: int, message: str, *arguments: object, exc_info: BaseException | None = None
@@ -145,9 +211,22 @@ class Server:
                 loop.call_later(_ACCEPT_PAUSE, self._accept_again, loop)
                 return
             peer.setblocking(False)
-            task = loop.create_task(loop.connect_accepted_socket(lambda: _Connection(self, loop), peer))
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
+            task = loop.create_task(
+                loop.connect_accepted_socket(
+                    lambda: _Connection(self, loop),
+                    peer,
+                    ssl=self.tls,
+                    ssl_handshake_timeout=None if self.tls is None else _TLS_TIMEOUT,
+                )
+            )
+            self._connecting[task] = peer
+            task.add_done_callback(self._connected)
+
+    def _connected(self, task: asyncio.Task[Any]) -> None:
+        del self._connecting[task]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.log(logging.WARNING, "a connection on port %d failed in its handshake: %s", self.port, error)
 
     def _accept_again(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._listener is not None:
@@ -182,6 +261,8 @@ class _Connection(asyncio.BufferedProtocol):
         # An incomplete frame, and how many of its bytes are received.
         self._frame: memoryview | None = None
         self._filled = 0
+        # None: the peer is authenticated, or does not have to be.
+        self._authenticator = None if server.authenticator is None else server.authenticator()
 
     @property
     def memory(self) -> int:
@@ -197,8 +278,10 @@ class _Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        # Writing counts as paused until the kernel has taken the last byte.
-        self._transport.set_write_buffer_limits(high=0)
+        if self._server.tls is None:
+            # Writing counts as paused until the kernel has taken the last byte. asyncio's TLS cannot do this:
+            # it pauses for its own handshake, and does not go on while reading is paused.
+            self._transport.set_write_buffer_limits(high=0)
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -253,11 +336,10 @@ class _Connection(asyncio.BufferedProtocol):
                 if frame is None:
                     self._transport.resume_reading()
                     return
+                if self._authenticator is not None:
+                    self._authenticate(self._authenticator, frame)
+                    continue
                 answer = self._server.handle(frame)
-            except ProtocolError as error:
-                self._server.log(logging.WARNING, "closing the connection of %s: %s", self.peer, error)
-                self.abort()
-                return
             except Exception as error:  # noqa: BLE001  (one request that fails must not end the others)
                 self._fail(error)
                 return
@@ -269,8 +351,54 @@ class _Connection(asyncio.BufferedProtocol):
         self._pause_reading()
 
     def _fail(self, error: BaseException) -> None:
-        self._server.log(logging.ERROR, "closing the connection of %s: %r", self.peer, error, exc_info=error)
+        if isinstance(error, ProtocolError):
+            self._server.log(logging.WARNING, "closing the connection of %s: %s", self.peer, error)
+        else:
+            self._server.log(
+                logging.ERROR, "closing the connection of %s: %r", self.peer, error, exc_info=error
+            )
         self.abort()
+
+    # -- authentication
+
+    def _authenticate(self, authenticator: Authenticator, frame: memoryview) -> None:
+        self.answering = True
+        future = self._loop.run_in_executor(self._server.executor, authenticator.receive, frame)
+
+        def received(future: asyncio.Future[Buffers | None]) -> None:
+            self.answering = False
+            if self._transport.is_closing() or future.cancelled():
+                return
+            error = future.exception()
+            try:
+                if error is not None:
+                    raise error
+                answer = future.result()
+                if authenticator.done:
+                    self._authenticator = None
+                self._answer(self._server.handle(frame) if answer is None else answer)
+            except AuthenticationFailed as failed:
+                self._refuse(failed)
+            except Exception as problem:  # noqa: BLE001  (as in _handle_frames)
+                self._fail(problem)
+            else:
+                self._advance()
+
+        future.add_done_callback(received)
+
+    def _refuse(self, failed: AuthenticationFailed) -> None:
+        """Close the connection after a pause, so that passwords cannot be tried fast."""
+        self._server.log(logging.WARNING, "closing the connection of %s: %s", self.peer, failed)
+        self.answering = True
+
+        def close() -> None:
+            if not self._transport.is_closing():
+                self._transport.writelines(failed.response)
+                self._transport.close()
+
+        self._loop.call_later(_REFUSAL_DELAY, close)
+
+    # -- answers
 
     def _answer_delayed(self, answer: Answer) -> None:
         self.answering = False
@@ -279,7 +407,9 @@ class _Connection(asyncio.BufferedProtocol):
             self._advance()
 
     def _answer(self, answer: Answer) -> None:
-        if callable(answer):
+        if isawaitable(answer):
+            self._answer_when_done(answer)
+        elif callable(answer):
             self._answer_later(answer)
         else:
             self.last_active = self._loop.time()
@@ -296,10 +426,11 @@ class _Connection(asyncio.BufferedProtocol):
         if available < 0:
             return None
         size = int.from_bytes(self._received[:_SIZE_BYTES], "big", signed=True)
-        if not 0 <= size <= self._server.max_request_bytes:
-            raise ProtocolError(
-                f"a frame of {size:,} bytes; the largest allowed is {self._server.max_request_bytes:,}"
-            )
+        largest = self._server.max_request_bytes
+        if self._authenticator is not None:
+            largest = min(largest, _MAX_UNAUTHENTICATED_BYTES)
+        if not 0 <= size <= largest:
+            raise ProtocolError(f"a frame of {size:,} bytes; the largest allowed is {largest:,}")
         part = self._received[_SIZE_BYTES : _SIZE_BYTES + size]
         self._received = self._received[_SIZE_BYTES + size :]
         if size <= available:
@@ -315,17 +446,24 @@ class _Connection(asyncio.BufferedProtocol):
         future = self._loop.run_in_executor(self._server.executor, make)
         future.add_done_callback(self._answered)
 
+    def _answer_when_done(self, answer: Awaitable[Buffers]) -> None:
+        self.answering = True
+        future = asyncio.ensure_future(answer)
+        self._server.answers.add(future)
+        future.add_done_callback(self._server.answers.discard)
+        future.add_done_callback(self._answered)
+
     def _answered(self, future: asyncio.Future[Buffers]) -> None:
         self.answering = False
-        if self._transport.is_closing() or future.cancelled():
+        if future.cancelled():
             return
         error = future.exception()
         if error is not None:
             self._fail(error)
-            return
-        self.last_active = self._loop.time()
-        self._transport.writelines(future.result())
-        self._advance()
+        elif not self._transport.is_closing():
+            self.last_active = self._loop.time()
+            self._transport.writelines(future.result())
+            self._advance()
 
     def _pause_reading(self) -> None:
         if not self._transport.is_closing():

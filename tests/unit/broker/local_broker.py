@@ -7,6 +7,7 @@ import io
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
@@ -152,6 +153,7 @@ class LocalBroker:
     def ask(self, frame: bytes) -> bytes:
         """The response frame, without its size."""
         answer = self.handler.handle(memoryview(frame))
+        assert not isawaitable(answer)
         response = b"".join(answer() if callable(answer) else answer)
         assert int.from_bytes(response[:4], "big") == len(response) - 4
         return response[4:]
@@ -215,6 +217,7 @@ def client_frame(api_key: int, version: int, **fields: Any) -> bytes:
         "correlation_id": CORRELATION_ID,
         "client_id": "a-client",
     }
+    head = {name: value for name, value in head.items() if name in header.__dataclass_fields__}
     entity_writer(header)(buffer, header(**head))
     entity_writer(schema)(buffer, request)
     return buffer.getvalue()

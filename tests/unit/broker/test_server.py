@@ -367,6 +367,87 @@ def test_frames_of_every_size_arrive_whole() -> None:
     serve(echo, client, max_request_bytes=4_000_000)
 
 
+def test_awaited_answers_keep_the_order_and_block_only_their_connection() -> None:
+    """An answer that is awaited holds up the next request of its connection, and no other connection."""
+    entered, release = threading.Event(), threading.Event()
+
+    async def wait() -> Buffers:
+        entered.set()
+        await asyncio.get_running_loop().run_in_executor(None, release.wait, 10)
+        return (b"\0\0\0\1", b"1")
+
+    def handle(frame: memoryview) -> Answer:
+        return wait() if bytes(frame) == b"wait" else (b"\0\0\0\1", bytes(frame))
+
+    def client(port: int) -> None:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=10) as connection,
+            socket.create_connection(("127.0.0.1", port), timeout=10) as other,
+        ):
+            connection.sendall(sized(b"0") + sized(b"wait") + sized(b"2"))
+            assert receive(connection) == b"0"
+            assert entered.wait(10)
+            other.sendall(sized(b"x"))
+            assert receive(other) == b"x"
+            release.set()
+            assert [receive(connection), receive(connection)] == [b"1", b"2"]
+
+    serve(handle, client)
+
+
+def test_an_awaited_answer_that_fails_closes_only_its_connection() -> None:
+    async def fail(error: Exception) -> Buffers:
+        raise error
+
+    def handle(frame: memoryview) -> Answer:
+        if bytes(frame) == b"garbage":
+            return fail(DecodeError("garbage", api="Test"))
+        return fail(RuntimeError("a mistake")) if bytes(frame) == b"mistake" else (b"\0\0\0\0",)
+
+    def client(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as other:
+            for bad in (b"garbage", b"mistake"):
+                with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+                    assert is_closed_after(connection, sized(bad))
+            other.sendall(sized(b"x"))
+            assert receive(other) == b""
+
+    serve(handle, client)
+
+
+def test_a_lost_connection_does_not_cancel_an_answer() -> None:
+    """What a request does is done to its end; the end of the server drops what is still awaited."""
+    entered, release, done = threading.Event(), threading.Event(), threading.Event()
+    dropped = threading.Event()
+
+    async def wait(frame: bytes) -> Buffers:
+        entered.set()
+        try:
+            if frame == b"for ever":
+                await asyncio.get_running_loop().create_future()
+            await asyncio.get_running_loop().run_in_executor(None, release.wait, 10)
+            done.set()
+        except asyncio.CancelledError:
+            dropped.set()
+            raise
+        return (b"\0\0\0\0",)
+
+    def client(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(sized(b"wait"))
+            assert entered.wait(10)
+        release.set()
+        assert done.wait(10)
+        assert not dropped.is_set()
+        entered.clear()
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(sized(b"for ever"))
+            assert entered.wait(10)
+
+    serve(lambda frame: wait(bytes(frame)), client)
+    assert dropped.is_set()
+
+
 def test_a_frame_keeps_its_memory() -> None:
     """Columns may refer to a frame long after the next one has come."""
     kept: list[memoryview] = []

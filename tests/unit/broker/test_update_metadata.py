@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from ctrlchan._codec import UPDATE_METADATA
-from ctrlchan.broker.metadata.metadata_cache import Node
+from ctrlchan.broker.metadata.lookups import Node
 from ctrlchan.errors import DecodeError
 from tests.unit.broker.local_broker import (
     CONTROLLER_EPOCH,

@@ -1,0 +1,145 @@
+"""Finds in a ClusterState what Metadata and DescribeCluster show of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ctrlchan._codec import ListColumn
+from ctrlchan.state import ClusterState
+from ctrlchan.state.lists import packed_values, take
+from ctrlchan.topic_names import ZERO_ID
+
+if TYPE_CHECKING:
+    from ctrlchan._codec import Int32
+
+__all__ = ["NO_CONTROLLER", "MetadataLookups", "MetadataView", "Node"]
+
+#: ``controller_id`` where none is known.
+NO_CONTROLLER = -1
+
+
+class Node(NamedTuple):
+    """A live broker, with its endpoint of one listener."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataView:
+    """A copy of some topics, which another thread may read while the cache changes.
+
+    Partitions of topic i are ``starts[i]:starts[i + 1]`` of the columns.
+    """
+
+    names: list[str]
+    topic_ids: list[bytes]
+    starts: list[int]
+    partition: Int32
+    leader: Int32
+    leader_epoch: Int32
+    replicas: ListColumn
+    isr: ListColumn
+    offline: ListColumn
+    live_ids: Int32
+    reachable_ids: Int32  # live brokers that have the client's listener
+
+
+class MetadataLookups:
+    """Look-ups in ``state``, which may hold topics without partitions: they are shown to no client."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+
+    @property
+    def live_ids(self) -> Int32:
+        """Ids of the live brokers."""
+        return self.state.live_brokers.ids
+
+    def controller(self) -> int:
+        """Return the controller id for clients, -1: none."""
+        return self.state.controller_id
+
+    def nodes(self, listener: str) -> list[Node]:
+        """Return the live brokers that have this listener, in the order of ids."""
+        brokers, wanted, found = self.state.live_brokers, listener.encode(), []
+        for row in range(len(brokers)):
+            first = int(brokers.endpoint_starts[row])
+            for endpoint in range(first, first + int(brokers.endpoint_lengths[row])):
+                if brokers.listeners[endpoint] == wanted:
+                    rack = brokers.racks[row]
+                    found.append(
+                        Node(
+                            id=int(brokers.ids[row]),
+                            host=(brokers.hosts[endpoint] or b"").decode(),
+                            port=int(brokers.ports[endpoint]),
+                            rack=None if rack is None else rack.decode(),
+                        )
+                    )
+        return sorted(found)
+
+    def topic_rows(self) -> list[int]:
+        """Return the rows of the topics that have partitions."""
+        topic_row = self.state.partitions.topic_row
+        firsts: list[int] = topic_row[np.flatnonzero(np.diff(topic_row, prepend=-1))].tolist()
+        return firsts
+
+    def topic_row(self, name: str) -> int | None:
+        """Return the row of a topic that has partitions, else None."""
+        row = self.row_of(name)
+        if row is None:
+            return None
+        partitions = self.state.rows_of_topic(name)
+        return row if partitions.stop > partitions.start else None
+
+    def topic_id(self, name: str) -> bytes:
+        """Return the topic's id, ZERO_ID when it is unknown."""
+        row = self.row_of(name)
+        return ZERO_ID if row is None else bytes(self.state.topics.ids[row])
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """Return the name of the topic with this id, None when it is unknown."""
+        found = np.flatnonzero((self.state.topics.ids == np.frombuffer(topic_id, np.uint8)).all(axis=1))
+        return self.state.topic_name(int(found[0])) if len(found) else None
+
+    def row_of(self, name: str | bytes) -> int | None:
+        """Return the row of a topic, also of one without partitions, None when it is unknown."""
+        try:
+            return self.state.topic_row(name)
+        except KeyError:
+            return None
+
+    def view(self, topic_rows: list[int], listener: str) -> MetadataView:
+        """Return a copy of what Metadata needs of these topics, for a client of `listener`."""
+        state = self.state
+        columns = state.partitions
+        wanted = np.array(topic_rows, dtype=np.int32)
+        first = np.searchsorted(columns.topic_row, wanted, "left")
+        counts = np.searchsorted(columns.topic_row, wanted, "right") - first
+        ends = np.cumsum(counts)
+        rows = np.repeat(first - (ends - counts), counts) + np.arange(int(counts.sum()))
+        assert columns.offline is not None
+        return MetadataView(
+            names=[state.topic_name(row) for row in topic_rows],
+            topic_ids=[state.topics.ids[row].tobytes() for row in topic_rows],
+            starts=[0, *ends.tolist()],
+            partition=columns.partition[rows],
+            leader=columns.leader[rows],
+            leader_epoch=columns.leader_epoch[rows],
+            replicas=_copied(take(columns.replicas, rows)),
+            isr=_copied(take(columns.isr, rows)),
+            offline=_copied(take(columns.offline, rows)),
+            live_ids=self.live_ids.copy(),
+            reachable_ids=np.array([node.id for node in self.nodes(listener)], dtype=np.int32),
+        )
+
+
+def _copied(lists: ListColumn) -> ListColumn:
+    """Return a copy of the lists, with their values one after another."""
+    ends = np.cumsum(lists.lengths, dtype=np.int64)
+    return ListColumn((ends - lists.lengths).astype(np.int32), lists.lengths, packed_values(lists).copy())
