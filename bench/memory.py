@@ -64,12 +64,17 @@ def settle(pid: int) -> None:
 
 
 def cpu_seconds(pid: int, *, alone: bool = False) -> float:
-    """Return the processor time that a process has used, with all its descendants or ``alone``."""
+    """Return the processor time that a process has used: ``alone``, or with all its descendants.
+
+    Descendants that have ended count once their parents have reaped them.
+    """
     total = 0.0
     for process in _tree(pid)[: 1 if alone else None]:
         with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
             total += times.user + times.system
+            if not alone:
+                total += times.children_user + times.children_system
     return total
 
 

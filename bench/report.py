@@ -260,6 +260,36 @@ def _spark(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     )
 
 
+def _controller(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    headings = (
+        "partitions → brokers",
+        "event",
+        "Kafka",
+        OURS,
+        "Kafka / ours",
+        "processor time, s: Kafka, ours",
+    )
+    rows = []
+    for one in benchmarks:
+        shape = f"{one['partitions']:,} → {one['brokers']:,}"
+        for event, times in one["ms"].items():
+            repetitions = {"ms": times}
+            rows.append(
+                (
+                    shape,
+                    event,
+                    _figure(repetitions, "kafka", 0),
+                    _figure(repetitions, OURS, 0),
+                    _ratio(repetitions, "kafka", OURS, 1),
+                    ", ".join(_seconds(one["cpu_seconds"][event].get(side)) for side in ("kafka", OURS)),
+                )
+            )
+        kafka, ours = (one["pss_mib"].get(side) for side in ("kafka", OURS))
+        ratio = f"{kafka / ours:.1f}" if kafka and ours else ""
+        rows.append((shape, "memory, MiB", _number(kafka), _number(ours), ratio, ""))
+    return headings, rows
+
+
 _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Rows]]]] = {
     "codec": _codec,
     "peers": _peers,
@@ -268,6 +298,7 @@ _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Row
     "start": _start,
     "features": _features,
     "spark": _spark,
+    "controller": _controller,
 }
 
 
@@ -322,6 +353,10 @@ def _ratio(one: Benchmark, side: str, other: str, digits: int) -> str:
 
 def _more(value: float, base: float) -> str:
     return f"{(value / base - 1) * 100:+.1f} %"
+
+
+def _seconds(values: list[float] | None) -> str:
+    return f"{median(values):.2f}" if values else "–"
 
 
 def _number(value: float | None) -> str:

@@ -1,7 +1,8 @@
 """The control plane of a ZooKeeper-mode Apache Kafka cluster.
 
 ``ClusterState`` holds a cluster as columns, ``ControllerChannelManager`` talks to every broker,
-``ControllerBrokerRequestBatch`` decides which rows go to whom, ``EmbeddedCluster`` is something to talk to.
+``ControllerBrokerRequestBatch`` decides which rows go to whom, ``KafkaController`` runs a cluster with them,
+``EmbeddedCluster`` is something to talk to.
 See README.md for an example and DESIGN.md for the rooms.
 
 Names are loaded when they are first asked for: a sender process imports this package too, and must not
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
         TlsSettings,
     )
     from ctrlchan.channel.observability.metrics import ChannelMetrics
+    from ctrlchan.controller.kafka_controller import KafkaController
+    from ctrlchan.controller.settings.config import ControllerConfig
+    from ctrlchan.controller.settings.listener_security import ListenerSecurity
+    from ctrlchan.controller.status.metrics import ControllerMetrics
+    from ctrlchan.controller.term.notifications import LeaderChanges, Notification, NotificationKind
     from ctrlchan.errors import CtrlchanError, OutcomesTimeoutError, ProtocolError
     from ctrlchan.journal import Journal, journal_dataset, read_channels, read_journal
     from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol, StateDifference
@@ -41,11 +47,18 @@ __all__ = [
     "ControlRequest",
     "ControllerBrokerRequestBatch",
     "ControllerChannelManager",
+    "ControllerConfig",
+    "ControllerMetrics",
     "CtrlchanError",
     "EmbeddedBroker",
     "EmbeddedCluster",
     "Endpoint",
     "Journal",
+    "KafkaController",
+    "LeaderChanges",
+    "ListenerSecurity",
+    "Notification",
+    "NotificationKind",
     "Outcome",
     "OutcomeKind",
     "OutcomesTimeoutError",
@@ -69,11 +82,18 @@ _HOMES: Final = {
     "ControlRequest": "channel",
     "ControllerBrokerRequestBatch": "batch",
     "ControllerChannelManager": "channel",
+    "ControllerConfig": "controller.settings.config",
+    "ControllerMetrics": "controller.status.metrics",
     "CtrlchanError": "errors",
     "EmbeddedBroker": "broker",
     "EmbeddedCluster": "broker",
     "Endpoint": "state",
     "Journal": "journal",
+    "KafkaController": "controller.kafka_controller",
+    "LeaderChanges": "controller.term.notifications",
+    "ListenerSecurity": "controller.settings.listener_security",
+    "Notification": "controller.term.notifications",
+    "NotificationKind": "controller.term.notifications",
     "Outcome": "channel",
     "OutcomeKind": "channel",
     "OutcomesTimeoutError": "errors",

@@ -14,6 +14,14 @@ __all__ = ["COMMANDS", "app"]
 COMMANDS: Final = {
     "push": LazyCommand("ctrlchan.cli.push:push", "Push a snapshot's full metadata to every broker of it."),
     "broker": LazyCommand("ctrlchan.cli.broker:broker", "Run embedded brokers until Ctrl-C (or SIGTERM)."),
+    "controller": LazyCommand(
+        "ctrlchan.cli.controller:app",
+        "Run the controller of a Kafka cluster in ZooKeeper mode until Ctrl-C (or SIGTERM).",
+    ),
+    "cluster": LazyCommand(
+        "ctrlchan.cli.cluster:cluster",
+        "Run a whole Kafka cluster on this machine until Ctrl-C: ZooKeeper, controller and brokers.",
+    ),
     "demo": LazyCommand(
         "ctrlchan.cli.demo:demo",
         "Push a whole cluster's metadata to embedded brokers and let a Kafka client read it back.",

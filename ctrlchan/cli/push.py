@@ -41,7 +41,7 @@ _SHOWN_BROKERS: Final = 20
 #: In place of an outcome that did not come within the time limit.
 _PENDING: Final = "pending"
 _MAX_ROUNDS: Final = 1_000_000
-#: Brokers that an error names.
+#: Brokers that an error or warnings name.
 _NAMED_BROKERS: Final = 10
 _NO_EPOCHS: Final = (
     "warning: the snapshot has no epochs (kafka-topics --describe prints none): clients ignore metadata "
@@ -266,7 +266,10 @@ def push_state(
     journal: Journal | None = None,
     metrics: ChannelMetrics | None = None,
 ) -> PushResult:
-    """Push ``state`` to all its brokers ``rounds`` times. Raises ConfigError when it has no broker."""
+    """Push ``state`` to all its brokers ``rounds`` times.
+
+    Raises ConfigError when it has no broker, ChannelError when none of them can be connected to.
+    """
     from ctrlchan.batch import ControllerBrokerRequestBatch
     from ctrlchan.channel import ControllerChannelManager
     from ctrlchan.errors import ConfigError
@@ -279,6 +282,7 @@ def push_state(
     sent_rounds: list[list[Sent]] = []
     with ControllerChannelManager(config, controller_epoch, journal=journal, metrics=metrics) as channel:
         channel.startup(state.brokers)
+        _warn_of_left_out(channel.left_out, len(broker_ids))
         batch = ControllerBrokerRequestBatch(channel, state)
         for turn in range(rounds):
             start = time.perf_counter()
@@ -306,6 +310,19 @@ def push_state(
         pss_mib=memory,
         outcomes=sorted(results, key=lambda result: result.broker),
     )
+
+
+def _warn_of_left_out(left_out: dict[int, str], brokers: int) -> None:
+    """Print a warning for each broker that cannot be connected to. Raises ChannelError for all of them."""
+    from ctrlchan.errors import ChannelError
+
+    reasons = list(left_out.values())
+    if len(reasons) == brokers:
+        raise ChannelError(f"none of {brokers} brokers can be connected to: {reasons[0]}")
+    for reason in reasons[:_NAMED_BROKERS]:
+        typer.echo(f"warning: {printable(reason)}", err=True)
+    if len(reasons) > _NAMED_BROKERS:
+        typer.echo(f"warning: {len(reasons) - _NAMED_BROKERS} more brokers cannot be connected to", err=True)
 
 
 def _watch(channel: ControllerChannelManager, sent: Sequence[Sent], title: str, timeout: float) -> bool:

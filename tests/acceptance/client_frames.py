@@ -38,12 +38,12 @@ def metadata_frame(version: int, topics: Sequence[str | uuid.UUID]) -> bytes:
         fields["include_cluster_authorized_operations"] = False
     if version >= 8:
         fields["include_topic_authorized_operations"] = False
-    return _frame(METADATA, version, module.MetadataRequest(**fields))
+    return request_frame(METADATA, version, module.MetadataRequest(**fields))
 
 
 def describe_cluster_frame(version: int) -> bytes:
     module: Any = load_payload_module(DESCRIBE_CLUSTER, version, EntityType.request)
-    return _frame(
+    return request_frame(
         DESCRIBE_CLUSTER,
         version,
         module.DescribeClusterRequest(include_cluster_authorized_operations=False),
@@ -61,7 +61,7 @@ def describe_configs_frame(version: int, resources: Sequence[tuple[int, str]]) -
     }
     if version >= 1:
         fields["include_synonyms"] = True
-    return _frame(DESCRIBE_CONFIGS, version, module.DescribeConfigsRequest(**fields))
+    return request_frame(DESCRIBE_CONFIGS, version, module.DescribeConfigsRequest(**fields))
 
 
 def api_versions_frame(version: int) -> bytes:
@@ -69,7 +69,7 @@ def api_versions_frame(version: int) -> bytes:
     written = min(version, 4)
     module: Any = load_payload_module(API_VERSIONS, written, EntityType.request)
     fields = {"client_software_name": "ctrlchan", "client_software_version": "1"} if written >= 3 else {}
-    return _frame(API_VERSIONS, version, module.ApiVersionsRequest(**fields))
+    return request_frame(API_VERSIONS, version, module.ApiVersionsRequest(**fields))
 
 
 def client_response(api_key: int, version: int, response: bytes) -> Any:
@@ -100,7 +100,8 @@ def without_map_order(request: bytes, response: bytes | None) -> object:
     return len(response), sorted(map(repr, body.brokers)), topics, rest
 
 
-def _frame(api_key: int, version: int, request: Any) -> bytes:
+def request_frame(api_key: int, version: int, request: Any) -> bytes:
+    """Return the frame of a request, without its size."""
     header: Any = type(request).__header_schema__
     frame = io.BytesIO()
     entity_writer(header)(

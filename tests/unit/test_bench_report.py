@@ -42,6 +42,12 @@ SPARK = {
     "ms": {"ours": [1200.0, 1000.0, 1100.0], "without": [1000.0, 800.0]},
     "pss_mib": {"ours": 1500.2, "without": 1400.0},
 }  # fmt: skip
+CONTROLLER = {
+    "suite": "controller", "partitions": 10_000, "brokers": 300,
+    "ms": {"failover": {"ours": [90.0, 110.0, 100.0], "kafka": [1600.0, 1500.0]}},
+    "cpu_seconds": {"failover": {"ours": [0.1, 0.2, 0.3], "kafka": [2.0, 3.0]}},
+    "pss_mib": {"ours": 100.0, "kafka": 650.0},
+}  # fmt: skip
 
 
 def a_run(*extra_infos: dict[str, Any]) -> dict[str, Any]:
@@ -58,6 +64,20 @@ def test_a_job_beside_spark_alone() -> None:
     made = tables(results_of(a_run(SPARK), COMMAND))["spark"]
     row = "| frames | 500,000 partitions | 1,100 (1,000) | 900 (800) | 1.22 (1.25) | 2.20 | 1,500, 1,400 |"
     assert row in made
+
+
+def test_a_controller_beside_kafkas() -> None:
+    made = tables(results_of(a_run(CONTROLLER), COMMAND))["controller"]
+    assert "| 10,000 → 300 | failover | 1,550 (1,500) | 100 (90) | 15.5 (16.7) | 2.50, 0.20 |" in made
+    assert "| 10,000 → 300 | memory, MiB | 650 | 100 | 6.5 |  |" in made
+
+
+def test_a_controller_without_kafka() -> None:
+    times = {"failover": {"ours": [1.0]}}
+    alone = {**CONTROLLER, "ms": times, "cpu_seconds": times, "pss_mib": {"ours": 100.0}}
+    made = tables(results_of(a_run(alone), COMMAND))["controller"]
+    assert "| 10,000 → 300 | failover |  | 1 (1) |  | –, 1.00 |" in made
+    assert "| 10,000 → 300 | memory, MiB | – | 100 |  |  |" in made
 
 
 def test_tables() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -100,7 +101,7 @@ def test_version() -> None:
 def test_help_names_every_subcommand() -> None:
     ran = run("--help")
     assert ran.returncode == 0
-    for name in ("snapshot", "push", "broker", "demo", "decode", "encode"):
+    for name in ("snapshot", "push", "broker", "controller", "cluster", "demo", "decode", "encode"):
         assert name in ran.stdout
 
 
@@ -186,6 +187,21 @@ def test_verbose_is_an_option_of_the_root_alone() -> None:
         ["push", "x", "--listener", ""],
         ["push", "x", "--config", ""],
         ["push", "x", "--config", "/"],
+        ["controller", "--zookeeper", ""],
+        ["controller", "--zookeeper", "h:1", "--id", HUGE],
+        ["controller", "--zookeeper", "h:1", "--id", "1", "--listen", ""],
+        ["controller", "--zookeeper", "h:1", "--id", "1", "--listen", "two words:1"],
+        ["controller", "--zookeeper", "h:1", "--id", "1", "--listen", "h:99999"],
+        ["controller", "--zookeeper", "h:1", "--id", "1", "--listen", "h:1", "--listener", ""],
+        ["controller", "--config", ""],
+        ["controller", "--config", "/"],
+        ["controller", "status", ""],
+        ["controller", "status", "two words"],
+        ["controller", "status", "h:port"],
+        ["cluster", "--zookeeper", ""],
+        ["cluster", "--brokers", HUGE],
+        ["cluster", "--id", HUGE],
+        ["cluster", "--session-timeout", "inf"],
         ["demo", "--topics", "1000000000000"],
         ["demo", "--brokers", "1000000000"],
         ["demo", "--sample", HUGE, "--topics", HUGE],
@@ -289,6 +305,34 @@ def test_a_push_asks_the_brokers_for_their_versions(tmp_path: Path, cluster: Emb
     folder = make_snapshot(tmp_path / "snapshot", cluster.brokers)
     ran = run("push", str(folder), "--negotiate", "--json")
     assert ran.returncode == 0, ran.stderr
+
+
+def test_a_push_names_brokers_without_the_listener_and_goes_on(
+    tmp_path: Path, cluster: EmbeddedCluster
+) -> None:
+    inside = Endpoint("INSIDE", SecurityProtocol.SSL, "127.0.0.1", 1)
+    reason = "broker 9 has no endpoint for listener PLAINTEXT (it has: INSIDE)"
+    folder = make_snapshot(tmp_path / "some", [*cluster.brokers, Broker(9, 5, (inside,))])
+    ran = run("push", str(folder), "--json")
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines() == [
+        f"warning: {reason}",
+        f"error: 1 of {len(cluster.brokers) + 1} brokers did not acknowledge: 9",
+    ]
+    outcomes = {one["broker"]: (one["outcome"], one["error"]) for one in json.loads(ran.stdout)["outcomes"]}
+    assert outcomes.pop(9) == ("broker gone", reason)
+    assert {outcome for outcome, _ in outcomes.values()} == {"acknowledged"}
+
+
+def test_a_push_ends_when_no_broker_has_the_listener(tmp_path: Path, cluster: EmbeddedCluster) -> None:
+    folder = make_snapshot(tmp_path / "all", cluster.brokers)
+    ran = run("push", str(folder), "--listener", "NOWHERE")
+    assert ran.returncode == 1
+    count, first = len(cluster.brokers), cluster.brokers[0].id
+    assert ran.stderr.splitlines()[-1] == (
+        f"error: none of {count} brokers can be connected to: broker {first} has no endpoint for listener "
+        "NOWHERE (it has: PLAINTEXT)"
+    )
 
 
 UNKNOWN_EPOCHS = "warning: the snapshot has no epochs"

@@ -1,0 +1,124 @@
+"""``ctrlchan cluster``: a whole cluster on this machine, for trying out."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ctrlchan.cli.limits import MAX_INT32, MAX_PORT
+from ctrlchan.cli.signals import StopSignals
+
+if TYPE_CHECKING:
+    from ctrlchan.cli.local_cluster import LocalCluster
+
+__all__ = ["cluster"]
+
+_MAX_BROKERS: Final = 1_000
+
+
+def cluster(
+    brokers: Annotated[
+        int,
+        typer.Option(min=1, max=_MAX_BROKERS, metavar="NUMBER", help="Brokers, with ids from 1."),
+    ] = 3,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT[/chroot]",
+            help="Use this ZooKeeper.",
+            show_default="a new one, whose data is not kept",
+        ),
+    ] = None,
+    controller_id: Annotated[
+        int, typer.Option("--id", min=0, max=MAX_INT32, metavar="ID", help="Id of the controller.")
+    ] = 1000,
+    session_timeout: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            max=60,
+            metavar="SECONDS",
+            help="ZooKeeper's session timeout: when a killed broker is noticed.",
+        ),
+    ] = 6.0,
+    metrics_port: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=MAX_PORT,
+            metavar="PORT",
+            help="Serve the controller's status page and metrics on this port of 127.0.0.1; 0: a free one.",
+        ),
+    ] = 0,
+    live: Annotated[
+        bool, typer.Option("--live", help="Show brokers, elections, deletions and reassignments live.")
+    ] = False,
+    demo: Annotated[
+        bool,
+        typer.Option(
+            "--demo",
+            help="Create topics with a Kafka client, kill a broker, show its leaders move, and end.",
+        ),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as a line of JSON.")] = False,
+) -> None:
+    """Run a whole Kafka cluster on this machine until Ctrl-C: ZooKeeper, controller and brokers.
+
+    The ZooKeeper server and the controller are real ones. The brokers are embedded: they answer controllers
+    and clients as Kafka's brokers do, but store no records. Everything listens on free ports of 127.0.0.1
+    and ends with this command.
+
+    ZooKeeper needs Java and its jars: pip install 'ctrlchan[spark]' brings both.
+
+    Examples:
+
+      ctrlchan cluster
+
+      ctrlchan cluster --brokers 5 --live
+
+      ctrlchan cluster --demo
+    """
+    if demo:
+        from ctrlchan.cli.cluster_demo import check_demo, show_cluster
+
+        check_demo(brokers)
+    from ctrlchan.cli.controller import print_notification, serve_status, show_until_stopped
+    from ctrlchan.cli.local_cluster import start_cluster
+    from ctrlchan.controller.status.metrics import ControllerMetrics
+    from ctrlchan.controller.status.recent import RecentNotifications
+
+    with StopSignals() as signals, ExitStack() as stack:
+        with signals.startup():
+            metrics, recent = ControllerMetrics(), RecentNotifications()
+            running = start_cluster(
+                stack,
+                brokers,
+                zookeeper=zookeeper,
+                controller_id=controller_id,
+                session_timeout=session_timeout,
+                metrics=metrics,
+                recent=recent,
+            )
+            port = serve_status(stack, running.controller, recent, metrics, metrics_port)
+            if demo:
+                show_cluster(running)
+                return
+            _show_addresses(running, port, as_json=as_json)
+            if not live and not as_json:
+                running.controller.add_listener(print_notification)
+        show_until_stopped(signals, running.controller, recent, live=live)
+
+
+def _show_addresses(running: LocalCluster, status_port: int, *, as_json: bool) -> None:
+    described = running.describe() | {"status": f"http://127.0.0.1:{status_port}/"}
+    if as_json:
+        typer.echo(json.dumps(described))
+        return
+    for broker in described["brokers"]:
+        typer.echo(f"broker {broker['id']} listens on {broker['address']} (process {broker['pid']})")
+    typer.echo(f"controller {described['controller_id']} answers at {described['controller']}")
+    typer.echo(f"ZooKeeper: {described['zookeeper']}")
+    typer.echo(f"bootstrap.servers={described['bootstrap_servers']}")

@@ -1,0 +1,6 @@
+"""Administration of the cluster by requests: topics, their partitions and configs, SCRAM users.
+
+In: parsed requests, on the event loop's thread. Out: nodes in ZooKeeper, written with the check of the
+controller epoch; a Kafka error for each refused topic. The loop's watches then do the work. Knows nothing of
+sockets and of messages.
+"""

@@ -1,0 +1,126 @@
+"""Configs of topics: what counts for a topic, and changes to them.
+
+Source: ``ConfigHelper``, ``ConfigAdminManager`` and ``ZkAdminManager.incrementalAlterConfigs`` (Kafka 3.9),
+without policies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from ctrlchan.broker.metadata.configs import ConfigSource, ConfigType, DescribedConfig, topic_configs
+from ctrlchan.controller.admin.config_keys import check_configs, topic_config_names
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.errors import ErrorCode, KafkaError
+
+__all__ = ["Change", "Operation", "alter_topic", "effective_configs", "replace_topic"]
+
+
+class Operation(IntEnum):
+    """``AlterConfigOp.OpType``."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """A change of one config. ``operation``: unchecked."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def effective_configs(
+    own: Mapping[str, str], dynamic: Mapping[str, str], static: Mapping[str, str]
+) -> Iterable[DescribedConfig]:
+    """Yield every config of a topic with the value that counts, and all values behind it.
+
+    ``own``: set for the topic. ``dynamic``: defaults of all brokers, by broker config. ``static``: settings
+    of the controller, by topic config.
+    """
+    for config in topic_configs():
+        synonyms: list[tuple[str, str, ConfigSource]] = []
+        if config.name in own:
+            synonyms.append((config.name, own[config.name], ConfigSource.TOPIC))
+        if not config.synonyms and config.name in static:
+            # Brokers derive it from several settings, of which none is its synonym.
+            synonyms.append((config.name, static[config.name], ConfigSource.STATIC_BROKER))
+        for name, value, source in config.synonyms:
+            if name in dynamic:
+                synonyms.append((name, dynamic[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
+            if config.name in static:
+                synonyms.append((name, static[config.name], ConfigSource.STATIC_BROKER))
+            synonyms.append((name, value, source))
+        if synonyms:
+            _, effective, source = synonyms[0]
+            config = config._replace(value=effective, source=source, synonyms=tuple(synonyms))
+        yield config
+
+
+def alter_topic(core: ControllerCore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+    """Apply changes to the configs of a topic (IncrementalAlterConfigs). Raises KafkaError."""
+    repeated = sorted(key for key, count in Counter(one.name for one in changes).items() if count > 1)
+    if repeated:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(repeated)}"
+        )
+    without = [one.name for one in changes if one.operation != Operation.DELETE and one.value is None]
+    if without:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(without)}")
+    _check_exists(core, name)
+    config: dict[str, str] = dict(core.nodes.read_topic_config(name) or {})
+    for change in changes:
+        _apply(config, change)
+    check_configs(config)
+    if not validate_only:
+        core.nodes.write_topic_config(name, config)
+
+
+def replace_topic(
+    core: ControllerCore, name: str, configs: Sequence[tuple[str, str | None]], *, validate_only: bool
+) -> None:
+    """Replace all configs of a topic (AlterConfigs). Raises KafkaError."""
+    _check_exists(core, name)
+    config = {key: value for key, value in configs if value is not None}
+    check_configs(config)
+    if not validate_only:
+        core.nodes.write_topic_config(name, config)
+
+
+def _check_exists(core: ControllerCore, name: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    if not core.context.has_topic(name):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+
+def _apply(config: dict[str, str], change: Change) -> None:
+    name, value = change.name, change.value or ""
+    if change.operation == Operation.SET:
+        config[name] = value
+    elif change.operation == Operation.DELETE:
+        config.pop(name, None)
+    elif change.operation in (Operation.APPEND, Operation.SUBTRACT):
+        verb = Operation(change.operation).name.lower()
+        if topic_config_names().get(name) is not ConfigType.LIST:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Config value {verb} is not allowed for config key: {name}"
+            )
+        present = [part for part in config.get(name, _default(name)).split(",") if part]
+        if change.operation == Operation.APPEND:
+            present += [part for part in value.split(",") if part not in present]
+        else:
+            present = [part for part in present if part not in value.split(",")]
+        config[name] = ",".join(present)
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {change.operation}")
+
+
+def _default(name: str) -> str:
+    return next(config.value or "" for config in topic_configs() if config.name == name)

@@ -1,0 +1,186 @@
+"""SCRAM credentials of users, in the form in which Kafka keeps them in ZooKeeper, and changes to them.
+
+A user's config has one entry for each mechanism: ``salt=…,stored_key=…,server_key=…,iterations=4096``, the
+bytes as Base64. Source: ``ScramCredentialUtils``, ``ScramFormatter`` and
+``ZkAdminManager.alterUserScramCredentials`` (Kafka 3.9), KIP-554.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ctrlchan.broker.network.sasl import ScramCredential
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.errors import ErrorCode, KafkaError
+
+__all__ = [
+    "CredentialInfo",
+    "Deletion",
+    "Upsertion",
+    "alter_credentials",
+    "credential_from_text",
+    "credential_of_password",
+    "credential_to_text",
+    "describe_credentials",
+]
+
+#: ``ScramMechanism`` of the protocol -> its name.
+_MECHANISMS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_MIN_ITERATIONS: Final = 4_096
+_MAX_ITERATIONS: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """A credential to delete. ``mechanism``: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512."""
+
+    user: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upsertion:
+    """A credential to set. ``salted_password``: PBKDF2 of the password (RFC 5802, ``SaltedPassword``)."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+
+def credential_from_text(text: str) -> ScramCredential:
+    """Return the credential that a user's config holds. Raises ValueError for a text of another form."""
+    fields = dict(part.partition("=")[::2] for part in text.split(","))
+    try:
+        salt, stored_key, server_key = (
+            base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
+        )
+        return ScramCredential(salt, stored_key, server_key, int(fields["iterations"]))
+    except (KeyError, ValueError, binascii.Error):
+        # The text is a secret: it is not repeated.
+        raise ValueError("not a SCRAM credential (salt=…,stored_key=…,server_key=…,iterations=…)") from None
+
+
+def credential_to_text(credential: ScramCredential) -> str:
+    """Return the credential as a user's config holds it."""
+    salt, stored_key, server_key = (base64.b64encode(part).decode() for part in credential[:3])
+    return f"salt={salt},stored_key={stored_key},server_key={server_key},iterations={credential.iterations}"
+
+
+def credential_of_password(
+    mechanism: str, password: str, salt: bytes, iterations: int = _MIN_ITERATIONS
+) -> ScramCredential:
+    """Return what a server keeps of a password; takes milliseconds."""
+    from scramp import ScramMechanism
+
+    made = ScramMechanism(mechanism).make_auth_info(password, iterations, salt)
+    return ScramCredential(*made)
+
+
+class CredentialInfo(NamedTuple):
+    """What may be seen of a credential."""
+
+    mechanism: int
+    iterations: int
+
+
+def describe_credentials(
+    core: ControllerCore, users: Iterable[str] | None = None
+) -> dict[str, list[CredentialInfo]]:
+    """Return the credentials of these users, None: of all; users without a credential are left out."""
+    found: dict[str, list[CredentialInfo]] = {}
+    for user in core.nodes.user_names() if users is None else users:
+        config = core.nodes.read_user_config(user) or {}
+        for mechanism, name in _MECHANISMS.items():
+            if name in config:
+                iterations = credential_from_text(config[name]).iterations
+                found.setdefault(user, []).append(CredentialInfo(mechanism, iterations))
+    return found
+
+
+def alter_credentials(
+    core: ControllerCore, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
+) -> dict[str, KafkaError | None]:
+    """Change credentials in ZooKeeper; return what became of each user, None: all changes of it are made.
+
+    A user with one refused change is not changed at all.
+    """
+    results: dict[str, KafkaError | None] = {}
+    for deletion in deletions:
+        _refuse(results, deletion.user, _why_illegal(deletion))
+    for upsertion in upsertions:
+        _refuse(results, upsertion.user, _why_illegal(upsertion) or _why_iterations(upsertion))
+    changes: list[Deletion | Upsertion] = [*deletions, *upsertions]
+    for user in _users_with_repeats(change for change in changes if change.user not in results):
+        results[user] = KafkaError(
+            ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+        )
+    for user in dict.fromkeys(change.user for change in changes if change.user not in results):
+        try:
+            _change_user(core, user, changes)
+            results[user] = None
+        except KafkaError as error:
+            results[user] = error
+    return results
+
+
+def _refuse(results: dict[str, KafkaError | None], user: str, error: KafkaError | None) -> None:
+    if error is not None:
+        results[user] = error
+
+
+def _why_illegal(change: Deletion | Upsertion) -> KafkaError | None:
+    if not change.user:
+        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if change.mechanism not in _MECHANISMS:
+        return KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    return None
+
+
+def _why_iterations(upsertion: Upsertion) -> KafkaError | None:
+    if upsertion.iterations > _MAX_ITERATIONS:
+        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    if upsertion.iterations < _MIN_ITERATIONS:
+        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    return None
+
+
+def _users_with_repeats(changes: Iterable[Deletion | Upsertion]) -> set[str]:
+    counted = Counter((change.user, change.mechanism) for change in changes)
+    return {user for (user, _), count in counted.items() if count > 1}
+
+
+def _change_user(core: ControllerCore, user: str, changes: Iterable[Deletion | Upsertion]) -> None:
+    config: dict[str, str] = dict(core.nodes.read_user_config(user) or {})
+    own = [change for change in changes if change.user == user]
+    for change in own:
+        name = _MECHANISMS[change.mechanism]
+        if isinstance(change, Upsertion):
+            continue
+        if config.pop(name, None) is None:
+            raise KafkaError(
+                ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+            )
+    for change in own:
+        if isinstance(change, Upsertion):
+            name = _MECHANISMS[change.mechanism]
+            config[name] = credential_to_text(_credential(name, change))
+    core.nodes.write_user_config(user, config)
+
+
+def _credential(mechanism: str, upsertion: Upsertion) -> ScramCredential:
+    """Return the credential (RFC 5802: StoredKey and ServerKey)."""
+    name, salted = _HASHES[mechanism], upsertion.salted_password
+    client_key = hmac.digest(salted, b"Client Key", name)
+    stored_key = hashlib.new(name, client_key).digest()
+    server_key = hmac.digest(salted, b"Server Key", name)
+    return ScramCredential(upsertion.salt, stored_key, server_key, upsertion.iterations)

@@ -1,0 +1,150 @@
+"""ControllerCore: what the handlers of events share during one term of this controller."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ctrlchan.batch import ControllerBrokerRequestBatch
+from ctrlchan.channel import ControllerChannelManager
+from ctrlchan.controller.handlers.topic_configs import TopicConfigs
+from ctrlchan.controller.handlers.topic_deletion import TopicDeletionManager
+from ctrlchan.controller.machines.context import ControllerContext
+from ctrlchan.controller.machines.partition_states import PartitionStateMachine
+from ctrlchan.controller.machines.replica_states import ReplicaStateMachine
+from ctrlchan.controller.settings.config import ControllerConfig
+from ctrlchan.controller.term.event_loop import EventLoop, Timer
+from ctrlchan.controller.term.events import ControllerState, Event
+from ctrlchan.controller.term.leader_changes import LeaderComparison
+from ctrlchan.controller.term.notifications import LeaderChanges, Notification, NotificationKind
+from ctrlchan.controller.term.watches import ControllerWatches, WatchGroup
+from ctrlchan.state import ClusterState, Endpoint
+from ctrlchan.state.topic_table import name_list
+from ctrlchan.state.values import Rows
+from ctrlchan.zookeeper.cluster import ClusterNodes
+from ctrlchan.zookeeper.session import ZooKeeperSession
+
+__all__ = ["ControllerCore", "Handler"]
+
+_LOG: Final = logging.getLogger("ctrlchan.controller")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ControllerCore:
+    """Holds the parts of one term: from a won election to the resignation.
+
+    Handlers of events are functions that take it; they run on the loop's thread alone. When the term ends
+    ``active`` becomes False, and events that were put with ``enqueue`` are dropped.
+    """
+
+    config: ControllerConfig
+    loop: EventLoop[ControllerCore]
+    session: ZooKeeperSession
+    nodes: ClusterNodes
+    context: ControllerContext
+    channel: ControllerChannelManager
+    batch: ControllerBrokerRequestBatch
+    topic_configs: TopicConfigs
+    #: Queues a notification for the controller's listeners.
+    notifier: Callable[[Notification], None]
+    #: Where brokers and clients reach this controller; empty without a server.
+    own_endpoints: tuple[Endpoint, ...] = ()
+    log: logging.Logger = _LOG
+    active: bool = True
+    # The following are made of the ones above by ``begin_term``.
+    partition_states: PartitionStateMachine = field(init=False)
+    replica_states: ReplicaStateMachine = field(init=False)
+    deletion: TopicDeletionManager = field(init=False)
+    watches: ControllerWatches = field(init=False)
+    broker_watches: WatchGroup = field(init=False)
+    topic_watches: WatchGroup = field(init=False)
+    #: State nodes of partitions that are being reassigned, below IBP 2.7-IV2.
+    isr_watches: WatchGroup = field(init=False)
+    leader_comparison: LeaderComparison = field(init=False)
+    #: Topics of which listeners know.
+    seen_topics: set[str] = field(default_factory=set)
+    #: Nodes that could not be parsed and why, by the path of their parent.
+    malformed: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def state(self) -> ClusterState:
+        """The columns of the cluster."""
+        return self.context.state
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch of this term."""
+        return self.context.epoch
+
+    # -- events
+
+    def enqueue(self, kind: ControllerState, name: str, handler: Handler) -> None:
+        """Put an event that calls ``handler`` with this core, unless the term has ended by then.
+
+        Thread-safe: callbacks of ZooKeeper and of the channel do nothing else.
+        """
+        self.loop.put(self._event(kind, name, handler))
+
+    def schedule(self, kind: ControllerState, name: str, delay: float, handler: Handler) -> Timer:
+        """Do the same after ``delay`` seconds."""
+        return self.loop.schedule(self._event(kind, name, handler), delay)
+
+    def notify(
+        self,
+        kind: NotificationKind,
+        *,
+        brokers: Iterable[int] = (),
+        topics: Iterable[str] = (),
+        leaders: LeaderChanges | None = None,
+        reason: str = "",
+    ) -> None:
+        """Queue a notification for the controller's listeners."""
+        self.notifier(Notification(kind, self.epoch, tuple(brokers), tuple(topics), leaders, reason))
+
+    def fence(self) -> None:
+        """Stop sending and drop the term's events; the loop ends the term later. Thread-safe.
+
+        An event that is being processed may still write to ZooKeeper, which refuses that once another
+        controller was elected.
+        """
+        self.active = False
+        self.channel.resign()
+
+    # -- requests to brokers
+
+    def send_update_metadata(self, broker_ids: Iterable[int] | None, rows: Rows | Sequence[int]) -> None:
+        """Send UpdateMetadata with these rows (``()``: live brokers only); None: to all live brokers.
+
+        Raises IllegalStateError when the batch holds requests that were not sent.
+        Source: ``sendUpdateMetadataRequest``.
+        """
+        ids = self.state.broker_ids.tolist() if broker_ids is None else broker_ids
+        self.batch.new_batch()
+        self.batch.add_update_metadata(ids, rows)
+        self.batch.send_requests_to_brokers(self.epoch)
+
+    # -- the cluster
+
+    def topic_names(self) -> set[str]:
+        """Return the names of all topics of the context."""
+        return {name.decode(errors="surrogateescape") for name in name_list(self.state.topics.names)}
+
+    def note_malformed(self, what: str, malformed: Mapping[str, str]) -> None:
+        """Keep and log nodes that cannot be parsed. What depends on them is left out; the others go on."""
+        known = self.malformed.get(what, {})
+        for path, reason in malformed.items():
+            if known.get(path) != reason:
+                self.log.error("%s is left out: %s", path, reason)
+        self.malformed[what] = dict(malformed)
+
+    def _event(self, kind: ControllerState, name: str, handler: Handler) -> Event:
+        def process() -> None:
+            if self.active:
+                handler(self)
+
+        return Event(kind, name, process)
+
+
+Handler = Callable[[ControllerCore], object]

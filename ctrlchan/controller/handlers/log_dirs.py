@@ -1,0 +1,85 @@
+"""Failed log directories: the notifications of brokers, and the answers to LeaderAndIsr.
+
+Source: ``KafkaController.processLogDirEventNotification`` and ``processLeaderAndIsrResponseReceived``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ctrlchan._codec import ControlResponse
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.handlers.broker_changes import on_replicas_become_offline
+from ctrlchan.controller.machines.lookups import (
+    failed_rows,
+    find_rows,
+    topic_rows_of_ids,
+    topic_rows_of_names,
+)
+from ctrlchan.controller.machines.states import ReplicaState
+from ctrlchan.errors import ErrorCode
+from ctrlchan.protocol import LEADER_AND_ISR_IDS_SINCE
+from ctrlchan.state import ClusterState
+from ctrlchan.state.topic_table import name_list
+from ctrlchan.zookeeper import paths
+
+__all__ = ["process_leader_and_isr_response", "process_notifications"]
+
+Int64 = npt.NDArray[np.int64]
+
+
+def process_notifications(core: ControllerCore) -> None:
+    """Send LeaderAndIsr with all their rows to brokers with failed directories: their answers name these."""
+    names = core.watches.children(paths.LOG_DIR_EVENT_NOTIFICATIONS)
+    if not names:
+        return
+    try:
+        broker_ids, malformed = core.nodes.read_log_dir_event_notifications(names)
+        core.note_malformed(paths.LOG_DIR_EVENT_NOTIFICATIONS, malformed)
+        core.log.info("Handling log directory failure for brokers %s", sorted(broker_ids))
+        rows, brokers = core.context.replicas_on(broker_ids)
+        core.replica_states.handle_state_changes(rows, brokers, ReplicaState.ONLINE)
+    finally:
+        core.nodes.delete_log_dir_event_notifications(names)
+
+
+def process_leader_and_isr_response(
+    core: ControllerCore, broker_id: int, response: ControlResponse | None
+) -> None:
+    """Take over which replicas of the broker are in failed directories; newly failed ones go offline.
+
+    ``response``: None when all partitions were acknowledged. Error 56 adds a replica to the failed ones, 0
+    removes it, and other errors say nothing. An unchanged set changes no row.
+    """
+    state, context = core.state, core.context
+    if broker_id not in state.online_broker_ids:
+        return
+    before = failed_rows(state, broker_id)
+    if response is None or response.error_code != ErrorCode.NONE:
+        return
+    codes = response.partition_error
+    failed = codes == ErrorCode.KAFKA_STORAGE_ERROR
+    if not len(before) and not failed.any():
+        return
+    rows = _rows_of(state, response)
+    after = np.union1d(
+        np.setdiff1d(before, rows[(codes == ErrorCode.NONE) & (rows >= 0)]), rows[failed & (rows >= 0)]
+    )
+    after = np.intersect1d(after, context.rows_with_replica_on([broker_id]))
+    new = np.setdiff1d(after, before)
+    if not len(new) and len(after) == len(before):
+        return
+    state.set_offline_dirs(broker_id, after)
+    if len(new):
+        core.log.warning("%d replicas on broker %d are in failed log directories", len(new), broker_id)
+        on_replicas_become_offline(core, new, np.full(len(new), broker_id, np.int32))
+
+
+def _rows_of(state: ClusterState, response: ControlResponse) -> Int64:
+    """Return the state's row of each partition of the response, -1 where there is none."""
+    if response.version >= LEADER_AND_ISR_IDS_SINCE:
+        topic_rows = topic_rows_of_ids(state, [one.tobytes() for one in response.topics.ids])
+    else:
+        topic_rows = topic_rows_of_names(state, name_list(response.topics.names))
+    return find_rows(state, np.repeat(topic_rows, np.diff(response.topic_starts)), response.partition)

@@ -1,0 +1,1 @@
+"""The controller's columns of the cluster, and the state machines over them."""

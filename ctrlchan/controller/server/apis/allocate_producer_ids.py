@@ -1,0 +1,39 @@
+"""AllocateProducerIds (67): a broker asks for a block of producer ids.
+
+``KafkaApis.handleAllocateProducerIdsRequest`` of Kafka 3.9; KIP-730.
+"""
+
+from __future__ import annotations
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.handlers.producer_ids import Allocation, allocate
+from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import KafkaError
+
+__all__ = ["API"]
+
+
+async def _handle(core: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("allocate_producer_ids", request.version)
+    body = messages.decode(request)
+
+    def allocation(controller: ControllerCore) -> Allocation:
+        return allocate(controller, body.broker_id, body.broker_epoch)
+
+    block = await core.call(ControllerState.IDLE, "AllocateProducerIds", allocation)
+    if isinstance(block, KafkaError):
+        block = Allocation(block.code)
+    return Reply(
+        messages.response(
+            error_code=KioError(block.error), producer_id_start=block.first, producer_id_len=block.length
+        ),
+        error_code=block.error,
+    )
+
+
+API: Api[ServerCore] = Api(
+    key=67, name="AllocateProducerIds", lowest=0, highest=0, flexible_from=0, handle=_handle
+)

@@ -1,0 +1,133 @@
+"""AlterPartition (56): a leader asks for another ISR.
+
+``KafkaApis.handleAlterPartitionRequest`` of Kafka 3.9; KIP-497, KIP-704 (version 1), KIP-841 (versions 2 and
+3). The broker epochs in version 3's ISR are not checked, as in Kafka's ZooKeeper mode.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from ctrlchan._codec import ListColumn
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.handlers.isr_changes import (
+    AlterPartitionRequest,
+    AlterPartitionResult,
+    alter_partition,
+)
+from ctrlchan.controller.server.apis.results import topic_uuid
+from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import KafkaError
+from ctrlchan.topic_names import ZERO_ID
+
+__all__ = ["API"]
+
+_RECOVERY_STATE_SINCE: Final = 1
+_TOPIC_IDS_SINCE: Final = 2
+_ISR_WITH_EPOCHS_SINCE: Final = 3
+
+
+async def _handle(core: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("alter_partition", request.version)
+    body = messages.decode(request)
+    asked = _columns(request.version, body)
+
+    def alter(controller: ControllerCore) -> AlterPartitionResult:
+        return alter_partition(controller, asked)
+
+    result = await core.call(ControllerState.ISR_CHANGE, "AlterPartition", alter)
+    rows = len(asked.partition)
+    if isinstance(result, KafkaError):
+        return Reply(messages.response(error_code=KioError(result.code), topics=()), result.code, 0, rows)
+    if result.error_code:
+        error = KioError(result.error_code)
+        return Reply(messages.response(error_code=error, topics=()), result.error_code, 0, rows)
+    topics = _topics(messages, asked, result)
+    return Reply(
+        messages.response(error_code=KioError.none, topics=topics),
+        partition_errors=int(np.count_nonzero(result.error)),
+        rows=rows,
+    )
+
+
+API: Api[ServerCore] = Api(
+    key=56, name="AlterPartition", lowest=0, highest=3, flexible_from=0, handle=_handle
+)
+
+
+def _columns(version: int, body: Any) -> AlterPartitionRequest:
+    partitions = [partition for topic in body.topics for partition in topic.partitions]
+
+    def column(values: list[int]) -> np.ndarray[Any, np.dtype[np.int32]]:
+        return np.array(values, dtype=np.int32)
+
+    if version >= _ISR_WITH_EPOCHS_SINCE:
+        isr = [[broker.broker_id for broker in one.new_isr_with_epochs] for one in partitions]
+    else:
+        isr = [list(one.new_isr) for one in partitions]
+    return AlterPartitionRequest(
+        version=version,
+        broker_id=body.broker_id,
+        broker_epoch=body.broker_epoch,
+        topics=[_topic_key(version, topic) for topic in body.topics],
+        topic=column([at for at, topic in enumerate(body.topics) for _ in topic.partitions]),
+        partition=column([one.partition_index for one in partitions]),
+        leader_epoch=column([one.leader_epoch for one in partitions]),
+        partition_epoch=column([one.partition_epoch for one in partitions]),
+        recovery_state=column(
+            [one.leader_recovery_state if version >= _RECOVERY_STATE_SINCE else 0 for one in partitions]
+        ),
+        isr=ListColumn.from_lists(isr),
+    )
+
+
+def _topic_key(version: int, topic: Any) -> bytes:
+    if version < _TOPIC_IDS_SINCE:
+        return str(topic.topic_name).encode()
+    return ZERO_ID if topic.topic_id is None else bytes(topic.topic_id.bytes)
+
+
+def _topics(
+    messages: ClientMessages, asked: AlterPartitionRequest, result: AlterPartitionResult
+) -> tuple[Any, ...]:
+    """Return the topics of the response, with the partitions in the order of the request."""
+    partitions = [
+        messages.part(
+            "PartitionData",
+            partition_index=partition,
+            error_code=KioError(error),
+            leader_id=leader,
+            leader_epoch=leader_epoch,
+            isr=tuple(isr),
+            leader_recovery_state=recovery_state,
+            partition_epoch=partition_epoch,
+        )
+        for partition, error, leader, leader_epoch, isr, recovery_state, partition_epoch in zip(
+            asked.partition.tolist(),
+            result.error.tolist(),
+            result.leader.tolist(),
+            result.leader_epoch.tolist(),
+            result.isr.to_lists(),
+            result.recovery_state.tolist(),
+            result.partition_epoch.tolist(),
+            strict=True,
+        )
+    ]
+    starts = np.searchsorted(asked.topic, np.arange(len(asked.topics) + 1)).tolist()
+    topics = []
+    for at, key in enumerate(asked.topics):
+        name = {"topic_name": key.decode()} if messages.version < _TOPIC_IDS_SINCE else {}
+        topics.append(
+            messages.part(
+                "TopicData",
+                topic_id=topic_uuid(key) if messages.version >= _TOPIC_IDS_SINCE else None,
+                partitions=tuple(partitions[starts[at] : starts[at + 1]]),
+                **name,
+            )
+        )
+    return tuple(topics)

@@ -1,0 +1,62 @@
+"""AlterPartitionReassignments (45): starts, replaces and cancels reassignments.
+
+``KafkaApis.handleAlterPartitionReassignmentsRequest`` of Kafka 3.9 without an authorizer; KIP-455.
+"""
+
+from __future__ import annotations
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.handlers.reassignment import Answer, Partition, alter
+from ctrlchan.controller.server.apis.results import answer_fields, by_topic, error_fields
+from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import KafkaError
+
+__all__ = ["API"]
+
+
+async def _handle(core: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("alter_partition_reassignments", request.version)
+    body = messages.decode(request)
+    asked: dict[Partition, list[int] | None] = {
+        (topic.name, one.partition_index): None if one.replicas is None else list(one.replicas)
+        for topic in body.topics
+        for one in topic.partitions
+    }
+
+    def reassign(controller: ControllerCore) -> dict[Partition, Answer]:
+        return alter(controller, asked)
+
+    results = await core.call(
+        ControllerState.ALTER_PARTITION_REASSIGNMENT, "ApiPartitionReassignment", reassign
+    )
+    if isinstance(results, KafkaError):
+        return Reply(messages.response(**error_fields(results), responses=()), error_code=results.code)
+    return Reply(
+        messages.response(
+            **error_fields(None),
+            responses=tuple(
+                messages.part(
+                    "ReassignableTopicResponse",
+                    name=topic,
+                    partitions=tuple(
+                        messages.part(
+                            "ReassignablePartitionResponse",
+                            partition_index=partition,
+                            **answer_fields(answer),
+                        )
+                        for partition, answer in partitions
+                    ),
+                )
+                for topic, partitions in by_topic(results)
+            ),
+        ),
+        rows=len(asked),
+    )
+
+
+API: Api[ServerCore] = Api(
+    key=45, name="AlterPartitionReassignments", lowest=0, highest=0, flexible_from=0, handle=_handle
+)

@@ -1,0 +1,54 @@
+"""AlterUserScramCredentials (51): sets and deletes credentials of users in ZooKeeper.
+
+``KafkaApis.handleAlterUserScramCredentialsRequest`` of Kafka 3.9 without an authorizer; KIP-554.
+"""
+
+from __future__ import annotations
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.controller.admin.scram import Deletion, Upsertion, alter_credentials
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.server.apis.results import error_fields
+from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import KafkaError
+
+__all__ = ["API"]
+
+
+async def _handle(core: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("alter_user_scram_credentials", request.version)
+    body = messages.decode(request)
+    deletions = [Deletion(user=one.name, mechanism=one.mechanism) for one in body.deletions]
+    upsertions = [
+        Upsertion(
+            user=one.name,
+            mechanism=one.mechanism,
+            iterations=one.iterations,
+            salt=bytes(one.salt),
+            salted_password=bytes(one.salted_password),
+        )
+        for one in body.upsertions
+    ]
+
+    def alter(controller: ControllerCore) -> dict[str, KafkaError | None]:
+        return alter_credentials(controller, deletions, upsertions)
+
+    altered = await core.call(ControllerState.TOPIC_CHANGE, "AlterUserScramCredentials", alter)
+    if isinstance(altered, KafkaError):
+        users = [one.user for one in deletions] + [one.user for one in upsertions]
+        altered = dict.fromkeys(users, altered)
+    return Reply(
+        messages.response(
+            results=tuple(
+                messages.part("AlterUserScramCredentialsResult", user=user, **error_fields(error))
+                for user, error in altered.items()
+            )
+        )
+    )
+
+
+API: Api[ServerCore] = Api(
+    key=51, name="AlterUserScramCredentials", lowest=0, highest=0, flexible_from=0, handle=_handle
+)

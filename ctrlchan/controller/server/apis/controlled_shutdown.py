@@ -1,0 +1,39 @@
+"""ControlledShutdown (7): a broker that stops asks that its leaders are moved away.
+
+``KafkaApis.handleControlledShutdownRequest`` of Kafka 3.9. The request header of version 0 has no client id.
+"""
+
+from __future__ import annotations
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.handlers.controlled_shutdown import controlled_shutdown
+from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import KafkaError
+
+__all__ = ["API"]
+
+
+async def _handle(core: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("controlled_shutdown", request.version)
+    body = messages.decode(request)
+
+    def shut_down(controller: ControllerCore) -> list[tuple[str, int]]:
+        return controlled_shutdown(controller, body.broker_id, getattr(body, "broker_epoch", None))
+
+    remaining = await core.call(ControllerState.CONTROLLED_SHUTDOWN, "ControlledShutdown", shut_down)
+    if isinstance(remaining, KafkaError):
+        code = remaining.code
+        return Reply(messages.response(error_code=KioError(code), remaining_partitions=()), error_code=code)
+    parts = tuple(
+        messages.part("RemainingPartition", topic_name=topic, partition_index=partition)
+        for topic, partition in remaining
+    )
+    return Reply(messages.response(error_code=KioError.none, remaining_partitions=parts))
+
+
+API: Api[ServerCore] = Api(
+    key=7, name="ControlledShutdown", lowest=0, highest=3, flexible_from=3, handle=_handle, named_since=1
+)

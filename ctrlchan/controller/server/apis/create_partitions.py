@@ -1,0 +1,80 @@
+"""CreatePartitions (37): adds partitions to topics, and answers when they have leaders.
+
+``KafkaApis.handleCreatePartitionsRequest`` and ``DelayedCreatePartitions`` of Kafka 3.9, without an
+authorizer and without quotas.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.controller.admin.topics import NewPartitions, create_partitions, has_leaders
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.server.apis.results import error_fields, seconds
+from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import ErrorCode, KafkaError
+
+__all__ = ["API"]
+
+
+async def _handle(core: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("create_partitions", request.version)
+    body = messages.decode(request)
+    counts = Counter(topic.name for topic in body.topics)
+    topics = [
+        NewPartitions(
+            name=topic.name,
+            count=topic.count,
+            assignments=(
+                None
+                if topic.assignments is None
+                else [assignment.broker_ids for assignment in topic.assignments]
+            ),
+        )
+        for topic in body.topics
+        if counts[topic.name] == 1
+    ]
+
+    def create(controller: ControllerCore) -> dict[str, int | KafkaError]:
+        return create_partitions(controller, topics, validate_only=body.validate_only)
+
+    created = await core.call(ControllerState.TOPIC_CHANGE, "CreatePartitions", create)
+    results: dict[str, int | KafkaError]
+    if isinstance(created, KafkaError):
+        results = dict.fromkeys(counts, created)
+    else:
+        repeated = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+        results = {name: created.get(name, repeated) for name in counts}
+    missing: set[str] = set()
+    if not body.validate_only:
+        missing = await _wait(core, results, seconds(body.timeout))
+    parts = []
+    for name, result in results.items():
+        error = result if isinstance(result, KafkaError) else None
+        if name in missing:
+            error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        parts.append(messages.part("CreatePartitionsTopicResult", name=name, **error_fields(error)))
+    return Reply(messages.response(results=tuple(parts)))
+
+
+API: Api[ServerCore] = Api(
+    key=37, name="CreatePartitions", lowest=0, highest=3, flexible_from=2, handle=_handle
+)
+
+
+async def _wait(core: ServerCore, results: Mapping[str, int | KafkaError], timeout: float) -> set[str]:
+    """Wait until the topics have leaders; return the names of those that do not have them in time."""
+    missing = {name: result for name, result in results.items() if isinstance(result, int)}
+
+    def complete(controller: ControllerCore) -> bool:
+        for name in [name for name, count in missing.items() if has_leaders(controller, name, count)]:
+            del missing[name]
+        return not missing
+
+    if missing and timeout > 0:
+        await core.wait_until(complete, timeout)
+    return set(missing)

@@ -1,0 +1,154 @@
+"""CreateTopics (19): creates topics, and answers when all their partitions have leaders.
+
+``KafkaApis.handleCreateTopicsRequest`` and ``DelayedCreatePartitions`` of Kafka 3.9, without an authorizer
+and without quotas.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.controller.admin.configs import effective_configs
+from ctrlchan.controller.admin.topics import CreatedTopic, NewTopic, create_topics, has_leaders
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.server.apis.results import compact_count, error_fields, seconds, topic_uuid
+from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import ErrorCode, KafkaError
+
+__all__ = ["API"]
+
+_UNKNOWN_SIZE: Final = -1
+_CONFIGS_SINCE: Final = 5
+_EMPTY_ARRAY: Final = b"\1"
+_NO_TAGS: Final = b"\0"
+
+_Result = CreatedTopic | KafkaError
+
+
+async def _handle(core: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("create_topics", request.version)
+    body = messages.decode(request)
+    validate_only = getattr(body, "validate_only", False)
+    counts = Counter(topic.name for topic in body.topics)
+    topics = [_new_topic(topic) for topic in body.topics if counts[topic.name] == 1]
+
+    def create(controller: ControllerCore) -> dict[str, _Result]:
+        return create_topics(controller, topics, validate_only=validate_only)
+
+    created = await core.call(ControllerState.TOPIC_CHANGE, "CreateTopics", create)
+    results: dict[str, _Result]
+    if isinstance(created, KafkaError):
+        results = dict.fromkeys(counts, created)
+    else:
+        repeated = KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+        results = {name: created.get(name, repeated) for name in counts}
+    missing: set[str] = set()
+    if not validate_only:
+        missing = await _wait(core, results, seconds(body.timeout))
+    late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    answers = _Answers(messages, core.config.topic_defaults)
+    for topic in body.topics:
+        answers.add(topic.name, results[topic.name], late if topic.name in missing else None)
+    return Reply(answers.response())
+
+
+API: Api[ServerCore] = Api(key=19, name="CreateTopics", lowest=0, highest=7, flexible_from=5, handle=_handle)
+
+
+def _new_topic(topic: Any) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignment={one.partition_index: one.broker_ids for one in topic.assignments},
+        configs=[(config.name, config.value) for config in topic.configs],
+    )
+
+
+async def _wait(core: ServerCore, results: Mapping[str, _Result], timeout: float) -> set[str]:
+    """Wait until the new topics have leaders; return the names of those that have none in time."""
+    missing = {
+        name: len(result.assignment) for name, result in results.items() if isinstance(result, CreatedTopic)
+    }
+
+    def complete(controller: ControllerCore) -> bool:
+        for name in [name for name, count in missing.items() if has_leaders(controller, name, count)]:
+            del missing[name]
+        return not missing
+
+    if missing and timeout > 0:
+        await core.wait_until(complete, timeout)
+    return set(missing)
+
+
+class _Answers:
+    """Encodes the answers of a request, topic by topic.
+
+    A topic's answer has all of its configs, three dozen, and those of most topics are alike: their bytes are
+    made once. The answers of 1,000 topics would take kio more than a second.
+    """
+
+    def __init__(self, messages: ClientMessages, defaults: Mapping[str, str]) -> None:
+        self._messages = messages
+        self._defaults = defaults
+        self._topics: list[Any] = []
+        # The array of configs of each topic, and each array by the configs that are set for the topic.
+        self._configs: list[bytes] = []
+        self._encoded: dict[tuple[tuple[str, str], ...], bytes] = {}
+
+    def add(self, name: str, result: _Result, error: KafkaError | None) -> None:
+        """Add the answer for a topic; ``error``: goes before the result."""
+        if isinstance(result, KafkaError):
+            error = result
+        fields: dict[str, Any] = {
+            **error_fields(error),
+            "topic_id": None if isinstance(result, KafkaError) else topic_uuid(result.topic_id),
+            "num_partitions": _UNKNOWN_SIZE,
+            "replication_factor": _UNKNOWN_SIZE,
+            "configs": (),
+        }
+        configs = _EMPTY_ARRAY
+        if error is None and isinstance(result, CreatedTopic):
+            fields["num_partitions"] = len(result.assignment)
+            fields["replication_factor"] = len(result.assignment[0])
+            if self._messages.version >= _CONFIGS_SINCE:
+                configs = self._configs_of(result.configs)
+        self._topics.append(self._messages.part("CreatableTopicResult", name=name, **fields))
+        self._configs.append(configs)
+
+    def response(self) -> bytes:
+        """Return the body of the response."""
+        if self._messages.version < _CONFIGS_SINCE:
+            return self._messages.response(topics=tuple(self._topics))
+        # A topic ends with its configs and its tags, the response with its topics and its tags.
+        end = _EMPTY_ARRAY + _NO_TAGS
+        topics = [
+            self._messages.encode(topic).removesuffix(end) + configs + _NO_TAGS
+            for topic, configs in zip(self._topics, self._configs, strict=True)
+        ]
+        head = self._messages.response(topics=()).removesuffix(end)
+        return b"".join([head, compact_count(len(topics)), *topics, _NO_TAGS])
+
+    def _configs_of(self, own: Mapping[str, str]) -> bytes:
+        key = tuple(sorted(own.items()))
+        if key not in self._encoded:
+            configs = [
+                self._messages.encode(
+                    self._messages.part(
+                        "CreatableTopicConfigs",
+                        name=config.name,
+                        value=config.value,
+                        read_only=False,
+                        config_source=config.source,
+                        is_sensitive=False,
+                    )
+                )
+                for config in effective_configs(own, {}, self._defaults)
+            ]
+            self._encoded[key] = b"".join([compact_count(len(configs)), *configs])
+        return self._encoded[key]

@@ -1,0 +1,119 @@
+"""DeleteTopics (20): queues topics for deletion, and answers when brokers have been sent that they are gone.
+
+``KafkaApis.handleDeleteTopicsRequest`` and ``DelayedDeleteTopics`` of Kafka 3.9, without an authorizer and
+without quotas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.broker.metadata.lookups import MetadataLookups
+from ctrlchan.controller.admin.topics import delete_topics, is_deleted
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.server.apis.results import error_fields, seconds, topic_uuid
+from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.topic_names import ZERO_ID
+
+__all__ = ["API"]
+
+_IDS_SINCE: Final = 6
+_DELETION_DISABLED_SINCE: Final = 3
+
+
+class _Asked(NamedTuple):
+    """A topic of the request, by name or by id."""
+
+    name: str | None
+    topic_id: bytes = ZERO_ID
+
+
+class _Result(NamedTuple):
+    name: str | None
+    topic_id: bytes
+    error: KafkaError | None
+
+
+async def _handle(core: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("delete_topics", request.version)
+    body = messages.decode(request)
+    asked = _asked(request.version, body)
+
+    def delete(controller: ControllerCore) -> list[_Result]:
+        return _delete(controller, asked, request.version)
+
+    deleted = await core.call(ControllerState.TOPIC_DELETION, "DeleteTopics", delete)
+    if isinstance(deleted, KafkaError):
+        results = [_Result(*topic, deleted) for topic in asked]
+    else:
+        missing = await _wait(core, deleted, seconds(body.timeout))
+        late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        results = [
+            result._replace(error=late) if result.error is None and result.name in missing else result
+            for result in deleted
+        ]
+    return Reply(
+        messages.response(
+            responses=tuple(
+                messages.part(
+                    "DeletableTopicResult",
+                    name=result.name,
+                    topic_id=topic_uuid(result.topic_id),
+                    **error_fields(result.error),
+                )
+                for result in results
+            )
+        )
+    )
+
+
+API: Api[ServerCore] = Api(key=20, name="DeleteTopics", lowest=0, highest=6, flexible_from=4, handle=_handle)
+
+
+def _asked(version: int, body: Any) -> list[_Asked]:
+    if version < _IDS_SINCE:
+        return [_Asked(name) for name in body.topic_names]
+    return [
+        _Asked(topic.name, ZERO_ID if topic.topic_id is None else topic.topic_id.bytes)
+        for topic in body.topics
+    ]
+
+
+def _delete(controller: ControllerCore, asked: Sequence[_Asked], version: int) -> list[_Result]:
+    """Queue the topics for deletion; on the event loop's thread."""
+    if not controller.config.delete_topics:
+        disabled = ErrorCode.TOPIC_DELETION_DISABLED
+        if version < _DELETION_DISABLED_SINCE:
+            disabled = ErrorCode.INVALID_REQUEST
+        return [_Result(*topic, KafkaError(disabled)) for topic in asked]
+    if any(topic.name is not None and topic.topic_id != ZERO_ID for topic in asked):
+        error = KafkaError(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")
+        return [_Result(*topic, error) for topic in asked]
+    lookups = MetadataLookups(controller.state)
+    found = [
+        _Asked(
+            topic.name if topic.topic_id == ZERO_ID else lookups.topic_name(topic.topic_id), topic.topic_id
+        )
+        for topic in asked
+    ]
+    errors = delete_topics(controller, {topic.name for topic in found if topic.name is not None})
+    unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    return [_Result(*topic, unknown if topic.name is None else errors[topic.name]) for topic in found]
+
+
+async def _wait(core: ServerCore, results: Sequence[_Result], timeout: float) -> set[str | None]:
+    """Wait until the topics are gone; return the names of those that are not in time."""
+    missing = {result.name for result in results if result.error is None}
+
+    def complete(controller: ControllerCore) -> bool:
+        missing.difference_update([name for name in missing if name and is_deleted(controller, name)])
+        return not missing
+
+    if missing and timeout > 0:
+        await core.wait_until(complete, timeout)
+    return missing

@@ -1,0 +1,60 @@
+"""DescribeConfigs (32): the configs of topics, and of the controller itself.
+
+``ConfigHelper.handleDescribeConfigsRequest`` of Kafka 3.9 in ZooKeeper mode, without documentation. A topic's
+config is read from ZooKeeper. The defaults of all brokers are described by brokers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ctrlchan.broker.apis import describe_configs
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.metadata.configs import DescribedConfig
+from ctrlchan.controller.admin.configs import effective_configs
+from ctrlchan.controller.server.core import ServerCore
+
+__all__ = ["API"]
+
+
+class _Described:
+    """What the API of an embedded broker needs to describe the configs of a controller."""
+
+    def __init__(self, core: ServerCore) -> None:
+        self._core = core
+        self._cluster = core.cluster()
+        self._dynamic: Mapping[str, str] | None = None
+        self.id = core.id
+        self.endpoint = core.endpoint
+        self.rack = core.config.rack
+        self.configs: Mapping[str, str] = {
+            "num.partitions": str(core.config.num_partitions),
+            "default.replication.factor": str(core.config.default_replication_factor),
+            "delete.topic.enable": str(core.config.delete_topics).lower(),
+            "inter.broker.protocol.version": core.config.inter_broker_protocol,
+        }
+
+    def topic_configs(self, name: str) -> list[DescribedConfig] | None:
+        """Return the configs of a topic, None: there is no such topic."""
+        with self._cluster.metadata.state.lock:
+            if self._cluster.metadata.topic_row(name) is None:
+                return None
+        if self._dynamic is None:
+            self._dynamic = self._core.read_dynamic_defaults()
+        own = self._core.read_topic_config(name)
+        return list(effective_configs(own, self._dynamic, self._core.config.topic_defaults))
+
+
+def _handle(core: ServerCore, request: Request) -> Callable[[], Reply]:
+    # On a thread: configs are read from ZooKeeper.
+    return lambda: describe_configs.describe(_Described(core), request)
+
+
+API: Api[ServerCore] = Api(
+    key=describe_configs.API.key,
+    name=describe_configs.API.name,
+    lowest=describe_configs.API.lowest,
+    highest=describe_configs.API.highest,
+    flexible_from=describe_configs.API.flexible_from,
+    handle=_handle,
+)

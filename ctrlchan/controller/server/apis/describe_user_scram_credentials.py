@@ -1,0 +1,64 @@
+"""DescribeUserScramCredentials (50): which users have which credentials, without the credentials.
+
+``ZkAdminManager.describeUserScramCredentials`` of Kafka 3.9 without an authorizer; KIP-554.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.controller.admin.scram import CredentialInfo, describe_credentials
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.server.apis.results import error_fields
+from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import ErrorCode, KafkaError
+
+__all__ = ["API"]
+
+
+async def _handle(core: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("describe_user_scram_credentials", request.version)
+    body = messages.decode(request)
+    counts = None if not body.users else Counter(user.name for user in body.users)
+
+    def describe(controller: ControllerCore) -> dict[str, list[CredentialInfo]]:
+        return describe_credentials(controller, counts)
+
+    found = await core.call(ControllerState.IDLE, "DescribeUserScramCredentials", describe)
+    if isinstance(found, KafkaError):
+        return Reply(messages.response(**error_fields(found), results=()), error_code=found.code)
+    results: list[Any] = []
+    for user in found if counts is None else counts:
+        error = None
+        if counts is not None and counts[user] > 1:
+            error = KafkaError(
+                ErrorCode.DUPLICATE_RESOURCE,
+                f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}",
+            )
+        elif not found.get(user):
+            error = KafkaError(
+                ErrorCode.RESOURCE_NOT_FOUND,
+                f"Attempt to describe a user credential that does not exist: {user}",
+            )
+        infos = () if error is not None else found[user]
+        results.append(
+            messages.part(
+                "DescribeUserScramCredentialsResult",
+                user=user,
+                credential_infos=tuple(
+                    messages.part("CredentialInfo", mechanism=info.mechanism, iterations=info.iterations)
+                    for info in infos
+                ),
+                **error_fields(error),
+            )
+        )
+    return Reply(messages.response(**error_fields(None), results=tuple(results)))
+
+
+API: Api[ServerCore] = Api(
+    key=50, name="DescribeUserScramCredentials", lowest=0, highest=0, flexible_from=0, handle=_handle
+)

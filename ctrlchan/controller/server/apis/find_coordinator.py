@@ -1,0 +1,84 @@
+"""FindCoordinator (10): the broker that leads the partition of a group or a transaction.
+
+Clients ask any node, and may take the controller for one. A topic that does not exist yet is created by a
+broker that is asked: the client tries again. ``KafkaApis.handleFindCoordinatorRequest`` of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.broker.metadata.lookups import Node
+from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.server.metadata import ControllerMetadata
+
+__all__ = ["API"]
+
+#: ``CoordinatorType`` -> the topic whose partitions are led by the coordinators.
+_TOPICS: Final[Mapping[int, str]] = {0: "__consumer_offsets", 1: "__transaction_state"}
+_SEVERAL_KEYS_SINCE: Final = 4
+
+
+def _handle(core: ServerCore, request: Request) -> Callable[[], Reply]:
+    messages = ClientMessages("find_coordinator", request.version)
+    body = messages.decode(request)
+    # On a thread: the event loop may hold the lock of the state for some time.
+    return lambda: _reply(core, messages, body)
+
+
+API: Api[ServerCore] = Api(
+    key=10, name="FindCoordinator", lowest=0, highest=6, flexible_from=3, handle=_handle
+)
+
+
+def _reply(core: ServerCore, messages: ClientMessages, body: Any) -> Reply:
+    topic = _TOPICS.get(getattr(body, "key_type", 0))
+    several = messages.version >= _SEVERAL_KEYS_SINCE
+    keys = body.coordinator_keys if several else (body.key,)
+    cluster = core.cluster()
+    with cluster.metadata.state.lock:
+        nodes = {node.id: node for node in cluster.metadata.nodes(cluster.endpoint.listener)}
+        found = [_fields(cluster.metadata, nodes, topic, key) for key in keys]
+    if not several:
+        return Reply(messages.response(**found[0]))
+    coordinators = (
+        messages.part("Coordinator", key=key, **fields) for key, fields in zip(keys, found, strict=True)
+    )
+    return Reply(messages.response(coordinators=tuple(coordinators)))
+
+
+def _fields(
+    metadata: ControllerMetadata, nodes: Mapping[int, Node], topic: str | None, key: str
+) -> dict[str, Any]:
+    if topic is None:
+        return _none(KioError.invalid_request)
+    if metadata.topic_row(topic) is None:
+        return _none(KioError.coordinator_not_available)
+    rows = metadata.state.rows_of_topic(topic)
+    row = rows.start + (_java_hash(key) & 0x7FFFFFFF) % (rows.stop - rows.start)
+    node = nodes.get(int(metadata.state.partitions.leader[row]))
+    if node is None:
+        return _none(KioError.coordinator_not_available)
+    return {
+        "error_code": KioError.none,
+        "error_message": "",
+        "node_id": node.id,
+        "host": node.host,
+        "port": node.port,
+    }
+
+
+def _none(error: KioError) -> dict[str, Any]:
+    return {"error_code": error, "error_message": None, "node_id": -1, "host": "", "port": -1}
+
+
+def _java_hash(text: str) -> int:
+    """Return Java's ``String.hashCode``, unsigned."""
+    units = text.encode("utf-16-be")
+    value = 0
+    for at in range(0, len(units), 2):
+        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    return value

@@ -1,0 +1,16 @@
+"""ListGroups (16): none. AdminClient asks every node for its groups, and the controller coordinates none."""
+
+from __future__ import annotations
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.controller.server.core import ServerCore
+
+__all__ = ["API"]
+
+
+def _handle(_: ServerCore, request: Request) -> Reply:
+    return Reply(ClientMessages("list_groups", request.version).response(error_code=KioError.none, groups=()))
+
+
+API: Api[ServerCore] = Api(key=16, name="ListGroups", lowest=0, highest=5, flexible_from=3, handle=_handle)

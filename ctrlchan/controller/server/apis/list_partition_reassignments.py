@@ -1,0 +1,62 @@
+"""ListPartitionReassignments (46): the reassignments in progress.
+
+``KafkaApis.handleListPartitionReassignmentsRequest`` of Kafka 3.9 without an authorizer; KIP-455.
+"""
+
+from __future__ import annotations
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.handlers.reassignment import Partition, list_
+from ctrlchan.controller.handlers.replica_assignment import ReplicaAssignment
+from ctrlchan.controller.server.apis.results import by_topic, error_fields
+from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import KafkaError
+
+__all__ = ["API"]
+
+
+async def _handle(core: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("list_partition_reassignments", request.version)
+    body = messages.decode(request)
+    asked: dict[str, set[int]] | None = None
+    if body.topics is not None:
+        asked = {}
+        for topic in body.topics:
+            asked.setdefault(topic.name, set()).update(topic.partition_indexes)
+
+    def find(controller: ControllerCore) -> dict[Partition, ReplicaAssignment]:
+        return list_(controller, asked)
+
+    found = await core.call(ControllerState.LIST_PARTITION_REASSIGNMENT, "ListPartitionReassignments", find)
+    if isinstance(found, KafkaError):
+        return Reply(messages.response(**error_fields(found), topics=()), error_code=found.code)
+    return Reply(
+        messages.response(
+            **error_fields(None),
+            topics=tuple(
+                messages.part(
+                    "OngoingTopicReassignment",
+                    name=topic,
+                    partitions=tuple(
+                        messages.part(
+                            "OngoingPartitionReassignment",
+                            partition_index=partition,
+                            replicas=tuple(assignment.replicas),
+                            adding_replicas=tuple(assignment.adding),
+                            removing_replicas=tuple(assignment.removing),
+                        )
+                        for partition, assignment in partitions
+                    ),
+                )
+                for topic, partitions in by_topic(found)
+            ),
+        )
+    )
+
+
+API: Api[ServerCore] = Api(
+    key=46, name="ListPartitionReassignments", lowest=0, highest=0, flexible_from=0, handle=_handle
+)

@@ -1,0 +1,19 @@
+"""ListTransactions (66): none. AdminClient asks every node, and the controller coordinates none."""
+
+from __future__ import annotations
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.controller.server.core import ServerCore
+
+__all__ = ["API"]
+
+
+def _handle(_: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("list_transactions", request.version)
+    return Reply(messages.response(error_code=KioError.none, unknown_state_filters=(), transaction_states=()))
+
+
+API: Api[ServerCore] = Api(
+    key=66, name="ListTransactions", lowest=0, highest=1, flexible_from=0, handle=_handle
+)

@@ -1,0 +1,38 @@
+"""SaslHandshake (17) and SaslAuthenticate (36), when nobody has to authenticate any more.
+
+Authentication itself is done before requests reach the APIs (``broker.network.sasl``). They are announced
+because clients look for them in ApiVersions. ``KafkaApis.handleSaslHandshakeRequest`` and
+``handleSaslAuthenticateRequest``.
+"""
+
+from __future__ import annotations
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.controller.server.core import ServerCore
+
+__all__ = ["AUTHENTICATE", "HANDSHAKE"]
+
+
+def _handshake(_: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("sasl_handshake", request.version)
+    return Reply(messages.response(error_code=KioError.illegal_sasl_state, mechanisms=()))
+
+
+def _authenticate(_: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("sasl_authenticate", request.version)
+    return Reply(
+        messages.response(
+            error_code=KioError.illegal_sasl_state,
+            error_message="SaslAuthenticate request received after successful authentication",
+            auth_bytes=b"",
+        )
+    )
+
+
+HANDSHAKE: Api[ServerCore] = Api(
+    key=17, name="SaslHandshake", lowest=0, highest=1, flexible_from=2, handle=_handshake
+)
+AUTHENTICATE: Api[ServerCore] = Api(
+    key=36, name="SaslAuthenticate", lowest=0, highest=2, flexible_from=2, handle=_authenticate
+)

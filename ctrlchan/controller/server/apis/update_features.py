@@ -1,0 +1,56 @@
+"""UpdateFeatures (57): changes finalized features.
+
+``KafkaApis.handleUpdateFeatures`` of Kafka 3.9 without an authorizer; KIP-584, KIP-778 (version 1). Kafka's
+own answer in ZooKeeper mode names all features as successful; this one has the result of each feature.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.handlers.features import FeatureUpdate, UpdateResult, UpgradeType, update
+from ctrlchan.controller.server.apis.results import answer_fields
+from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import KafkaError
+
+__all__ = ["API"]
+
+
+async def _handle(core: ServerCore, request: Request) -> Reply:
+    messages = ClientMessages("update_features", request.version)
+    body = messages.decode(request)
+    updates = [FeatureUpdate(one.feature, one.max_version_level, _kind(one)) for one in body.feature_updates]
+    validate_only = getattr(body, "validate_only", False)
+
+    def change(controller: ControllerCore) -> UpdateResult:
+        return update(controller, updates, validate_only=validate_only)
+
+    result = await core.call(ControllerState.UPDATE_FEATURES, "UpdateFeatures", change)
+    if isinstance(result, KafkaError):
+        result = UpdateResult(result.code, result.message or None, {})
+    return Reply(
+        messages.response(
+            **answer_fields((result.error, result.message)),
+            results=tuple(
+                messages.part("UpdatableFeatureResult", feature=feature, **answer_fields(answer))
+                for feature, answer in result.features.items()
+            ),
+        ),
+        error_code=result.error,
+    )
+
+
+API: Api[ServerCore] = Api(
+    key=57, name="UpdateFeatures", lowest=0, highest=1, flexible_from=0, handle=_handle
+)
+
+
+def _kind(asked: Any) -> UpgradeType:
+    if hasattr(asked, "upgrade_type"):
+        return UpgradeType.of(asked.upgrade_type)
+    # As UpdateFeaturesRequest.FeatureUpdateItem reads version 0.
+    return UpgradeType.SAFE_DOWNGRADE if asked.allow_downgrade else UpgradeType.UPGRADE

@@ -1,0 +1,133 @@
+"""ServerCore: what the APIs of one listener answer from."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.handlers.producer_ids import Allocation, next_block
+from ctrlchan.controller.server.metadata import ControllerMetadata
+from ctrlchan.controller.settings.config import ControllerConfig
+from ctrlchan.controller.term.event_loop import EventLoop
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import ErrorCode, KafkaError, NotControllerError
+from ctrlchan.state import ClusterState, Endpoint
+
+__all__ = ["ClusterView", "ProducerIds", "ServerCore"]
+
+T = TypeVar("T")
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What Metadata and DescribeCluster answer from. Its reader holds ``metadata.state.lock``."""
+
+    endpoint: Endpoint
+    cluster_id: str
+    metadata: ControllerMetadata
+
+
+class ProducerIds:
+    """Hands out producer ids of blocks that the controller allocates for itself, on the server's thread."""
+
+    def __init__(self) -> None:
+        self._next = self._end = 0
+        self._allocating = asyncio.Lock()
+
+    async def take(self, core: ServerCore) -> int | KafkaError:
+        """Return an id that nobody else has, or the error to answer with."""
+        async with self._allocating:
+            if self._next == self._end:
+
+                def allocate(controller: ControllerCore) -> Allocation:
+                    return next_block(controller, core.id)
+
+                block = await core.call(ControllerState.IDLE, "AllocateProducerIds", allocate)
+                if isinstance(block, KafkaError):
+                    return block
+                if block.error:
+                    return KafkaError(block.error)
+                self._next, self._end = block.first, block.first + block.length
+            self._next += 1
+            return self._next - 1
+
+
+class ServerCore:
+    """Leads from the APIs of one listener to the event loop and to the state of the controller.
+
+    ``endpoint``: the listener's advertised endpoint. ``current``: returns the core of this term, None while
+    this is not the controller. ``read_cluster_id``: returns the id of the cluster. Both are thread-safe.
+    ``producer_ids``: of all listeners.
+    """
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        endpoint: Endpoint,
+        loop: EventLoop[ControllerCore],
+        current: Callable[[], ControllerCore | None],
+        read_cluster_id: Callable[[], str],
+        producer_ids: ProducerIds,
+    ) -> None:
+        self.config = config
+        self.endpoint = endpoint
+        self._loop = loop
+        self._current = current
+        self._read_cluster_id = read_cluster_id
+        self.producer_ids = producer_ids
+
+    @property
+    def id(self) -> int:
+        """The id of the controller, as that of a broker."""
+        return self.config.controller_id
+
+    def cluster(self) -> ClusterView:
+        """Return what clients see of the cluster; nothing while this is not the controller."""
+        core = self._current()
+        state = ClusterState.empty() if core is None else core.state
+        return ClusterView(self.endpoint, self._read_cluster_id(), ControllerMetadata(state))
+
+    def read_topic_config(self, name: str) -> Mapping[str, str]:
+        """Return the config of a topic from ZooKeeper, none while this is not the controller. Takes long.
+
+        Raises ZooKeeperError.
+        """
+        core = self._current()
+        return {} if core is None else core.nodes.read_topic_config(name) or {}
+
+    def read_dynamic_defaults(self) -> Mapping[str, str]:
+        """Return the dynamic defaults of all brokers in the same way."""
+        core = self._current()
+        return {} if core is None else core.nodes.read_broker_config()
+
+    async def call(
+        self, kind: ControllerState, name: str, function: Callable[[ControllerCore], T]
+    ) -> T | KafkaError:
+        """Run ``function`` on the event loop's thread; return its result, or the error to answer with.
+
+        ``name``: Kafka's name of the event, for logs.
+        """
+        try:
+            return await asyncio.wrap_future(self._loop.call(kind, function, name))
+        except KafkaError as error:
+            return error
+        except Exception:  # noqa: BLE001  (Kafka answers so, and keeps the connection)
+            _LOG.exception("%s failed", name)
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    async def wait_until(self, condition: Callable[[ControllerCore], bool], timeout: float) -> None:
+        """Wait until ``condition`` holds, the time is over, or this is not the controller any more."""
+        try:
+            await asyncio.wrap_future(self._loop.wait_until(condition, timeout))
+        except NotControllerError:
+            _LOG.info("a request that waited for its effect ends: this controller has resigned")
+
+    def describe(self) -> dict[str, Any]:
+        """Return the listener, in values that JSON can carry."""
+        return {"listener": self.endpoint.listener, "host": self.endpoint.host, "port": self.endpoint.port}

@@ -1,0 +1,23 @@
+"""The controller's own state as the metadata that clients see."""
+
+from __future__ import annotations
+
+from ctrlchan.broker.metadata.lookups import MetadataLookups
+
+__all__ = ["ControllerMetadata"]
+
+
+class ControllerMetadata(MetadataLookups):
+    """Look-ups in the state of a controller, for one answer. The caller holds the state's lock.
+
+    A topic is gone for clients when its deletion has begun, as in the metadata of brokers.
+    """
+
+    def topic_rows(self) -> list[int]:
+        """Return the rows of the topics that have partitions and are not being deleted."""
+        gone = {self.row_of(name) for name in self.state.deletion_in_progress}
+        return [row for row in super().topic_rows() if row not in gone]
+
+    def topic_row(self, name: str) -> int | None:
+        """Return the row of a topic that has partitions and is not being deleted, else None."""
+        return None if name in self.state.deletion_in_progress else super().topic_row(name)

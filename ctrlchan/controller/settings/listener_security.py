@@ -1,0 +1,74 @@
+"""How a listener of the controller authenticates those who connect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from ctrlchan.channel.wire.security import MECHANISMS, TlsSettings
+from ctrlchan.errors import ConfigError
+from ctrlchan.protocol import SecurityProtocol
+
+__all__ = ["ClientAuth", "ListenerSecurity"]
+
+_TLS: Final = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+_SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+class ClientAuth(StrEnum):
+    """Whether those who connect must show a certificate (``ssl.client.auth``)."""
+
+    NONE = "none"
+    REQUESTED = "requested"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenerSecurity:
+    """The security of one listener. Raises ConfigError, naming the setting, for a value that cannot work.
+
+    - ``tls`` (None): the listener's certificate and key, and the certificates that sign those of clients.
+    - ``client_auth`` (``none``): whether clients must show a certificate (``ssl.client.auth``).
+    - ``mechanisms`` (none): of SASL, a part of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
+      (``sasl.enabled.mechanisms``).
+    - ``users`` (none): user name -> password, for all mechanisms (the ``user_…`` options of
+      ``PlainLoginModule``). SCRAM finds other users in ZooKeeper, below ``/config/users``, as brokers do.
+    """
+
+    tls: TlsSettings | None = None
+    client_auth: ClientAuth = ClientAuth.NONE
+    mechanisms: tuple[str, ...] = ()
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "client_auth", ClientAuth(self.client_auth))
+        except ValueError:
+            raise ConfigError(f"client_auth: {self.client_auth!r} is not {', '.join(ClientAuth)}") from None
+        unknown = [name for name in self.mechanisms if name not in MECHANISMS]
+        if unknown:
+            raise ConfigError(f"mechanisms: {unknown[0]!r} is not {', '.join(MECHANISMS)}")
+        for user, password in self.users.items():
+            if not user or not password:
+                raise ConfigError("users: a name or a password is empty")
+
+    def check(self, listener: str, protocol: SecurityProtocol) -> None:
+        """Raise ConfigError when this is not enough for a listener of this security protocol."""
+        if protocol in _TLS:
+            if self.tls is None or not (self.tls.certificate_file or self.tls.certificate_pem):
+                raise ConfigError(
+                    f"listener {listener}: {protocol.name} needs a certificate (ssl.keystore.*)"
+                )
+        elif self.tls is not None:
+            raise ConfigError(f"listener {listener}: {protocol.name} has no TLS")
+        if protocol in _SASL:
+            if not self.mechanisms:
+                raise ConfigError(
+                    f"listener {listener}: {protocol.name} needs mechanisms (sasl.enabled.mechanisms)"
+                )
+            if self.mechanisms == ("PLAIN",) and not self.users:
+                raise ConfigError(f"listener {listener}: nobody can authenticate: PLAIN has no users")
+        elif self.mechanisms:
+            raise ConfigError(f"listener {listener}: {protocol.name} has no SASL")

@@ -1,0 +1,251 @@
+"""A broker's ``server.properties`` as settings of a controller, under Kafka's own names.
+
+A ZooKeeper-mode controller is a broker, so one file serves both. Keys that are not named here, in
+``listener_properties`` or in ``channel.properties`` are skipped.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import PurePath
+from typing import Any, Final, TypeAlias
+
+from ctrlchan.broker.metadata.configs import topic_configs
+from ctrlchan.channel import ChannelConfig
+from ctrlchan.channel.properties import channel_settings
+from ctrlchan.channel.properties_file import ListenerProperties, PropertiesFile
+from ctrlchan.controller.settings.listener_properties import listener_security
+from ctrlchan.controller.settings.listener_security import ListenerSecurity
+from ctrlchan.errors import ConfigError, InvalidStateError
+from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.state import Endpoint
+from ctrlchan.state.brokers import parse_host_port
+from ctrlchan.zookeeper.client import check_servers
+from ctrlchan.zookeeper.settings import TlsSettings
+
+__all__ = ["settings_of"]
+
+_Read: TypeAlias = Callable[[str], Any]
+
+#: Every address of the machine: what a listener without a host listens on.
+_ANY_HOST: Final = "0.0.0.0"
+_ANY_HOSTS: Final = (_ANY_HOST, "::")
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 3_600_000
+#: Topic setting -> broker settings behind it, the first that is set counts, each with its unit in ms.
+_DURATIONS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+}
+
+
+def settings_of(
+    source: str | PathLike[str] | Mapping[str, str], listener: str | None = None
+) -> dict[str, Any]:
+    """Return arguments for ``ControllerConfig``, without those that the file does not set.
+
+    ``listener``: the name of the brokers' listener to connect to, in the place of
+    ``control.plane.listener.name``. Raises ConfigError with file, line and key.
+    """
+    file = PropertiesFile.read(source)
+    settings: dict[str, Any] = {}
+    for key, (ours, read) in _PLAIN.items():
+        text = file.value(key)
+        if text is not None:
+            try:
+                settings[ours] = read(text)
+            except ConfigError as problem:
+                file.refuse(key, str(problem))
+            except ValueError:
+                file.refuse(key, f"{text!r} is not a number")
+    tls = _zookeeper_tls(file)
+    if tls is not None:
+        settings["zookeeper_tls"] = tls
+    channel = channel_settings(file, listener)
+    if "controller_id" in channel:
+        settings["controller_id"] = channel["controller_id"]
+    settings["channel"] = ChannelConfig(**channel)
+    settings |= _listeners(file)
+    defaults = dict(_topic_defaults(file))
+    if defaults:
+        settings["topic_defaults"] = defaults
+    return settings
+
+
+# -- plain values
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if not 0 < value < 2**31:
+        raise ConfigError(f"{value} is not in 1 .. {2**31 - 1}")
+    return value
+
+
+def _from_zero(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 2**31:
+        raise ConfigError(f"{value} is not in 0 .. {2**31 - 1}")
+    return value
+
+
+def _milliseconds(text: str) -> float:
+    return _positive(text) / 1000
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def _servers(text: str) -> str:
+    check_servers(text)
+    return text
+
+
+#: Kafka's key -> ours, and how its value is read.
+_PLAIN: Final[Mapping[str, tuple[str, _Read]]] = {
+    "zookeeper.connect": ("zookeeper", _servers),
+    "zookeeper.session.timeout.ms": ("zookeeper_session_timeout", _milliseconds),
+    "zookeeper.connection.timeout.ms": ("zookeeper_connection_timeout", _milliseconds),
+    "zookeeper.set.acl": ("zookeeper_set_acl", _boolean),
+    "broker.rack": ("rack", str),
+    "delete.topic.enable": ("delete_topics", _boolean),
+    "unclean.leader.election.enable": ("unclean_leader_election", _boolean),
+    "auto.leader.rebalance.enable": ("auto_leader_rebalance", _boolean),
+    "leader.imbalance.per.broker.percentage": ("leader_imbalance_percentage", _from_zero),
+    "leader.imbalance.check.interval.seconds": ("leader_imbalance_check_interval", _positive),
+    "num.partitions": ("num_partitions", _positive),
+    "default.replication.factor": ("default_replication_factor", _positive),
+}
+
+
+def _topic_defaults(file: PropertiesFile) -> Mapping[str, str]:
+    """Return the values of topic settings that the file sets for the broker."""
+    found: dict[str, str] = {}
+    for config in topic_configs():
+        synonyms = _DURATIONS.get(config.name) or tuple((name, 1) for name, _, _ in config.synonyms)
+        for key, unit in synonyms:
+            text = file.value(key)
+            if text is None:
+                continue
+            if unit == 1:
+                found[config.name] = text
+            else:
+                try:
+                    number = int(text)
+                except ValueError:
+                    file.refuse(key, f"{text!r} is not a number")
+                # -1: without a limit.
+                found[config.name] = str(number * unit if number >= 0 else number)
+            break
+    return found
+
+
+# -- ZooKeeper
+
+
+def _zookeeper_tls(file: PropertiesFile) -> TlsSettings | None:
+    """Return the TLS settings of the session (``zookeeper.ssl.*``); None: it is not enabled."""
+    if not _boolean(file.value("zookeeper.ssl.client.enable") or "false"):
+        return None
+    stores = {}
+    for name in ("truststore", "keystore"):
+        key = f"zookeeper.ssl.{name}.location"
+        stores[name] = location = file.value(key)
+        kind = file.value(f"zookeeper.ssl.{name}.type") or ("PEM" if location is None else _kind_of(location))
+        if kind.upper() != "PEM":
+            file.refuse(key, f"only PEM files can be used for ZooKeeper, not {kind}")
+    algorithm = file.value("zookeeper.ssl.endpoint.identification.algorithm", empty=True)
+    return TlsSettings(
+        ca=stores["truststore"],
+        certificate=stores["keystore"],
+        key=stores["keystore"],
+        key_password=file.value("zookeeper.ssl.keystore.password"),
+        verify_host=algorithm is None or algorithm.lower() == "https",
+    )
+
+
+def _kind_of(location: str) -> str:
+    """Return the type that Kafka takes a store for by the end of its name."""
+    return {".jks": "JKS", ".p12": "PKCS12", ".pfx": "PKCS12"}.get(PurePath(location).suffix, "PEM")
+
+
+# -- listeners
+
+
+def _listeners(file: PropertiesFile) -> dict[str, Any]:
+    text = file.value("listeners")
+    if text is None:
+        return {}
+    protocols = file.security_protocols()
+    listeners = _endpoints(file, "listeners", text, protocols)
+    settings: dict[str, Any] = {
+        "listeners": tuple(
+            endpoint if endpoint.host else _with_host(endpoint, _ANY_HOST) for endpoint in listeners
+        ),
+        "listener_security": {
+            endpoint.listener: security
+            for endpoint in listeners
+            if (security := _security(file, endpoint)) is not None
+        },
+    }
+    advertised = file.value("advertised.listeners")
+    if advertised is not None:
+        endpoints = _endpoints(file, "advertised.listeners", advertised, protocols)
+        missing = {one.listener for one in listeners} ^ {one.listener for one in endpoints}
+        if missing:
+            file.refuse("advertised.listeners", f"{sorted(missing)[0]} is not in both lists of listeners")
+        for endpoint in endpoints:
+            if endpoint.host in ("", *_ANY_HOSTS):
+                file.refuse("advertised.listeners", f"{endpoint} is no address that others can connect to")
+        settings["advertised_listeners"] = tuple(endpoints)
+    elif any(endpoint.host in ("", *_ANY_HOSTS) for endpoint in listeners):
+        own = platform.node() or "localhost"
+        settings["advertised_listeners"] = tuple(
+            _with_host(endpoint, own) if endpoint.host in ("", *_ANY_HOSTS) else endpoint
+            for endpoint in listeners
+        )
+    return settings
+
+
+def _security(file: PropertiesFile, endpoint: Endpoint) -> ListenerSecurity | None:
+    if endpoint.security_protocol is SecurityProtocol.PLAINTEXT:
+        return None
+    return listener_security(ListenerProperties(file, endpoint.listener), endpoint.security_protocol)
+
+
+def _endpoints(
+    file: PropertiesFile, key: str, text: str, protocols: Mapping[str, str]
+) -> tuple[Endpoint, ...]:
+    """Parse ``NAME://HOST:PORT,…``; a host may be empty."""
+    found: dict[str, Endpoint] = {}
+    for part in (part.strip() for part in text.split(",")):
+        name, separator, address = part.partition("://")
+        if not separator or not name:
+            file.refuse(key, f"{part!r} is not NAME://HOST:PORT")
+        if name not in protocols:
+            file.refuse(key, f"{name!r} has no protocol in listener.security.protocol.map")
+        if name in found:
+            file.refuse(key, f"{name!r} is listed twice")
+        try:
+            host, port = parse_host_port(address if not address.startswith(":") else f"any{address}")
+        except InvalidStateError as problem:
+            file.refuse(key, str(problem))
+        if address.startswith(":"):
+            host = ""
+        found[name] = Endpoint(name, SecurityProtocol[protocols[name]], host, port)
+    return tuple(found.values())
+
+
+def _with_host(endpoint: Endpoint, host: str) -> Endpoint:
+    return Endpoint(endpoint.listener, endpoint.security_protocol, host, endpoint.port)

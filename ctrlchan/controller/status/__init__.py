@@ -1,0 +1,1 @@
+"""The controller as others see it: status, web page, metrics."""

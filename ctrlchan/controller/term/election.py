@@ -1,0 +1,305 @@
+"""The election of this controller, the begin and the end of its terms.
+
+Source: ``KafkaController.elect``, ``maybeResign``, ``triggerControllerMove``, ``processExpire`` (Kafka 3.9).
+Different on purpose: ``/controller`` and ``/controller_epoch`` change in one transaction; a term also ends
+when ZooKeeper does not answer, because the result of a write is then unknown; after a failed term the next
+election waits a little.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic, time
+from typing import Final
+
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.term.event_loop import EventLoop
+from ctrlchan.controller.term.events import ControllerState, Event
+from ctrlchan.controller.term.failover import fail_over, read_again
+from ctrlchan.controller.term.notifications import NotificationKind
+from ctrlchan.errors import (
+    ChannelError,
+    ControllerMovedError,
+    CtrlchanError,
+    IllegalStateError,
+    MigrationError,
+    SessionExpiredError,
+    ZooKeeperError,
+)
+from ctrlchan.zookeeper import paths
+from ctrlchan.zookeeper.cluster import ClusterNodes
+from ctrlchan.zookeeper.session import ZooKeeperSession
+from ctrlchan.zookeeper.values import ControllerNode, Elected
+
+__all__ = ["Elector"]
+
+_LOG: Final = logging.getLogger("ctrlchan.controller")
+
+#: After these the state or the channel may be wrong: reading everything again mends both.
+_ENDS_THE_TERM: Final = (IllegalStateError, ZooKeeperError, ChannelError)
+#: Seconds until the next election after a term that failed: the first pause, doubled up to the longest.
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 10.0
+#: Seconds that the end of the channel's processes may take when a term ends.
+_CHANNEL_TIMEOUT: Final = 5.0
+
+
+class Elector:
+    """Takes part in elections and owns the core of the current term. Used on the loop's thread.
+
+    ``begin_term``: makes the core of a won election. Any thread may read ``core``, ``active_since``,
+    ``active_controller_id`` and ``refusal``.
+    """
+
+    def __init__(
+        self,
+        controller_id: int,
+        session: ZooKeeperSession,
+        nodes: ClusterNodes,
+        begin_term: Callable[[Elected], ControllerCore],
+    ) -> None:
+        self._id = controller_id
+        self._session = session
+        self._nodes = nodes
+        self._begin_term = begin_term
+        self._pause = _FIRST_PAUSE
+        # Monotonic time before which this controller leaves the election to others.
+        self._not_before = 0.0
+        #: What the handlers share; None while this is not the controller.
+        self.core: ControllerCore | None = None
+        #: Unix time of the won election; None while this is not the controller.
+        self.active_since: float | None = None
+        #: The id in ``/controller`` when it was last read; None: nobody was the controller.
+        self.active_controller_id: int | None = None
+        #: Why this controller may not be elected (a migration to KRaft).
+        self.refusal: MigrationError | None = None
+        self._loop: EventLoop[ControllerCore] | None = None
+        self._is_watched = False
+
+    def attach(self, loop: EventLoop[ControllerCore]) -> None:
+        """Put events into this loop."""
+        self._loop = loop
+
+    # -- events
+
+    def startup(self) -> None:
+        """Watch ``/controller`` and take part in the election."""
+        self._watch()
+        self._elect()
+
+    def take_over(self) -> None:
+        """Become the controller, in place of another one too."""
+        self._elect(replace=True)
+
+    def controller_changed(self) -> None:
+        """Resign when ``/controller`` is another's; take part in an election when it is nobody's."""
+        self._resign_unless_controller()
+        self._elect()
+
+    def expired(self) -> None:
+        """End the term: the session is gone, and ``/controller`` with it."""
+        self.end_term("the session with ZooKeeper has expired")
+        self.active_controller_id = None
+        self._is_watched = False
+        self._session.renew()
+
+    def silent(self) -> None:
+        """End the term: ZooKeeper has been silent for a session timeout, and the session may have expired."""
+        self.end_term("ZooKeeper has been silent for a session timeout")
+
+    def connected(self, new_session: bool) -> None:
+        """Set the watches again and read what has changed, or take part in an election."""
+        self._is_watched = False
+        if self.core is not None and not new_session:
+            self._resign_unless_controller()
+            if self.core is not None:
+                read_again(self.core)
+                return
+        self.controller_changed()
+
+    def fenced(self, core: ControllerCore) -> None:
+        """Elect again, with a higher epoch: a broker knows a higher controller epoch than this term's.
+
+        Where another controller stands in ZooKeeper, resign.
+        """
+        self._resign_unless_controller()
+        if self.core is core:
+            _LOG.warning(
+                "A broker knows a controller epoch above %d, but ZooKeeper names no other controller: "
+                "electing again",
+                core.epoch,
+            )
+            self.give_up("a broker knows a higher controller epoch")
+
+    def failed(self, event: Event, error: BaseException) -> None:
+        """Act on an exception of an event: end the term where the state may be wrong, else log it."""
+        moved = isinstance(error, ControllerMovedError) or isinstance(error.__cause__, ControllerMovedError)
+        if moved:
+            _LOG.info("Controller moved to another broker when processing %s: %s", event, error)
+            self._after_moved()
+        elif isinstance(error, SessionExpiredError):
+            # The event of the expired session follows, or was just processed.
+            _LOG.warning("The session expired when processing %s", event)
+            self.end_term("the session with ZooKeeper has expired")
+        elif isinstance(error, _ENDS_THE_TERM) and self.core is not None:
+            _LOG.error("Error processing event %s; forcing the controller to resign", event, exc_info=error)
+            self.give_up(f"{event}: {error}")
+        else:
+            _LOG.error("Error processing event %s", event, exc_info=error)
+
+    # -- the end of a term
+
+    def end_term(self, reason: str) -> None:
+        """Stop sending, drop the term's events, and forget the cluster.
+
+        Source: ``onControllerResignation``.
+        """
+        core = self.core
+        if core is None:
+            return
+        _LOG.info("Resigning: %s", reason)
+        core.fence()
+        self.core = None
+        self.active_since = None
+        core.batch.clear()
+        core.channel.shutdown(_CHANNEL_TIMEOUT)
+        core.notify(NotificationKind.RESIGNED, reason=reason)
+        _LOG.info("Resigned")
+
+    def give_up(self, reason: str) -> None:
+        """End the term and delete ``/controller``, so that there is another election.
+
+        Source: ``triggerControllerMove``.
+        """
+        core = self.core
+        if core is None:
+            return
+        self.end_term(reason)
+        try:
+            self._nodes.resign(core.context.epoch_zk_version)
+        except ControllerMovedError:
+            _LOG.warning("Controller has already moved when trying to trigger controller movement")
+        except ZooKeeperError as error:
+            # The node goes with the session, or with the next election of this controller.
+            _LOG.error("/controller could not be deleted: %s", error)
+        self._elect_later()
+
+    # -- inside
+
+    def _watch(self) -> None:
+        if not self._is_watched:
+            # Set before: the callback may come before this returns.
+            self._is_watched = True
+            try:
+                self._session.watch_node(paths.CONTROLLER, self._controller_fired)
+            except BaseException:
+                self._is_watched = False
+                raise
+
+    def _controller_fired(self, _path: str) -> None:
+        """Called on a thread of the ZooKeeper client."""
+        assert self._loop is not None
+
+        def process() -> None:
+            self._is_watched = False
+            self._watch()
+            self.controller_changed()
+
+        self._loop.put(Event(ControllerState.CONTROLLER_CHANGE, "ControllerChange", process))
+
+    def _resign_unless_controller(self) -> None:
+        """Source: ``maybeResign``."""
+        self._watch()
+        node = self._nodes.read_controller()
+        self.active_controller_id = None if node is None else node.broker_id
+        if self.core is not None and (node is None or not self._is_ours(node)):
+            other = "nobody" if node is None else node.broker_id
+            self.end_term(f"/controller names {other}")
+
+    def _is_ours(self, node: ControllerNode) -> bool:
+        return node.ephemeral_owner == self._session.session_id
+
+    def _after_moved(self) -> None:
+        try:
+            self._resign_unless_controller()
+        except ZooKeeperError as error:
+            _LOG.warning("/controller cannot be read: %s", error)
+        self.end_term("another controller may have been elected")
+        self._elect_later()
+
+    def _elect(self, *, replace: bool = False) -> None:
+        if self.core is not None:
+            return
+        self._watch()
+        if monotonic() < self._not_before and not replace:
+            # ``_elect_later`` has set a timer.
+            return
+        try:
+            node = self._nodes.read_controller()
+            # One of this session is left of a term that could not delete it.
+            if node is not None and not replace and not self._is_ours(node):
+                self.active_controller_id = node.broker_id
+                _LOG.debug("Broker %d has been elected as the controller", node.broker_id)
+                self._check_migration(node.kraft_epoch)
+                return
+            elected = self._nodes.become_controller(self._id, int(time() * 1_000), replace=replace)
+        except ControllerMovedError as error:
+            _LOG.info("Another controller was elected: %s", error)
+            self.active_controller_id = None
+            return
+        except MigrationError as error:
+            self._refuse(error)
+            return
+        except SessionExpiredError:
+            raise
+        except ZooKeeperError as error:
+            _LOG.error("The election failed: %s", error)
+            self._elect_later()
+            return
+        self.refusal = None
+        self.active_controller_id = self._id
+        _LOG.info(
+            "%d successfully elected as the controller. Epoch incremented to %d and epoch zk version is now "
+            "%d",
+            self._id,
+            elected.epoch,
+            elected.epoch_zk_version,
+        )
+        self._serve(elected)
+
+    def _serve(self, elected: Elected) -> None:
+        core = self._begin_term(elected)
+        self.core = core
+        self.active_since = time()
+        try:
+            fail_over(core)
+        except (ControllerMovedError, SessionExpiredError):
+            raise
+        except (CtrlchanError, Exception) as error:
+            if isinstance(error.__cause__, ControllerMovedError):
+                raise
+            _LOG.error("Error while becoming controller; forcing the controller to resign", exc_info=error)
+            self.give_up(f"the failover failed: {error}")
+        else:
+            self._pause = _FIRST_PAUSE
+
+    def _check_migration(self, kraft_epoch: int) -> None:
+        if kraft_epoch >= 0:
+            self._refuse(MigrationError(f"{paths.CONTROLLER}: kraftControllerEpoch is {kraft_epoch}"))
+        else:
+            self.refusal = None
+
+    def _refuse(self, error: MigrationError) -> None:
+        if self.refusal is None:
+            _LOG.error("This controller may not be elected: the cluster is migrating to KRaft (%s)", error)
+        self.refusal = error
+
+    def _elect_later(self) -> None:
+        """Take part in an election after a pause, which grows until a failover succeeds."""
+        assert self._loop is not None
+        pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE)
+        self._not_before = monotonic() + pause
+        self._loop.schedule(
+            Event(ControllerState.CONTROLLER_CHANGE, "Reelect", self.controller_changed), pause
+        )

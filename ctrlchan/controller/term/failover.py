@@ -1,0 +1,203 @@
+"""What a controller does when it has won the election, in Kafka's order.
+
+Source: ``KafkaController.onControllerFailover`` and ``initializeControllerContext`` (Kafka 3.9).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.handlers import elections, features, reassignment
+from ctrlchan.controller.handlers.broker_changes import (
+    announce,
+    process_broker_change,
+    process_broker_modification,
+    read_live_brokers,
+    watch_brokers,
+)
+from ctrlchan.controller.handlers.isr_changes import process_notifications as process_isr_changes
+from ctrlchan.controller.handlers.log_dirs import process_notifications as process_log_dir_events
+from ctrlchan.controller.handlers.topic_changes import (
+    add_topics,
+    process_partition_modifications,
+    process_topic_change,
+)
+from ctrlchan.controller.handlers.topic_deletion import TopicDeletionManager
+from ctrlchan.controller.machines.partition_states import PartitionStateMachine
+from ctrlchan.controller.machines.replica_states import ReplicaStateMachine
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.controller.term.leader_changes import LeaderComparison
+from ctrlchan.controller.term.notifications import NotificationKind
+from ctrlchan.controller.term.watches import ControllerWatches, WatchGroup
+from ctrlchan.state.lists import take
+from ctrlchan.state_change_log import StateChangeLogger
+from ctrlchan.zookeeper import paths
+
+__all__ = ["complete_core", "fail_over", "read_again"]
+
+#: Seconds from the election to the first check of the leaders' balance.
+_FIRST_REBALANCE = 5.0
+
+
+def complete_core(core: ControllerCore) -> None:
+    """Make the state machines, the topic deletion and the watches of a new term."""
+    config, context, nodes, batch = core.config, core.context, core.nodes, core.batch
+    log = StateChangeLogger(config.controller_id, core.epoch)
+    core.partition_states = PartitionStateMachine(
+        context,
+        nodes,
+        batch,
+        log,
+        controller_id=config.controller_id,
+        recovery_supported=config.recovery_state,
+        unclean_election_enabled=core.topic_configs.unclean_election_enabled,
+    )
+    core.replica_states = ReplicaStateMachine(context, nodes, batch, log, controller_id=config.controller_id)
+    core.deletion = TopicDeletionManager(
+        context,
+        nodes,
+        core.partition_states,
+        core.replica_states,
+        lambda rows: core.send_update_metadata(None, rows),
+        enabled=config.delete_topics,
+    )
+
+    def put(kind: ControllerState, name: str, function: object) -> None:
+        assert callable(function)
+        core.enqueue(kind, name, lambda _: function())
+
+    core.leader_comparison = LeaderComparison(context)
+    core.watches = ControllerWatches(core.session, put)
+    core.broker_watches = WatchGroup(
+        core.session,
+        put,
+        ControllerState.BROKER_CHANGE,
+        "BrokerModifications",
+        lambda changed: process_broker_modification(core, changed),
+    )
+    core.topic_watches = WatchGroup(
+        core.session,
+        put,
+        ControllerState.TOPIC_CHANGE,
+        "PartitionModifications",
+        lambda changed: process_partition_modifications(core, changed),
+    )
+    core.isr_watches = WatchGroup(
+        core.session,
+        put,
+        ControllerState.ALTER_PARTITION_REASSIGNMENT,
+        "PartitionReassignmentIsrChange",
+        lambda changed: reassignment.process_isr_changes(core, changed),
+    )
+    children = (
+        (paths.BROKER_IDS, ControllerState.BROKER_CHANGE, "BrokerChange", process_broker_change),
+        (paths.TOPICS, ControllerState.TOPIC_CHANGE, "TopicChange", process_topic_change),
+        (paths.DELETED_TOPICS, ControllerState.TOPIC_DELETION, "TopicDeletion", _process_topic_deletion),
+        (
+            paths.LOG_DIR_EVENT_NOTIFICATIONS,
+            ControllerState.LOG_DIR_CHANGE,
+            "LogDirEventNotification",
+            process_log_dir_events,
+        ),
+        (
+            paths.ISR_CHANGE_NOTIFICATIONS,
+            ControllerState.ISR_CHANGE,
+            "IsrChangeNotification",
+            process_isr_changes,
+        ),
+    )
+    for path, kind, name, handler in children:
+        core.watches.watch(path, kind, name, lambda handler=handler: handler(core))  # type: ignore[misc]
+
+
+def fail_over(core: ControllerCore) -> None:
+    """Read the cluster, tell all brokers of it, and go on with everything that was in progress."""
+    log = core.log
+    features.startup(core)
+    log.info("Registering handlers")
+    # Before anything is read: a change after the reading becomes an event.
+    for path in (paths.BROKER_IDS, paths.TOPICS, paths.DELETED_TOPICS):
+        core.watches.children(path)
+    log.info("Deleting log dir event notifications and isr change notifications")
+    core.nodes.delete_log_dir_event_notifications(core.watches.children(paths.LOG_DIR_EVENT_NOTIFICATIONS))
+    core.nodes.delete_isr_change_notifications(core.watches.children(paths.ISR_CHANGE_NOTIFICATIONS))
+    log.info("Initializing controller context")
+    _read_cluster(core)
+    log.info("Fetching topic deletions in progress")
+    core.deletion.start(core.nodes.topic_deletions())
+    # Brokers need the live brokers before they can follow the leaders of a LeaderAndIsr.
+    log.info("Sending update metadata request")
+    core.send_update_metadata(None, ())
+    core.replica_states.startup()
+    core.partition_states.startup()
+    log.info("Ready to serve as the new controller with epoch %d", core.epoch)
+    reassignment.resume(core)
+    reassignment.process_node(core)
+    core.deletion.resume()
+    elections.process_node(core)
+    elections.process_config_changes(core)
+    if core.config.auto_leader_rebalance:
+        core.schedule(
+            ControllerState.AUTO_LEADER_BALANCE,
+            "AutoPreferredReplicaLeaderElection",
+            _FIRST_REBALANCE,
+            elections.rebalance,
+        )
+    core.notify(NotificationKind.ELECTED)
+
+
+def read_again(core: ControllerCore) -> None:
+    """Process every kind of change: the connection to ZooKeeper was lost for a while, and its watches."""
+    core.log.info("Registering handlers again after a lost connection")
+    core.watches.put_all()
+    core.broker_watches.put_all()
+    core.topic_watches.put_all()
+    core.isr_watches.put_all()
+    elections.process_node(core)
+    elections.process_config_changes(core)
+    reassignment.process_node(core)
+
+
+def _read_cluster(core: ControllerCore) -> None:
+    """Fill the context. Source: ``initializeControllerContext``."""
+    state = core.state
+    state.set_brokers(read_live_brokers(core))
+    announce(core)
+    watch_brokers(core, state.broker_ids.tolist())
+    add_topics(core, core.nodes.topic_names())
+    _read_leadership(core)
+    core.channel.startup(state.brokers)
+    core.log.info("Currently active brokers in the cluster: %s", sorted(state.broker_ids.tolist()))
+    core.log.info(
+        "The cluster has %d topics with %d partitions, %d of them with a leader",
+        len(state.topics),
+        len(state.partitions),
+        np.count_nonzero(state.partitions.leader >= 0),
+    )
+
+
+def _read_leadership(core: ControllerCore) -> None:
+    """Read all state nodes. Partitions without one stay without leadership, malformed ones too."""
+    context, partitions = core.context, core.state.partitions
+    rows = context.all_rows
+    names, topic_row = context.names_of(rows)
+    read = core.nodes.read_partition_states(names, topic_row, partitions.partition)
+    core.note_malformed(
+        "partition states",
+        {context.partition_name(row): reason for row, reason in read.malformed.items()},
+    )
+    found = np.flatnonzero(read.version >= 0)
+    context.put_leadership(
+        found,
+        leader=read.leader[found],
+        leader_epoch=read.leader_epoch[found],
+        partition_epoch=read.version[found],
+        controller_epoch=read.controller_epoch[found],
+        recovery_state=read.recovery_state[found],
+        isr=take(read.isr, found),
+    )
+
+
+def _process_topic_deletion(core: ControllerCore) -> None:
+    core.deletion.process_requests(core.watches.children(paths.DELETED_TOPICS))

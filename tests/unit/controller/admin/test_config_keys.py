@@ -1,0 +1,90 @@
+"""Topic configs: names and values that Kafka 3.9.1's LogConfig accepts or refuses, with its messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from ctrlchan.controller.admin.config_keys import check_configs, topic_config_names
+from ctrlchan.errors import ErrorCode, KafkaError
+
+ACCEPTED = [
+    ("cleanup.policy", "compact, delete"),
+    ("cleanup.policy", ""),
+    ("preallocate", " TRUE "),
+    ("segment.bytes", " 1048576 "),
+    ("leader.replication.throttled.replicas", "*"),
+    ("leader.replication.throttled.replicas", "0:1,1:2"),
+    ("message.format.version", "2.8"),
+    ("min.cleanable.dirty.ratio", "NaN"),
+    ("min.cleanable.dirty.ratio", "0.5f"),
+    ("min.cleanable.dirty.ratio", " 0.5d "),
+    ("retention.ms", "+5"),
+    ("retention.ms", "-1"),
+    ("retention.bytes", "-77"),
+    ("compression.gzip.level", "-1"),
+    ("remote.storage.enable", "true"),
+]
+REFUSED = [
+    ("retention.ms", "-2", "Value must be at least -1"),
+    ("retention.ms", "abc", "Not a number of type LONG"),
+    ("retention.ms", "1_000", "Not a number of type LONG"),
+    ("retention.ms", "", "Not a number of type LONG"),
+    ("cleanup.policy", "foo", "String must be one of: compact, delete"),
+    ("segment.bytes", "13", "Value must be at least 14"),
+    ("segment.bytes", "99999999999", "Not a number of type INT"),
+    (
+        "compression.type",
+        "foo",
+        "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer",
+    ),
+    ("min.cleanable.dirty.ratio", "2", "Value must be no more than 1"),
+    ("min.cleanable.dirty.ratio", "", "Not a number of type DOUBLE"),
+    ("message.timestamp.type", "x", "String must be one of: CreateTime, LogAppendTime"),
+    ("preallocate", "yes", "Expected value to be either true or false"),
+    ("preallocate", "", "Expected value to be either true or false"),
+    ("message.format.version", "5.0", "Version 5.0 is not a valid version"),
+    ("compression.zstd.level", "99", "Value must be no more than 22"),
+    ("compression.gzip.level", "0", "Value must be between 1 and 9 or equal to -1"),
+    ("compression.lz4.level", "0", "Value must be at least 1"),
+    ("compression.lz4.level", "18", "Value must be no more than 17"),
+    ("local.retention.ms", "-3", "Value must be at least -2"),
+    ("segment.jitter.ms", "-1", "Value must be at least 0"),
+    ("min.insync.replicas", "0", "Value must be at least 1"),
+    ("min.insync.replicas", "1.0", "Not a number of type INT"),
+    (
+        "leader.replication.throttled.replicas",
+        "1:x",
+        "leader.replication.throttled.replicas must be the literal '*' or a list of replicas in the "
+        "following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), ACCEPTED)
+def test_accepted(name: str, value: str) -> None:
+    check_configs({name: value})
+
+
+@pytest.mark.parametrize(("name", "value", "reason"), REFUSED)
+def test_refused(name: str, value: str, reason: str) -> None:
+    with pytest.raises(KafkaError) as raised:
+        check_configs({name: value})
+    assert raised.value.code == ErrorCode.INVALID_CONFIG
+    assert raised.value.message == f"Invalid value {value} for configuration {name}: {reason}"
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(KafkaError, match=r"^Unknown topic config name: not\.a\.property$"):
+        check_configs({"not.a.property": "error"})
+
+
+def test_compaction_lags_that_contradict_each_other() -> None:
+    with pytest.raises(KafkaError) as raised:
+        check_configs({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
+    assert raised.value.message == (
+        "conflict topic config setting min.compaction.lag.ms (6) > max.compaction.lag.ms (5)"
+    )
+
+
+def test_all_names_of_kafka_3_9() -> None:
+    assert len(topic_config_names()) == 36

@@ -1,0 +1,183 @@
+"""A broker's server.properties as settings of a controller."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ctrlchan.controller.settings.config import ControllerConfig
+from ctrlchan.controller.settings.listener_security import ClientAuth
+from ctrlchan.controller.settings.properties import settings_of
+from ctrlchan.errors import ConfigError
+from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.state import Endpoint
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+def test_a_file_with_everything_plain(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "broker.id=1000\n"
+        "broker.rack=here\n"
+        "zookeeper.connect=one:2181,two:2181/kafka\n"
+        "zookeeper.session.timeout.ms=6000\n"
+        "zookeeper.connection.timeout.ms=9000\n"
+        "inter.broker.protocol.version=2.8\n"
+        "listeners=PLAINTEXT://10.0.0.1:9090\n"
+        "delete.topic.enable=False\n"
+        "unclean.leader.election.enable=true\n"
+        "auto.leader.rebalance.enable=false\n"
+        "leader.imbalance.per.broker.percentage=0\n"
+        "leader.imbalance.check.interval.seconds=60\n"
+        "num.partitions=6\n"
+        "default.replication.factor=3\n"
+        "log.retention.hours=2\n"
+        "log.retention.minutes=5\n"
+        "log.roll.hours=-1\n"
+        "log.segment.bytes=1000\n"
+        "min.insync.replicas=2\n"
+        "log.dirs=/data\n"
+    )
+    config = ControllerConfig(**settings_of(file))
+    assert (config.controller_id, config.rack, config.zookeeper) == (1000, "here", "one:2181,two:2181/kafka")
+    assert (config.zookeeper_session_timeout, config.zookeeper_connection_timeout) == (6.0, 9.0)
+    assert config.inter_broker_protocol == "2.8"
+    assert config.channel.controller_id == 1000
+    endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "10.0.0.1", 9090)
+    assert (config.listeners, config.advertised_listeners) == ((endpoint,), None)
+    assert (config.delete_topics, config.unclean_leader_election) == (False, True)
+    assert not config.auto_leader_rebalance
+    assert (config.leader_imbalance_percentage, config.leader_imbalance_check_interval) == (0, 60)
+    assert (config.num_partitions, config.default_replication_factor) == (6, 3)
+    assert config.topic_defaults == {
+        "min.insync.replicas": "2",
+        "retention.ms": "300000",
+        "segment.bytes": "1000",
+        "segment.ms": "-1",
+        "unclean.leader.election.enable": "true",
+    }
+
+
+def test_what_a_file_does_not_set_has_its_default() -> None:
+    settings = settings_of({"zookeeper.connect": "here:2181"})
+    config = ControllerConfig(controller_id=5, **settings)
+    assert (config.listeners, config.topic_defaults, config.listener_security) == ((), {}, {})
+    assert config.zookeeper_session_timeout == 18
+
+
+def test_listeners_and_their_security() -> None:
+    settings = settings_of(
+        {
+            "listeners": "INTERNAL://:9091, EXTERNAL://0.0.0.0:9092",
+            "advertised.listeners": "EXTERNAL://kafka.example:19092,INTERNAL://10.0.0.1:9091",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL",
+            "inter.broker.listener.name": "INTERNAL",
+            "listener.name.external.ssl.keystore.location": "/keys.p12",
+            "ssl.keystore.password": "secret",
+            "listener.name.external.ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": "PLAIN, SCRAM-SHA-512",
+            "listener.name.external.plain.sasl.jaas.config": f'{PLAIN} username="a" user_bob="pw" ;',
+        }
+    )
+    assert [str(one) for one in settings["listeners"]] == [
+        "INTERNAL://0.0.0.0:9091",
+        "EXTERNAL://0.0.0.0:9092",
+    ]
+    assert [str(one) for one in settings["advertised_listeners"]] == [
+        "EXTERNAL://kafka.example:19092",
+        "INTERNAL://10.0.0.1:9091",
+    ]
+    assert list(settings["listener_security"]) == ["EXTERNAL"]
+    security = settings["listener_security"]["EXTERNAL"]
+    assert security.tls is not None
+    assert (security.tls.certificate_file, security.tls.keystore_password) == ("/keys.p12", "secret")
+    assert security.client_auth is ClientAuth.REQUIRED
+    assert security.mechanisms == ("PLAIN", "SCRAM-SHA-512")
+    assert security.users == {"bob": "pw"}
+    assert settings["channel"].inter_broker_listener == "INTERNAL"
+    ControllerConfig(controller_id=1, zookeeper="here:2181", **settings)
+
+
+def test_a_listener_on_every_address_is_advertised_by_the_name_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("platform.node", lambda: "machine")
+    settings = settings_of({"listeners": "PLAINTEXT://:9092,SSL://[::]:9093", "ssl.keystore.location": "/k"})
+    assert [str(one) for one in settings["advertised_listeners"]] == [
+        "PLAINTEXT://machine:9092",
+        "SSL://machine:9093",
+    ]
+
+
+def test_tls_to_zookeeper() -> None:
+    settings = settings_of(
+        {
+            "zookeeper.connect": "here:2182",
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.ssl.truststore.location": "/ca.pem",
+            "zookeeper.ssl.keystore.location": "/own.pem",
+            "zookeeper.ssl.keystore.password": "secret",
+            "zookeeper.set.acl": "true",
+        }
+    )
+    config = ControllerConfig(controller_id=1, **settings)
+    tls = config.zookeeper_settings.tls
+    assert tls is not None
+    assert (tls.ca, tls.certificate, tls.key, tls.key_password) == (
+        "/ca.pem", "/own.pem", "/own.pem", "secret",
+    )  # fmt: skip
+    assert tls.verify_host
+    assert config.zookeeper_settings.set_acl
+    assert "secret" not in repr(config)
+
+
+def test_stores_of_java_cannot_be_used_for_zookeeper() -> None:
+    key = "zookeeper.ssl.truststore.location"
+    with pytest.raises(ConfigError, match=f"{key}: only PEM files can be used for ZooKeeper, not JKS"):
+        settings_of({"zookeeper.ssl.client.enable": "true", key: "/trust.jks"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("zookeeper.connect", ":::", "is not HOST:PORT"),
+        ("zookeeper.session.timeout.ms", "soon", "'soon' is not a number"),
+        ("zookeeper.session.timeout.ms", "0", "0 is not in 1 .. 2147483647"),
+        ("delete.topic.enable", "yes", "'yes' is neither true nor false"),
+        ("leader.imbalance.per.broker.percentage", "-1", "-1 is not in 0"),
+        ("log.retention.hours", "x", "'x' is not a number"),
+        ("listeners", "9092", "'9092' is not NAME://HOST:PORT"),
+        ("listeners", "NOWHERE://a:1", "'NOWHERE' has no protocol"),
+        ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:1", "'PLAINTEXT' is listed twice"),
+        ("listeners", "PLAINTEXT://a:99999", "is not HOST:PORT"),
+        ("advertised.listeners", "SSL://a:1", "is not in both lists"),
+        ("advertised.listeners", "PLAINTEXT://0.0.0.0:1", "is no address that others can connect to"),
+    ],
+)
+def test_an_error_has_file_line_and_key(tmp_path: Path, key: str, value: str, message: str) -> None:
+    file = tmp_path / "server.properties"
+    before = "listeners=PLAINTEXT://here:1\n" if key == "advertised.listeners" else "\n"
+    file.write_text(f"{before}{key}={value}\n")
+    with pytest.raises(ConfigError, match=rf"{re.escape(str(file))}:2: {key}: .*{re.escape(message)}"):
+        settings_of(file)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("ssl.client.auth", "maybe", "is not none"),
+        ("sasl.enabled.mechanisms", "GSSAPI", "GSSAPI is not PLAIN"),
+    ],
+)
+def test_an_error_of_a_listener_has_its_key(key: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"listener.name.sasl_ssl.{key}: .*{message}"):
+        settings_of(
+            {
+                "listeners": "SASL_SSL://here:1",
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+                f"listener.name.sasl_ssl.{key}": value,
+            }
+        )

@@ -1,0 +1,129 @@
+"""What happens to a controller when its connection or its session with ZooKeeper ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from ctrlchan.controller.kafka_controller import KafkaController
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import NotControllerError
+from ctrlchan.zookeeper import paths
+from tests.fault.proxy import Proxy
+from tests.kafka.waiting import wait_until
+from tests.unit.controller.real_cluster import TIMEOUT, RealCluster
+
+THREE = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
+
+
+def expire(cluster: RealCluster, controller: KafkaController) -> None:
+    """End the controller's session: a second connection with the same session id closes it."""
+    client = KazooClient(hosts=cluster.zookeeper, client_id=controller.session._client.client_id, timeout=10)
+    client.start()
+    client.stop()
+    client.close()
+
+
+def test_a_controller_whose_session_has_expired_is_elected_again(cluster: RealCluster) -> None:
+    cluster.start_brokers(1, 2, 3)
+    cluster.create_topic("t", THREE)
+    controller = cluster.active_controller()
+    cluster.wait_seen("t", {0: 1, 1: 2, 2: 3})
+    former = controller.session.session_id
+    expire(cluster, controller)
+    wait_until(lambda: controller.epoch == 2, what="the controller is elected again")
+    controller.wait_until_active(TIMEOUT)
+    assert controller.session.session_id != former
+    cluster.create_topic("u", {0: [3, 2, 1]})
+    assert cluster.wait_state("u", 0, leader=3).controller_epoch == 2
+    cluster.kill_brokers(1)
+    cluster.wait_seen("t", {0: 2, 1: 2, 2: 3})
+
+
+def test_another_takes_over_after_an_expired_session(cluster: RealCluster) -> None:
+    cluster.start_brokers(1)
+    first = cluster.active_controller(1000)
+    second = cluster.controller(1001)
+    wait_until(lambda: second.active_controller_id == 1000, what="the second controller sees the first")
+    for _ in range(3):
+        active = first if first.is_active else second
+        epoch = active.epoch
+        assert epoch is not None
+        expire(cluster, active)
+        wait_until(
+            lambda epoch=epoch: any((one.epoch or 0) > epoch for one in (first, second)),  # type: ignore[misc]
+            what="one of them is elected",
+        )
+        wait_until(lambda: first.is_active != second.is_active, what="one of them is active")
+
+
+def test_requests_that_wait_are_answered_when_the_session_expires(cluster: RealCluster) -> None:
+    controller = cluster.active_controller()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(_: object) -> None:
+        begun.set()
+        assert go_on.wait(TIMEOUT)
+
+    blocked = controller.loop.call(ControllerState.IDLE, wait)
+    assert begun.wait(TIMEOUT)
+    waiting = controller.loop.call(ControllerState.ISR_CHANGE, lambda core: core.epoch)
+    expire(cluster, controller)
+    with pytest.raises(NotControllerError):
+        waiting.result(TIMEOUT)
+    go_on.set()
+    blocked.result(TIMEOUT)
+    wait_until(lambda: controller.epoch == 2, what="the controller is elected again")
+
+
+@pytest.fixture
+def proxied(cluster: RealCluster) -> Iterator[tuple[RealCluster, Proxy]]:
+    """A cluster whose controllers reach ZooKeeper through a proxy."""
+    address, slash, chroot = cluster.zookeeper.partition("/")
+    with Proxy(int(address.rpartition(":")[2])) as proxy:
+        cluster.zookeeper = f"127.0.0.1:{proxy.port}{slash}{chroot}"
+        yield cluster, proxy
+        for controller in cluster.controllers:
+            controller.close()
+
+
+def test_changes_during_a_lost_connection_are_found(proxied: tuple[RealCluster, Proxy]) -> None:
+    """The session goes on, the watches are gone: everything is read again."""
+    cluster, proxy = proxied
+    cluster.start_brokers(1, 2, 3)
+    controller = cluster.active_controller(zookeeper_session_timeout=4.0)
+    cluster.create_topic("t", {0: [1, 2, 3]})
+    cluster.wait_seen("t", {0: 1})
+    for number in range(3):
+        proxy.drop_connections()
+        cluster.create_topic(f"u{number}", {0: [2, 3]})
+        cluster.set_assignment("t", {0: [1, 2, 3]} | {one: [3, 2] for one in range(1, number + 2)})
+        cluster.wait_state(f"u{number}", 0, leader=2)
+        cluster.wait_state("t", number + 1, leader=3)
+    proxy.drop_connections()
+    cluster.kill_brokers(1)
+    cluster.wait_state("t", 0, leader=2)
+    assert controller.epoch == 1
+
+
+def test_nothing_is_sent_while_zookeeper_is_silent(proxied: tuple[RealCluster, Proxy]) -> None:
+    """A fence by clock: after a session timeout another controller may have been elected."""
+    cluster, proxy = proxied
+    cluster.start_brokers(1, 2)
+    controller = cluster.active_controller(zookeeper_session_timeout=0.5)
+    core = controller.current()
+    assert core is not None
+    proxy.stop_listening()
+    proxy.drop_connections()
+    wait_until(lambda: not controller.is_active, what="the controller has resigned by the clock")
+    assert not core.active
+    wait_until(
+        lambda: core.channel.describe()["state"] in ("resigned", "closed"), what="the channel is closed"
+    )
+    proxy.listen()
+    wait_until(lambda: (controller.epoch or 0) > 1, what="the controller is elected again")
+    controller.wait_until_active(TIMEOUT)
+    wait_until(lambda: cluster.znodes.exists(paths.CONTROLLER) is not None, what="/controller is there")

@@ -1,0 +1,70 @@
+"""Signals that end a command: the first one ends it cleanly, the second one at once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+_PROGRAM = """
+import sys, threading
+from ctrlchan.cli.signals import StopSignals
+hangs = threading.Event()
+with StopSignals() as signals:
+    if sys.argv[1] == "startup":
+        with signals.startup():
+            print("starts", flush=True)
+            hangs.wait(60)
+    print("runs", flush=True)
+    signals.wait(60)
+    print("ends", flush=True)
+    if sys.argv[1] == "hangs":
+        hangs.wait(60)
+"""
+
+
+@contextmanager
+def running(how: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, how], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().rstrip()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_signal_ends_the_wait(number: int) -> None:
+    with running("ends") as process:
+        assert line(process) == "runs"
+        process.send_signal(number)
+        assert line(process) == "ends"
+        assert process.wait(20) == 0
+
+
+def test_the_second_signal_ends_the_process_at_once() -> None:
+    with running("hangs") as process:
+        assert line(process) == "runs"
+        process.send_signal(signal.SIGTERM)
+        assert line(process) == "ends"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 130
+
+
+def test_a_signal_interrupts_the_startup() -> None:
+    with running("startup") as process:
+        assert line(process) == "starts"
+        process.send_signal(signal.SIGTERM)
+        out, errors = process.communicate(timeout=20)
+    assert "runs" not in out
+    assert "KeyboardInterrupt" in errors
