@@ -525,17 +525,22 @@ cdef bint read_list(Cursor* at, Numbers* numbers) noexcept nogil:
             return False
 
 
-cdef bint read_name(Cursor* at, Text* name) noexcept nogil:
-    """Read ``"name":``, of printable ASCII without escapes."""
+cdef bint read_text(Cursor* at, Text* text) noexcept nogil:
+    """Read ``"text"``, of printable ASCII without escapes."""
     if not skip(at, 34):
         return False
-    name.data = <const char*>at.p
+    text.data = <const char*>at.p
     while at.p < at.end and at.p[0] != 34:
         if at.p[0] < 32 or at.p[0] > 126 or at.p[0] == 92:
             return False
         at.p += 1
-    name.size = <const char*>at.p - name.data
-    return skip(at, 34) and skip(at, 58)
+    text.size = <const char*>at.p - text.data
+    return skip(at, 34)
+
+
+cdef bint read_name(Cursor* at, Text* name) noexcept nogil:
+    """Read ``"name":``, of printable ASCII without escapes."""
+    return read_text(at, name) and skip(at, 58)
 
 
 cdef inline bint equals(Text* text, const char* other, int64_t size) noexcept nogil:
@@ -768,15 +773,7 @@ cdef class AssignmentColumns:
                     return False
             elif equals(&name, b"topic_id", 8):
                 one = 16
-                if not skip(at, 34):
-                    return False
-                topic_id.data = <const char*>at.p
-                while at.p < at.end and at.p[0] != 34:
-                    if at.p[0] < 32 or at.p[0] > 126 or at.p[0] == 92:
-                        return False
-                    at.p += 1
-                topic_id.size = <const char*>at.p - topic_id.data
-                if topic_id.size != 22 or not skip(at, 34):
+                if not read_text(at, topic_id) or topic_id.size != 22:
                     return False
             else:
                 return False

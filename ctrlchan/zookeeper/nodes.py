@@ -171,8 +171,8 @@ def parse_registration(data: bytes | str) -> Registration:
     else:
         wrong = next((one for one in endpoints if not _is_endpoint(one)), _NONE)
         if wrong is not _NONE:
-            shown = quoted(wrong) if isinstance(wrong, str) else json_text(wrong)
-            reasons.append(f"{shown} is no endpoint (LISTENER://HOST:PORT)")
+            shown = wrong if isinstance(wrong, str) else json_text(wrong)
+            reasons.append(f"{quoted(shown)} is no endpoint (LISTENER://HOST:PORT)")
     if reasons:
         raise MalformedError(*reasons)
     return Registration([_listener(text, protocols) for text in endpoints], rack, features)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ from tests.kafka.jars import java_command
 from tests.kafka.ports import free_port
 from tests.kafka.processes import Child, Reaper, last_lines
 from tests.kafka.waiting import wait_until
-from tests.kafka.wire import answers_api_versions
+from tests.kafka.wire import answers_api_versions, answers_ruok
 
 START_TIMEOUT = 90.0  # s; three brokers need 2 to 8 on two idle cores
 
@@ -287,7 +286,7 @@ class KafkaRig:
 
         def ready() -> bool:
             zookeeper.check_alive()
-            return _is_ok(self._zookeeper_port)
+            return answers_ruok(self._zookeeper_port)
 
         wait_until(ready, timeout=START_TIMEOUT, what="ZooKeeper answers ruok")
 
@@ -356,13 +355,3 @@ class KafkaRig:
             address = urlsplit(f"//{rest}")
             endpoints.append(BrokerEndpoint(listener, str(address.hostname), int(address.port or 0)))
         return RegisteredBroker(broker_id, int(stat.czxid), tuple(endpoints))
-
-
-def _is_ok(port: int) -> bool:
-    """ZooKeeper's four-letter question: ``ruok``, answered with ``imok`` and a close."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-            connection.sendall(b"ruok")
-            return connection.recv(4) == b"imok"
-    except OSError:
-        return False

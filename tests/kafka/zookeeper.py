@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +22,7 @@ from tests.kafka.jars import KafkaUnavailableError, kafka_jars
 from tests.kafka.ports import free_port
 from tests.kafka.processes import Child, Reaper
 from tests.kafka.waiting import wait_until
+from tests.kafka.wire import answers_ruok
 
 __all__ = ["ZooKeeperServer", "zookeeper_command"]
 
@@ -164,9 +164,4 @@ class ZooKeeperServer:
 
     def _answers(self, child: Child) -> bool:
         child.check_alive()
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
-                connection.sendall(b"ruok")
-                return connection.recv(4) == b"imok"
-        except OSError:
-            return False
+        return answers_ruok(self.port)

@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.kafka.jars import KafkaUnavailableError
-from tests.kafka.requirement import kafka_is_required
+from tests.kafka.requirement import miss
 from tests.kafka.zookeeper import ZooKeeperServer
 
 _numbers = itertools.count()
@@ -23,9 +23,7 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
         server.start()
     except KafkaUnavailableError as error:
         server.close()
-        if kafka_is_required():
-            pytest.fail(f"a real ZooKeeper is required here, and {error}", pytrace=False)
-        pytest.skip(f"real ZooKeeper: {error}")
+        miss("real ZooKeeper", error)
     except BaseException:
         server.close()
         raise

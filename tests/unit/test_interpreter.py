@@ -45,5 +45,5 @@ def test_the_package_is_found_when_its_folder_is_the_working_directory(
 ) -> None:
     monkeypatch.chdir(ROOT)
     command = child_command("ctrlchan.broker.launch.child")
-    child = subprocess.run(command, capture_output=True, text=True, check=False, input="[]\n")
+    child = subprocess.run(command, capture_output=True, text=True, check=False, input='{"brokers": []}\n')
     assert (child.returncode, child.stdout) == (0, '{"ok": []}\n'), child.stderr

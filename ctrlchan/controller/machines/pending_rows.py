@@ -18,7 +18,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 class PendingRows:
-    """Keeps which rows have neither succeeded nor failed, and which state nodes to read before they are tried.
+    """Keeps which rows have neither succeeded nor failed, and which state nodes to read before the next try.
 
     ``rows``: int64 rows. A place is a position in them. ``places``: those that are pending, ascending.
     ``to_read``, ``was_read``: flags of ``rows``: read the state node before the next attempt; it was read.

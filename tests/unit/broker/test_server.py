@@ -21,6 +21,7 @@ from ctrlchan.broker import EmbeddedBroker
 from ctrlchan.broker.network.server import Answer, Buffers, Server
 from ctrlchan.errors import ConfigError, DecodeError
 from tests.kafka.waiting import wait_until
+from tests.kafka.wire import receive_frame
 from tests.unit.broker.local_broker import CORRELATION_ID, EPOCH, Part, client_frame, control_frame
 
 UPDATE = control_frame(UPDATE_METADATA, 8, [Part()])
@@ -46,21 +47,6 @@ def connect(broker: EmbeddedBroker) -> socket.socket:
     return socket.create_connection(("127.0.0.1", broker.port), timeout=10)
 
 
-def receive(connection: socket.socket) -> bytes:
-    """One response frame. ConnectionError when the peer closed instead."""
-
-    def exactly(size: int) -> bytes:
-        got = b""
-        while len(got) < size:
-            more = connection.recv(size - len(got))
-            if not more:
-                raise ConnectionError
-            got += more
-        return got
-
-    return exactly(int.from_bytes(exactly(4), "big"))
-
-
 def is_closed_after(connection: socket.socket, data: bytes) -> bool:
     """Return whether the broker closes the connection, without an answer, when it gets ``data``."""
     connection.sendall(data)
@@ -73,7 +59,7 @@ def is_closed_after(connection: socket.socket, data: bytes) -> bool:
 def still_serves(broker: EmbeddedBroker) -> bool:
     with connect(broker) as connection:
         connection.sendall(sized(UPDATE))
-        return receive(connection)[:4] == CORRELATION_ID.to_bytes(4, "big")
+        return receive_frame(connection)[:4] == CORRELATION_ID.to_bytes(4, "big")
 
 
 def test_a_frame_byte_by_byte(broker: EmbeddedBroker) -> None:
@@ -81,7 +67,7 @@ def test_a_frame_byte_by_byte(broker: EmbeddedBroker) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in sized(UPDATE):
             connection.sendall(bytes([byte]))
-        assert receive(connection)[:4] == CORRELATION_ID.to_bytes(4, "big")
+        assert receive_frame(connection)[:4] == CORRELATION_ID.to_bytes(4, "big")
 
 
 def test_requests_of_one_connection_are_answered_in_order(broker: EmbeddedBroker) -> None:
@@ -89,7 +75,7 @@ def test_requests_of_one_connection_are_answered_in_order(broker: EmbeddedBroker
     frames = [numbered(METADATA if i % 3 == 0 else UPDATE, i) for i in range(300)]
     with connect(broker) as connection:
         connection.sendall(b"".join(frames))
-        assert [int.from_bytes(receive(connection)[:4], "big") for _ in frames] == list(range(300))
+        assert [int.from_bytes(receive_frame(connection)[:4], "big") for _ in frames] == list(range(300))
 
 
 def test_a_slow_broker_applies_at_once_and_answers_late() -> None:
@@ -114,17 +100,17 @@ def test_a_slow_broker_keeps_the_order() -> None:
         with connect(broker) as connection, connect(broker) as other:
             connection.sendall(b"".join(frames))
             other.sendall(sized(UPDATE))
-            receive(other)
-            assert [int.from_bytes(receive(connection)[:4], "big") for _ in frames] == list(range(60))
+            receive_frame(other)
+            assert [int.from_bytes(receive_frame(connection)[:4], "big") for _ in frames] == list(range(60))
 
 
 def test_connections_do_not_wait_for_one_another(broker: EmbeddedBroker) -> None:
     with connect(broker) as half, connect(broker) as whole:
         half.sendall(sized(UPDATE)[:-1])
         whole.sendall(sized(UPDATE))
-        receive(whole)
+        receive_frame(whole)
         half.sendall(sized(UPDATE)[-1:])
-        receive(half)
+        receive_frame(half)
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), (1 << 20) + 1, 2**31 - 1])
@@ -146,7 +132,7 @@ def test_a_frame_that_cannot_be_read_closes(broker: EmbeddedBroker, frame: bytes
 def test_a_bad_frame_does_not_cancel_the_answer_before_it(broker: EmbeddedBroker) -> None:
     with connect(broker) as connection:
         connection.sendall(sized(UPDATE) + sized(b"\xff" * 9))
-        assert receive(connection)[:4] == CORRELATION_ID.to_bytes(4, "big")
+        assert receive_frame(connection)[:4] == CORRELATION_ID.to_bytes(4, "big")
         assert connection.recv(1) == b""
 
 
@@ -191,7 +177,7 @@ def test_idle_connections_own_no_receive_memory() -> None:
             connections = [stack.enter_context(connect(broker)) for _ in range(50)]
             for number, connection in enumerate(connections):
                 connection.sendall(sized(large if number % 2 else UPDATE))
-                receive(connection)
+                receive_frame(connection)
             assert owned() == [0] * 50
             # An incomplete frame has its own memory, and no more.
             connections[0].sendall(sized(UPDATE)[:-1])
@@ -199,8 +185,8 @@ def test_idle_connections_own_no_receive_memory() -> None:
             wait_until(lambda: owned()[-2:] == [3, len(UPDATE)], what="the incomplete frames")
             connections[0].sendall(sized(UPDATE)[-1:])
             connections[1].sendall(sized(UPDATE)[3:])
-            receive(connections[0])
-            receive(connections[1])
+            receive_frame(connections[0])
+            receive_frame(connections[1])
             assert owned() == [0] * 50
         wait_until(lambda: owned() == [], what="the broker closes its ends")
 
@@ -219,10 +205,10 @@ def test_requests_that_are_sent_ahead_own_memory_until_they_are_handled() -> Non
             with other:
                 # Another connection uses the shared receive buffer in between.
                 other.sendall(sized(b"x" * 1_000))
-                assert receive(other) == b""
+                assert receive_frame(other) == b""
             release.set()
             for _ in range(201):
-                assert receive(connection) == b""
+                assert receive_frame(connection) == b""
 
     seen: list[bytes] = []
 
@@ -261,7 +247,7 @@ def test_a_peer_that_does_not_read_blocks_only_itself(broker: EmbeddedBroker) ->
     update = control_frame(UPDATE_METADATA, 8, [Part(topic, i) for topic in topics for i in range(100)])
     with connect(broker) as connection:
         connection.sendall(sized(update))
-        receive(connection)
+        receive_frame(connection)
     with socket.socket() as greedy:
         greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         greedy.settimeout(0.2)
@@ -275,7 +261,7 @@ def test_a_peer_that_does_not_read_blocks_only_itself(broker: EmbeddedBroker) ->
         wait_until(lambda: "Metadata" in broker.describe()["apis"], what="the first answer")
         assert broker.describe()["apis"]["Metadata"]["requests"] < 100
         greedy.settimeout(10)
-        assert len(receive(greedy)) > 100_000
+        assert len(receive_frame(greedy)) > 100_000
     assert still_serves(broker)
 
 
@@ -293,12 +279,12 @@ def test_idle_connections_are_closed() -> None:
         deadline = time.monotonic() + 60
         while not closed.is_set() and time.monotonic() < deadline:
             busy.sendall(sized(UPDATE))
-            receive(busy)
+            receive_frame(busy)
             closed.wait(0.02)
         waiter.join()
         assert closed.is_set()
         busy.sendall(sized(UPDATE))
-        receive(busy)
+        receive_frame(busy)
 
 
 def test_close_drops_connections_and_frees_the_port(broker: EmbeddedBroker) -> None:
@@ -306,7 +292,7 @@ def test_close_drops_connections_and_frees_the_port(broker: EmbeddedBroker) -> N
     connections[0].sendall(sized(UPDATE)[:7])
     for connection in connections[1:]:
         connection.sendall(sized(UPDATE))
-        receive(connection)
+        receive_frame(connection)
     port = broker.port
     broker.close()
     for connection in connections:
@@ -361,7 +347,7 @@ def test_frames_of_every_size_arrive_whole() -> None:
             sender = threading.Thread(target=send)
             sender.start()
             for frame in frames:
-                assert receive(connection) == frame
+                assert receive_frame(connection) == frame
             sender.join()
 
     serve(echo, client, max_request_bytes=4_000_000)
@@ -385,12 +371,12 @@ def test_awaited_answers_keep_the_order_and_block_only_their_connection() -> Non
             socket.create_connection(("127.0.0.1", port), timeout=10) as other,
         ):
             connection.sendall(sized(b"0") + sized(b"wait") + sized(b"2"))
-            assert receive(connection) == b"0"
+            assert receive_frame(connection) == b"0"
             assert entered.wait(10)
             other.sendall(sized(b"x"))
-            assert receive(other) == b"x"
+            assert receive_frame(other) == b"x"
             release.set()
-            assert [receive(connection), receive(connection)] == [b"1", b"2"]
+            assert [receive_frame(connection), receive_frame(connection)] == [b"1", b"2"]
 
     serve(handle, client)
 
@@ -410,7 +396,7 @@ def test_an_awaited_answer_that_fails_closes_only_its_connection() -> None:
                 with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
                     assert is_closed_after(connection, sized(bad))
             other.sendall(sized(b"x"))
-            assert receive(other) == b""
+            assert receive_frame(other) == b""
 
     serve(handle, client)
 
@@ -462,7 +448,7 @@ def test_a_frame_keeps_its_memory() -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
             for frame in frames:
                 connection.sendall(sized(frame))
-                assert receive(connection) == b""
+                assert receive_frame(connection) == b""
 
     serve(keep, client)
     assert [bytes(frame) for frame in kept] == frames
@@ -484,7 +470,7 @@ def test_a_handler_that_fails_closes_its_connection(error: Exception, later: boo
             assert is_closed_after(connection, sized(b"fail"))
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
             connection.sendall(sized(b"well"))
-            assert receive(connection) == b""
+            assert receive_frame(connection) == b""
 
     serve(handle, client)
 

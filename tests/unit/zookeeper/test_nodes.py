@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctrlchan.errors import MalformedError
@@ -132,22 +132,25 @@ json_values = st.recursive(
 )
 NAMES = (
     "leader", "leader_epoch", "controller_epoch", "isr", "leader_recovery_state", "partitions", "topic_id",
-    "adding_replicas", "rack", "host", "port", "endpoints", "listener_security_protocol_map", "id",
-    "brokerid",
+    "adding_replicas", "removing_replicas", "rack", "host", "port", "endpoints", "features", "id",
+    "listener_security_protocol_map", "brokerid", "kraftControllerEpoch", "version", "topic", "partition",
+    "replicas", "broker", "event", "block_start", "block_end", "status", "config", "entity_type",
+    "entity_name", "entity_path",
 )  # fmt: skip
+PARSERS = [
+    getattr(nodes, name) for name in dir(nodes) if name.startswith("parse_") and name != "parse_number"
+]
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), json_values), st.booleans())
+@example({"endpoints": [{"\x7f": None}]}, False)
+@example({"partitions": {"\n": ["\x7f"]}}, False)
+@example({"partitions": [{"topic": "\x7f", "partition": 0, "replicas": 5}]}, False)
+@example({"version": 2, "status": 1, "features": {"\x7f": "\x7f"}}, False)
+@example({"version": 1, "config": {"\x7f": []}}, False)
 def test_any_json_is_parsed_or_malformed(fields: dict[str, Any], cut: bool) -> None:
     text = json.dumps(fields)
-    for parse in (
-        nodes.parse_cluster_id,
-        nodes.parse_controller,
-        nodes.parse_controller_epoch,
-        nodes.parse_registration,
-        nodes.parse_topic,
-        nodes.parse_partition_state,
-    ):
+    for parse in PARSERS:
         try:
             parse(text[:-1] if cut else text)
         except MalformedError as error:

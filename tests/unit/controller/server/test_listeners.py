@@ -25,6 +25,7 @@ from ctrlchan.controller.settings.listener_security import ClientAuth, ListenerS
 from ctrlchan.errors import ConfigError
 from ctrlchan.state import Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until
+from tests.kafka.wire import receive_frame
 from tests.unit.broker.local_broker import client_frame, read_client_response
 from tests.unit.controller.server.local_server import ID, LocalServer, local_server, plaintext
 
@@ -195,7 +196,7 @@ def test_a_request_without_authentication_closes(secured: LocalServer) -> None:
 def test_versions_are_announced_before_authentication(secured: LocalServer) -> None:
     with socket.create_connection(("127.0.0.1", secured.port("SASL_PLAINTEXT")), timeout=10) as connection:
         connection.sendall(sized(client_frame(API_VERSIONS, 0)))
-        body = read_client_response(API_VERSIONS, 0, receive(connection))
+        body = read_client_response(API_VERSIONS, 0, receive_frame(connection))
     announced = {one.api_key: (one.min_version, one.max_version) for one in body.api_keys}
     assert {17, 36, METADATA} <= announced.keys()
     assert announced[36] == (0, 2)
@@ -211,7 +212,7 @@ def test_authentication_where_there_is_none_to_do(secured: LocalServer, protocol
                 (36, {"auth_bytes": f"\0alice\0{PASSWORD}".encode()}),
             ):
                 connection.sendall(sized(client_frame(key, 1, **fields)))
-                receive(connection)
+                receive_frame(connection)
         for key, version, fields in (
             (17, 1, {"mechanism": "PLAIN"}),
             (17, 0, {"mechanism": "PLAIN"}),
@@ -219,7 +220,7 @@ def test_authentication_where_there_is_none_to_do(secured: LocalServer, protocol
             (36, 2, {"auth_bytes": b""}),
         ):
             connection.sendall(sized(client_frame(key, version, **fields)))
-            assert read_client_response(key, version, receive(connection)).error_code.value == 34
+            assert read_client_response(key, version, receive_frame(connection)).error_code.value == 34
 
 
 @pytest.mark.parametrize("wanted", list(ClientAuth))
@@ -236,7 +237,7 @@ def test_certificates_of_clients(authority: Authority, wanted: ClientAuth, with_
                 connection.sendall(
                     sized(client_frame(DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False))
                 )
-                served = len(receive(connection)) > 0
+                served = len(receive_frame(connection)) > 0
             except (ssl.SSLError, ConnectionError):
                 served = False
         assert served is (with_certificate or wanted is not ClientAuth.REQUIRED)
@@ -366,18 +367,3 @@ def _timeout() -> Any:
 
 def sized(frame: bytes) -> bytes:
     return struct.pack(">i", len(frame)) + frame
-
-
-def receive(connection: socket.socket) -> bytes:
-    """One response frame. ConnectionError when the peer closed instead."""
-
-    def exactly(size: int) -> bytes:
-        got = b""
-        while len(got) < size:
-            more = connection.recv(size - len(got))
-            if not more:
-                raise ConnectionError
-            got += more
-        return got
-
-    return exactly(int.from_bytes(exactly(4), "big"))
