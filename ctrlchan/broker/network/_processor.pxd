@@ -1,0 +1,107 @@
+# What other rooms use of the socket server without the GIL: the handler of hot requests, its answers, and
+# the completion of parked requests.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef enum Result:
+    # What a hot handler returns.
+    # The answer is complete: the processor writes its size and sends it.
+    DONE
+    # Nothing is sent (Produce with acks=0); the next request of the connection is handled.
+    NO_ANSWER
+    # The request waits for ``complete`` or for ``wait_ms``; then the handler is called for it again.
+    PARKED
+    # The connection is closed.
+    CLOSE
+    # A handler thread of Python takes the request from the request queue.
+    QUEUE
+
+
+cdef enum Reason:
+    # Why a hot handler is called.
+    ARRIVED
+    # ``complete`` was called. The request may be parked again; its deadline stays.
+    COMPLETED
+    # The deadline has passed, or the server stops. PARKED closes the connection.
+    EXPIRED
+    # The connection was closed while the request, whose ``state`` is not NULL, was parked: the handler
+    # releases ``state``. The result and the answer are ignored.
+    ABANDONED
+
+
+cdef struct HotRequest:
+    # The frame without its size. Valid during the call; another call may see it at another address.
+    const uint8_t* data
+    int64_t size
+    # For ``complete``.
+    uint64_t token
+    Reason reason
+    # Index of the listener.
+    int32_t listener
+    # Set with the first PARKED: milliseconds until the request expires.
+    int32_t wait_ms
+    # The handler's own, NULL when the request arrives. The handler releases it before any other result
+    # than PARKED.
+    void* state
+
+
+# Called once for each file range: when its bytes are sent, or when the connection is closed.
+ctypedef void (*ReleaseFunction)(void* owner) noexcept nogil
+
+
+cdef struct FileRange:
+    # The range follows the first ``at`` bytes of the answer's data.
+    int64_t at
+    int64_t position
+    int64_t size
+    int fd
+    ReleaseFunction release
+    void* owner
+
+
+cdef struct Answer:
+    # Bytes of all answers that are not sent yet. A handler appends and never looks at what stands before.
+    uint8_t* data
+    int64_t size
+    int64_t capacity
+    FileRange* ranges
+    int32_t range_count
+    int32_t range_capacity
+    # The sum of the sizes of all ranges.
+    int64_t range_bytes
+    # No memory was left: the connection is closed.
+    bint failed
+
+
+# Return room for ``size`` bytes at the end of the answer, or NULL. The room counts as written. It moves with
+# the next call.
+cdef uint8_t* append_room(Answer* answer, int64_t size) noexcept nogil
+cdef void append_bytes(Answer* answer, const void* data, int64_t size) noexcept nogil
+# ``size`` bytes of the file from ``position`` follow. ``release`` may be NULL; when the range cannot be
+# added, it is called at once.
+cdef void append_file_range(
+    Answer* answer, int fd, int64_t position, int64_t size, ReleaseFunction release, void* owner
+) noexcept nogil
+
+ctypedef Result (*HotFunction)(void* context, HotRequest* request, Answer* answer) noexcept nogil
+
+cdef struct Network
+
+
+# Wake the parked request of ``token``. Any thread may call it, also the handler itself, and before the
+# handler has returned PARKED. Nothing happens when the request has ended or its connection is closed.
+cdef void complete(Network* network, uint64_t token) noexcept nogil
+
+
+# A hot handler of any room: a subclass sets both fields. The server keeps a reference until it has stopped.
+cdef class HotHandler:
+    cdef HotFunction function
+    cdef void* context
+
+
+# The threads of one server. ``network`` is valid as long as the object lives.
+cdef class NetworkThreads:
+    cdef Network* network
+    cdef HotHandler hot
+    cdef readonly tuple listener_names
