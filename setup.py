@@ -38,6 +38,9 @@ directives = {
 
 # x86-64-v2 is NumPy's own baseline (2009 and later); rows_wide.h needs its byte shuffle.
 BASELINE = ["-march=x86-64-v2"] if platform.machine() in ("x86_64", "AMD64") else []
+if platform.machine() == "aarch64":
+    # CRC-32C in hardware, which ARMv8.1 demands; Apple's compilers take it for granted.
+    BASELINE = ["-march=armv8-a+crc"]
 
 if sys.platform == "win32":
     compile_args = []
@@ -75,6 +78,7 @@ channel_parts = [
     "ctrlchan/channel/senders/_request.pxd",
     "ctrlchan/channel/wire/_records.pxd",
 ]
+log_parts = ["ctrlchan/_wire/bytes.h", "ctrlchan/broker/log/crc32c.h", "ctrlchan/broker/log/_batches.pxd"]
 
 # Guarded: where processes are spawned, Cython's workers import this file again.
 if __name__ == "__main__":
@@ -90,6 +94,7 @@ if __name__ == "__main__":
                 extension("ctrlchan.channel.observability._gather", channel_parts),
                 extension("ctrlchan.channel.queues._frames", channel_parts),
                 extension("ctrlchan.channel.queues._entries", channel_parts),
+                extension("ctrlchan.broker.log._batches", log_parts, include_dirs=["ctrlchan"]),
                 extension(
                     "ctrlchan.zookeeper._states", ["ctrlchan/_wire/bytes.h"], include_dirs=["ctrlchan"]
                 ),

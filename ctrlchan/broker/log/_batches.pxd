@@ -1,0 +1,112 @@
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+
+cdef enum:
+    # Bytes of a batch's header, and of base offset and length, which the length does not count.
+    HEADER_BYTES = 61
+    OFFSET_AND_LENGTH_BYTES = 12
+    # Where fields are that are changed in place.
+    LEADER_EPOCH_AT = 12
+    CRC_AT = 17
+    ATTRIBUTES_AT = 21
+    MAX_TIMESTAMP_AT = 35
+
+    # Attributes of a batch.
+    COMPRESSION = 0x07
+    LOG_APPEND_TIME = 0x08
+    TRANSACTIONAL = 0x10
+    CONTROL = 0x20
+    DELETE_HORIZON = 0x40
+
+    # Who appends (AppendOrigin). A follower's append is REPLICATION.
+    REPLICATION = 0
+    COORDINATOR = 1
+    CLIENT = 2
+
+    # ``Rules.compression``: keep what the producer chose.
+    PRODUCER = -1
+
+
+# The header of one batch, in host byte order.
+cdef struct Batch:
+    int64_t base_offset
+    # Of the whole batch, with base offset and length.
+    int32_t size
+    int32_t leader_epoch
+    int8_t magic
+    uint32_t crc
+    int16_t attributes
+    int32_t last_offset_delta
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t producer_id
+    int16_t producer_epoch
+    int32_t base_sequence
+    int32_t count
+
+
+# What is demanded of the records of one append: the topic's configuration, and the time.
+cdef struct Rules:
+    int64_t now_ms
+    # message.timestamp.before.max.ms and .after.max.ms
+    int64_t before_max_ms
+    int64_t after_max_ms
+    int32_t max_message_bytes
+    int32_t segment_bytes
+    # compression.type: 0-4 or PRODUCER
+    int8_t compression
+    int8_t origin
+    # message.timestamp.type=LogAppendTime
+    bint log_append_time
+    # cleanup.policy has "compact": a record needs a key.
+    bint compacted
+    # Produce before version 7
+    bint refuses_zstd
+
+
+# The batches of one append. Offsets are those in the batches until ``assign_offsets``.
+cdef struct Appended:
+    int64_t first_offset
+    int64_t last_offset
+    # -1 without a timestamp
+    int64_t max_timestamp
+    # The last offset of the batch that has it; -1 without a timestamp
+    int64_t offset_of_max_timestamp
+    # Bytes of the whole batches; what follows them is not appended (as Kafka).
+    int64_t size
+    int32_t last_leader_epoch
+    int32_t batches
+    # Records, by the offsets of the batches
+    int64_t count
+    # Log-append time or, with create time, what the header of the only batch must say.
+    int64_t header_timestamp
+    int16_t header_attributes
+    # The only batch is compressed or must be: ``check_compressed`` has to look at its records.
+    bint needs_decompression
+    # Records of a leader's append that were refused one by one (KIP-467), and the index of the first one.
+    int32_t bad_records
+    int32_t first_bad_record
+
+
+cdef uint32_t checksum(const uint8_t* data, int64_t size) noexcept nogil
+cdef void read_batch(const uint8_t* data, Batch* batch) noexcept nogil
+cdef int next_batch(const uint8_t* data, int64_t size, Batch* batch) noexcept nogil
+cdef bint has_valid_crc(const uint8_t* data, const Batch* batch) noexcept nogil
+cdef int check_batches(
+    const uint8_t* data, int64_t size, const Rules* rules, Appended* appended
+) noexcept nogil
+cdef int check_replicated(const uint8_t* data, int64_t size, Appended* appended) noexcept nogil
+cdef void assign_offsets(
+    uint8_t* data, Appended* appended, int64_t next_offset, int32_t leader_epoch
+) noexcept nogil
+
+
+# ``Rules`` that Python code has made.
+cdef class AppendRules:
+    cdef Rules rules
+
+
+# Batches that are checked and may be appended: the bytes, and what was found in them.
+cdef class Checked:
+    cdef readonly bytearray data
+    cdef Appended appended

@@ -1,0 +1,546 @@
+"""Record batches of format 2: reading headers, checking an append, giving offsets.
+
+Layout of a batch, big-endian; ``length`` counts the bytes after itself, ``crc`` is CRC-32C of all bytes
+after itself. Source: DefaultRecordBatch, DefaultRecord.
+
+    0  base offset int64         23  last offset delta int32    51  producer epoch int16
+    8  length int32              27  base timestamp int64       53  base sequence int32
+    12 leader epoch int32        35  max timestamp int64        57  count int32
+    16 magic int8                43  producer id int64          61  records, maybe compressed
+    17 crc uint32
+    21 attributes int16
+
+A record: its size, then attributes int8, timestamp delta, offset delta, key size, key, value size, value,
+count of headers; for each: key size, key, value size, value. All numbers but the first byte are zig-zag
+varints; a negative size means null.
+
+An append of a leader is one batch (ProduceRequest.validateRecords). ``check_batches`` looks at everything
+before a byte is written, in Kafka's order, so that the error is Kafka's too. ``assign_offsets`` changes the
+batch in place under the lock of the log. Compressed batches take the way through ``check_compressed``, which
+runs on the handler pool.
+"""
+
+from collections import namedtuple
+
+cimport cython
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+cdef extern from "_wire/bytes.h":
+    void put_i16(uint8_t* p, int16_t v) nogil
+    void put_i32(uint8_t* p, int32_t v) nogil
+    void put_i64(uint8_t* p, int64_t v) nogil
+    int16_t get_i16(const uint8_t* p) nogil
+    int32_t get_i32(const uint8_t* p) nogil
+    int64_t get_i64(const uint8_t* p) nogil
+
+cdef extern from "broker/log/crc32c.h":
+    void crc32c_start() nogil
+    uint32_t crc32c(const uint8_t* p, size_t n) nogil
+    uint32_t crc32c_by_table(uint32_t crc, const uint8_t* p, size_t n) nogil
+
+crc32c_start()
+
+cdef enum:
+    # Error codes.
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    CORRUPT_MESSAGE = 2
+    MESSAGE_TOO_LARGE = 10
+    RECORD_LIST_TOO_LARGE = 18
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    INVALID_RECORD = 87
+
+    MAGIC = 2
+    MAGIC_AT = 16
+    # The smallest length that any format has (format 0): 14 bytes.
+    LEAST_LENGTH = 14
+    ZSTD = 4
+    NO_TIMESTAMP = -1
+    NO_PRODUCER_ID = -1
+
+# An int32 more than this is still an int64.
+cdef int64_t MOST_OFFSET = 2**63 - 1 - 2**31
+
+
+# -- headers
+
+
+cdef uint32_t checksum(const uint8_t* data, int64_t size) noexcept nogil:
+    """Return the CRC-32C of ``size`` bytes."""
+    return crc32c(data, size)
+
+
+cdef void read_batch(const uint8_t* data, Batch* batch) noexcept nogil:
+    """Read the header of a batch; its 61 bytes are there. The length may be any number."""
+    batch.base_offset = get_i64(data)
+    batch.size = get_i32(data + 8) + OFFSET_AND_LENGTH_BYTES
+    batch.leader_epoch = get_i32(data + LEADER_EPOCH_AT)
+    batch.magic = <int8_t>data[MAGIC_AT]
+    batch.crc = <uint32_t>get_i32(data + CRC_AT)
+    batch.attributes = get_i16(data + ATTRIBUTES_AT)
+    batch.last_offset_delta = get_i32(data + 23)
+    batch.base_timestamp = get_i64(data + 27)
+    batch.max_timestamp = get_i64(data + MAX_TIMESTAMP_AT)
+    batch.producer_id = get_i64(data + 43)
+    batch.producer_epoch = get_i16(data + 51)
+    batch.base_sequence = get_i32(data + 53)
+    batch.count = get_i32(data + 57)
+
+
+cdef int next_batch(const uint8_t* data, int64_t size, Batch* batch) noexcept nogil:
+    """Read the header of the batch that begins at ``data``; return 0 or CORRUPT_MESSAGE.
+
+    ``batch.size`` is 0 if no whole batch is there. Of a batch with magic 0 or 1, only ``size`` and ``magic``
+    are set. Source: ByteBufferLogInputStream.
+    """
+    cdef int32_t length
+    batch.size = 0
+    if size < OFFSET_AND_LENGTH_BYTES:
+        return NONE
+    length = get_i32(data + 8)
+    if length < LEAST_LENGTH:
+        return CORRUPT_MESSAGE
+    if size <= MAGIC_AT:
+        return NONE
+    batch.magic = <int8_t>data[MAGIC_AT]
+    if batch.magic < 0 or batch.magic > MAGIC:
+        return CORRUPT_MESSAGE
+    if size - OFFSET_AND_LENGTH_BYTES < length:
+        return NONE
+    if batch.magic < MAGIC:
+        batch.size = OFFSET_AND_LENGTH_BYTES + length
+        return NONE
+    if length < HEADER_BYTES - OFFSET_AND_LENGTH_BYTES:
+        return CORRUPT_MESSAGE
+    read_batch(data, batch)
+    return NONE
+
+
+cdef bint has_valid_crc(const uint8_t* data, const Batch* batch) noexcept nogil:
+    """Return whether the CRC of a whole batch of format 2 is right."""
+    return crc32c(data + ATTRIBUTES_AT, batch.size - ATTRIBUTES_AT) == batch.crc
+
+
+# -- records
+
+
+cdef inline const uint8_t* read_varint(const uint8_t* p, const uint8_t* end, int32_t* value) noexcept nogil:
+    """Read a varint of at most five bytes; return the byte after it, NULL if it is cut or longer.
+
+    Bits over the 32nd are dropped, as Java does.
+    """
+    cdef uint32_t raw = 0
+    cdef int shift = 0
+    while p < end and shift < 35:
+        raw |= <uint32_t>(p[0] & 0x7f) << shift
+        if p[0] < 0x80:
+            value[0] = <int32_t>((raw >> 1) ^ (~(raw & 1) + 1))
+            return p + 1
+        p += 1
+        shift += 7
+    return NULL
+
+
+cdef inline const uint8_t* read_varlong(const uint8_t* p, const uint8_t* end, int64_t* value) noexcept nogil:
+    """Read a varint of at most ten bytes; return the byte after it, NULL if it is cut or longer."""
+    cdef uint64_t raw = 0
+    cdef int shift = 0
+    while p < end and shift < 70:
+        raw |= <uint64_t>(p[0] & 0x7f) << shift
+        if p[0] < 0x80:
+            value[0] = <int64_t>((raw >> 1) ^ (~(raw & 1) + 1))
+            return p + 1
+        p += 1
+        shift += 7
+    return NULL
+
+
+cdef struct Record:
+    int64_t timestamp_delta
+    int32_t offset_delta
+    bint has_key
+    # From the size of the key to the end of the record.
+    const uint8_t* rest
+    const uint8_t* end
+
+
+cdef inline const uint8_t* skip_bytes(const uint8_t* p, const uint8_t* end, int32_t* size) noexcept nogil:
+    """Skip bytes that have their size before them; a negative one is null. Return NULL if they are cut."""
+    p = read_varint(p, end, size)
+    if p == NULL or size[0] <= 0:
+        return p
+    return p + size[0] if size[0] <= end - p else NULL
+
+
+@cython.overflowcheck(False)
+cdef inline bint read_record(const uint8_t* p, const uint8_t* end, Record* record) noexcept nogil:
+    """Read the record at ``p``; return whether it is whole and in order."""
+    cdef int32_t size, count
+    p = read_varint(p, end, &size)
+    if p == NULL or size < 1 or size > end - p:
+        return False
+    end = p + size
+    record.end = end
+    # The attributes of a record have no meaning.
+    p = read_varlong(p + 1, end, &record.timestamp_delta)
+    if p == NULL:
+        return False
+    p = read_varint(p, end, &record.offset_delta)
+    if p == NULL:
+        return False
+    record.rest = p
+    p = skip_bytes(p, end, &size)
+    if p == NULL:
+        return False
+    record.has_key = size >= 0
+    p = skip_bytes(p, end, &size)
+    if p == NULL:
+        return False
+    p = read_varint(p, end, &count)
+    if p == NULL or count < 0 or count > end - p:
+        return False
+    while count > 0:
+        p = skip_bytes(p, end, &size)
+        if p == NULL or size < 0:
+            return False
+        p = skip_bytes(p, end, &size)
+        if p == NULL:
+            return False
+        count -= 1
+    return p == end
+
+
+@cython.overflowcheck(False)
+cdef inline int64_t timestamp_of(const Batch* batch, const Record* record) noexcept nogil:
+    if batch.attributes & LOG_APPEND_TIME:
+        return batch.max_timestamp
+    return <int64_t>(<uint64_t>batch.base_timestamp + <uint64_t>record.timestamp_delta)
+
+
+@cython.overflowcheck(False)
+cdef inline int check_record(
+    const Batch* batch, const Rules* rules, const Record* record, int64_t timestamp
+) noexcept nogil:
+    """Return the error of one record. Source: LogValidator.validateRecord."""
+    cdef int64_t age
+    if rules.compacted and not record.has_key:
+        return INVALID_RECORD
+    if not rules.log_append_time and timestamp != NO_TIMESTAMP:
+        # Differences wrap, as in Java.
+        age = <int64_t>(<uint64_t>rules.now_ms - <uint64_t>timestamp)
+        if age > rules.before_max_ms or <int64_t>(~<uint64_t>age + 1) > rules.after_max_ms:
+            return INVALID_TIMESTAMP
+    elif batch.attributes & LOG_APPEND_TIME:
+        return INVALID_TIMESTAMP
+    return NONE
+
+
+cdef int check_records(
+    const uint8_t* p, const uint8_t* end, const Batch* batch, const Rules* rules, Appended* appended,
+    bint* in_order,
+) noexcept nogil:
+    """Check all records of a batch, which are the bytes from ``p`` to ``end``; return the error code.
+
+    Sets the largest timestamp and the count of bad records. ``in_order``: the offset deltas are 0, 1, 2 ….
+    """
+    cdef Record record
+    cdef int32_t index
+    cdef int64_t timestamp
+    cdef int error, worst = NONE
+    in_order[0] = True
+    for index in range(batch.count):
+        if not read_record(p, end, &record):
+            return INVALID_RECORD
+        p = record.end
+        timestamp = timestamp_of(batch, &record)
+        if timestamp > appended.max_timestamp:
+            appended.max_timestamp = timestamp
+        if record.offset_delta != index:
+            in_order[0] = False
+        error = check_record(batch, rules, &record, timestamp)
+        if error != NONE:
+            if appended.bad_records == 0:
+                appended.first_bad_record = index
+            appended.bad_records += 1
+            if worst != INVALID_TIMESTAMP:
+                worst = error
+    if p != end:
+        return INVALID_RECORD
+    return worst
+
+
+# -- appends
+
+
+cdef void set_header(const Batch* batch, const Rules* rules, Appended* appended) noexcept nogil:
+    """Decide what the header says after the append. Source: DefaultRecordBatch.setMaxTimestamp."""
+    if rules.log_append_time:
+        appended.max_timestamp = rules.now_ms
+    # Set to the last offset in ``assign_offsets``.
+    appended.offset_of_max_timestamp = -1 if appended.max_timestamp == NO_TIMESTAMP else 0
+    appended.header_timestamp = appended.max_timestamp
+    appended.header_attributes = batch.attributes
+    if (
+        (batch.attributes & LOG_APPEND_TIME != 0) != rules.log_append_time
+        or batch.max_timestamp != appended.max_timestamp
+    ):
+        appended.header_attributes &= COMPRESSION | TRANSACTIONAL | CONTROL | DELETE_HORIZON
+        if rules.log_append_time:
+            appended.header_attributes |= LOG_APPEND_TIME
+
+
+cdef int check_header(
+    const uint8_t* data, int64_t size, const Rules* rules, Batch* batch, Appended* appended
+) noexcept nogil:
+    """Check that the bytes are one whole batch whose header is right; return the error code.
+
+    Sources, in this order: ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords,
+    LogValidator.validateBatch.
+    """
+    cdef Batch second
+    cdef int error
+    memset(appended, 0, sizeof(Appended))
+    appended.max_timestamp = NO_TIMESTAMP
+    appended.offset_of_max_timestamp = -1
+    appended.first_bad_record = -1
+    error = next_batch(data, size, batch)
+    if error != NONE:
+        return error
+    if batch.size == 0 or batch.magic != MAGIC:
+        return INVALID_RECORD
+    if rules.refuses_zstd and batch.attributes & COMPRESSION == ZSTD:
+        return UNSUPPORTED_COMPRESSION_TYPE
+    error = next_batch(data + batch.size, size - batch.size, &second)
+    if error != NONE:
+        return error
+    if second.size != 0:
+        return INVALID_RECORD
+    if rules.origin == CLIENT and batch.base_offset != 0:
+        return INVALID_RECORD
+    if batch.size > rules.max_message_bytes:
+        return MESSAGE_TOO_LARGE
+    if not has_valid_crc(data, batch):
+        return CORRUPT_MESSAGE
+    if batch.attributes & COMPRESSION > ZSTD:
+        return UNKNOWN_SERVER_ERROR
+    if batch.last_offset_delta < 0 or batch.count - 1 != batch.last_offset_delta:
+        return INVALID_RECORD
+    if rules.origin == CLIENT:
+        if batch.attributes & CONTROL:
+            return INVALID_RECORD
+        if batch.producer_id > NO_PRODUCER_ID and batch.base_sequence < 0:
+            return INVALID_RECORD
+    appended.size = batch.size
+    appended.batches = 1
+    appended.count = batch.count
+    appended.last_offset = batch.last_offset_delta
+    return NONE
+
+
+cdef int check_batches(
+    const uint8_t* data, int64_t size, const Rules* rules, Appended* appended
+) noexcept nogil:
+    """Check the records of an append to the leader; return Kafka's error code.
+
+    With 0 and ``appended.needs_decompression``, only the header was checked: ``check_compressed`` is next.
+    Source of the rest: LogValidator.assignOffsetsNonCompressed.
+    """
+    cdef Batch batch
+    cdef bint in_order
+    cdef int error = check_header(data, size, rules, &batch, appended)
+    if error != NONE:
+        return error
+    if batch.attributes & COMPRESSION or (rules.compression > 0 and not batch.attributes & CONTROL):
+        appended.needs_decompression = True
+        return NONE
+    error = check_records(data + HEADER_BYTES, data + batch.size, &batch, rules, appended, &in_order)
+    if error != NONE:
+        return error
+    if batch.size > rules.segment_bytes:
+        return RECORD_LIST_TOO_LARGE
+    set_header(&batch, rules, appended)
+    return NONE
+
+
+cdef int check_replicated(const uint8_t* data, int64_t size, Appended* appended) noexcept nogil:
+    """Check batches that have their offsets (from a leader); return Kafka's error code.
+
+    Source: UnifiedLog.analyzeAndValidateRecords. Batches of format 0 and 1 are refused.
+    """
+    cdef Batch batch
+    cdef int error
+    memset(appended, 0, sizeof(Appended))
+    appended.last_offset = -1
+    appended.max_timestamp = NO_TIMESTAMP
+    appended.offset_of_max_timestamp = -1
+    appended.first_bad_record = -1
+    while True:
+        error = next_batch(data + appended.size, size - appended.size, &batch)
+        if error != NONE:
+            return error
+        if batch.size == 0:
+            return NONE
+        if batch.magic != MAGIC:
+            return UNSUPPORTED_FOR_MESSAGE_FORMAT
+        if not has_valid_crc(data + appended.size, &batch):
+            return CORRUPT_MESSAGE
+        if batch.last_offset_delta < 0 or batch.base_offset < 0 or batch.base_offset > MOST_OFFSET:
+            return CORRUPT_MESSAGE
+        if appended.batches == 0:
+            appended.first_offset = batch.base_offset
+        elif batch.base_offset <= appended.last_offset:
+            # OffsetsOutOfOrderException has no code of its own.
+            return UNKNOWN_SERVER_ERROR
+        appended.last_offset = batch.base_offset + batch.last_offset_delta
+        appended.last_leader_epoch = batch.leader_epoch
+        if batch.max_timestamp > appended.max_timestamp:
+            appended.max_timestamp = batch.max_timestamp
+            appended.offset_of_max_timestamp = appended.last_offset
+        appended.size += batch.size
+        appended.batches += 1
+        appended.count += batch.last_offset_delta + 1
+
+
+cdef void assign_offsets(
+    uint8_t* data, Appended* appended, int64_t next_offset, int32_t leader_epoch
+) noexcept nogil:
+    """Give the batch of a checked append its offsets, leader epoch and timestamp, in place."""
+    put_i64(data, next_offset)
+    put_i32(data + LEADER_EPOCH_AT, leader_epoch)
+    appended.first_offset = next_offset
+    appended.last_offset = next_offset + appended.count - 1
+    appended.last_leader_epoch = leader_epoch
+    if appended.offset_of_max_timestamp != -1:
+        appended.offset_of_max_timestamp = appended.last_offset
+    if (
+        get_i16(data + ATTRIBUTES_AT) != appended.header_attributes
+        or get_i64(data + MAX_TIMESTAMP_AT) != appended.header_timestamp
+    ):
+        put_i16(data + ATTRIBUTES_AT, appended.header_attributes)
+        put_i64(data + MAX_TIMESTAMP_AT, appended.header_timestamp)
+        put_i32(data + CRC_AT, <int32_t>crc32c(data + ATTRIBUTES_AT, appended.size - ATTRIBUTES_AT))
+
+
+# -- for Python code
+
+
+BatchHeader = namedtuple(
+    "BatchHeader",
+    "base_offset size leader_epoch magic crc attributes last_offset_delta base_timestamp max_timestamp "
+    "producer_id producer_epoch base_sequence record_count",
+)
+
+
+def crc32c_of(const uint8_t[::1] data not None):
+    """Return the CRC-32C of bytes."""
+    return crc32c(&data[0], data.shape[0]) if data.shape[0] else 0
+
+
+def crc32c_of_table(const uint8_t[::1] data not None):
+    """Return the CRC-32C of bytes as a processor without an instruction for it computes it."""
+    return ~crc32c_by_table(0xffffffff, &data[0] if data.shape[0] else NULL, data.shape[0]) & 0xffffffff
+
+
+def read_header(const uint8_t[::1] data not None, Py_ssize_t position=0):
+    """Return the header of the batch at ``position``. Raises ValueError if 61 bytes are not there."""
+    cdef Batch batch
+    if position < 0 or data.shape[0] - position < HEADER_BYTES:
+        raise ValueError(f"no batch header at {position} of {data.shape[0]} bytes")
+    read_batch(&data[position], &batch)
+    return BatchHeader(
+        batch.base_offset, batch.size, batch.leader_epoch, batch.magic, batch.crc, batch.attributes,
+        batch.last_offset_delta, batch.base_timestamp, batch.max_timestamp, batch.producer_id,
+        batch.producer_epoch, batch.base_sequence, batch.count,
+    )
+
+
+cdef class AppendRules:
+    """What is demanded of the records of one append: the topic's configuration, and the time.
+
+    ``compression``: the codec of ``compression.type``, -1 for ``producer``. ``origin``: ``CLIENT``,
+    ``COORDINATOR`` or ``REPLICATION``.
+    """
+
+    def __init__(self, *, int64_t now_ms, int64_t before_max_ms=2**63 - 1, int64_t after_max_ms=2**63 - 1,
+                 int32_t max_message_bytes=1048588, int32_t segment_bytes=1073741824, int compression=PRODUCER,
+                 int origin=CLIENT, bint log_append_time=False, bint compacted=False,
+                 bint refuses_zstd=False):
+        self.rules.now_ms = now_ms
+        self.rules.before_max_ms, self.rules.after_max_ms = before_max_ms, after_max_ms
+        self.rules.max_message_bytes, self.rules.segment_bytes = max_message_bytes, segment_bytes
+        self.rules.compression, self.rules.origin = compression, origin
+        self.rules.log_append_time, self.rules.compacted = log_append_time, compacted
+        self.rules.refuses_zstd = refuses_zstd
+
+
+cdef class Checked:
+    """Batches that are checked and may be appended."""
+
+    @property
+    def needs_decompression(self):
+        return self.appended.needs_decompression
+
+    @property
+    def first_offset(self):
+        return self.appended.first_offset
+
+    @property
+    def last_offset(self):
+        return self.appended.last_offset
+
+    @property
+    def max_timestamp(self):
+        return self.appended.max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self):
+        return self.appended.offset_of_max_timestamp
+
+    @property
+    def batches(self):
+        return self.appended.batches
+
+    @property
+    def count(self):
+        return self.appended.count
+
+    @property
+    def size(self):
+        return self.appended.size
+
+    @property
+    def bad_records(self):
+        return self.appended.bad_records
+
+    @property
+    def first_bad_record(self):
+        return self.appended.first_bad_record
+
+    def assign_offsets(self, int64_t next_offset, int32_t leader_epoch):
+        """Give the batch its offsets, leader epoch and timestamp. The log does this itself."""
+        cdef uint8_t[::1] data = self.data
+        if self.appended.batches != 1 or self.appended.needs_decompression:
+            raise ValueError("the records are not checked")
+        assign_offsets(&data[0], &self.appended, next_offset, leader_epoch)
+
+
+def check(data, AppendRules rules not None):
+    """Check the records of an append; return (error code, Checked), which holds a copy of the records."""
+    cdef Checked checked = Checked()
+    cdef uint8_t[::1] view
+    cdef const uint8_t* begin
+    cdef int64_t size
+    cdef int error
+    checked.data = bytearray(data)
+    view = checked.data
+    size = view.shape[0]
+    begin = &view[0] if size else NULL
+    with nogil:
+        if rules.rules.origin == REPLICATION:
+            error = check_replicated(begin, size, &checked.appended)
+        else:
+            error = check_batches(begin, size, &rules.rules, &checked.appended)
+    return error, checked
