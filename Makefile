@@ -23,15 +23,13 @@ run: $(RUN)  ## install what is missing, then push 100,000 partitions to embedde
 cluster: $(RUN) $(VENV)/.spark  ## install what is missing, then start a whole cluster and let a Kafka client use it
 	$(BIN)/ctrlchan cluster --demo --session-timeout 3
 
-# First the tests that start and kill processes, one at a time; then the other tests, in two processes.
 test: $(ALL_TESTS)  ## install what is missing, then run every test, or PYTEST_ARGS (real Kafka: Java 17 and Maven)
 	@$(BIN)/python -m tests.kafka.class_archive
 	@$(BIN)/python -m tests.spark.class_archive > /dev/null
 ifdef PYTEST_ARGS
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 else
-	$(BIN)/python -m pytest tests/acceptance tests/fault tests/kafka; status=$$?; \
-	  $(BIN)/python -m pytest tests/conformance tests/spark tests/unit -n 2 --dist loadfile && exit $$status
+	$(BIN)/python -m tests
 endif
 
 unit: $(RUN) $(VENV)/.unit  ## install what is missing, then run the unit tests (no Java, no Spark; two minutes)

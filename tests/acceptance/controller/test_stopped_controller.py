@@ -106,10 +106,16 @@ def _changed(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int
 
 
 def _accepted_from(rig: KafkaRig, lines: dict[int, int], controller_id: int, epoch: int) -> list[str]:
-    """Return the brokers' log lines of requests by this controller since ``lines``, but for refused ones."""
+    """Return the brokers' log lines of requests by this controller since ``lines``, but for refused ones.
+
+    A broker logs what it has received before it looks at the epoch, and then either what it does or that it
+    ignores the request.
+    """
     return [
         f"broker {broker_id}: {line}"
         for broker_id, count in lines.items()
         for line in rig.log_lines(broker_id, "state-change.log")[count:]
-        if f"controller {controller_id} epoch {epoch}" in line and "gnoring" not in line
+        if f"controller {controller_id} epoch {epoch}" in line
+        and "gnoring" not in line
+        and "] Received " not in line
     ]

@@ -191,7 +191,7 @@ def test_what_goes_while_it_is_read_is_left_out() -> None:
             "'SSL://b1:x' is no endpoint (LISTENER://HOST:PORT)",
         ),
         ("/brokers/ids/1", znode({"endpoints": [], "rack": 5}), "rack is '5', not a text"),
-        ("/brokers/ids/1", znode({"endpoints": [5]}), "5 is no endpoint"),
+        ("/brokers/ids/1", znode({"endpoints": [5]}), "'5' is no endpoint"),
         ("/brokers/topics/t", znode({"topic_id": "x", "partitions": {}}), "'x' is not a topic id"),
         ("/brokers/topics/t", znode({"partitions": {"x": [1]}}), "partition is 'x', not a number"),
         ("/brokers/topics/t", znode({"partitions": [1]}), "partitions is no JSON object"),
