@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ctrlchan._codec import ListColumn
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.handlers.reassignment_node import Partition, remove_entries
 from ctrlchan.controller.handlers.reassignment_steps import (
     complete,
     in_sync,
@@ -51,8 +52,6 @@ __all__ = [
 
 Bool: TypeAlias = npt.NDArray[np.bool_]
 Int64: TypeAlias = npt.NDArray[np.int64]
-#: (topic, partition)
-Partition: TypeAlias = tuple[str, int]
 #: (error code, message); code 0 has no message.
 Answer: TypeAlias = tuple[int, str | None]
 
@@ -88,7 +87,7 @@ def alter(
             wanted[partition] = current.reassign_to(current.origin if target is None else target)
     if wanted:
         try:
-            _remove_from_node(core, wanted.keys())
+            remove_entries(core.nodes, lambda key, _: key in wanted)
             answers |= _reassign(core, wanted)
         except (ControllerMovedError, IllegalStateError, SessionExpiredError):
             raise
@@ -152,7 +151,7 @@ def process_node(core: ControllerCore) -> None:
     for partition, message in failed.items():
         core.log.error("%s: %s-%d is removed: %s", paths.REASSIGN_PARTITIONS, *partition, message)
     if failed or not node.partitions:
-        _remove_from_node(core, failed.keys())
+        remove_entries(core.nodes, lambda key, _: key in failed)
 
 
 def resume(core: ControllerCore, rows: Int64 | None = None) -> None:
@@ -246,7 +245,7 @@ def _complete(core: ControllerCore, rows: Int64) -> Bool:
     ended = {key: tuple(target) for key, target, one in zip(keys, targets, done.tolist(), strict=True) if one}
     core.log.info("reassignments of %d partitions are complete", len(ended))
     core.isr_watches.forget(paths.partition_state(*key) for key in ended)
-    _remove_from_node(core, ended)
+    remove_entries(core.nodes, lambda key, target: ended.get(key) == target)
     core.notify(NotificationKind.REASSIGNMENT_FINISHED, topics=sorted({topic for topic, _ in ended}))
     core.deletion.resume_for({topic for topic, _ in ended})
     return done
@@ -288,25 +287,6 @@ def _assignment(core: ControllerCore, partition: Partition) -> ReplicaAssignment
         tuple(column[row].tolist()) for column in (columns.replicas, columns.adding, columns.removing)
     )
     return ReplicaAssignment(replicas, adding, removing) if replicas else None
-
-
-def _remove_from_node(
-    core: ControllerCore, partitions: Collection[Partition] | Mapping[Partition, tuple[int, ...]]
-) -> None:
-    """Remove the entries of these partitions (a mapping: with this target) from the node."""
-    node = core.nodes.read_reassign_partitions()
-    if node is None or node.reasons:
-        return
-    targets = partitions if isinstance(partitions, Mapping) else None
-    kept = {
-        key: target
-        for key, target in node.partitions.items()
-        if key not in partitions or (targets is not None and targets[key] != tuple(target))
-    }
-    if not kept:
-        core.nodes.delete_reassign_partitions()
-    elif len(kept) < len(node.partitions):
-        core.nodes.write_reassign_partitions(kept)
 
 
 def _watch_isr(core: ControllerCore, rows: Int64) -> None:

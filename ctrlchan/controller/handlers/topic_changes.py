@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.own_replicas import without_own_replicas
+from ctrlchan.controller.handlers.reassignment_node import remove_entries
 from ctrlchan.controller.machines.leader_election import Strategy
 from ctrlchan.controller.machines.lookups import find_rows, topic_rows_of_names
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
@@ -36,6 +37,7 @@ def process_topic_change(core: ControllerCore) -> None:
     gone = known - names
     if gone:
         core.log.info("Deleted topics: %s", sorted(gone))
+        remove_entries(core.nodes, lambda partition, _: partition[0] in gone)
         core.context.remove_topics(gone)
     # Those that the controller has deleted have left the context before their nodes.
     deleted = core.seen_topics - names

@@ -4,7 +4,8 @@ A request is a node below ``/admin/delete_topics``. The deletion of a topic is h
 replicas is offline or one of its partitions is being reassigned, and goes on when that ends. A topic is
 removed when all its replicas have been deleted. Source: ``kafka.controller.TopicDeletionManager``
 (Kafka 3.9). Different on purpose: all topics that can take a step take it together, and a topic that is
-queued while it is being reassigned is halted (Kafka marks it before it is queued, which has no effect).
+queued while it is being reassigned is halted (Kafka marks it before it is queued, which has no effect); the
+reassignments of a deleted topic leave ``/admin/reassign_partitions``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ctrlchan.controller.handlers.reassignment_node import remove_entries
 from ctrlchan.controller.machines.context import ControllerContext
 from ctrlchan.controller.machines.partition_states import PartitionStateMachine
 from ctrlchan.controller.machines.replica_states import ReplicaStateMachine
@@ -235,8 +237,10 @@ class TopicDeletionManager:
     def _end(self, topics: list[str]) -> None:
         """Remove topics whose replicas are all deleted, from ZooKeeper and then from the state.
 
-        In this order it can be tried again when ZooKeeper does not answer.
+        In this order it can be tried again when ZooKeeper does not answer. Reassignments of these topics that
+        stand in the node are removed, so that no later topic of the same name has them.
         """
+        remove_entries(self._nodes, lambda partition, _: partition[0] in topics)
         self._nodes.delete_topics(topics)
         replicas = self._replicas_of(topics)
         self._move(replicas, np.ones(len(replicas.rows), bool), ReplicaState.NON_EXISTENT)

@@ -473,6 +473,32 @@ def test_impossible_entries_are_removed_from_the_node(cluster: KazooClient, zook
         assert in_zookeeper(cluster) == ([1, 2, 3], [], [])
 
 
+def test_entries_of_a_topic_leave_the_node_with_the_topic(cluster: KazooClient, zookeeper: str) -> None:
+    """Else they would reassign a later topic of the same name, or stay there for ever."""
+    create_topic(cluster, "u", {0: [2]})
+    write_node(cluster, {P0: [1, 2, 9], ("u", 0): [3]})
+    with ManualController(zookeeper) as controller:
+        # Without a leader a reassignment does not halt the deletion.
+        controller.stop_broker(cluster, 2)
+        cluster.create(paths.deleted_topic("u"), makepath=True)
+        controller.deletion.process_requests(["u"])
+        controller.start_broker(cluster, 2)
+        controller.answer()
+        assert not cluster.exists(paths.topic("u"))
+        entries = read_json(cluster, paths.REASSIGN_PARTITIONS)["partitions"]
+        assert [entry["topic"] for entry in entries] == ["t"]
+
+
+def test_entries_leave_the_node_with_a_topic_that_somebody_else_removes(
+    cluster: KazooClient, zookeeper: str
+) -> None:
+    write_node(cluster, {P0: [1, 2, 9]})
+    with ManualController(zookeeper) as controller:
+        cluster.delete(paths.topic("t"), recursive=True)
+        controller.run_past_changes(cluster)
+        assert cluster.exists(paths.REASSIGN_PARTITIONS) is None
+
+
 def test_targets_in_the_node_may_be_offline(cluster: KazooClient, zookeeper: str) -> None:
     """ControllerIntegrationTest.testPartitionReassignmentWithOfflineReplicaHaltingProgress."""
     write_node(cluster, {P0: [1, 2, 9]})
