@@ -18,6 +18,7 @@ from ctrlchan.controller.handlers.broker_changes import (
 )
 from ctrlchan.controller.handlers.isr_changes import process_notifications as process_isr_changes
 from ctrlchan.controller.handlers.log_dirs import process_notifications as process_log_dir_events
+from ctrlchan.controller.handlers.own_replicas import give_own_replicas_away
 from ctrlchan.controller.handlers.topic_changes import (
     add_topics,
     process_partition_modifications,
@@ -167,6 +168,7 @@ def _read_cluster(core: ControllerCore) -> None:
     watch_brokers(core, state.broker_ids.tolist())
     add_topics(core, core.nodes.topic_names())
     _read_leadership(core)
+    give_own_replicas_away(core)
     core.channel.startup(state.brokers)
     core.log.info("Currently active brokers in the cluster: %s", sorted(state.broker_ids.tolist()))
     core.log.info(

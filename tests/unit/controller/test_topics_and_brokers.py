@@ -356,6 +356,25 @@ def test_the_controller_is_announced_to_brokers(cluster: RealCluster) -> None:
     assert cluster.wait_state("t", 0, leader=2).isr == [2, 1]
 
 
+def test_replicas_on_the_controller_are_given_to_brokers_at_a_failover(cluster: RealCluster) -> None:
+    """Brokers announce a dead controller until the next one is elected."""
+    cluster.start_brokers(1, 2, 3)
+    cluster.create_topic("led", {0: [1, 1000]})
+    led = nodes.encode_partition_state(nodes.PartitionState(1, 0, 0, [1]))
+    cluster.znodes.create(paths.partition_state("led", 0), led, makepath=True)
+    topic_id = cluster.create_topic("new", {0: [1000, 1], 1: [2, 1], 2: [1, 2, 3, 1000]})
+    cluster.active_controller(1000)
+    assert cluster.wait_state("new", 0, leader=2).isr == [2, 1]
+    assert cluster.wait_state("new", 2, leader=1).isr == [1, 2, 3]
+    parsed = nodes.parse_topic(cluster.znodes.get(paths.topic("new"))[0])
+    assert {one.partition: one.replicas for one in parsed.assignments} == {0: [2, 1], 1: [2, 1], 2: [1, 2, 3]}
+    assert parsed.topic_id == topic_id
+    cluster.wait_seen("new", {0: 2, 1: 2, 2: 1})
+    cluster.wait_hosted(2, "new", {0: 2, 1: 2, 2: 1})
+    # A partition with a leader is reassigned by its operator alone.
+    assert [one.replicas for one in cluster.seen(1, "led").values()] == [[1, 1000]]
+
+
 def test_the_controller_has_a_rack_while_brokers_have_racks(cluster: RealCluster) -> None:
     cluster.start_brokers(1, 2, racks={1: "b", 2: "a"})
     cluster.active_controller(listeners=(listener(),))
