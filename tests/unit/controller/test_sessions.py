@@ -6,25 +6,16 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from kazoo.client import KazooClient
 
-from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import NotControllerError
 from ctrlchan.zookeeper import paths
 from tests.fault.proxy import Proxy
 from tests.kafka.waiting import wait_until
+from tests.unit.controller.expiry import expire
 from tests.unit.controller.real_cluster import TIMEOUT, RealCluster
 
 THREE = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
-
-
-def expire(cluster: RealCluster, controller: KafkaController) -> None:
-    """End the controller's session: a second connection with the same session id closes it."""
-    client = KazooClient(hosts=cluster.zookeeper, client_id=controller.session._client.client_id, timeout=10)
-    client.start()
-    client.stop()
-    client.close()
 
 
 def test_a_controller_whose_session_has_expired_is_elected_again(cluster: RealCluster) -> None:
@@ -33,7 +24,7 @@ def test_a_controller_whose_session_has_expired_is_elected_again(cluster: RealCl
     controller = cluster.active_controller()
     cluster.wait_seen("t", {0: 1, 1: 2, 2: 3})
     former = controller.session.session_id
-    expire(cluster, controller)
+    expire(controller.session)
     wait_until(lambda: controller.epoch == 2, what="the controller is elected again")
     controller.wait_until_active(TIMEOUT)
     assert controller.session.session_id != former
@@ -52,7 +43,7 @@ def test_another_takes_over_after_an_expired_session(cluster: RealCluster) -> No
         active = first if first.is_active else second
         epoch = active.epoch
         assert epoch is not None
-        expire(cluster, active)
+        expire(active.session)
         wait_until(
             lambda epoch=epoch: any((one.epoch or 0) > epoch for one in (first, second)),  # type: ignore[misc]
             what="one of them is elected",
@@ -71,7 +62,7 @@ def test_requests_that_wait_are_answered_when_the_session_expires(cluster: RealC
     blocked = controller.loop.call(ControllerState.IDLE, wait)
     assert begun.wait(TIMEOUT)
     waiting = controller.loop.call(ControllerState.ISR_CHANGE, lambda core: core.epoch)
-    expire(cluster, controller)
+    expire(controller.session)
     with pytest.raises(NotControllerError):
         waiting.result(TIMEOUT)
     go_on.set()

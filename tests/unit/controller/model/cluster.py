@@ -39,6 +39,7 @@ _ZERO_ID: Final = b"\0" * 16
 _EXPECTED: Final = re.compile(
     r" is left out: | is ignored: | is removed: |/admin/preferred_replica_election"
     r"|ended as (fenced|broker gone)|is not incremented: it has no valid state node"
+    r"|/controller could not be deleted: .* the session has expired"
 )
 #: Changes of states that Kafka's controller tries as well, in vain: a reassignment that goes on has started
 #: its new replicas already, or could not start them without a leader; replicas of a topic that waits for its
@@ -113,6 +114,17 @@ class ModelCluster:
         self.lossy = True
         self.controllers.remove(controller)
         controller.die()
+        self._read_unknown_writes()
+
+    def end_at_write(self, controller: ModelController, number: int, *, dies: bool) -> None:
+        """Let a controller die, or its session expire, before this many-th write from now on."""
+        end = controller.stop_here if dies else lambda: self.expire_controller(controller)
+        controller.session.end_at_write(number, end)
+
+    def expire_controller(self, controller: ModelController) -> None:
+        """End the session of a controller, and with it ``/controller``."""
+        self.lossy = True
+        controller.expire()
 
     def remove_controller_node(self) -> None:
         """Delete ``/controller``, as operators do for an election: its owner does not know yet."""
@@ -133,7 +145,10 @@ class ModelCluster:
     def process(self, controller: ModelController, count: int) -> int:
         """Let a controller hear of all changes, and process so many events."""
         controller.receive_changes(self.znodes)
-        return controller.process(count)
+        done = controller.process(count)
+        if controller.is_dead:
+            self.kill_controller(controller)
+        return done
 
     def deliver(self, controller: ModelController, broker_id: int, count: int) -> int:
         """Deliver so many waiting requests of a controller to a broker; return how many there were."""
@@ -435,6 +450,14 @@ class ModelCluster:
             )
             key = names[int(topic_row[row])].decode(), int(partition[row])
             self._check_written(key, state, int(written.version[row]))
+
+    def _read_unknown_writes(self) -> None:
+        """Check the state nodes that a controller wrote before it ended, without knowing the result."""
+        keys = [(topic, number) for topic in self.topics() for number in self.assignments(topic)]
+        for key, found in self.leaderships(keys).items():
+            if found is not None and not self.history.has((self._ids[key[0]], key[1]), found.version):
+                state = PartitionState(found.leader, found.leader_epoch, found.controller_epoch, found.isr)
+                self._check_written(key, state, found.version)
 
     def _check_written(self, key: Key, state: PartitionState, version: int) -> None:
         assigned = self.assignments(key[0])[key[1]].replicas

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any, cast
 
@@ -28,11 +29,13 @@ from ctrlchan.errors import ControllerMovedError, ErrorCode, SessionExpiredError
 from ctrlchan.state import Broker, ClusterState
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.zookeeper.cluster import ClusterNodes
-from ctrlchan.zookeeper.session import ZooKeeperSession
+from ctrlchan.zookeeper.operations import MultiWrite
+from ctrlchan.zookeeper.session import Answer, ZooKeeperSession
 from ctrlchan.zookeeper.settings import ZooKeeperSettings
 from ctrlchan.zookeeper.values import Elected, PartitionStateColumns, Written
 from tests.kafka.waiting import wait_until
 from tests.unit.batch.recording import Recorded, RecordingChannel
+from tests.unit.controller.expiry import expire
 from tests.unit.controller.model.brokers import Answered
 
 __all__ = ["MARKER", "ModelController"]
@@ -182,6 +185,28 @@ class RecordedNodes(ClusterNodes):
         return written
 
 
+class Killed(BaseException):
+    """The process of a controller ends here."""
+
+
+class ModelSession(ZooKeeperSession):
+    """Ends as its owner wants it before one of its next writes."""
+
+    _writes = 0
+    _end: Callable[[], object] | None = None
+
+    def end_at_write(self, number: int, end: Callable[[], object] | None) -> None:
+        """Call ``end`` before this many-th write from now on; None: never."""
+        self._writes, self._end = number, end
+
+    def submit(self, request: Any, path: str) -> Answer:
+        if self._end is not None and isinstance(request, MultiWrite):
+            self._writes -= 1
+            if self._writes <= 0:
+                self._end()
+        return super().submit(request, path)
+
+
 class ModelLoop:
     """Keeps events until the test processes them; timers until they are due."""
 
@@ -229,16 +254,19 @@ class ModelController:
             zookeeper_session_timeout=30.0,
         )
         self.loop = ModelLoop()
-        self.session = ZooKeeperSession(
+        self.session = ModelSession(
             ZooKeeperSettings(connect=zookeeper, session_timeout=30.0),
-            on_expired=lambda: None,
-            on_connected=lambda _: None,
+            on_expired=self._on_expired,
+            on_connected=self._on_connected,
         )
-        self.session.start(20)
         self._nodes = RecordedNodes(self.session, written)
-        self._nodes.create_persistent_nodes()
         self.elector = Elector(controller_id, self.session, self._nodes, self._begin_term)
         self.elector.attach(cast("Any", self.loop))
+        self.is_dead = False
+        # Sessions after the first, which have begun.
+        self._sessions = 0
+        self.session.start(20)
+        self._nodes.create_persistent_nodes()
         self.loop.put(Event(ControllerState.CONTROLLER_CHANGE, "Startup", self.elector.startup))
         #: What events raised that no controller should see.
         self.unexpected: list[BaseException] = []
@@ -250,14 +278,31 @@ class ModelController:
 
     def die(self) -> None:
         """End the session, and the process with everything that it had not sent."""
+        self.is_dead = True
+        self.session.end_at_write(0, None)
         self.session.close()
         if self.channel is not None:
             self.channel.resign()
 
+    def stop_here(self) -> None:
+        """End the process in the middle of an event: nothing that follows is written or sent."""
+        raise Killed
+
+    def expire(self) -> None:
+        """End the session, and wait until this side has heard of that and has another one."""
+        self.session.end_at_write(0, None)
+        sessions = self._sessions
+        expire(self.session)
+        wait_until(lambda: self._sessions > sessions, what="another session")
+
     def receive_changes(self, znodes: KazooClient) -> None:
         """Wait until this session has heard of every change in ZooKeeper so far."""
         arrived = threading.Event()
-        self.session.watch_node(MARKER, lambda _: arrived.set())
+        try:
+            self.session.watch_node(MARKER, lambda _: arrived.set())
+        except SessionExpiredError:
+            # The next event begins another session, without watches.
+            return
         znodes.set(MARKER, b"")
         assert arrived.wait(20)
 
@@ -269,6 +314,9 @@ class ModelController:
             event = self.loop.events.popleft()
             try:
                 event.process()
+            except Killed:
+                self.is_dead = True
+                return done + 1
             except (ControllerMovedError, SessionExpiredError) as error:
                 self.elector.failed(event, error)
             except AssertionError:
@@ -287,6 +335,14 @@ class ModelController:
                 function(self.core)
 
         self.loop.put(Event(kind, name, process))
+
+    def _on_expired(self) -> None:
+        self.loop.clear_and_put(Event(ControllerState.CONTROLLER_CHANGE, "Expire", self.elector.expired))
+
+    def _on_connected(self, new_session: bool) -> None:
+        connected = partial(self.elector.connected, new_session)
+        self.loop.put(Event(ControllerState.CONTROLLER_CHANGE, "Connected", connected))
+        self._sessions += new_session
 
     def _begin_term(self, elected: Elected) -> ControllerCore:
         ibp = self._config.inter_broker_protocol

@@ -51,6 +51,11 @@ class History:
         self._last[key] = new
         self.seen(key, new.leader, new.leader_epoch)
 
+    def has(self, key: Key, version: int) -> bool:
+        """Return whether the write that made this version of a state node is known."""
+        last = self._last.get(key)
+        return last is not None and last.version == version
+
     def seen(self, key: Key, leader: int, leader_epoch: int) -> None:
         """Check that this leader is the only one of its epoch, written or sent."""
         known = self._leaders.setdefault((key, leader_epoch), leader)

@@ -122,6 +122,16 @@ class ControllerMachine(RuleBasedStateMachine):
             self.cluster.lossy = True
             controller.elector.give_up("the model wants it")
 
+    @rule(choice=choices, number=counts, dies=st.booleans())
+    def end_controller_at_write(self, choice: int, number: int, dies: bool) -> None:
+        if controller := self._controller(choice):
+            self.cluster.end_at_write(controller, number, dies=dies)
+
+    @rule(choice=choices)
+    def expire_controller(self, choice: int) -> None:
+        if controller := self._controller(choice):
+            self.cluster.expire_controller(controller)
+
     @rule()
     def remove_controller_node(self) -> None:
         self.cluster.remove_controller_node()
@@ -279,6 +289,8 @@ class ControllerMachine(RuleBasedStateMachine):
     def _heal(self) -> None:
         """Remove all faults; everything must go on to its end."""
         cluster = self.cluster
+        for controller in cluster.controllers:
+            controller.session.end_at_write(0, None)
         cluster.settle()
         check_quiet(cluster)
         cluster.remove_malformed()
@@ -329,7 +341,7 @@ def run(
 
 
 def test_random_histories(zookeeper_server: ZooKeeperServer) -> None:
-    run(zookeeper_server, 60, 30, fixed=True)
+    run(zookeeper_server, 30, 30, fixed=True)
 
 
 @pytest.mark.long
