@@ -9,6 +9,7 @@ cdef enum:
     LEADER_EPOCH_AT = 12
     CRC_AT = 17
     ATTRIBUTES_AT = 21
+    BASE_TIMESTAMP_AT = 27
     MAX_TIMESTAMP_AT = 35
 
     # Attributes of a batch.
@@ -18,13 +19,14 @@ cdef enum:
     CONTROL = 0x20
     DELETE_HORIZON = 0x40
 
-    # Who appends (AppendOrigin). A follower's append is REPLICATION.
+    # ``Rules.compression``: keep what the producer chose.
+    PRODUCER = -1
+
+# Who appends. A follower's append is REPLICATION. Source: AppendOrigin.
+cpdef enum Origin:
     REPLICATION = 0
     COORDINATOR = 1
     CLIENT = 2
-
-    # ``Rules.compression``: keep what the producer chose.
-    PRODUCER = -1
 
 
 # The header of one batch, in host byte order.
@@ -81,7 +83,7 @@ cdef struct Appended:
     # Log-append time or, with create time, what the header of the only batch must say.
     int64_t header_timestamp
     int16_t header_attributes
-    # The only batch is compressed or must be: ``check_compressed`` has to look at its records.
+    # The only batch is compressed or must be: ``check`` has to look at its records.
     bint needs_decompression
     # Records of a leader's append that were refused one by one (KIP-467), and the index of the first one.
     int32_t bad_records

@@ -1,3 +1,4 @@
+from enum import IntEnum
 from typing import NamedTuple
 
 from typing_extensions import Buffer
@@ -20,6 +21,11 @@ class BatchHeader(NamedTuple):
 def crc32c_of(data: Buffer) -> int: ...
 def crc32c_of_table(data: Buffer) -> int: ...
 def read_header(data: Buffer, position: int = 0) -> BatchHeader: ...
+
+class Origin(IntEnum):
+    REPLICATION = 0
+    COORDINATOR = 1
+    CLIENT = 2
 
 class AppendRules:
     def __init__(
@@ -62,3 +68,4 @@ class Checked:
     def assign_offsets(self, next_offset: int, leader_epoch: int) -> None: ...
 
 def check(data: Buffer, rules: AppendRules) -> tuple[int, Checked]: ...
+def record_errors(data: Buffer, rules: AppendRules, most: int = ...) -> list[tuple[int, str]]: ...

@@ -16,7 +16,7 @@ varints; a negative size means null.
 
 An append of a leader is one batch (ProduceRequest.validateRecords). ``check_batches`` looks at everything
 before a byte is written, in Kafka's order, so that the error is Kafka's too. ``assign_offsets`` changes the
-batch in place under the lock of the log. Compressed batches take the way through ``check_compressed``, which
+batch in place under the lock of the log. Records that are compressed, or must be, are looked at by ``check``, which
 runs on the handler pool.
 """
 
@@ -345,7 +345,7 @@ cdef int check_batches(
 ) noexcept nogil:
     """Check the records of an append to the leader; return Kafka's error code.
 
-    With 0 and ``appended.needs_decompression``, only the header was checked: ``check_compressed`` is next.
+    With 0 and ``appended.needs_decompression``, only the header was checked: the handler pool calls ``check``.
     Source of the rest: LogValidator.assignOffsetsNonCompressed.
     """
     cdef Batch batch
@@ -460,8 +460,7 @@ def read_header(const uint8_t[::1] data not None, Py_ssize_t position=0):
 cdef class AppendRules:
     """What is demanded of the records of one append: the topic's configuration, and the time.
 
-    ``compression``: the codec of ``compression.type``, -1 for ``producer``. ``origin``: ``CLIENT``,
-    ``COORDINATOR`` or ``REPLICATION``.
+    ``compression``: the codec of ``compression.type``, -1 for ``producer``. ``origin``: an ``Origin``.
     """
 
     def __init__(self, *, int64_t now_ms, int64_t before_max_ms=2**63 - 1, int64_t after_max_ms=2**63 - 1,
@@ -527,8 +526,66 @@ cdef class Checked:
         assign_offsets(&data[0], &self.appended, next_offset, leader_epoch)
 
 
+@cython.overflowcheck(False)
+cdef int64_t rebuild_records(
+    const uint8_t* p, const uint8_t* end, const Batch* batch, int64_t base_timestamp, uint8_t* out
+) noexcept nogil:
+    """Write checked records with offset deltas 0, 1, 2 … and deltas from ``base_timestamp``.
+
+    Returns the bytes. With ``out`` NULL they are only counted; -1 for a timestamp that Kafka does not write
+    (MemoryRecordsBuilder).
+    """
+    cdef Record record
+    cdef int32_t index, body
+    cdef int64_t timestamp, total = 0
+    cdef uint64_t delta
+    for index in range(batch.count):
+        read_record(p, end, &record)
+        p = record.end
+        timestamp = timestamp_of(batch, &record)
+        if timestamp < NO_TIMESTAMP:
+            return -1
+        delta = zigzag(timestamp - base_timestamp)
+        body = <int32_t>(1 + varint_size(delta) + varint_size(zigzag(index)) + (record.end - record.rest))
+        total += varint_size(zigzag(body)) + body
+        if out != NULL:
+            out = write_varint(out, zigzag(body))
+            out[0] = 0
+            out = write_varint(out + 1, delta)
+            out = write_varint(out, zigzag(index))
+            memcpy(out, record.rest, record.end - record.rest)
+            out += record.end - record.rest
+    return total
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+
+
+cdef inline int varint_size(uint64_t value) noexcept nogil:
+    cdef int size = 1
+    while value >= 0x80:
+        value >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t* write_varint(uint8_t* p, uint64_t value) noexcept nogil:
+    while value >= 0x80:
+        p[0] = <uint8_t>(value | 0x80)
+        value >>= 7
+        p += 1
+    p[0] = <uint8_t>value
+    return p + 1
+
+
 def check(data, AppendRules rules not None):
-    """Check the records of an append; return (error code, Checked), which holds a copy of the records."""
+    """Check the records of an append; return (error code, Checked), which holds a copy of the records.
+
+    Compressed records are decompressed (see ``compression.py`` for the memory), and compressed again if the
+    topic has another codec or the offsets of the records are not in order. An undecodable payload is
+    UNKNOWN_SERVER_ERROR, as in Kafka; one that is too large is MESSAGE_TOO_LARGE (Kafka has no limit).
+    """
     cdef Checked checked = Checked()
     cdef uint8_t[::1] view
     cdef const uint8_t* begin
@@ -543,4 +600,113 @@ def check(data, AppendRules rules not None):
             error = check_replicated(begin, size, &checked.appended)
         else:
             error = check_batches(begin, size, &rules.rules, &checked.appended)
+    view = None
+    if error == NONE and checked.appended.needs_decompression:
+        error = check_payload(checked, &rules.rules)
     return error, checked
+
+
+cdef decompressed(const uint8_t[::1] data, const Batch* batch):
+    """Return the records of a whole batch as a buffer."""
+    from ctrlchan.broker.log import compression
+
+    payload = data[HEADER_BYTES:batch.size]
+    codec = batch.attributes & COMPRESSION
+    return compression.decompress(codec, bytes(payload)) if codec else payload
+
+
+cdef int check_payload(Checked checked, const Rules* rules) except? -2:
+    """Check the records of a batch whose header is right; return the error code. Sources:
+    LogValidator.validateMessagesAndAssignOffsetsCompressed and buildRecordsAndAssignOffsets."""
+    from ctrlchan.broker.log import compression
+
+    cdef Batch batch
+    cdef bint in_order
+    cdef int error, codec
+    cdef int64_t size, base_timestamp
+    cdef Record first
+    cdef uint8_t[::1] view = checked.data
+    cdef const uint8_t[::1] records
+    cdef const uint8_t* begin
+    cdef bytearray rebuilt
+    cdef bytes payload
+    read_batch(&view[0], &batch)
+    try:
+        records = decompressed(view, &batch)
+    except compression.TooLargeError:
+        return MESSAGE_TOO_LARGE
+    except compression.CorruptError:
+        return UNKNOWN_SERVER_ERROR
+    size = records.shape[0]
+    begin = &records[0] if size else NULL
+    with nogil:
+        error = check_records(begin, begin + size, &batch, rules, &checked.appended, &in_order)
+    if error != NONE:
+        return error
+    codec = batch.attributes & COMPRESSION
+    if not in_order or (rules.compression != PRODUCER and rules.compression != codec):
+        if rules.compression != PRODUCER:
+            codec = rules.compression
+        read_record(begin, begin + size, &first)
+        base_timestamp = timestamp_of(&batch, &first)
+        size = rebuild_records(begin, begin + size, &batch, base_timestamp, NULL)
+        if size < 0:
+            return UNKNOWN_SERVER_ERROR
+        rebuilt = bytearray(size)
+        view = rebuilt
+        with nogil:
+            rebuild_records(begin, begin + records.shape[0], &batch, base_timestamp, &view[0])
+        payload = compression.compress(codec, bytes(rebuilt)) if codec else bytes(rebuilt)
+        checked.data = checked.data[:HEADER_BYTES] + payload
+        view = checked.data
+        batch.size = <int32_t>len(checked.data)
+        batch.attributes = <int16_t>(codec | batch.attributes & (LOG_APPEND_TIME | TRANSACTIONAL))
+        put_i32(&view[8], batch.size - OFFSET_AND_LENGTH_BYTES)
+        put_i64(&view[BASE_TIMESTAMP_AT], base_timestamp)
+        put_i16(&view[ATTRIBUTES_AT], batch.attributes)
+        put_i32(&view[CRC_AT], <int32_t>crc32c(&view[ATTRIBUTES_AT], batch.size - ATTRIBUTES_AT))
+        checked.appended.size = batch.size
+        if batch.size > rules.max_message_bytes:
+            return MESSAGE_TOO_LARGE
+    if batch.size > rules.segment_bytes:
+        return RECORD_LIST_TOO_LARGE
+    set_header(&batch, rules, &checked.appended)
+    checked.appended.needs_decompression = False
+    return NONE
+
+
+def record_errors(data, AppendRules rules not None, Py_ssize_t most=2**31 - 1):
+    """Return (index, message) of the first ``most`` records that ``check`` has refused (KIP-467).
+
+    ``data``: an append for which ``check`` has found ``bad_records``.
+    """
+    cdef const uint8_t[::1] view = data
+    cdef const uint8_t[::1] records
+    cdef const uint8_t* p
+    cdef const uint8_t* end
+    cdef Batch batch
+    cdef Record record
+    cdef int32_t index
+    cdef int64_t timestamp
+    cdef int error
+    found = []
+    read_batch(&view[0], &batch)
+    records = decompressed(view, &batch)
+    p = &records[0]
+    end = p + records.shape[0]
+    for index in range(batch.count):
+        if len(found) == most or not read_record(p, end, &record):
+            break
+        p = record.end
+        timestamp = timestamp_of(&batch, &record)
+        error = check_record(&batch, &rules.rules, &record, timestamp)
+        if error == INVALID_RECORD:
+            found.append((index, "A record of a compacted topic needs a key."))
+        elif error == INVALID_TIMESTAMP and (rules.rules.log_append_time or timestamp == NO_TIMESTAMP):
+            found.append((index, "A producer may not set the timestamp type LogAppendTime."))
+        elif error == INVALID_TIMESTAMP:
+            found.append((index, (
+                f"Timestamp {timestamp} is not between {rules.rules.now_ms - <object>rules.rules.before_max_ms} "
+                f"and {rules.rules.now_ms + <object>rules.rules.after_max_ms}."
+            )))
+    return found
