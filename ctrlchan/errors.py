@@ -9,6 +9,7 @@
     │   └── UnsupportedVersionError  the version cannot carry it, or does not exist
     ├── SnapshotError              a file of a snapshot: file, row and reason
     ├── JournalError               a file of a journal: file and reason
+    ├── LogDirectoryError          a file of a broker's log directory: file, line and reason
     ├── MalformedError             a ZooKeeper node or a line of text that cannot be parsed: all reasons
     ├── ZooKeeperError             ZooKeeper does not answer, or refuses: path and reason
     │   ├── SessionExpiredError    the session is gone, with its ephemeral nodes
@@ -62,6 +63,7 @@ __all__ = [
     "JavaNotFoundError",
     "JournalError",
     "KafkaError",
+    "LogDirectoryError",
     "MalformedError",
     "MigrationError",
     "NodeError",
@@ -85,6 +87,10 @@ class SnapshotError(CtrlchanError):
 
 class JournalError(CtrlchanError):
     """A journal that cannot be read or written; the message names file and reason."""
+
+
+class LogDirectoryError(CtrlchanError):
+    """A file or folder of a log directory that cannot be used; the message names it and the reason."""
 
 
 class MalformedError(CtrlchanError, ValueError):
