@@ -78,7 +78,13 @@ channel_parts = [
     "ctrlchan/channel/senders/_request.pxd",
     "ctrlchan/channel/wire/_records.pxd",
 ]
-log_parts = ["ctrlchan/_wire/bytes.h", "ctrlchan/broker/log/crc32c.h", "ctrlchan/broker/log/_batches.pxd"]
+log_parts = [
+    "ctrlchan/_wire/bytes.h",
+    "ctrlchan/broker/log/crc32c.h",
+    "ctrlchan/broker/log/_batches.pxd",
+    "ctrlchan/broker/log/_segment.pxd",
+    "ctrlchan/broker/log/_log.pxd",
+]
 
 # Guarded: where processes are spawned, Cython's workers import this file again.
 if __name__ == "__main__":
@@ -95,6 +101,8 @@ if __name__ == "__main__":
                 extension("ctrlchan.channel.queues._frames", channel_parts),
                 extension("ctrlchan.channel.queues._entries", channel_parts),
                 extension("ctrlchan.broker.log._batches", log_parts, include_dirs=["ctrlchan"]),
+                extension("ctrlchan.broker.log._segment", log_parts, include_dirs=["ctrlchan"]),
+                extension("ctrlchan.broker.log._log", log_parts, include_dirs=["ctrlchan"]),
                 extension(
                     "ctrlchan.zookeeper._states", ["ctrlchan/_wire/bytes.h"], include_dirs=["ctrlchan"]
                 ),

@@ -1,0 +1,1084 @@
+"""The log of one partition: segments, offsets, leader epochs, retention and recovery.
+
+Source: ``UnifiedLog``, ``LocalLog``, ``LogLoader``. Appends and reads run without the GIL under the log's mutex, on the
+thread of a processor; no Python object is made for a record or a batch. The GIL may be taken while the mutex is held
+(a new leader epoch), so the mutex is only waited for without the GIL. An I/O error takes the log offline: every call
+after it is answered with KAFKA_STORAGE_ERROR.
+"""
+
+from libc.errno cimport EIO
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove
+
+from ctrlchan.broker.log._batches cimport (
+    Appended,
+    Batch,
+    Checked,
+    assign_offsets,
+    check_replicated,
+    read_batch,
+)
+from ctrlchan.broker.log._segment cimport (
+    CORRUPT,
+    DONE,
+    NO_MEMORY,
+    NOT_FOUND,
+    OLD_FORMAT,
+    OUT_OF_ORDER,
+    OVERFLOW,
+    STOPPED,
+    Scan,
+    Segment,
+    acquire,
+    append,
+    change_suffix,
+    find_offset,
+    find_timestamp,
+    flush_segment,
+    indexes_are_sane,
+    largest_timestamp,
+    make_inactive,
+    move_segment,
+    next_offset_of,
+    open_segment,
+    recover_segment,
+    release,
+    remove_files,
+    resize_indexes,
+    scan_next,
+    should_roll,
+    start_scan,
+    truncate_segment,
+    whole_batches,
+)
+
+import os
+import random
+import shutil
+import time
+import zlib
+from pathlib import Path
+
+from ctrlchan.broker.log import names
+from ctrlchan.broker.log._leader_epochs import LeaderEpochs
+from ctrlchan.broker.log.checkpoints import flush_folder
+from ctrlchan.broker.log.records import offsets_and_timestamps
+from ctrlchan.errors import KafkaError, LogDirectoryError
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
+    int pthread_mutex_destroy(pthread_mutex_t* mutex)
+    int pthread_mutex_lock(pthread_mutex_t* mutex)
+    int pthread_mutex_unlock(pthread_mutex_t* mutex)
+
+cdef enum:
+    # Kafka's error codes.
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    RECORD_LIST_TOO_LARGE = 18
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    KAFKA_STORAGE_ERROR = 56
+
+    # Bytes; names of files follow in the segments' paths.
+    LONGEST_FOLDER = 4096
+
+#: Timestamps of ListOffsets that stand for an offset.
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
+#: Up to where a reader may read.
+READ_LOG_END, READ_HIGH_WATERMARK, READ_LAST_STABLE_OFFSET = range(3)
+
+SEGMENT_KINDS = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
+
+
+def _now_ms():
+    return time.time_ns() // 1_000_000
+
+
+def _has_old_record(path):
+    """Whether the file really begins with a record of format 0 or 1, and not with a batch whose magic byte is damaged."""
+    with path.open("rb") as file:
+        head = file.read(16)
+        data = file.read(int.from_bytes(head[8:12]) - 4)
+    return zlib.crc32(data) == int.from_bytes(head[12:16])
+
+
+cdef str why(int result):
+    """Return the text of a result of ``_segment``."""
+    if result > 0:
+        return os.strerror(result)
+    return {
+        CORRUPT: "a batch whose header cannot be true",
+        OLD_FORMAT: "records of format 0 or 1, where only format 2 is supported",
+        OVERFLOW: "an offset that is too far from the first one of its segment",
+        OUT_OF_ORDER: "an offset that is not above the one before it",
+        NO_MEMORY: "out of memory",
+    }.get(result, f"result {result}")
+
+
+cdef class FileRange:
+    """Whole batches of one file. The file stays open until ``close``, also when its segment is deleted."""
+
+    cdef Range range
+
+    def __dealloc__(self):
+        self.close()
+
+    @property
+    def fd(self):
+        return self.range.fd
+
+    @property
+    def position(self):
+        return self.range.position
+
+    @property
+    def size(self):
+        return self.range.size
+
+    def read(self):
+        """Return the bytes."""
+        return os.pread(self.range.fd, self.range.size, self.range.position) if self.range.size else b""
+
+    def close(self):
+        """Give the file back."""
+        if self.range.segment != NULL:
+            release(self.range.segment)
+            self.range.segment = NULL
+
+
+cdef int on_recovered(void* context, const uint8_t* data, const Batch* batch) noexcept nogil:
+    """Take the leader epoch of a batch that recovery has found valid."""
+    if batch.leader_epoch <= (<Log>context).latest_epoch:
+        return DONE
+    return (<Log>context).assign_epoch(batch.leader_epoch, batch.base_offset)
+
+
+cdef class Log:
+    """The log of the partition whose folder is ``folder``.
+
+    ``start_offset`` and ``recovery_point`` come from the checkpoints of the log directory. ``clean``: the log directory
+    was closed in order, so nothing is recovered. Raises LogDirectoryError for files that cannot be a log, KafkaError
+    where the disk fails.
+    """
+
+    def __cinit__(self, *args, **kwargs):
+        pthread_mutex_init(&self.mutex, NULL)
+
+    def __init__(self, folder, config, *, int64_t start_offset=0, int64_t recovery_point=0, bint clean=False):
+        if self.segments != NULL or self.closed:
+            raise RuntimeError("a log is opened once")
+        if start_offset < 0 or recovery_point < 0:
+            raise ValueError(f"start offset {start_offset}, recovery point {recovery_point}: negative")
+        self.deleted = []
+        self.seed = random.getrandbits(64)
+        self._set_folder(Path(folder))
+        self._set_config(config)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.epochs = LeaderEpochs(self.folder)
+        self.latest_epoch = self.epochs.latest
+        self.lock()
+        try:
+            self._load(start_offset, recovery_point, clean)
+        finally:
+            self.unlock()
+
+    def __dealloc__(self):
+        cdef int32_t i
+        for i in range(self.count):
+            release(self.segments[i])
+        free(self.segments)
+        pthread_mutex_destroy(&self.mutex)
+
+    def _set_folder(self, folder):
+        encoded = os.fsencode(folder)
+        if len(encoded) > LONGEST_FOLDER:
+            raise LogDirectoryError(f"{folder}: the name is too long")
+        self.folder, self.folder_bytes = folder, encoded
+        self.c_folder = self.folder_bytes
+
+    def _set_config(self, config):
+        self.config = config.check()
+        self.segment_bytes, self.roll_ms = config.segment_bytes, config.roll_ms
+        self.jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
+        self.index_bytes, self.index_interval_bytes = config.segment_index_bytes, config.index_interval_bytes
+        self.flush_messages = config.flush_messages
+
+    # -- the mutex, and errors
+
+    cdef void lock(self) noexcept:
+        """Wait for the mutex without the GIL, which its owner may be waiting for."""
+        with nogil:
+            pthread_mutex_lock(&self.mutex)
+
+    cdef void unlock(self) noexcept:
+        pthread_mutex_unlock(&self.mutex)
+
+    cdef int check_online(self) except -1:
+        """Raise KafkaError when the log is offline or closed. Requires the mutex."""
+        if self.closed or self.failure:
+            raise KafkaError(KAFKA_STORAGE_ERROR, f"{self.folder}: {'closed' if self.closed else why(self.failure)}")
+        return 0
+
+    cdef int check(self, int result) except -1:
+        """Raise KafkaError for a result of ``_segment`` that is an error. Requires the mutex."""
+        if result == STOPPED and self.raised is not None:
+            raised, self.raised = self.raised, None
+            raise raised
+        if result != DONE:
+            raise KafkaError(self.fail(result), f"{self.folder}: {why(result)}")
+        return 0
+
+    cdef int fail(self, int result) noexcept nogil:
+        """Return Kafka's error code of a result, and take the log offline where the disk is at fault."""
+        if result == CORRUPT or result == NOT_FOUND:
+            return CORRUPT_MESSAGE
+        if result == OLD_FORMAT:
+            return UNSUPPORTED_FOR_MESSAGE_FORMAT
+        self.failure = result
+        return KAFKA_STORAGE_ERROR
+
+    # -- segments
+
+    cdef Segment* active(self) noexcept nogil:
+        return self.segments[self.count - 1]
+
+    cdef int32_t floor_segment(self, int64_t offset) noexcept nogil:
+        """Return the index of the last segment that does not begin above the offset, -1 for none."""
+        cdef int32_t low = 0, high = self.count, middle
+        # Most readers read new records.
+        if self.count > 0 and self.segments[self.count - 1].base_offset <= offset:
+            return self.count - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.segments[middle].base_offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    cdef int add_segment(self, Segment* segment) noexcept nogil:
+        """Add a segment behind the others; the log takes the reference."""
+        cdef Segment** segments
+        if self.count == self.room:
+            segments = <Segment**>realloc(self.segments, (2 * self.room + 4) * sizeof(Segment*))
+            if segments == NULL:
+                release(segment)
+                return NO_MEMORY
+            self.segments, self.room = segments, 2 * self.room + 4
+        self.segments[self.count] = segment
+        self.count += 1
+        return DONE
+
+    cdef Segment* new_segment(self, int64_t base_offset, int64_t now_ms, int* error) noexcept nogil:
+        """Open the files of a segment, with a part of segment.jitter.ms that differs from segment to segment."""
+        cdef uint64_t mixed = (<uint64_t>base_offset + self.seed) * <uint64_t>0x9E3779B97F4A7C15
+        cdef Segment* segment = open_segment(
+            self.c_folder, base_offset, b"", self.index_interval_bytes, self.index_bytes, now_ms, error
+        )
+        if segment != NULL and self.jitter_ms > 0:
+            segment.roll_jitter_ms = <int64_t>((mixed >> 11) % <uint64_t>self.jitter_ms)
+        return segment
+
+    cdef int roll_segment(self, int64_t base_offset, int64_t now_ms) noexcept nogil:
+        """Begin a new active segment at ``base_offset``."""
+        cdef Segment* segment
+        cdef int error
+        if self.active().base_offset == base_offset and self.active().size == 0:
+            # A segment without a record is only rolled because its index has no room.
+            return resize_indexes(self.active(), self.index_bytes)
+        error = remove_files(self.c_folder, base_offset)
+        if error == DONE:
+            error = make_inactive(self.active())
+        if error != DONE:
+            return error
+        segment = self.new_segment(base_offset, now_ms, &error)
+        if segment == NULL:
+            return error
+        self.wants_flush_ = True
+        return self.add_segment(segment)
+
+    cdef object remove_segments(self, int32_t first, int32_t end):
+        """Take segments out of the log and mark their files for deletion."""
+        cdef int32_t i
+        cdef int result = DONE, changed
+        due = _now_ms() + self.config.file_delete_delay_ms
+        for i in range(first, end):
+            changed = change_suffix(self.segments[i], b".deleted")
+            result = changed if result == DONE else result
+            name = names.segment_name(self.segments[i].base_offset)
+            for kind in SEGMENT_KINDS:
+                self.deleted.append((due, self.folder / f"{name}{kind}{names.DELETED_SUFFIX}"))
+            release(self.segments[i])
+        memmove(&self.segments[first], &self.segments[end], (self.count - end) * sizeof(Segment*))
+        self.count -= end - first
+        self.check(result)
+
+    # -- loading
+
+    def _load(self, int64_t start_offset, int64_t recovery_point, bint clean):
+        """Open or recover all segments, and find start and end of the log. Requires the mutex."""
+        cdef int64_t end = start_offset, now = _now_ms()
+        cdef Segment* segment
+        cdef int error = DONE
+        deleting = self.folder.name.endswith(names.DELETE_SUFFIX)
+        try:
+            self._finish_swaps()
+            self._open_segments(clean or deleting, now)
+            if not clean and not deleting:
+                self._recover(recovery_point, now)
+            if self.count > 0:
+                self.check(next_offset_of(self.active(), &end))
+                if end < start_offset and not deleting:
+                    # Files were deleted that the checkpoint knows of.
+                    self.remove_segments(0, self.count)
+                    self.epochs.clear()
+                    end = start_offset
+            if self.count == 0:
+                segment = self.new_segment(start_offset, now, &error)
+                if segment == NULL:
+                    self.check(error)
+                self.check(self.add_segment(segment))
+            self.check(resize_indexes(self.active(), self.index_bytes))
+        except OSError as raised:
+            raise KafkaError(KAFKA_STORAGE_ERROR, str(raised)) from raised
+        self.end_offset_ = end
+        self.recovery_point_ = end if clean else min(recovery_point, end)
+        self.start_offset_ = self.high_watermark_ = max(start_offset, self.segments[0].base_offset)
+        self.watermark_segment = -1
+        self.epochs.truncate_end(end)
+        self.epochs.truncate_start(start_offset)
+        self.latest_epoch = self.epochs.latest
+
+    def _finish_swaps(self):
+        """Delete what waits for deletion, and end or undo the cleaner's replacement of segments."""
+        cdef Segment* segment
+        cdef int64_t next_offset
+        cdef int error = DONE
+        swaps, cleaned = [], []
+        for name in os.listdir(self.folder):
+            if name.endswith(names.DELETED_SUFFIX):
+                os.unlink(self.folder / name)
+            elif name.endswith(names.CLEANED_SUFFIX):
+                cleaned.append((self._offset_of(name), name))
+            elif name.endswith(names.SWAP_SUFFIX):
+                swaps.append((self._offset_of(name), name))
+        # The cleaner renames its segments to .swap from the last one to the first: one that is not renamed yet means
+        # that those above it do not replace anything.
+        first_cleaned = min(cleaned, default=None)
+        for offset, name in list(swaps):
+            if first_cleaned is not None and offset >= first_cleaned[0]:
+                os.unlink(self.folder / name)
+                swaps.remove((offset, name))
+        for _, name in cleaned:
+            os.unlink(self.folder / name)
+        low = high = None
+        for offset, name in swaps:
+            if not name.endswith(names.LOG_SUFFIX + names.SWAP_SUFFIX):
+                continue
+            segment = open_segment(
+                self.c_folder, offset, b".swap", self.index_interval_bytes, self.index_bytes, 0, &error
+            )
+            if segment == NULL:
+                self.check(error)
+            error = next_offset_of(segment, &next_offset)
+            release(segment)
+            self.check(error)
+            low = offset if low is None else min(low, offset)
+            high = next_offset if high is None else max(high, next_offset)
+        if low is not None:
+            # What the new segments replace.
+            for name in os.listdir(self.folder):
+                offset = names.offset_of(name)
+                if not name.endswith(names.SWAP_SUFFIX) and offset is not None and low <= offset < high:
+                    os.unlink(self.folder / name)
+        for name in os.listdir(self.folder):
+            if name.endswith(names.SWAP_SUFFIX):
+                os.rename(self.folder / name, self.folder / name.removesuffix(names.SWAP_SUFFIX))
+
+    def _offset_of(self, name):
+        offset = names.offset_of(name)
+        if offset is None:
+            raise LogDirectoryError(f"{self.folder / name}: the name does not begin with an offset")
+        return offset
+
+    def _open_segments(self, bint clean, int64_t now_ms):
+        """Open all segments. Indexes that are missing or not sane are written anew."""
+        cdef Segment* segment
+        cdef Scan scan
+        cdef Batch batch
+        cdef int64_t position, removed
+        cdef int result, error = DONE
+        present = sorted(os.listdir(self.folder))
+        logs = {name for name in present if name.endswith(names.LOG_SUFFIX)}
+        for name in present:
+            for kind in SEGMENT_KINDS[1:]:
+                if name.endswith(kind) and names.segment_name(self._offset_of(name)) + names.LOG_SUFFIX not in logs:
+                    os.unlink(self.folder / name)
+        for name in sorted(logs):
+            offset = self._offset_of(name)
+            if name != names.segment_name(offset) + names.LOG_SUFFIX:
+                raise LogDirectoryError(f"{self.folder / name}: not 20 digits")
+            missing = names.segment_name(offset) + names.INDEX_SUFFIX not in present
+            segment = self.new_segment(offset, now_ms, &error)
+            if segment == NULL:
+                self.check(error)
+            self.check(self.add_segment(segment))
+            start_scan(&scan, segment.fd, 0, segment.size)
+            result = scan_next(&scan, &batch, &position)
+            if result == OLD_FORMAT and _has_old_record(self.folder / name):
+                raise LogDirectoryError(f"{self.folder / name}: {why(OLD_FORMAT)}")
+            if result > 0:
+                self.check(result)
+            if (missing or not indexes_are_sane(segment)) and segment.size > 0:
+                self.check(self._recover_segment(self.count - 1, &removed))
+
+    cdef int _recover_segment(self, int32_t i, int64_t* removed):
+        """Recover a segment from its batches alone; return a result of ``_segment``."""
+        cdef int result
+        with nogil:
+            result = recover_segment(self.segments[i], on_recovered, <void*>self, removed)
+        return result
+
+    def _recover(self, int64_t recovery_point, int64_t now_ms):
+        """Recover the segments that may not have been flushed; what follows an invalid batch is deleted."""
+        cdef int64_t removed
+        cdef int32_t i
+        cdef int result
+        for i in range(max(self.floor_segment(recovery_point), 0), self.count):
+            result = self._recover_segment(i, &removed)
+            if result == OUT_OF_ORDER:
+                # As Kafka: nothing of such a segment is kept.
+                result = truncate_segment(self.segments[i], self.segments[i].base_offset, now_ms, &removed)
+            self.check(result)
+            if removed > 0:
+                self.remove_segments(i + 1, self.count)
+                return
+
+    # -- appending
+
+    cdef int append_leader(
+        self, uint8_t* data, Appended* appended, int32_t leader_epoch, int64_t now_ms
+    ) noexcept nogil:
+        """Give checked batches their offsets and append them. Returns Kafka's error code.
+
+        ``appended`` has the offsets afterwards.
+        """
+        cdef int error = NONE
+        pthread_mutex_lock(&self.mutex)
+        if self.failure or self.closed:
+            error = KAFKA_STORAGE_ERROR
+        elif appended.size > self.segment_bytes:
+            error = RECORD_LIST_TOO_LARGE
+        else:
+            assign_offsets(data, appended, self.end_offset_, leader_epoch)
+            error = self.write_batches(data, appended, now_ms)
+        pthread_mutex_unlock(&self.mutex)
+        return error
+
+    cdef int append_follower(self, uint8_t* data, Appended* appended, int64_t now_ms) noexcept nogil:
+        """Append a leader's batches with the offsets that they have. Returns Kafka's error code.
+
+        UNKNOWN_SERVER_ERROR: they begin below the log's end (UnexpectedAppendOffsetException).
+        """
+        cdef int error = NONE
+        pthread_mutex_lock(&self.mutex)
+        if self.failure or self.closed:
+            error = KAFKA_STORAGE_ERROR
+        elif appended.first_offset < self.end_offset_:
+            error = UNKNOWN_SERVER_ERROR
+        elif appended.size > self.segment_bytes:
+            error = RECORD_LIST_TOO_LARGE
+        else:
+            error = self.write_batches(data, appended, now_ms)
+        pthread_mutex_unlock(&self.mutex)
+        return error
+
+    cdef int write_batches(self, const uint8_t* data, const Appended* appended, int64_t now_ms) noexcept nogil:
+        """Append batches whose offsets are final: leader epochs, a new segment if needed, one write."""
+        cdef int result
+        if appended.size <= 0:
+            return NONE
+        result = self.assign_epochs(data, appended.size)
+        if result == DONE and should_roll(
+            self.active(), appended.size, self.segment_bytes, self.roll_ms, now_ms, appended.max_timestamp,
+            appended.last_offset
+        ):
+            result = self.roll_segment(max(appended.first_offset, self.end_offset_), now_ms)
+        if result == DONE:
+            result = append(
+                self.active(), data, appended.size, appended.first_offset, appended.last_offset,
+                appended.max_timestamp, appended.offset_of_max_timestamp
+            )
+        if result != DONE:
+            return self.fail(result)
+        self.end_offset_ = appended.last_offset + 1
+        if self.end_offset_ - self.recovery_point_ >= self.flush_messages:
+            self.wants_flush_ = True
+        return NONE
+
+    cdef int assign_epochs(self, const uint8_t* data, int64_t size) noexcept nogil:
+        """Record each leader epoch of the batches that is not the latest one."""
+        cdef Batch batch
+        cdef int64_t position = 0
+        cdef int result
+        while position < size:
+            read_batch(data + position, &batch)
+            if batch.leader_epoch != self.latest_epoch and batch.leader_epoch >= 0:
+                result = self.assign_epoch(batch.leader_epoch, batch.base_offset)
+                if result != DONE:
+                    return result
+            position += batch.size
+        return DONE
+
+    cdef int assign_epoch(self, int32_t epoch, int64_t start_offset) noexcept nogil:
+        """Record a leader epoch and write its checkpoint; rare, so in Python."""
+        with gil:
+            try:
+                self.epochs.assign(epoch, start_offset)
+                self.latest_epoch = self.epochs.latest
+            except OSError as error:
+                return error.errno or EIO
+            except BaseException as error:
+                self.raised = error
+                return STOPPED
+        return DONE
+
+    def append_as_leader(self, Checked checked not None, int32_t leader_epoch, *, now_ms=None):
+        """Append checked batches; return their first and last offset. Raises KafkaError."""
+        cdef uint8_t[::1] data = checked.data
+        cdef int64_t now = _now_ms() if now_ms is None else now_ms
+        cdef int error
+        if checked.appended.needs_decompression:
+            raise ValueError("compressed records are not checked yet")
+        with nogil:
+            error = self.append_leader(&data[0], &checked.appended, leader_epoch, now)
+        if error != NONE:
+            raise KafkaError(error)
+        return checked.appended.first_offset, checked.appended.last_offset
+
+    def append_as_follower(self, data not None, *, now_ms=None):
+        """Append batches from the leader as they are; return first and last offset. Raises KafkaError."""
+        cdef uint8_t[::1] batches = bytearray(data)
+        cdef int64_t now = _now_ms() if now_ms is None else now_ms
+        cdef Appended appended
+        cdef int error
+        if batches.shape[0] == 0:
+            raise ValueError("no batch")
+        with nogil:
+            error = check_replicated(&batches[0], batches.shape[0], &appended)
+            if error == NONE:
+                error = self.append_follower(&batches[0], &appended, now)
+        if error != NONE:
+            raise KafkaError(error)
+        return appended.first_offset, appended.last_offset
+
+    # -- reading
+
+    cdef int read_range(
+        self, int64_t offset, int64_t max_bytes, Isolation isolation, bint whole_first, Range* found
+    ) noexcept nogil:
+        """Find the whole batches from the one that holds ``offset``, at most ``max_bytes``. Returns Kafka's error code.
+
+        ``whole_first``: the first batch is returned also where it is larger. See ``Range`` for the reference.
+        """
+        cdef int error
+        pthread_mutex_lock(&self.mutex)
+        error = self.find_range(offset, max_bytes, isolation, whole_first, found)
+        pthread_mutex_unlock(&self.mutex)
+        return error
+
+    cdef int find_range(
+        self, int64_t offset, int64_t max_bytes, Isolation isolation, bint whole_first, Range* found
+    ) noexcept nogil:
+        cdef Segment* segment
+        cdef Batch batch
+        cdef int64_t limit_segment, limit_position, limit, position, end
+        cdef int32_t i
+        cdef int result
+        found.segment = NULL
+        found.fd = -1
+        found.position = found.size = 0
+        found.start_offset, found.end_offset = self.start_offset_, self.end_offset_
+        found.high_watermark = found.last_stable_offset = self.high_watermark_
+        if self.failure or self.closed:
+            return KAFKA_STORAGE_ERROR
+        if offset < self.start_offset_ or offset > self.end_offset_:
+            return OFFSET_OUT_OF_RANGE
+        limit_segment, limit_position = self.active().base_offset, self.active().size
+        if isolation != LOG_END and self.high_watermark_ < self.end_offset_:
+            if self.watermark_segment < 0:
+                result = self.locate(self.high_watermark_, &self.watermark_segment, &self.watermark_position)
+                if result != DONE:
+                    return self.fail(result)
+            limit_segment, limit_position = self.watermark_segment, self.watermark_position
+        if offset >= (self.end_offset_ if isolation == LOG_END else self.high_watermark_):
+            return NONE
+        for i in range(max(self.floor_segment(offset), 0), self.count):
+            segment = self.segments[i]
+            if segment.base_offset > limit_segment:
+                return NONE
+            result = find_offset(segment, offset, &batch, &position)
+            if result == NOT_FOUND:
+                continue
+            limit = limit_position if segment.base_offset == limit_segment else segment.size
+            if result == DONE:
+                if position >= limit:
+                    return NONE
+                if whole_first and max_bytes < batch.size:
+                    max_bytes = batch.size
+                end = limit
+                if max_bytes < limit - position:
+                    result = whole_batches(segment, position, position + max_bytes, &end)
+            if result != DONE:
+                return self.fail(result)
+            if end > position:
+                acquire(segment)
+                found.segment, found.fd = segment, segment.fd
+                found.position, found.size = position, end - position
+            return NONE
+        return NONE
+
+    cdef int locate(self, int64_t offset, int64_t* base_offset, int64_t* position) noexcept nogil:
+        """Find the segment and the position where the batch begins that holds the offset, or the end of the log."""
+        cdef Batch batch
+        cdef int32_t i
+        cdef int result
+        for i in range(max(self.floor_segment(offset), 0), self.count):
+            result = find_offset(self.segments[i], offset, &batch, position)
+            if result != NOT_FOUND:
+                base_offset[0] = self.segments[i].base_offset
+                return result
+        base_offset[0], position[0] = self.active().base_offset, self.active().size
+        return DONE
+
+    def read_file_range(
+        self, int64_t offset, int64_t max_bytes, *, int isolation=READ_LOG_END, bint whole_first=True
+    ):
+        """Return the FileRange of the whole batches from the one that holds ``offset``. Raises KafkaError."""
+        cdef FileRange found = FileRange.__new__(FileRange)
+        cdef int error
+        if max_bytes < 0 or not 0 <= isolation <= 2:
+            raise ValueError(f"max_bytes={max_bytes}, isolation={isolation}")
+        with nogil:
+            error = self.read_range(offset, max_bytes, <Isolation>isolation, whole_first, &found.range)
+        if error != NONE:
+            raise KafkaError(error)
+        return found
+
+    # -- offsets
+
+    cdef int64_t set_high_watermark(self, int64_t offset) noexcept nogil:
+        """Move the high watermark, within start and end of the log; return where it is."""
+        cdef int64_t moved
+        pthread_mutex_lock(&self.mutex)
+        moved = self.move_high_watermark(offset)
+        pthread_mutex_unlock(&self.mutex)
+        return moved
+
+    cdef int64_t move_high_watermark(self, int64_t offset) noexcept nogil:
+        self.high_watermark_ = min(max(offset, self.start_offset_), self.end_offset_)
+        self.watermark_segment = -1
+        return self.high_watermark_
+
+    cdef int64_t size_locked(self) noexcept nogil:
+        cdef int64_t size = 0
+        cdef int32_t i
+        for i in range(self.count):
+            size += self.segments[i].size
+        return size
+
+    @property
+    def start_offset(self):
+        """The first offset that may be read."""
+        return self.start_offset_
+
+    @property
+    def end_offset(self):
+        """The offset of the next record."""
+        return self.end_offset_
+
+    @property
+    def high_watermark(self):
+        """The offset that consumers may read up to."""
+        return self.high_watermark_
+
+    @property
+    def recovery_point(self):
+        """Everything below this offset survives a crash of the machine."""
+        return self.recovery_point_
+
+    @property
+    def offline(self):
+        """Whether an I/O error has ended the use of this log."""
+        return self.failure != 0
+
+    @property
+    def wants_flush(self):
+        """Whether a background thread should call ``flush``: a segment was rolled, or flush.messages says so."""
+        return self.wants_flush_
+
+    @property
+    def size(self):
+        """The bytes of all segments' records."""
+        self.lock()
+        try:
+            return self.size_locked()
+        finally:
+            self.unlock()
+
+    def segment_offsets(self):
+        """Return the first offset of each segment."""
+        cdef int32_t i
+        self.lock()
+        try:
+            return [self.segments[i].base_offset for i in range(self.count)]
+        finally:
+            self.unlock()
+
+    def update_high_watermark(self, int64_t offset):
+        """Move the high watermark, within start and end of the log; return where it is."""
+        cdef int64_t moved
+        with nogil:
+            moved = self.set_high_watermark(offset)
+        return moved
+
+    def update_config(self, config):
+        """Take new settings; the size of indexes counts from the next segment on."""
+        self.lock()
+        try:
+            self._set_config(config)
+        finally:
+            self.unlock()
+
+    def increment_start_offset(self, int64_t offset):
+        """Raise the first offset that may be read (DeleteRecords); return whether it was raised.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        self.lock()
+        try:
+            self.check_online()
+            return self._increment_start(offset)
+        finally:
+            self.unlock()
+
+    def _increment_start(self, int64_t offset):
+        if offset > self.high_watermark_:
+            raise KafkaError(
+                OFFSET_OUT_OF_RANGE, f"{self.folder}: offset {offset} is above the high watermark {self.high_watermark_}"
+            )
+        if offset <= self.start_offset_:
+            return False
+        self.start_offset_ = offset
+        self.epochs.truncate_start(offset)
+        return True
+
+    def assign_leader_epoch(self, int32_t epoch):
+        """Record that ``epoch`` begins at the end of the log: what a new leader does before it appends."""
+        self.lock()
+        try:
+            self.check_online()
+            self.check(self.assign_epoch(epoch, self.end_offset_))
+        finally:
+            self.unlock()
+
+    def end_of_epoch(self, int32_t epoch):
+        """Return the EpochEnd of a leader epoch (OffsetForLeaderEpoch)."""
+        self.lock()
+        try:
+            return self.epochs.end_of(epoch, self.end_offset_)
+        finally:
+            self.unlock()
+
+    def list_offset(self, int64_t timestamp):
+        """Return (offset, timestamp, leader epoch) as ListOffsets asks for it, None where no record is found.
+
+        A timestamp: the first record of that time or later. LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL: as Kafka.
+        The timestamp of an offset that is no record's, and an unknown leader epoch, are -1.
+        """
+        cdef Segment* segment = NULL
+        cdef int64_t position = 0
+        cdef int32_t i
+        self.lock()
+        try:
+            self.check_online()
+            if timestamp == EARLIEST:
+                first = self.epochs.earliest()
+                return self.start_offset_, -1, first[0] if first and first[1] <= self.start_offset_ else -1
+            if timestamp == EARLIEST_LOCAL:
+                return self.start_offset_, -1, self.epochs.epoch_of(self.start_offset_)
+            if timestamp == LATEST:
+                return self.end_offset_, -1, self.epochs.latest
+            for i in range(self.count):
+                if timestamp == MAX_TIMESTAMP:
+                    if segment == NULL or self.segments[i].max_timestamp > segment.max_timestamp:
+                        segment = self.segments[i]
+                elif largest_timestamp(self.segments[i]) >= timestamp:
+                    segment = self.segments[i]
+                    break
+            if segment == NULL:
+                return None
+            if timestamp == MAX_TIMESTAMP:
+                timestamp = segment.max_timestamp
+            self.check(find_timestamp(segment, timestamp, self.start_offset_, &position))
+            acquire(segment)
+            start_offset, size = self.start_offset_, segment.size
+        finally:
+            self.unlock()
+        try:
+            return self._first_record(<size_t>segment, position, size, timestamp, start_offset)
+        finally:
+            release(segment)
+
+    def _first_record(self, size_t address, int64_t position, int64_t end, int64_t timestamp, int64_t start_offset):
+        """Return the first record of ``timestamp`` or later from the batch at ``position`` on."""
+        cdef Segment* segment = <Segment*>address
+        cdef Scan scan
+        cdef Batch batch
+        cdef int result
+        start_scan(&scan, segment.fd, position, end)
+        while True:
+            with nogil:
+                result = scan_next(&scan, &batch, &position)
+                while result == DONE and batch.max_timestamp < timestamp:
+                    result = scan_next(&scan, &batch, &position)
+            if result == NOT_FOUND:
+                return None
+            self.check(result)
+            for offset, found in offsets_and_timestamps(os.pread(segment.fd, batch.size, position)):
+                if found >= timestamp and offset >= start_offset:
+                    return offset, found, batch.leader_epoch
+
+    # -- retention, truncation, flushing
+
+    def delete_old_segments(self, now_ms=None):
+        """Delete the segments that start offset, retention.bytes and retention.ms do not keep; return how many."""
+        cdef int64_t now = _now_ms() if now_ms is None else now_ms
+        cdef int64_t excess
+        cdef int32_t i
+        self.lock()
+        try:
+            self.check_online()
+            deleted = 0
+            while self.count > 1 and self.segments[1].base_offset <= self.start_offset_ <= self.high_watermark_:
+                deleted += self._delete_first(1, now)
+            if not self.config.cleanup_delete:
+                return deleted
+            if self.config.retention_bytes >= 0:
+                excess = self.size_locked() - self.config.retention_bytes
+                i = 0
+                while self._may_delete(i) and excess - self.segments[i].size >= 0:
+                    excess -= self.segments[i].size
+                    i += 1
+                deleted += self._delete_first(i, now)
+            if self.config.retention_ms >= 0:
+                i = 0
+                while self._may_delete(i) and now - largest_timestamp(self.segments[i]) > self.config.retention_ms:
+                    i += 1
+                deleted += self._delete_first(i, now)
+            return deleted
+        finally:
+            self.unlock()
+
+    def _may_delete(self, int32_t i):
+        """Whether a segment is below the high watermark and not the empty active one."""
+        if i >= self.count or (i == self.count - 1 and self.segments[i].size == 0):
+            return False
+        return self.high_watermark_ >= (self.segments[i + 1].base_offset if i + 1 < self.count else self.end_offset_)
+
+    def _delete_first(self, int32_t number, int64_t now_ms):
+        if number == 0:
+            return 0
+        if number == self.count:
+            # There is always an active segment.
+            self.check(self.roll_segment(self.end_offset_, now_ms))
+        self._increment_start(self.segments[number].base_offset)
+        self.remove_segments(0, number)
+        return number
+
+    def delete_files(self, now_ms=None):
+        """Delete the files of removed segments whose file.delete.delay.ms is over; return how many are left."""
+        now = _now_ms() if now_ms is None else now_ms
+        self.lock()
+        try:
+            due = [path for when, path in self.deleted if when <= now]
+            self.deleted = [one for one in self.deleted if one[0] > now]
+            left = len(self.deleted)
+        finally:
+            self.unlock()
+        for path in due:
+            path.unlink(missing_ok=True)
+        return left
+
+    def roll(self, *, now_ms=None):
+        """Begin a new active segment at the end of the log."""
+        cdef int64_t now = _now_ms() if now_ms is None else now_ms
+        self.lock()
+        try:
+            self.check_online()
+            self.check(self.roll_segment(self.end_offset_, now))
+        finally:
+            self.unlock()
+
+    def truncate_to(self, int64_t offset):
+        """Remove all records at ``offset`` and above; return whether there was one."""
+        cdef int64_t removed
+        cdef int32_t keep
+        if offset < 0:
+            raise ValueError(f"cannot truncate to the negative offset {offset}")
+        self.lock()
+        try:
+            self.check_online()
+            if offset >= self.end_offset_:
+                self.epochs.truncate_end(self.end_offset_)
+                self.latest_epoch = self.epochs.latest
+                return False
+            if self.segments[0].base_offset > offset:
+                self._truncate_fully(offset, offset)
+                return True
+            keep = self.floor_segment(offset) + 1
+            self.remove_segments(keep, self.count)
+            self.check(truncate_segment(self.active(), offset, _now_ms(), &removed))
+            self._set_end(offset)
+            self.epochs.truncate_end(offset)
+            self.latest_epoch = self.epochs.latest
+            self.start_offset_ = min(self.start_offset_, offset)
+            self.move_high_watermark(self.high_watermark_)
+            return True
+        finally:
+            self.unlock()
+
+    def truncate_fully(self, int64_t offset, start_offset=None):
+        """Remove all records; the next one has ``offset``. ``start_offset``: of the log, if it is another."""
+        self.lock()
+        try:
+            self.check_online()
+            self._truncate_fully(offset, offset if start_offset is None else start_offset)
+        finally:
+            self.unlock()
+
+    def _truncate_fully(self, int64_t offset, int64_t start_offset):
+        cdef int error = DONE
+        cdef Segment* segment
+        self.remove_segments(0, self.count)
+        segment = self.new_segment(offset, _now_ms(), &error)
+        if segment == NULL:
+            self.check(error)
+        self.check(self.add_segment(segment))
+        self.epochs.clear()
+        self.latest_epoch = -1
+        self.start_offset_ = start_offset
+        self._set_end(offset)
+        self.move_high_watermark(offset)
+
+    def _set_end(self, int64_t offset):
+        self.end_offset_ = offset
+        self.recovery_point_ = min(self.recovery_point_, offset)
+
+    def flush(self, *, bint active=True):
+        """Make all records survive a crash of the machine; ``active=False``: without those of the active segment.
+
+        The mutex is not held while the disk works. Raises KafkaError.
+        """
+        cdef Segment** unflushed = NULL
+        cdef Segment* segment
+        cdef int32_t first, i, number = 0
+        cdef int result = DONE
+        cdef int64_t offset
+        self.lock()
+        try:
+            self.check_online()
+            self.wants_flush_ = False
+            self.epochs.flush()
+            offset = self.end_offset_ if active else self.active().base_offset
+            if offset <= self.recovery_point_:
+                return
+            first = max(self.floor_segment(self.recovery_point_), 0)
+            unflushed = <Segment**>realloc(NULL, self.count * sizeof(Segment*))
+            if unflushed == NULL:
+                raise MemoryError()
+            for i in range(first, self.count if active else self.count - 1):
+                acquire(self.segments[i])
+                unflushed[number] = self.segments[i]
+                number += 1
+        finally:
+            self.unlock()
+        with nogil:
+            for i in range(number):
+                segment = unflushed[i]
+                if result == DONE:
+                    result = flush_segment(segment)
+                release(segment)
+            free(unflushed)
+        self._flush_folder()
+        self.lock()
+        try:
+            self.check(result)
+            # A truncation in between has made the end smaller.
+            self.recovery_point_ = max(self.recovery_point_, min(offset, self.end_offset_))
+        finally:
+            self.unlock()
+
+    def _flush_folder(self):
+        try:
+            flush_folder(self.folder)
+        except FileNotFoundError:
+            # It is being deleted.
+            pass
+
+    def close(self):
+        """Flush and close all files, so that the log needs no recovery. The log answers with an error afterwards."""
+        cdef int result
+        if self.closed:
+            return
+        self.flush()
+        self.lock()
+        try:
+            result = make_inactive(self.active())
+            if result == DONE:
+                result = flush_segment(self.active())
+            self._close_files()
+            self.check(result)
+        finally:
+            self.unlock()
+
+    def close_files(self):
+        """Close all files as they are: the log needs recovery afterwards."""
+        self.lock()
+        try:
+            self._close_files()
+        finally:
+            self.unlock()
+
+    def _close_files(self):
+        cdef int32_t i
+        self.closed = True
+        for i in range(self.count):
+            release(self.segments[i])
+        self.count = 0
+
+    def rename(self, name):
+        """Give the folder another name: what happens before a topic is deleted."""
+        cdef int32_t i
+        self.lock()
+        try:
+            self.check_online()
+            folder = self.folder.with_name(name)
+            self.epochs.flush()
+            os.rename(self.folder, folder)
+            flush_folder(folder.parent)
+            self.deleted = [(due, folder / path.name) for due, path in self.deleted]
+            self.epochs = LeaderEpochs(folder)
+            self._set_folder(folder)
+            for i in range(self.count):
+                self.check(move_segment(self.segments[i], self.c_folder))
+        finally:
+            self.unlock()
+
+    def delete(self):
+        """Close the log and delete its folder."""
+        self.close_files()
+        shutil.rmtree(self.folder)

@@ -1,0 +1,773 @@
+"""One segment of a log: ``.log``, ``.index``, ``.timeindex`` and ``.txnindex``, without the GIL.
+
+Layouts (big-endian), as ``LogSegment``, ``OffsetIndex`` and ``TimeIndex``:
+
+    .log        record batches
+    .index      relative offset int32, position int32: the last offset of an append, and where it begins
+    .timeindex  timestamp int64, relative offset int32: the largest timestamp so far, and its offset
+
+An index has an entry for each index.interval.bytes. The indexes of the active segment have room for
+segment.index.bytes; they are cut to their entries when the segment is rolled or closed. All functions require the
+mutex of the log, but ``acquire``, ``release`` and ``flush_segment``. They return 0, a positive errno, or one of the
+negative results in the .pxd.
+"""
+
+from libc.errno cimport EINTR, EIO, ENOENT, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, strlen
+from posix.fcntl cimport O_CREAT, O_RDWR, open
+from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, unlink
+
+from ctrlchan.broker.log._batches cimport HEADER_BYTES, OFFSET_AND_LENGTH_BYTES, Batch, has_valid_crc, read_batch
+
+cdef extern from "_wire/bytes.h":
+    void put_i32(uint8_t *p, int32_t v) nogil
+    void put_i64(uint8_t *p, int64_t v) nogil
+    int32_t get_i32(const uint8_t *p) nogil
+    int64_t get_i64(const uint8_t *p) nogil
+
+cdef extern from "<stdio.h>":
+    int c_rename "rename"(const char* old, const char* new) nogil
+
+cdef extern from "<fcntl.h>":
+    int O_CLOEXEC
+
+cdef extern from *:
+    """
+    static inline int add_reference(int *count, int more) { return __atomic_add_fetch(count, more, __ATOMIC_ACQ_REL); }
+    """
+    int add_reference(int* count, int more) nogil
+
+cdef enum:
+    # Bytes of an entry.
+    OFFSET_ENTRY = 8
+    TIME_ENTRY = 12
+    # Where the relative offset of an entry is.
+    OFFSET_AT = 0
+    TIME_OFFSET_AT = 8
+    # Bytes of a header up to the magic byte, and where that is.
+    TO_MAGIC = 17
+    MAGIC_AT = 16
+    # The smallest length that Kafka's readers take for one (a record of format 0).
+    SMALLEST_LENGTH = 14
+    # Entries that a search reads at once.
+    BLOCK = 256
+    PATH_BYTES = 4352
+    NOT_READ = -2
+    FIRST_RECOVERY_BUFFER = 1 << 20
+    FILE_MODE = 0o644
+
+cdef int64_t MAX_INT32 = 0x7fffffff
+# A delta of int32 can be added to it.
+cdef int64_t MOST_OFFSET = 0x7fffffff7fffffff
+
+
+# -- files
+
+
+cdef int pread_all(int fd, uint8_t* data, int64_t size, int64_t position) noexcept nogil:
+    """Read ``size`` bytes at ``position``; EIO where the file ends before."""
+    cdef ssize_t got
+    while size > 0:
+        got = pread(fd, data, size, position)
+        if got < 0:
+            if errno == EINTR:
+                continue
+            return errno
+        if got == 0:
+            return EIO
+        data, size, position = data + got, size - got, position + got
+    return DONE
+
+
+cdef int pwrite_all(int fd, const uint8_t* data, int64_t size, int64_t position) noexcept nogil:
+    cdef ssize_t put
+    while size > 0:
+        put = pwrite(fd, data, size, position)
+        if put < 0:
+            if errno == EINTR:
+                continue
+            return errno
+        data, size, position = data + put, size - put, position + put
+    return DONE
+
+
+cdef int open_file(Segment* segment, const char* kind, int flags, int* fd, int64_t* size) noexcept nogil:
+    cdef char path[PATH_BYTES]
+    cdef struct_stat status
+    snprintf(path, PATH_BYTES, "%s%s%s", segment.path, kind, segment.suffix)
+    fd[0] = open(path, O_RDWR | O_CLOEXEC | flags, FILE_MODE)
+    if fd[0] < 0:
+        return errno
+    if fstat(fd[0], &status) != 0:
+        return errno
+    size[0] = status.st_size
+    return DONE
+
+
+cdef char* path_of(const char* folder, int64_t base_offset) noexcept nogil:
+    cdef size_t size = strlen(folder) + 22
+    cdef char* path = <char*>malloc(size)
+    if path != NULL:
+        snprintf(path, size, "%s/%020lld", folder, <long long>base_offset)
+    return path
+
+
+cdef Segment* open_segment(
+    const char* folder, int64_t base_offset, const char* suffix, int64_t index_interval_bytes, int64_t index_bytes,
+    int64_t now_ms, int* error
+) noexcept nogil:
+    """Open the files of a segment, and create those that are not there. NULL: ``error`` says why.
+
+    The caller has one reference.
+    """
+    cdef int64_t size
+    cdef Segment* segment = <Segment*>calloc(1, sizeof(Segment))
+    error[0] = NO_MEMORY
+    if segment == NULL:
+        return NULL
+    segment.references = 1
+    segment.fd = segment.offsets.fd = segment.times.fd = -1
+    segment.base_offset = base_offset
+    segment.index_interval_bytes, segment.index_bytes = index_interval_bytes, index_bytes
+    segment.created_ms = now_ms
+    segment.first_timestamp = NOT_READ
+    segment.recent_offset = -1
+    segment.path = path_of(folder, base_offset)
+    if segment.path == NULL:
+        release(segment)
+        return NULL
+    snprintf(segment.suffix, SUFFIX_BYTES, "%s", suffix)
+    error[0] = open_file(segment, ".log", O_CREAT, &segment.fd, &segment.size)
+    if error[0] == DONE:
+        error[0] = open_index(segment, &segment.offsets, ".index", OFFSET_ENTRY)
+    if error[0] == DONE:
+        error[0] = open_index(segment, &segment.times, ".timeindex", TIME_ENTRY)
+    if error[0] == DONE:
+        error[0] = read_last_entries(segment)
+    if error[0] != DONE:
+        release(segment)
+        return NULL
+    segment.max_timestamp = segment.last_indexed_timestamp
+    segment.offset_of_max_timestamp = segment.offset_of_last_indexed_timestamp
+    return segment
+
+
+cdef int open_index(Segment* segment, Index* index, const char* kind, int32_t width) noexcept nogil:
+    """Open an index file: one of another size than whole entries counts as its whole entries."""
+    cdef int64_t size = 0
+    cdef bint created
+    cdef int error
+    index.width = width
+    error = open_file(segment, kind, 0, &index.fd, &size)
+    created = error == ENOENT
+    if created:
+        error = open_file(segment, kind, O_CREAT, &index.fd, &size)
+    if error != DONE:
+        return error
+    # A new index of a segment that has records is incomplete until recovery; it has no entry.
+    index.entries = index.capacity = <int32_t>(size // width)
+    if created and segment.size == 0:
+        return resize_index(index, segment.index_bytes)
+    return DONE
+
+
+cdef void acquire(Segment* segment) noexcept nogil:
+    """Keep the segment's files open until ``release``."""
+    add_reference(&segment.references, 1)
+
+
+cdef void release(Segment* segment) noexcept nogil:
+    """Give one reference back; the last one closes the files."""
+    if add_reference(&segment.references, -1) > 0:
+        return
+    if segment.fd >= 0:
+        close(segment.fd)
+    if segment.offsets.fd >= 0:
+        close(segment.offsets.fd)
+    if segment.times.fd >= 0:
+        close(segment.times.fd)
+    free(segment.path)
+    free(segment)
+
+
+# -- index files
+
+
+cdef int resize_index(Index* index, int64_t size) noexcept nogil:
+    """Give the file room for ``size`` bytes, rounded down to whole entries, and at least for those it has."""
+    cdef int64_t capacity = max(size // index.width, <int64_t>index.entries)
+    if ftruncate(index.fd, capacity * index.width) != 0:
+        return errno
+    index.capacity = <int32_t>capacity
+    return DONE
+
+
+cdef int cut_index(Index* index, int32_t entries) noexcept nogil:
+    """Remove the entries from ``entries`` on. What they leave is zeros, so that no old entry comes back."""
+    index.entries = entries
+    if ftruncate(index.fd, <int64_t>entries * index.width) != 0:
+        return errno
+    if ftruncate(index.fd, <int64_t>index.capacity * index.width) != 0:
+        return errno
+    return DONE
+
+
+cdef int read_entry(Index* index, int32_t slot, uint8_t* entry) noexcept nogil:
+    return pread_all(index.fd, entry, index.width, <int64_t>slot * index.width)
+
+
+cdef inline int64_t key_of(const uint8_t* entry, int at, bint wide) noexcept nogil:
+    return get_i64(entry + at) if wide else get_i32(entry + at)
+
+
+cdef int floor_entry(
+    Index* index, int at, bint wide, int64_t target, int32_t* slot, uint8_t* entry
+) noexcept nogil:
+    """Find the last entry whose field at ``at`` is not above ``target``: ``slot`` and its bytes; -1: none."""
+    # One more: the entry before them may be the one.
+    cdef uint8_t block[(BLOCK + 1) * TIME_ENTRY]
+    cdef int32_t low = 0, high = index.entries, middle, first
+    cdef int error
+    # The entry is in [low - 1, high - 1]: all before low are not above the target, all from high on are.
+    while high - low > BLOCK:
+        # Readers ask for new records most of the time: the last block comes first.
+        middle = high - BLOCK if high == index.entries else (low + high) // 2
+        error = read_entry(index, middle, entry)
+        if error != DONE:
+            return error
+        if key_of(entry, at, wide) <= target:
+            low = middle + 1
+        else:
+            high = middle
+    first = low - 1 if low > 0 else 0
+    error = pread_all(index.fd, block, <int64_t>(high - first) * index.width, <int64_t>first * index.width)
+    if error != DONE:
+        return error
+    while low < high:
+        middle = (low + high) // 2
+        if key_of(block + (middle - first) * index.width, at, wide) <= target:
+            low = middle + 1
+        else:
+            high = middle
+    slot[0] = low - 1
+    if low > 0:
+        memcpy(entry, block + (low - 1 - first) * index.width, index.width)
+    return DONE
+
+
+cdef int read_last_entries(Segment* segment) noexcept nogil:
+    """Read the last entries of both indexes."""
+    cdef uint8_t entry[TIME_ENTRY]
+    cdef int error
+    segment.last_indexed_offset = segment.offset_of_last_indexed_timestamp = segment.base_offset
+    segment.last_indexed_timestamp = -1
+    if segment.offsets.entries > 0:
+        error = read_entry(&segment.offsets, segment.offsets.entries - 1, entry)
+        if error != DONE:
+            return error
+        segment.last_indexed_offset = segment.base_offset + get_i32(entry)
+    if segment.times.entries > 0:
+        error = read_entry(&segment.times, segment.times.entries - 1, entry)
+        if error != DONE:
+            return error
+        segment.last_indexed_timestamp = get_i64(entry)
+        segment.offset_of_last_indexed_timestamp = segment.base_offset + get_i32(entry + TIME_OFFSET_AT)
+    return DONE
+
+
+cdef bint indexes_are_sane(Segment* segment) noexcept nogil:
+    """Whether both indexes have whole entries, the last of which can be true."""
+    cdef uint8_t entry[TIME_ENTRY]
+    cdef struct_stat status
+    if fstat(segment.offsets.fd, &status) != 0 or status.st_size % OFFSET_ENTRY != 0:
+        return False
+    if fstat(segment.times.fd, &status) != 0 or status.st_size % TIME_ENTRY != 0:
+        return False
+    if segment.offsets.entries > 0:
+        if segment.last_indexed_offset < segment.base_offset:
+            return False
+        if read_entry(&segment.offsets, segment.offsets.entries - 1, entry) != DONE:
+            return False
+        if not 0 < get_i32(entry + 4) < segment.size:
+            return False
+    if segment.times.entries > 0:
+        if segment.offset_of_last_indexed_timestamp < segment.base_offset:
+            return False
+        if read_entry(&segment.times, 0, entry) != DONE or segment.last_indexed_timestamp < get_i64(entry):
+            return False
+    return True
+
+
+cdef int index_offset(Segment* segment, int64_t offset, int64_t position) noexcept nogil:
+    """Add an entry to the offset index; nothing where it is full, because the index is sparse."""
+    cdef uint8_t entry[OFFSET_ENTRY]
+    cdef int error
+    if segment.offsets.entries >= segment.offsets.capacity:
+        return DONE
+    if segment.offsets.entries > 0 and offset <= segment.last_indexed_offset:
+        return OUT_OF_ORDER
+    put_i32(entry, <int32_t>(offset - segment.base_offset))
+    put_i32(entry + 4, <int32_t>position)
+    error = pwrite_all(segment.offsets.fd, entry, OFFSET_ENTRY, <int64_t>segment.offsets.entries * OFFSET_ENTRY)
+    if error != DONE:
+        return error
+    segment.offsets.entries += 1
+    segment.last_indexed_offset = offset
+    return DONE
+
+
+cdef int index_timestamp(Segment* segment, bint last) noexcept nogil:
+    """Add the largest timestamp to the time index if it is new. ``last``: into the place kept for closing."""
+    cdef uint8_t entry[TIME_ENTRY]
+    cdef int64_t timestamp = segment.max_timestamp, offset = segment.offset_of_max_timestamp
+    cdef int error
+    if timestamp <= segment.last_indexed_timestamp:
+        return DONE
+    if segment.times.entries >= segment.times.capacity - (not last):
+        return DONE
+    if segment.times.entries > 0 and offset < segment.offset_of_last_indexed_timestamp:
+        return OUT_OF_ORDER
+    put_i64(entry, timestamp)
+    put_i32(entry + TIME_OFFSET_AT, <int32_t>(offset - segment.base_offset))
+    error = pwrite_all(segment.times.fd, entry, TIME_ENTRY, <int64_t>segment.times.entries * TIME_ENTRY)
+    if error != DONE:
+        return error
+    segment.times.entries += 1
+    segment.last_indexed_timestamp, segment.offset_of_last_indexed_timestamp = timestamp, offset
+    return DONE
+
+
+cdef int resize_indexes(Segment* segment, int64_t size) noexcept nogil:
+    """Give both indexes room for ``size`` bytes."""
+    cdef int error = resize_index(&segment.offsets, size)
+    return error if error != DONE else resize_index(&segment.times, size)
+
+
+cdef int make_inactive(Segment* segment) noexcept nogil:
+    """Put the largest timestamp into the time index and cut both indexes to their entries."""
+    cdef int error
+    if segment.times.entries >= segment.times.capacity:
+        error = resize_index(&segment.times, <int64_t>(segment.times.entries + 1) * TIME_ENTRY)
+        if error != DONE:
+            return error
+    error = index_timestamp(segment, True)
+    return error if error > 0 else resize_indexes(segment, 0)
+
+
+# -- appending
+
+
+cdef int append(
+    Segment* segment, const uint8_t* data, int64_t size, int64_t first_offset, int64_t last_offset,
+    int64_t max_timestamp, int64_t offset_of_max_timestamp
+) noexcept nogil:
+    """Write checked batches behind the others. After an error the file is as it was, if the disk lets it."""
+    cdef int64_t position = segment.size
+    cdef int error
+    if not 0 <= last_offset - segment.base_offset <= MAX_INT32:
+        return OVERFLOW
+    error = pwrite_all(segment.fd, data, size, position)
+    if error == DONE:
+        if max_timestamp > segment.max_timestamp:
+            segment.max_timestamp, segment.offset_of_max_timestamp = max_timestamp, offset_of_max_timestamp
+        if segment.bytes_since_index > segment.index_interval_bytes:
+            error = index_offset(segment, last_offset, position)
+            if error == DONE:
+                error = index_timestamp(segment, False)
+            segment.bytes_since_index = 0
+    if error != DONE:
+        # The log goes offline for this, so a failure to truncate changes nothing: recovery does it.
+        if ftruncate(segment.fd, position) != 0:
+            pass
+        return error
+    if position == 0:
+        segment.first_timestamp = max_timestamp
+    segment.bytes_since_index += size
+    segment.size += size
+    segment.recent_offset, segment.recent_position = first_offset, position
+    return DONE
+
+
+cdef bint should_roll(
+    Segment* segment, int64_t more, int64_t max_bytes, int64_t max_ms, int64_t now_ms, int64_t max_timestamp,
+    int64_t last_offset
+) noexcept nogil:
+    """Whether ``more`` bytes with these records must begin a new segment."""
+    cdef Scan scan
+    cdef Batch batch
+    cdef int64_t position, waited
+    if segment.size > max_bytes - more:
+        return True
+    if segment.size > 0:
+        if segment.first_timestamp == NOT_READ:
+            start_scan(&scan, segment.fd, 0, segment.size)
+            if scan_next(&scan, &batch, &position) == DONE:
+                segment.first_timestamp = batch.max_timestamp
+        if segment.first_timestamp >= 0:
+            waited = max_timestamp - segment.first_timestamp
+        else:
+            waited = now_ms - segment.created_ms
+        if waited > max_ms - segment.roll_jitter_ms:
+            return True
+    return (
+        segment.offsets.entries >= segment.offsets.capacity
+        or segment.times.entries >= segment.times.capacity - 1
+        or not 0 <= last_offset - segment.base_offset <= MAX_INT32
+    )
+
+
+# -- looking up
+
+
+cdef void start_scan(Scan* scan, int fd, int64_t position, int64_t end) noexcept nogil:
+    """Begin to read headers at ``position``; no byte from ``end`` on is looked at."""
+    scan.fd, scan.position, scan.end = fd, position, end
+    scan.buffered_from = scan.buffered = 0
+
+
+cdef int scan_next(Scan* scan, Batch* batch, int64_t* position) noexcept nogil:
+    """Read the next header and its position. NOT_FOUND: no whole batch is left."""
+    cdef int64_t left = scan.end - scan.position
+    cdef int32_t length
+    cdef uint8_t* data
+    cdef int error
+    if left <= TO_MAGIC:
+        return NOT_FOUND
+    # The whole header, or what the file has of it.
+    if (
+        scan.position < scan.buffered_from
+        or scan.position + min(left, <int64_t>HEADER_BYTES) > scan.buffered_from + scan.buffered
+    ):
+        scan.buffered_from = scan.position
+        scan.buffered = min(left, <int64_t>sizeof(scan.buffer))
+        error = pread_all(scan.fd, scan.buffer, scan.buffered, scan.position)
+        if error != DONE:
+            scan.buffered = 0
+            return error
+    data = scan.buffer + (scan.position - scan.buffered_from)
+    length = get_i32(data + 8)
+    if length < SMALLEST_LENGTH:
+        return CORRUPT
+    if length > left - OFFSET_AND_LENGTH_BYTES:
+        return NOT_FOUND
+    if data[MAGIC_AT] < 2:
+        return OLD_FORMAT
+    if data[MAGIC_AT] > 2 or length + OFFSET_AND_LENGTH_BYTES < HEADER_BYTES:
+        return CORRUPT
+    read_batch(data, batch)
+    if not 0 <= batch.base_offset <= MOST_OFFSET or batch.last_offset_delta < 0:
+        return CORRUPT
+    position[0] = scan.position
+    scan.position += batch.size
+    return DONE
+
+
+cdef int indexed_position(Segment* segment, int64_t offset, int64_t* position) noexcept nogil:
+    """Find where a batch begins that does not begin above ``offset``, as near to it as the index is."""
+    cdef uint8_t entry[TIME_ENTRY]
+    cdef Scan scan
+    cdef Batch batch
+    cdef int64_t at
+    cdef int32_t slot = -1
+    cdef int error
+    if 0 <= segment.recent_offset <= offset:
+        position[0] = segment.recent_position
+        return DONE
+    position[0] = 0
+    if segment.offsets.entries == 0:
+        return DONE
+    error = floor_entry(&segment.offsets, OFFSET_AT, False, offset - segment.base_offset, &slot, entry)
+    if error != DONE or slot < 0:
+        return error
+    at = get_i32(entry + 4)
+    # An index is not trusted: where no such batch begins, the segment is read from its start.
+    if 0 <= at < segment.size:
+        start_scan(&scan, segment.fd, at, segment.size)
+        if scan_next(&scan, &batch, &at) == DONE and segment.base_offset <= batch.base_offset <= offset:
+            position[0] = at
+    return DONE
+
+
+cdef int find_offset(Segment* segment, int64_t offset, Batch* batch, int64_t* position) noexcept nogil:
+    """Find the first batch whose last offset is not below ``offset``."""
+    cdef Scan scan
+    cdef int64_t start
+    cdef int error = indexed_position(segment, offset, &start)
+    if error != DONE:
+        return error
+    start_scan(&scan, segment.fd, start, segment.size)
+    while True:
+        error = scan_next(&scan, batch, position)
+        if error != DONE or batch.base_offset + batch.last_offset_delta >= offset:
+            return error
+
+
+cdef int whole_batches(Segment* segment, int64_t position, int64_t limit, int64_t* end) noexcept nogil:
+    """Find where the last batch ends that lies whole between ``position``, where one begins, and ``limit``."""
+    cdef uint8_t entry[OFFSET_ENTRY]
+    cdef Scan scan
+    cdef Batch batch
+    cdef int64_t at, start = position
+    cdef int32_t slot = -1
+    cdef int error
+    if limit >= segment.size:
+        end[0] = segment.size
+        return DONE
+    if segment.offsets.entries > 0:
+        error = floor_entry(&segment.offsets, 4, False, limit, &slot, entry)
+        if error != DONE:
+            return error
+        if slot >= 0 and position < get_i32(entry + 4) <= limit:
+            start_scan(&scan, segment.fd, get_i32(entry + 4), segment.size)
+            if (
+                scan_next(&scan, &batch, &at) == DONE
+                and batch.base_offset + batch.last_offset_delta <= segment.base_offset + get_i32(entry)
+            ):
+                start = at
+    start_scan(&scan, segment.fd, start, limit)
+    end[0] = start
+    while True:
+        error = scan_next(&scan, &batch, &at)
+        if error == NOT_FOUND:
+            return DONE
+        if error != DONE:
+            return error
+        end[0] = scan.position
+
+
+cdef int find_timestamp(Segment* segment, int64_t timestamp, int64_t from_offset, int64_t* position) noexcept nogil:
+    """Find where to begin the search for the first record of ``timestamp`` or later at ``from_offset`` or above."""
+    cdef uint8_t entry[TIME_ENTRY]
+    cdef int32_t slot = -1
+    cdef int64_t offset = segment.base_offset
+    cdef int error
+    if segment.times.entries > 0:
+        error = floor_entry(&segment.times, 0, True, timestamp, &slot, entry)
+        if error != DONE:
+            return error
+        if slot >= 0:
+            offset += get_i32(entry + TIME_OFFSET_AT)
+    return indexed_position(segment, max(offset, from_offset), position)
+
+
+cdef int next_offset_of(Segment* segment, int64_t* offset) noexcept nogil:
+    """Find the offset behind the last whole batch; the segment's first one where there is none."""
+    cdef Scan scan
+    cdef Batch batch
+    cdef int64_t position
+    cdef int error = indexed_position(segment, segment.last_indexed_offset, &position)
+    if error != DONE:
+        return error
+    offset[0] = segment.base_offset
+    start_scan(&scan, segment.fd, position, segment.size)
+    while True:
+        error = scan_next(&scan, &batch, &position)
+        if error == NOT_FOUND:
+            return DONE
+        if error != DONE:
+            return error
+        offset[0] = batch.base_offset + batch.last_offset_delta + 1
+
+
+cdef int64_t largest_timestamp(Segment* segment) noexcept nogil:
+    """Return the largest timestamp, or when the file was written last where no record has one."""
+    cdef struct_stat status
+    if segment.max_timestamp >= 0:
+        return segment.max_timestamp
+    if fstat(segment.fd, &status) != 0:
+        return 0
+    return <int64_t>status.st_mtime * 1000
+
+
+# -- truncation and recovery
+
+
+cdef int truncate_index(Segment* segment, Index* index, int at, int64_t offset) noexcept nogil:
+    """Remove the entries of ``offset`` and above."""
+    cdef uint8_t entry[TIME_ENTRY]
+    cdef int32_t slot = -1
+    cdef int64_t relative = offset - segment.base_offset
+    cdef int error
+    if index.entries == 0:
+        return DONE
+    error = floor_entry(index, at, False, relative, &slot, entry)
+    if error != DONE:
+        return error
+    if slot >= 0 and get_i32(entry + at) == relative:
+        slot -= 1
+    return cut_index(index, slot + 1)
+
+
+cdef int truncate_segment(Segment* segment, int64_t offset, int64_t now_ms, int64_t* removed) noexcept nogil:
+    """Remove the batches that hold ``offset`` or more. The segment is the active one afterwards."""
+    cdef Batch batch
+    cdef Scan scan
+    cdef int64_t position = segment.size
+    cdef int found = find_offset(segment, offset, &batch, &position)
+    cdef int error
+    removed[0] = 0
+    if found != DONE and found != NOT_FOUND:
+        # Recovery truncates a segment to its first offset where no header can be read.
+        if offset > segment.base_offset:
+            return found
+        position = 0
+    segment.recent_offset = -1
+    error = truncate_index(segment, &segment.offsets, OFFSET_AT, offset)
+    if error == DONE:
+        error = truncate_index(segment, &segment.times, TIME_OFFSET_AT, offset)
+    if error == DONE:
+        error = resize_indexes(segment, segment.index_bytes)
+    if error == DONE:
+        error = read_last_entries(segment)
+    if error != DONE:
+        return error
+    if found != NOT_FOUND:
+        if ftruncate(segment.fd, position) != 0:
+            return errno
+        removed[0] = segment.size - position
+        segment.size = position
+    if segment.size == 0:
+        segment.created_ms, segment.first_timestamp = now_ms, NOT_READ
+    segment.bytes_since_index = 0
+    if segment.max_timestamp < 0:
+        return DONE
+    # The largest timestamp that is left: of the index, or of the batches behind its last entry.
+    segment.max_timestamp = segment.last_indexed_timestamp
+    segment.offset_of_max_timestamp = segment.offset_of_last_indexed_timestamp
+    error = indexed_position(segment, segment.offset_of_last_indexed_timestamp, &position)
+    if error != DONE:
+        return error
+    start_scan(&scan, segment.fd, position, segment.size)
+    while scan_next(&scan, &batch, &position) == DONE:
+        if batch.max_timestamp > segment.max_timestamp:
+            segment.max_timestamp = batch.max_timestamp
+            segment.offset_of_max_timestamp = batch.base_offset + batch.last_offset_delta
+    return DONE
+
+
+cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int64_t* removed) noexcept nogil:
+    """Read all batches, write both indexes anew, and truncate the file at the first invalid batch.
+
+    ``on_batch`` gets each valid batch with its bytes. A result other than 0 of it ends the recovery with STOPPED.
+    """
+    cdef Scan scan
+    cdef Batch batch
+    cdef int64_t position = 0, valid = 0, indexed = 0, last, capacity = FIRST_RECOVERY_BUFFER
+    cdef int64_t buffered_from = 0, buffered = 0
+    cdef uint8_t* buffer
+    cdef uint8_t* larger
+    cdef int error, ending = DONE
+    segment.offsets.entries = segment.times.entries = 0
+    error = cut_index(&segment.offsets, 0)
+    if error == DONE:
+        error = cut_index(&segment.times, 0)
+    if error == DONE:
+        error = resize_indexes(segment, segment.index_bytes)
+    if error == DONE:
+        error = read_last_entries(segment)
+    if error != DONE:
+        return error
+    segment.max_timestamp, segment.offset_of_max_timestamp = -1, segment.base_offset
+    segment.recent_offset = -1
+    segment.first_timestamp = NOT_READ
+    buffer = <uint8_t*>malloc(capacity)
+    if buffer == NULL:
+        return NO_MEMORY
+    start_scan(&scan, segment.fd, 0, segment.size)
+    while True:
+        ending = scan_next(&scan, &batch, &position)
+        if ending != DONE:
+            break
+        if position + batch.size > buffered_from + buffered:
+            if batch.size > capacity:
+                larger = <uint8_t*>realloc(buffer, batch.size)
+                if larger == NULL:
+                    ending = NO_MEMORY
+                    break
+                buffer, capacity = larger, batch.size
+            buffered_from, buffered = position, min(capacity, segment.size - position)
+            ending = pread_all(segment.fd, buffer, buffered, position)
+            if ending != DONE:
+                break
+        if not has_valid_crc(buffer + (position - buffered_from), &batch):
+            ending = CORRUPT
+            break
+        last = batch.base_offset + batch.last_offset_delta
+        if not 0 <= last - segment.base_offset <= MAX_INT32:
+            ending = OVERFLOW
+            break
+        if batch.max_timestamp > segment.max_timestamp:
+            segment.max_timestamp, segment.offset_of_max_timestamp = batch.max_timestamp, last
+        if valid - indexed > segment.index_interval_bytes:
+            ending = index_offset(segment, last, valid)
+            if ending == DONE:
+                ending = index_timestamp(segment, False)
+            if ending != DONE:
+                break
+            indexed = valid
+        valid += batch.size
+        if on_batch != NULL and on_batch(context, buffer + (position - buffered_from), &batch) != DONE:
+            ending = STOPPED
+            break
+    free(buffer)
+    # A file that ends within a batch, and a batch that is not valid, are what recovery is for. A log that really has
+    # batches of an old format was refused when it was opened.
+    if ending != NOT_FOUND and ending != CORRUPT and ending != OLD_FORMAT:
+        return ending
+    removed[0] = segment.size - valid
+    if removed[0] > 0 and ftruncate(segment.fd, valid) != 0:
+        return errno
+    segment.size = valid
+    segment.bytes_since_index = 0
+    return make_inactive(segment)
+
+
+# -- flushing and renaming
+
+
+cdef int flush_segment(Segment* segment) noexcept nogil:
+    """Make all bytes survive a crash of the machine. A reference is enough; the mutex is not needed."""
+    if fsync(segment.fd) != 0 or fsync(segment.offsets.fd) != 0 or fsync(segment.times.fd) != 0:
+        return errno
+    return DONE
+
+
+cdef int change_suffix(Segment* segment, const char* suffix) noexcept nogil:
+    """Rename all files: ``suffix`` takes the place of the present one. A file that is not there is none."""
+    cdef char old[PATH_BYTES]
+    cdef char new[PATH_BYTES]
+    cdef const char** kinds = [".log", ".index", ".timeindex", ".txnindex"]
+    cdef int i
+    for i in range(4):
+        snprintf(old, PATH_BYTES, "%s%s%s", segment.path, kinds[i], segment.suffix)
+        snprintf(new, PATH_BYTES, "%s%s%s", segment.path, kinds[i], suffix)
+        if c_rename(old, new) != 0 and errno != ENOENT:
+            return errno
+    snprintf(segment.suffix, SUFFIX_BYTES, "%s", suffix)
+    return DONE
+
+
+cdef int remove_files(const char* folder, int64_t base_offset) noexcept nogil:
+    """Delete the files of a segment that is not in the log: what a crash has left."""
+    cdef char file[PATH_BYTES]
+    cdef const char** kinds = [".log", ".index", ".timeindex", ".txnindex"]
+    cdef int i
+    for i in range(4):
+        snprintf(file, PATH_BYTES, "%s/%020lld%s", folder, <long long>base_offset, kinds[i])
+        if unlink(file) != 0 and errno != ENOENT:
+            return errno
+    return DONE
+
+
+cdef int move_segment(Segment* segment, const char* folder) noexcept nogil:
+    """Record that the folder of the segment has a new name."""
+    cdef char* path = path_of(folder, segment.base_offset)
+    if path == NULL:
+        return NO_MEMORY
+    free(segment.path)
+    segment.path = path
+    return DONE
