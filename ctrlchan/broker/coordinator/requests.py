@@ -1,0 +1,211 @@
+"""Decoded requests of groups, and the results that become responses.
+
+Fields that a version of a request does not have keep their default. Times are milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ctrlchan.errors import ErrorCode
+
+__all__ = [
+    "NO_GENERATION",
+    "NO_OFFSET",
+    "UNKNOWN_MEMBER",
+    "CommitRequest",
+    "FetchedOffset",
+    "GroupOverview",
+    "GroupSummary",
+    "HeartbeatRequest",
+    "JoinRequest",
+    "JoinResult",
+    "JoinedMember",
+    "LeaveResult",
+    "LeavingMember",
+    "LeftMember",
+    "MemberSummary",
+    "OffsetToCommit",
+    "Protocols",
+    "SyncRequest",
+    "SyncResult",
+    "TopicPartition",
+]
+
+#: The member id of a consumer that has none yet.
+UNKNOWN_MEMBER: Final = ""
+NO_GENERATION: Final = -1
+NO_OFFSET: Final = -1
+
+#: The protocols of a member (name, metadata), the preferred one first.
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+class TopicPartition(NamedTuple):
+    """A partition by topic name."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """JoinGroup. `rebalance_timeout` of version 0 is the session timeout.
+
+    `requires_member_id`: version 4 and later, without an instance id (KIP-394). `can_skip_assignment`:
+    version 9 and later (KIP-814).
+    """
+
+    group_id: str
+    member_id: str
+    client_id: str
+    client_host: str
+    session_timeout: int
+    rebalance_timeout: int
+    protocol_type: str
+    protocols: Protocols
+    instance_id: str | None = None
+    requires_member_id: bool = False
+    can_skip_assignment: bool = False
+    reason: str | None = None
+
+
+class JoinedMember(NamedTuple):
+    """A member, as the leader learns of it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    """The result of a JoinGroup. ``members`` is empty for followers."""
+
+    error: ErrorCode
+    member_id: str
+    generation_id: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequest:
+    """SyncGroup. `assignments`: of the leader, by member id."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """The result of a SyncGroup."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest:
+    """Heartbeat."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    instance_id: str | None = None
+
+
+class LeavingMember(NamedTuple):
+    """A member of a LeaveGroup. An unknown member id with an instance id removes that static member."""
+
+    member_id: str
+    instance_id: str | None = None
+    reason: str | None = None
+
+
+class LeftMember(NamedTuple):
+    """The result for one leaving member."""
+
+    member_id: str
+    instance_id: str | None
+    error: ErrorCode
+
+
+class LeaveResult(NamedTuple):
+    """The result of a LeaveGroup."""
+
+    error: ErrorCode
+    members: tuple[LeftMember, ...] = ()
+
+
+class OffsetToCommit(NamedTuple):
+    """One partition of an OffsetCommit. `commit_timestamp`: version 1 only."""
+
+    partition: TopicPartition
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = ""
+    commit_timestamp: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """OffsetCommit. `retention`: versions 2 to 4."""
+
+    group_id: str
+    offsets: Sequence[OffsetToCommit]
+    generation_id: int = NO_GENERATION
+    member_id: str = UNKNOWN_MEMBER
+    instance_id: str | None = None
+    retention: int = -1
+
+
+class FetchedOffset(NamedTuple):
+    """The committed offset of a partition; ``NO_OFFSET`` when there is none."""
+
+    offset: int = NO_OFFSET
+    leader_epoch: int = -1
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+class MemberSummary(NamedTuple):
+    """A member in a DescribeGroups response. Metadata and assignment are empty unless the group is Stable."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes = b""
+    assignment: bytes = b""
+
+
+class GroupSummary(NamedTuple):
+    """A group in a DescribeGroups response."""
+
+    error: ErrorCode
+    state: str = ""
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[MemberSummary, ...] = ()
+
+
+class GroupOverview(NamedTuple):
+    """A group in a ListGroups response."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str = "classic"
