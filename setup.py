@@ -82,6 +82,7 @@ log_parts = [
     "ctrlchan/_wire/bytes.h",
     "ctrlchan/broker/log/crc32c.h",
     "ctrlchan/broker/log/_batches.pxd",
+    "ctrlchan/broker/log/_producers.pxd",
     "ctrlchan/broker/log/_segment.pxd",
     "ctrlchan/broker/log/_log.pxd",
 ]
@@ -103,6 +104,7 @@ if __name__ == "__main__":
                 extension("ctrlchan.broker.log._batches", log_parts, include_dirs=["ctrlchan"]),
                 extension("ctrlchan.broker.log._segment", log_parts, include_dirs=["ctrlchan"]),
                 extension("ctrlchan.broker.log._log", log_parts, include_dirs=["ctrlchan"]),
+                extension("ctrlchan.broker.log._producers", log_parts, include_dirs=["ctrlchan"]),
                 extension(
                     "ctrlchan.zookeeper._states", ["ctrlchan/_wire/bytes.h"], include_dirs=["ctrlchan"]
                 ),

@@ -90,10 +90,18 @@ cdef struct Appended:
     int32_t first_bad_record
 
 
+# The end of a transaction, which a control batch says (EndTransactionMarker).
+cdef struct Marker:
+    bint is_aborted
+    int32_t coordinator_epoch
+    int64_t timestamp
+
+
 cdef uint32_t checksum(const uint8_t* data, int64_t size) noexcept nogil
 cdef void read_batch(const uint8_t* data, Batch* batch) noexcept nogil
 cdef int next_batch(const uint8_t* data, int64_t size, Batch* batch) noexcept nogil
 cdef bint has_valid_crc(const uint8_t* data, const Batch* batch) noexcept nogil
+cdef bint read_marker(const uint8_t* data, const Batch* batch, Marker* marker) noexcept nogil
 cdef int check_batches(
     const uint8_t* data, int64_t size, const Rules* rules, Appended* appended
 ) noexcept nogil

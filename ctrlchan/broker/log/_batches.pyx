@@ -60,6 +60,9 @@ cdef enum:
     ZSTD = 4
     NO_TIMESTAMP = -1
     NO_PRODUCER_ID = -1
+    # Types of markers (ControlRecordType).
+    ABORT = 0
+    COMMIT = 1
 
 # An int32 more than this is still an int64.
 cdef int64_t MOST_OFFSET = 2**63 - 1 - 2**31
@@ -270,6 +273,28 @@ cdef int check_records(
     if p != end:
         return INVALID_RECORD
     return worst
+
+
+cdef bint read_marker(const uint8_t* data, const Batch* batch, Marker* marker) noexcept nogil:
+    """Read the marker of a whole control batch; return whether there is one.
+
+    Its key is version int16 and type int16; its value begins with version int16 and coordinator epoch int32.
+    """
+    cdef Record record
+    cdef const uint8_t* p
+    cdef int32_t size = 0
+    if batch.attributes & COMPRESSION or not read_record(data + HEADER_BYTES, data + batch.size, &record):
+        return False
+    p = read_varint(record.rest, record.end, &size)
+    if size < 4 or get_i16(p) < 0 or not ABORT <= get_i16(p + 2) <= COMMIT:
+        return False
+    marker.is_aborted = get_i16(p + 2) == ABORT
+    p = read_varint(p + size, record.end, &size)
+    if size < 6 or get_i16(p) < 0:
+        return False
+    marker.coordinator_epoch = get_i32(p + 2)
+    marker.timestamp = timestamp_of(batch, &record)
+    return True
 
 
 # -- appends

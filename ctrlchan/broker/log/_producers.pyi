@@ -1,0 +1,41 @@
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+class CachedBatch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+class ProducerState(NamedTuple):
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    last_timestamp: int
+    txn_first_offset: int
+    batches: list[CachedBatch]
+
+class Appended(NamedTuple):
+    error: int
+    duplicate: CachedBatch | None
+    completed_txn: tuple[int, bool] | None
+
+class ProducerStates:
+    end_offset: int
+    snapshot_offset: int
+    @property
+    def expiration_ms(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    def __init__(self, expiration_ms: int = 86400000) -> None: ...
+    def __len__(self) -> int: ...
+    def append_batch(self, data: Buffer, origin: int) -> Appended: ...
+    def producers(self) -> list[ProducerState]: ...
+    def first_undecided_offset(self) -> int: ...
+    def remove_expired(self, now_ms: int) -> None: ...
+    def clear(self) -> None: ...
+    def snapshot(self) -> bytes: ...
+    def write_snapshot(self, directory_fd: int, sync: bool = True) -> None: ...
+    def load(self, data: Buffer, now_ms: int) -> None: ...
