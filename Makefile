@@ -4,7 +4,8 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/zookeeper/*.pyx ctrlchan/channel/*/*.p[xy][dx] ctrlchan/_wire/*)
+SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/zookeeper/*.pyx ctrlchan/channel/*/*.p[xy][dx] ctrlchan/_wire/* \
+  ctrlchan/broker/network/*.p[xy][dx] ctrlchan/broker/network/_loop/*)
 # Stamps: which packages are installed, for everything and for all tests.
 RUN := $(VENV)/.run
 ALL_TESTS := $(RUN) $(VENV)/.unit $(VENV)/.spark
@@ -77,7 +78,7 @@ sanitize: $(RUN) $(VENV)/.check  ## build the extensions with gcc's sanitizers, 
 	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
 
 clean:  ## remove build results (not the virtual environment)
-	rm -rf $(RUN) build dist *.egg-info ctrlchan/*.so ctrlchan/zookeeper/*.so ctrlchan/channel/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(RUN) build dist *.egg-info ctrlchan/*.so ctrlchan/zookeeper/*.so ctrlchan/channel/*/*.so ctrlchan/broker/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 # The extensions are compiled once, for `.run`. The other stamps add packages and do not depend on the sources.
 PACKAGES := pyproject.toml tools/install.py

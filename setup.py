@@ -6,6 +6,7 @@ undefined-behaviour sanitizers; ``make sanitize`` runs tests on that build. ``CT
 no extensions: tools/install.py has compiled them in place.
 """
 
+import glob
 import os
 import platform
 import sys
@@ -86,6 +87,11 @@ log_parts = [
     "ctrlchan/broker/log/_segment.pxd",
     "ctrlchan/broker/log/_log.pxd",
 ]
+network_parts = [
+    "ctrlchan/_wire/bytes.h",
+    "ctrlchan/broker/network/_processor.pxd",
+    *sorted(glob.glob("ctrlchan/broker/network/_loop/*")),
+]
 
 # Guarded: where processes are spawned, Cython's workers import this file again.
 if __name__ == "__main__":
@@ -108,6 +114,8 @@ if __name__ == "__main__":
                 extension(
                     "ctrlchan.zookeeper._states", ["ctrlchan/_wire/bytes.h"], include_dirs=["ctrlchan"]
                 ),
+                extension("ctrlchan.broker.network._processor", network_parts, include_dirs=["ctrlchan"]),
+                extension("ctrlchan.broker.network._echo", network_parts),
             ],
             compiler_directives=directives,
             build_dir="build/cython-debug" if DEBUG else "build/cython",

@@ -105,3 +105,5 @@ cdef class NetworkThreads:
     cdef Network* network
     cdef HotHandler hot
     cdef readonly tuple listener_names
+    # A processor did not end: the memory must stay.
+    cdef bint is_kept

@@ -1,0 +1,451 @@
+# One connection, on the thread of its processor: bytes in, requests, answers, bytes out.
+#
+# Memory for received bytes is one of: nothing (an idle connection), a copy of at most SMALL_BYTES, a receive
+# buffer of the processor's pool, or memory of one frame that is larger than a receive buffer. The last grows
+# with what has arrived, and never holds a byte behind its frame. The capacity tells which one it is.
+
+# -- plaintext: how bytes of a connection are moved. TLS will be another Transport.
+
+
+cdef int64_t receive_plain(Connection* c, void* room, int64_t size) noexcept nogil:
+    return recv(c.fd, room, size, 0)
+
+
+cdef int64_t send_plain(Connection* c, const void* data, int64_t size, bint more) noexcept nogil:
+    return send(c.fd, data, size, MSG_NOSIGNAL | (MSG_MORE if more else 0))
+
+
+cdef int64_t send_range_plain(Connection* c, const FileRange* part, int64_t size) noexcept nogil:
+    return send_file(c.fd, part.fd, part.position, size)
+
+
+cdef Transport PLAINTEXT
+PLAINTEXT.receive = receive_plain
+PLAINTEXT.send = send_plain
+PLAINTEXT.send_range = send_range_plain
+
+
+# -- memory
+
+
+cdef uint8_t* take_buffer(Processor* p) noexcept nogil:
+    """Return a buffer of BUFFER_BYTES, or NULL."""
+    if p.pool_count:
+        p.pool_count -= 1
+        return p.pool[p.pool_count]
+    return <uint8_t*>malloc(BUFFER_BYTES)
+
+
+cdef void give_back(Processor* p, uint8_t* data, int64_t capacity) noexcept nogil:
+    """Free memory, or keep it in the pool when it is a buffer. The last one returned is the first one used."""
+    if capacity == BUFFER_BYTES and p.pool_count < POOL:
+        p.pool[p.pool_count] = data
+        p.pool_count += 1
+    else:
+        free(data)
+
+
+cdef void forget_received(Connection* c) noexcept nogil:
+    if c.data != NULL:
+        give_back(c.processor, c.data, c.capacity)
+    c.data = NULL
+    c.capacity = c.begin = c.end = 0
+
+
+cdef void forget_sent(Connection* c) noexcept nogil:
+    """Release what is left of the answers, and their memory."""
+    release_ranges(&c.out, 0)
+    if c.out.data != NULL:
+        give_back(c.processor, c.out.data, c.out.capacity)
+    c.out.data = NULL
+    c.out.size = c.out.capacity = c.out.range_bytes = 0
+    c.sent, c.next_range = 0, 0
+    c.out.failed = False
+
+
+cdef void settle(Connection* c) noexcept nogil:
+    """Give back as much memory as possible, before other connections are served."""
+    cdef int64_t rest = c.end - c.begin
+    cdef uint8_t* small
+    if rest == 0:
+        forget_received(c)
+    elif rest <= SMALL_BYTES and c.capacity == BUFFER_BYTES:
+        small = <uint8_t*>malloc(rest)
+        if small != NULL:
+            memcpy(small, c.data + c.begin, rest)
+            forget_received(c)
+            c.data, c.capacity, c.end = small, rest, rest
+
+
+# -- life
+
+
+cdef void touch(Connection* c) noexcept nogil:
+    """Note activity: the connection becomes the last one that is closed for being idle."""
+    cdef Processor* p = c.processor
+    c.last_active = p.now
+    if p.latest == c:
+        return
+    unlink_active(c)
+    link_active(c)
+
+
+cdef void link_active(Connection* c) noexcept nogil:
+    cdef Processor* p = c.processor
+    c.later, c.earlier = NULL, p.latest
+    if p.latest != NULL:
+        p.latest.later = c
+    else:
+        p.earliest = c
+    p.latest = c
+
+
+cdef void unlink_active(Connection* c) noexcept nogil:
+    cdef Processor* p = c.processor
+    if c.earlier != NULL:
+        c.earlier.later = c.later
+    else:
+        p.earliest = c.later
+    if c.later != NULL:
+        c.later.earlier = c.earlier
+    else:
+        p.latest = c.earlier
+
+
+cdef void open_connection(Connection* c, int fd) noexcept nogil:
+    cdef Processor* p = c.processor
+    if p.phase != RUNNING or poller_add(p.poller, fd, READABLE, c) < 0:
+        close(fd)
+        release_connection(p.network, c.peer.ip)
+        free_slot(c)
+        return
+    c.fd, c.interest, c.state, c.last_active = fd, READABLE, IDLE, p.now
+    c.opened = counted(&p.counters.opened)
+    link_active(c)
+    count(&p.counters.connections, 1)
+    count(&p.counters.opened, 1)
+
+
+cdef void close_connection(Connection* c) noexcept nogil:
+    """Close the socket. The slot is free again when no handler works on a request of the connection."""
+    cdef Processor* p = c.processor
+    cdef HotRequest request
+    if c.fd < 0:
+        return
+    poller_remove(p.poller, c.fd)
+    close(c.fd)
+    c.fd = -1
+    unlink_active(c)
+    forget_sent(c)
+    count(&p.counters.connections, -1)
+    release_connection(p.network, c.peer.ip)
+    if c.state == WAITING:
+        stop_timer(&p.wheel, &c.timer)
+        if c.request_state != NULL:
+            describe_request(c, ABANDONED, &request)
+            p.network.hot(p.network.hot_context, &request, &c.out)
+            forget_sent(c)
+        c.state = IDLE
+    elif c.state == QUEUED and drop_held(&p.network.queue, c):
+        c.state = IDLE
+    if c.state == IDLE:
+        free_slot(c)
+
+
+cdef void end_connection(Connection* c) noexcept nogil:
+    """Send what the kernel takes of earlier answers, then close."""
+    if not c.out.failed:
+        flush(c)
+    close_connection(c)
+
+
+# -- bytes in
+
+
+cdef int next_frame(Connection* c) noexcept nogil:
+    """Return 1 and set ``request_size`` when a whole frame is there, 0 when it is not, -1 for a wrong size."""
+    cdef int32_t size
+    if c.end - c.begin < SIZE_BYTES:
+        return 0
+    size = get_i32(c.data + c.begin)
+    if size < 0 or size > c.processor.network.max_request_bytes:
+        report(c.processor.network, WRONG_SIZE, size, &c.peer)
+        return -1
+    c.request_size = size
+    return c.end - c.begin - SIZE_BYTES >= size
+
+
+cdef int64_t make_room(Connection* c) noexcept nogil:
+    """Return how many bytes can be received behind ``end``, or -1 without memory.
+
+    The frame at ``begin`` is incomplete, and its size was checked.
+    """
+    cdef int64_t rest = c.end - c.begin
+    cdef int64_t capacity
+    cdef uint8_t* data
+    if c.capacity < BUFFER_BYTES:
+        data = take_buffer(c.processor)
+        if data == NULL:
+            return -1
+        if rest:
+            memcpy(data, c.data + c.begin, rest)
+        free(c.data)
+        c.data, c.capacity = data, BUFFER_BYTES
+    elif c.begin:
+        memmove(c.data, c.data + c.begin, rest)
+    c.begin, c.end = 0, rest
+    if rest == c.capacity:
+        capacity = min(SIZE_BYTES + <int64_t>get_i32(c.data), GROWTH * rest)
+        data = <uint8_t*>realloc(c.data, capacity)
+        if data == NULL:
+            return -1
+        c.data, c.capacity = data, capacity
+    return c.capacity - c.end
+
+
+cdef void receive(Connection* c) noexcept nogil:
+    """Read until a whole frame is there or the socket is empty, then handle all whole frames."""
+    cdef Processor* p = c.processor
+    cdef int64_t room, size
+    cdef int i
+    for i in range(READS):
+        room = make_room(c)
+        if room < 0:
+            report(p.network, NO_MEMORY, 0, &c.peer)
+            close_connection(c)
+            return
+        size = c.transport.receive(c, c.data + c.end, room)
+        if size < 0 and errno == EINTR:
+            continue
+        if size < 0 and (errno == EAGAIN or errno == EWOULDBLOCK):
+            break
+        if size <= 0:
+            close_connection(c)
+            return
+        c.end += size
+        count(&p.counters.bytes_in, size)
+        touch(c)
+        # A wrong size is for ``advance``.
+        if size < room or next_frame_known(c):
+            break
+    advance(c)
+
+
+cdef bint next_frame_known(Connection* c) noexcept nogil:
+    """Return whether ``advance`` can do something: a frame is whole, or its size is wrong."""
+    cdef int64_t rest = c.end - c.begin
+    cdef int32_t size
+    if rest < SIZE_BYTES:
+        return False
+    size = get_i32(c.data + c.begin)
+    return size < 0 or size > c.processor.network.max_request_bytes or rest - SIZE_BYTES >= size
+
+
+# -- requests
+
+
+cdef void describe_request(Connection* c, Reason reason, HotRequest* request) noexcept nogil:
+    request.data = c.data + c.begin + SIZE_BYTES
+    request.size = c.request_size
+    request.token = (<uint64_t>c.generation << 32) | (<uint64_t>c.processor.index << SLOT_BITS) | c.slot
+    request.reason, request.listener, request.wait_ms = reason, c.listener, 0
+    request.state = c.request_state
+
+
+cdef void end_request(Connection* c) noexcept nogil:
+    c.begin += SIZE_BYTES + c.request_size
+    c.request_state = NULL
+    c.state = IDLE
+
+
+cdef Result call_handler(Connection* c, Reason reason, int32_t* wait_ms) noexcept nogil:
+    """Call the hot handler. Only with DONE has the answer grown; an answer that cannot be sent is CLOSE."""
+    cdef Processor* p = c.processor
+    cdef HotRequest request
+    cdef Result result
+    cdef int64_t begin, range_bytes
+    cdef int32_t range_count
+    if p.network.hot == NULL:
+        return QUEUE
+    if c.out.data == NULL:
+        c.out.data = take_buffer(p)
+        c.out.capacity = BUFFER_BYTES if c.out.data != NULL else 0
+    begin, range_count, range_bytes = c.out.size, c.out.range_count, c.out.range_bytes
+    append_room(&c.out, SIZE_BYTES)
+    describe_request(c, reason, &request)
+    result = p.network.hot(p.network.hot_context, &request, &c.out)
+    c.request_state = request.state
+    wait_ms[0] = request.wait_ms
+    if result == DONE:
+        if finish_answer(&c.out, begin, range_bytes):
+            return DONE
+        report(p.network, ANSWER_FAILED, 0, &c.peer)
+        result = CLOSE
+    release_ranges(&c.out, range_count)
+    c.out.size, c.out.failed = begin, False
+    return result
+
+
+cdef void handle(Connection* c, Reason reason) noexcept nogil:
+    """Let the hot handler work on the request at ``begin``. Its connection may be closed afterwards."""
+    cdef Processor* p = c.processor
+    cdef int32_t wait_ms = 0
+    cdef Result result = call_handler(c, reason, &wait_ms)
+    if result == PARKED and reason == ARRIVED and (wait_ms <= 0 or p.phase != RUNNING):
+        reason = EXPIRED
+        result = call_handler(c, EXPIRED, &wait_ms)
+    if result == PARKED and reason != EXPIRED:
+        if reason == ARRIVED:
+            c.state = WAITING
+            # One more, because the current millisecond has begun.
+            start_timer(&p.wheel, &c.timer, p.now // 1000000 + wait_ms + 1)
+        return
+    if c.state == WAITING:
+        stop_timer(&p.wheel, &c.timer)
+        c.state = IDLE
+    if result == DONE or result == NO_ANSWER:
+        end_request(c)
+    elif result == QUEUE:
+        # The handler thread may read the request at once: nothing moves it from here on.
+        settle(c)
+        c.state = QUEUED
+        if not queue_request(&p.network.queue, c):
+            c.state = IDLE
+            end_connection(c)
+    else:
+        end_connection(c)
+
+
+cdef void advance(Connection* c) noexcept nogil:
+    """Handle whole frames, in order, until one must be waited for; send the answers."""
+    cdef Processor* p = c.processor
+    cdef int left = REQUESTS_PER_TURN
+    cdef int found
+    cdef bint sent = True
+    while c.state == IDLE and p.phase == RUNNING:
+        if c.out.range_count or c.out.size >= BUFFER_BYTES:
+            sent = flush(c)
+            if not sent:
+                break
+        found = next_frame(c)
+        if found == 0:
+            break
+        if found < 0:
+            end_connection(c)
+            return
+        if left == 0:
+            make_ready(c)
+            break
+        left -= 1
+        c.generation += 1
+        count(&p.counters.requests, 1)
+        handle(c, ARRIVED)
+        if c.fd < 0:
+            return
+    if sent:
+        sent = flush(c)
+    if c.fd < 0:
+        return
+    if sent and c.state == IDLE and p.phase != RUNNING:
+        close_connection(c)
+        return
+    if c.state != QUEUED:
+        settle(c)
+    watch(c)
+
+
+cdef void make_ready(Connection* c) noexcept nogil:
+    """Go on with this connection after all others had their turn."""
+    if not c.is_ready:
+        c.is_ready = True
+        c.next_ready = c.processor.ready
+        c.processor.ready = c
+
+
+# -- bytes out
+
+
+cdef bint flush(Connection* c) noexcept nogil:
+    """Send. Return True when everything is sent; False when the peer must read first, or is gone."""
+    cdef Processor* p = c.processor
+    cdef Answer* out = &c.out
+    cdef FileRange* part
+    cdef int64_t until, size, left = BYTES_PER_TURN
+    while True:
+        part = &out.ranges[c.next_range] if c.next_range < out.range_count else NULL
+        until = part.at if part != NULL else out.size
+        if c.sent < until:
+            size = c.transport.send(c, out.data + c.sent, until - c.sent, part != NULL)
+        elif part == NULL:
+            forget_sent(c)
+            return True
+        elif part.size == 0:
+            if part.release != NULL:
+                part.release(part.owner)
+                part.release = NULL
+            c.next_range += 1
+            continue
+        elif left <= 0:
+            return False
+        else:
+            size = c.transport.send_range(c, part, min(part.size, left))
+        if size < 0 and errno == EINTR:
+            continue
+        if size < 0 and (errno == EAGAIN or errno == EWOULDBLOCK):
+            return False
+        if size <= 0:
+            # Nothing to send at a file's end: the file has become shorter.
+            if size == 0:
+                report(p.network, FILE_TOO_SHORT, part.size if part != NULL else 0, &c.peer)
+            close_connection(c)
+            return False
+        if c.sent < until:
+            c.sent += size
+        else:
+            part.position += size
+            part.size -= size
+            out.range_bytes -= size
+            left -= size
+        count(&p.counters.bytes_out, size)
+        touch(c)
+
+
+cdef void watch(Connection* c) noexcept nogil:
+    """Tell the poller what the connection waits for.
+
+    Reading stays on while a request is in progress: it is turned off when more bytes arrive (``serve``). So a
+    peer that waits for its answers costs no system call here.
+    """
+    cdef bint unsent = c.out.size > 0 or c.out.range_count > 0
+    cdef int events = c.interest & READABLE
+    if c.state == IDLE and not unsent:
+        events = READABLE
+    if unsent:
+        events |= WRITABLE
+    set_interest(c, events)
+
+
+cdef void set_interest(Connection* c, int events) noexcept nogil:
+    if events != c.interest:
+        if poller_change(c.processor.poller, c.fd, c.interest, events, c) < 0:
+            close_connection(c)
+        else:
+            c.interest = events
+
+
+cdef void serve(Connection* c, int events) noexcept nogil:
+    """Do what the poller has reported."""
+    if c.fd < 0:
+        return
+    if events & WRITABLE and c.interest & WRITABLE:
+        if flush(c):
+            advance(c)
+        if c.fd < 0 or not events & BROKEN:
+            return
+    if events & READABLE and c.state == IDLE and c.out.size == 0 and not c.is_ready:
+        # A broken connection may have sent requests before: its end comes when they are read.
+        receive(c)
+    elif events & BROKEN:
+        close_connection(c)
+    elif events & READABLE and not c.is_ready:
+        set_interest(c, c.interest & ~READABLE)

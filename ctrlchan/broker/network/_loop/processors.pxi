@@ -1,0 +1,283 @@
+# The thread of a processor, and what other threads leave in its mailbox: new connections, answers, completions.
+
+cdef Connection* allocate_slot(Processor* p) noexcept nogil:
+    """Return a connection that is not in use, or NULL. Needs the processor's mutex."""
+    cdef Connection* c = p.free_slots
+    cdef Connection* chunk
+    cdef uint32_t i
+    if c == NULL:
+        if p.chunk_count == CHUNKS:
+            return NULL
+        chunk = <Connection*>calloc(SLOTS_PER_CHUNK, sizeof(Connection))
+        if chunk == NULL:
+            return NULL
+        p.chunks[p.chunk_count] = chunk
+        for i in range(SLOTS_PER_CHUNK):
+            chunk[i].processor, chunk[i].fd, chunk[i].new_fd = p, -1, -1
+            chunk[i].slot = p.chunk_count * SLOTS_PER_CHUNK + i
+            chunk[i].next_free = chunk + i + 1 if i + 1 < SLOTS_PER_CHUNK else NULL
+        p.chunk_count += 1
+        c = chunk
+    p.free_slots = c.next_free
+    return c
+
+
+cdef void free_slot(Connection* c) noexcept nogil:
+    cdef Processor* p = c.processor
+    forget_received(c)
+    forget_sent(c)
+    c.request_state = NULL
+    pthread_mutex_lock(&p.mutex)
+    c.next_free = p.free_slots
+    p.free_slots = c
+    pthread_mutex_unlock(&p.mutex)
+
+
+cdef bint put_in_mailbox(Connection* c) noexcept nogil:
+    """Let the processor look at ``c``. Return whether it must be woken. Needs the processor's mutex."""
+    cdef Processor* p = c.processor
+    cdef bint wake = p.sleeping
+    if not c.has_mail:
+        c.has_mail = True
+        c.next_mail = NULL
+        if p.last_mail != NULL:
+            p.last_mail.next_mail = c
+        else:
+            p.first_mail = c
+        p.last_mail = c
+    p.sleeping = False
+    return wake
+
+
+cdef bint give_connection(Processor* p, int fd, int listener, const Transport* transport, const Peer* peer) noexcept nogil:
+    """Hand an accepted socket to the processor. Return False without memory."""
+    cdef Connection* c
+    cdef bint wake = False
+    pthread_mutex_lock(&p.mutex)
+    c = allocate_slot(p)
+    if c != NULL:
+        c.new_fd, c.listener, c.transport, c.peer = fd, listener, transport, peer[0]
+        wake = put_in_mailbox(c)
+    pthread_mutex_unlock(&p.mutex)
+    if wake:
+        waker_ring(p.waker)
+    return c != NULL
+
+
+cdef void give_answer(Connection* c, Result result, Answer* answer) noexcept nogil:
+    """End the queued request of ``c`` with DONE, NO_ANSWER or CLOSE. The answer's memory becomes the processor's."""
+    cdef Processor* p = c.processor
+    pthread_mutex_lock(&p.mutex)
+    c.has_result, c.result = True, result
+    if answer != NULL:
+        c.answer = answer[0]
+    cdef bint wake = put_in_mailbox(c)
+    pthread_mutex_unlock(&p.mutex)
+    if wake:
+        waker_ring(p.waker)
+
+
+cdef void complete(Network* network, uint64_t token) noexcept nogil:
+    cdef uint32_t index = (token >> SLOT_BITS) & 255
+    cdef uint32_t slot = token & (((<uint64_t>1) << SLOT_BITS) - 1)
+    cdef uint32_t generation = token >> 32
+    cdef Processor* p
+    cdef Connection* c
+    cdef bint wake = False
+    if index >= <uint32_t>network.processor_count:
+        return
+    p = &network.processors[index]
+    pthread_mutex_lock(&p.mutex)
+    if slot // SLOTS_PER_CHUNK < p.chunk_count:
+        c = &p.chunks[slot // SLOTS_PER_CHUNK][slot % SLOTS_PER_CHUNK]
+        # A late token does not replace the one of a newer request.
+        if not c.is_completed or <int32_t>(generation - c.completed) > 0:
+            c.is_completed, c.completed = True, generation
+            wake = put_in_mailbox(c)
+    pthread_mutex_unlock(&p.mutex)
+    if wake:
+        waker_ring(p.waker)
+
+
+cdef void open_mail(Connection* c) noexcept nogil:
+    """Do what other threads have left for this connection."""
+    cdef Processor* p = c.processor
+    cdef Answer answer
+    pthread_mutex_lock(&p.mutex)
+    cdef int fd = c.new_fd
+    cdef bint has_result = c.has_result, is_completed = c.is_completed
+    cdef Result result = c.result
+    cdef uint32_t completed = c.completed
+    answer = c.answer
+    memset(&c.answer, 0, sizeof(Answer))
+    c.new_fd = -1
+    c.has_mail = c.has_result = c.is_completed = False
+    pthread_mutex_unlock(&p.mutex)
+    if fd >= 0:
+        open_connection(c, fd)
+    if has_result:
+        take_answer(c, result, &answer)
+    elif is_completed and c.fd >= 0 and c.state == WAITING and c.generation == completed:
+        resume(c, COMPLETED)
+
+
+cdef void take_answer(Connection* c, Result result, Answer* answer) noexcept nogil:
+    """End the queued request of ``c`` as its handler has said."""
+    if c.fd < 0:
+        free_answer(answer)
+        c.state = IDLE
+        free_slot(c)
+        return
+    end_request(c)
+    if result == DONE and c.out.size == 0:
+        # Earlier answers are sent: this one needs no copy.
+        forget_sent(c)
+        free(c.out.ranges)
+        c.out = answer[0]
+    elif result == DONE:
+        join_answers(&c.out, answer)
+    if result == CLOSE or c.out.failed:
+        end_connection(c)
+    else:
+        advance(c)
+
+
+cdef void resume(Connection* c, Reason reason) noexcept nogil:
+    """Call the handler again for a parked request."""
+    handle(c, reason)
+    if c.fd < 0:
+        return
+    if c.state != WAITING:
+        advance(c)
+    elif c.out.size == 0:
+        forget_sent(c)
+
+
+cdef int64_t sleep_ms(Processor* p) noexcept nogil:
+    """Return for how long the poller may wait: until the next timer or idle connection; -1: for ever."""
+    cdef int slot = 0
+    cdef int64_t until = next_slot(&p.wheel, &slot)
+    cdef int64_t idle
+    if p.network.idle_ns >= 0 and p.earliest != NULL:
+        idle = (p.earliest.last_active + p.network.idle_ns) // 1000000 + 1
+        until = idle if until < 0 else min(until, idle)
+    return -1 if until < 0 else max(0, until - monotonic_ns() // 1000000)
+
+
+cdef void expire(Processor* p) noexcept nogil:
+    """End what has waited for too long: parked requests, then idle connections."""
+    cdef Timer* timer
+    cdef Connection* c
+    while True:
+        timer = expired_timer(&p.wheel, p.now // 1000000)
+        if timer == NULL:
+            break
+        # The timer is the first field of its connection.
+        c = <Connection*>timer
+        count(&p.counters.expired, 1)
+        resume(c, EXPIRED)
+    while p.network.idle_ns >= 0 and p.earliest != NULL and p.now - p.earliest.last_active > p.network.idle_ns:
+        count(&p.counters.idle_closed, 1)
+        close_connection(p.earliest)
+
+
+cdef void change_phase(Processor* p, Phase phase) noexcept nogil:
+    """Draining: parked requests expire, and connections close when they have nothing to finish. Ending: all close."""
+    cdef Connection* c = p.earliest
+    cdef Connection* later
+    p.phase = phase
+    while c != NULL:
+        later = c.later
+        if phase == ENDING:
+            close_connection(c)
+        elif c.state == WAITING:
+            resume(c, EXPIRED)
+        elif c.state == IDLE and c.out.size == 0 or c.state == QUEUED and drop_and_forget(c):
+            close_connection(c)
+        c = later
+
+
+cdef bint drop_and_forget(Connection* c) noexcept nogil:
+    """Remove a request that no handler has seen from the request queue. Return whether there was one."""
+    cdef bint held = drop_held(&c.processor.network.queue, c)
+    if held:
+        c.state = IDLE
+    return held
+
+
+cdef void* run_processor(void* argument) noexcept nogil:
+    cdef Processor* p = <Processor*>argument
+    cdef Ready ready[READY_AT_ONCE]
+    cdef Connection* mail
+    cdef Connection* c
+    cdef Phase phase
+    cdef int64_t before, timeout
+    cdef int i, events
+    name_thread("kafka-processor")
+    p.now = monotonic_ns()
+    while p.phase != ENDING and not (p.phase == DRAINING and p.earliest == NULL):
+        timeout = 0 if p.ready != NULL else sleep_ms(p)
+        pthread_mutex_lock(&p.mutex)
+        p.sleeping = timeout != 0 and p.first_mail == NULL and p.wanted_phase == p.phase
+        if not p.sleeping:
+            timeout = 0
+        pthread_mutex_unlock(&p.mutex)
+        before = monotonic_ns()
+        events = poller_wait(p.poller, ready, READY_AT_ONCE, timeout)
+        p.now = monotonic_ns()
+        count(&p.counters.idle_ns, p.now - before)
+        pthread_mutex_lock(&p.mutex)
+        p.sleeping = False
+        mail = p.first_mail
+        p.first_mail = p.last_mail = NULL
+        phase = p.wanted_phase
+        pthread_mutex_unlock(&p.mutex)
+        for i in range(events):
+            if ready[i].owner == NULL:
+                waker_clear(p.waker)
+            else:
+                serve(<Connection*>ready[i].owner, ready[i].events)
+        while mail != NULL:
+            c = mail
+            # Read before the connection may enter the next mailbox.
+            mail = c.next_mail
+            open_mail(c)
+        expire(p)
+        c = p.ready
+        p.ready = NULL
+        while c != NULL:
+            mail = c.next_ready
+            c.is_ready = False
+            if c.fd >= 0 and c.state == IDLE:
+                advance(c)
+            c = mail
+        mail = NULL
+        if phase != p.phase:
+            change_phase(p, phase)
+    change_phase(p, ENDING)
+    pthread_mutex_lock(&p.mutex)
+    p.ended = True
+    pthread_cond_broadcast(&p.changed)
+    pthread_mutex_unlock(&p.mutex)
+    return NULL
+
+
+cdef void want_phase(Processor* p, Phase phase) noexcept nogil:
+    pthread_mutex_lock(&p.mutex)
+    p.wanted_phase = phase
+    p.sleeping = False
+    pthread_mutex_unlock(&p.mutex)
+    waker_ring(p.waker)
+
+
+cdef bint wait_for_end(Processor* p, int64_t deadline) noexcept nogil:
+    """Return whether the processor's thread ended before ``deadline`` (monotonic nanoseconds)."""
+    cdef int64_t left
+    pthread_mutex_lock(&p.mutex)
+    left = deadline - monotonic_ns()
+    while not p.ended and left > 0:
+        condition_wait(&p.changed, &p.mutex, left)
+        left = deadline - monotonic_ns()
+    cdef bint ended = p.ended
+    pthread_mutex_unlock(&p.mutex)
+    return ended

@@ -1,0 +1,441 @@
+# What Python sees: the threads of a server, requests from the queue, answers, a timing wheel for its tests.
+
+#: Names of the numbers that ``NetworkThreads.counters`` returns for each processor.
+COUNTERS = (
+    "connections", "opened", "requests", "bytes_in", "bytes_out", "idle_ns", "expired", "idle_closed", "running_ns",
+)
+
+
+cdef class HotHandler:
+    """Answers requests on the threads of the processors. A subclass sets ``function`` and ``context``."""
+
+
+cdef object peer_of(const Peer* peer):
+    """Return the address of a peer as text, and its port."""
+    address = ipaddress.IPv6Address(PyBytes_FromStringAndSize(<const char*>peer.ip, 16))
+    return str(address.ipv4_mapped or address), peer.port
+
+
+@cython.no_gc_clear
+cdef class RequestContext:
+    """One request that a handler thread has taken. It is ended once: by ``answer``, ``skip`` or ``close``.
+
+    Any thread may end it. A context that is never ended closes its connection when it is deleted.
+    """
+
+    cdef NetworkThreads threads
+    cdef Connection* connection
+    cdef bint ended
+    #: The request without its size.
+    cdef readonly bytes frame
+    #: Name of the listener.
+    cdef readonly str listener
+    cdef Peer c_peer
+    cdef int64_t number
+
+    def __init__(self):
+        raise TypeError("requests are taken from a SocketServer")
+
+    def __dealloc__(self):
+        if self.connection != NULL and not self.ended:
+            give_answer(self.connection, CLOSE, NULL)
+
+    @property
+    def peer(self):
+        """The peer's IP address and port."""
+        return peer_of(&self.c_peer)
+
+    @property
+    def connection_id(self):
+        """A number that no other connection of the server has."""
+        return self.number
+
+    def answer(self, parts):
+        """Send ``parts``, whose size is written before them: bytes, or a sequence of bytes and file ranges.
+
+        A file range is a tuple: descriptor, position, size in bytes. The server keeps a descriptor of its own.
+        """
+        cdef Answer answer
+        cdef const uint8_t[::1] data
+        cdef int fd
+        self._check()
+        memset(&answer, 0, sizeof(Answer))
+        try:
+            append_room(&answer, SIZE_BYTES)
+            if isinstance(parts, (bytes, bytearray, memoryview)):
+                parts = (parts,)
+            for part in parts:
+                if isinstance(part, tuple):
+                    file, position, size = part
+                    if position < 0 or size < 0:
+                        raise ValueError(f"a file range of {size} bytes at {position}")
+                    fd = fcntl(<int>file, F_DUPFD_CLOEXEC, 0)
+                    if fd < 0:
+                        raise OSError(errno, os.strerror(errno))
+                    append_file_range(&answer, fd, position, size, close_range, <void*><size_t>fd)
+                elif len(part):
+                    data = part
+                    append_bytes(&answer, &data[0], data.shape[0])
+            if not finish_answer(&answer, 0, 0):
+                raise MemoryError() if answer.failed else ValueError("an answer of more than 2 GiB")
+            # Another thread may have ended the request while a part was read.
+            self._check()
+        except BaseException:
+            free_answer(&answer)
+            raise
+        self.ended = True
+        give_answer(self.connection, DONE, &answer)
+
+    def skip(self):
+        """Send nothing; the next request of the connection is handled."""
+        self._check()
+        self.ended = True
+        give_answer(self.connection, NO_ANSWER, NULL)
+
+    def close(self):
+        """Close the connection."""
+        self._check()
+        self.ended = True
+        give_answer(self.connection, CLOSE, NULL)
+
+    cdef int _check(self) except -1:
+        if self.ended:
+            raise RuntimeError("the request has ended already")
+        return 0
+
+
+cdef void close_range(void* owner) noexcept nogil:
+    close(<int><size_t>owner)
+
+
+cdef class NetworkThreads:
+    """Acceptors and processors of a server, with the request queue. ``SocketServer`` is its public face.
+
+    ``listeners``: names and listening sockets' descriptors, which belong to this object from here on.
+    ``per_ip_overrides``: packed IPv6 addresses (IPv4 as mapped ones) and limits. ``idle_ns``: -1 for never.
+    """
+
+    def __cinit__(self, list listeners, HotHandler hot=None, *, int processors, int64_t max_request_bytes,
+                  int64_t queue_capacity, int64_t idle_ns, int64_t max_connections, int64_t max_per_ip,
+                  list per_ip_overrides, int send_buffer):
+        cdef Network* network
+        cdef int i
+        cdef bytes packed
+        if not 0 < processors * len(listeners) <= MAX_PROCESSORS:
+            raise ValueError(f"{processors} processors for each of {len(listeners)} listeners")
+        self.hot = hot
+        self.listener_names = tuple(name for name, _ in listeners)
+        network = self.network = <Network*>calloc(1, sizeof(Network))
+        if network == NULL:
+            raise MemoryError()
+        if hot is not None:
+            network.hot, network.hot_context = hot.function, hot.context
+        network.max_request_bytes, network.idle_ns, network.send_buffer = max_request_bytes, idle_ns, send_buffer
+        pthread_mutex_init(&network.queue.mutex, NULL)
+        condition_open(&network.queue.changed)
+        network.queue.capacity = queue_capacity
+        pthread_mutex_init(&network.events.mutex, NULL)
+        condition_open(&network.events.changed)
+        pthread_mutex_init(&network.quotas.mutex, NULL)
+        network.quotas.max_connections, network.quotas.max_per_ip = max_connections, max_per_ip
+        network.quotas.overrides = <IpCount*>calloc(max(1, len(per_ip_overrides)), sizeof(IpCount))
+        network.acceptors = <Acceptor*>calloc(len(listeners), sizeof(Acceptor))
+        network.processors = <Processor*>calloc(processors * len(listeners), sizeof(Processor))
+        if network.quotas.overrides == NULL or network.acceptors == NULL or network.processors == NULL:
+            raise MemoryError()
+        for i, (address, limit) in enumerate(per_ip_overrides):
+            packed = address
+            memcpy(network.quotas.overrides[i].ip, PyBytes_AS_STRING(packed), 16)
+            network.quotas.overrides[i].count = limit
+            network.quotas.override_count += 1
+        for i in range(processors * len(listeners)):
+            open_processor(network, i)
+        for i in range(len(listeners)):
+            open_acceptor(network, i, listeners[i][1], processors)
+
+    def __dealloc__(self):
+        cdef Network* network = self.network
+        cdef IpCount* entry
+        cdef int i
+        if network == NULL:
+            return
+        if network.processors != NULL:
+            for i in range(network.processor_count):
+                free_processor(&network.processors[i])
+        if network.acceptors != NULL:
+            for i in range(network.acceptor_count):
+                close_acceptor(&network.acceptors[i])
+        for i in range(IP_BUCKETS):
+            while network.quotas.buckets[i] != NULL:
+                entry = network.quotas.buckets[i]
+                network.quotas.buckets[i] = entry.next
+                free(entry)
+        free(network.quotas.overrides)
+        free(network.processors)
+        free(network.acceptors)
+        free(network)
+
+    def start(self):
+        """Start all threads. OSError: a thread or a descriptor could not be had; ``stop`` must be called."""
+        cdef Network* network = self.network
+        cdef int i, error
+        for i in range(network.processor_count):
+            check_descriptors(network.processors[i].poller, network.processors[i].waker)
+        for i in range(network.acceptor_count):
+            check_descriptors(network.acceptors[i].poller, network.acceptors[i].waker)
+        for i in range(network.processor_count):
+            network.processors[i].started_ns = monotonic_ns()
+            network.processors[i].ended = False
+            error = start_thread(&network.processors[i].thread, run_processor, &network.processors[i])
+            if error:
+                network.processors[i].ended = True
+                raise OSError(error, os.strerror(error))
+            network.processors[i].is_joinable = True
+        for i in range(network.acceptor_count):
+            error = start_thread(&network.acceptors[i].thread, run_acceptor, &network.acceptors[i])
+            if error:
+                raise OSError(error, os.strerror(error))
+            network.acceptors[i].is_started = True
+
+    def stop(self, double timeout):
+        """Accept no more, let requests in progress end for ``timeout`` seconds, close all, and end all threads.
+
+        Return whether all processors ended. One whose hot handler does not return is left alone; it keeps this
+        object. May be called again.
+        """
+        cdef Network* network = self.network
+        cdef int64_t deadline = monotonic_ns() + <int64_t>(timeout * 1e9)
+        cdef int i
+        cdef bint ended = True
+        with nogil:
+            count(&network.stopping, 1)
+            for i in range(network.acceptor_count):
+                if network.acceptors[i].is_started:
+                    waker_ring(network.acceptors[i].waker)
+                    pthread_join(network.acceptors[i].thread, NULL)
+                    network.acceptors[i].is_started = False
+                close_acceptor(&network.acceptors[i])
+            for i in range(network.processor_count):
+                want_phase(&network.processors[i], DRAINING)
+            for i in range(network.processor_count):
+                wait_for_end(&network.processors[i], deadline)
+            for i in range(network.processor_count):
+                want_phase(&network.processors[i], ENDING)
+            close_queue(&network.queue)
+            deadline = monotonic_ns() + 1000000000
+            for i in range(network.processor_count):
+                if not wait_for_end(&network.processors[i], deadline):
+                    ended = False
+                elif network.processors[i].is_joinable:
+                    pthread_join(network.processors[i].thread, NULL)
+                    network.processors[i].is_joinable = False
+                    close_polling(&network.processors[i])
+            pthread_mutex_lock(&network.events.mutex)
+            network.events.closed = True
+            pthread_cond_broadcast(&network.events.changed)
+            pthread_mutex_unlock(&network.events.mutex)
+        if not ended and not self.is_kept:
+            self.is_kept = True
+            Py_INCREF(self)
+        return ended
+
+    def take(self, double timeout):
+        """Return the oldest request of the queue, or None when none came within ``timeout`` seconds.
+
+        None also when the server has stopped: see ``closed``.
+        """
+        cdef Connection* c
+        cdef RequestContext context
+        cdef int64_t wait_ns = <int64_t>(min(timeout, 1e9) * 1e9)
+        with nogil:
+            c = take_request(&self.network.queue, wait_ns)
+        if c == NULL:
+            return None
+        try:
+            context = RequestContext.__new__(RequestContext)
+            context.frame = PyBytes_FromStringAndSize(<const char*>c.data + c.begin + SIZE_BYTES, c.request_size)
+        except MemoryError:
+            give_answer(c, CLOSE, NULL)
+            raise
+        context.threads, context.connection = self, c
+        context.listener = self.listener_names[c.listener]
+        context.c_peer = c.peer
+        context.number = c.opened * MAX_PROCESSORS + c.processor.index
+        return context
+
+    @property
+    def closed(self):
+        """Whether the request queue is closed: what is left in it can be taken."""
+        pthread_mutex_lock(&self.network.queue.mutex)
+        cdef bint closed = self.network.queue.closed
+        pthread_mutex_unlock(&self.network.queue.mutex)
+        return closed
+
+    @property
+    def queue_size(self):
+        """Requests in the queue, which no handler thread has taken; held ones are not counted."""
+        pthread_mutex_lock(&self.network.queue.mutex)
+        cdef int64_t size = self.network.queue.waiting.count
+        pthread_mutex_unlock(&self.network.queue.mutex)
+        return size
+
+    @property
+    def held_requests(self):
+        """Requests that wait because the queue is full."""
+        pthread_mutex_lock(&self.network.queue.mutex)
+        cdef int64_t size = self.network.queue.held.count
+        pthread_mutex_unlock(&self.network.queue.mutex)
+        return size
+
+    def counters(self):
+        """Return a tuple of COUNTERS for each processor, and a tuple (rejected, accept errors) for each acceptor."""
+        cdef Network* network = self.network
+        cdef const Counters* c
+        cdef int i
+        processors = []
+        for i in range(network.processor_count):
+            c = &network.processors[i].counters
+            processors.append((
+                counted(&c.connections), counted(&c.opened), counted(&c.requests), counted(&c.bytes_in),
+                counted(&c.bytes_out), counted(&c.idle_ns), counted(&c.expired), counted(&c.idle_closed),
+                monotonic_ns() - network.processors[i].started_ns,
+            ))
+        acceptors = [
+            (counted(&network.acceptors[i].rejected), counted(&network.acceptors[i].accept_errors))
+            for i in range(network.acceptor_count)
+        ]
+        return processors, acceptors
+
+    def take_event(self):
+        """Wait for an event for the log. Return its kind, its number, the peer and how many events were lost.
+
+        None: the server has stopped.
+        """
+        cdef Events* events = &self.network.events
+        cdef Event event
+        cdef int64_t left_out = 0
+        cdef bint found
+        with nogil:
+            pthread_mutex_lock(&events.mutex)
+            while events.count == 0 and not events.closed:
+                condition_wait(&events.changed, &events.mutex, 3600000000000)
+            found = events.count > 0
+            if found:
+                event = events.ring[events.first]
+                events.first = (events.first + 1) % EVENTS
+                events.count -= 1
+                left_out, events.left_out = events.left_out, 0
+            pthread_mutex_unlock(&events.mutex)
+        return (event.kind, event.value, peer_of(&event.peer), left_out) if found else None
+
+
+cdef void open_processor(Network* network, int index) noexcept:
+    cdef Processor* p = &network.processors[index]
+    p.network, p.index, p.ended = network, index, True
+    p.waker[0] = p.waker[1] = -1
+    pthread_mutex_init(&p.mutex, NULL)
+    condition_open(&p.changed)
+    open_wheel(&p.wheel, monotonic_ns() // 1000000)
+    p.poller = poller_open()
+    if p.poller >= 0 and waker_open(p.waker) >= 0:
+        poller_add(p.poller, p.waker[0], READABLE, NULL)
+    network.processor_count += 1
+
+
+cdef void close_polling(Processor* p) noexcept nogil:
+    """Close what the thread polled. Nobody wakes a thread that has ended. May be called again."""
+    waker_close(p.waker)
+    if p.poller >= 0:
+        close(p.poller)
+    p.poller = p.waker[0] = p.waker[1] = -1
+
+
+cdef void free_processor(Processor* p) noexcept:
+    cdef uint32_t i, k
+    cdef Connection* c
+    for i in range(p.chunk_count):
+        for k in range(SLOTS_PER_CHUNK):
+            c = &p.chunks[i][k]
+            if c.new_fd >= 0:
+                close(c.new_fd)
+            free_answer(&c.answer)
+            free_answer(&c.out)
+            free(c.data)
+        free(p.chunks[i])
+    for i in range(<uint32_t>p.pool_count):
+        free(p.pool[i])
+    close_polling(p)
+    pthread_cond_destroy(&p.changed)
+    pthread_mutex_destroy(&p.mutex)
+
+
+cdef void open_acceptor(Network* network, int index, int fd, int processors) noexcept:
+    cdef Acceptor* a = &network.acceptors[index]
+    a.network, a.index, a.listener_fd = network, index, fd
+    a.first_processor, a.processor_count = index * processors, processors
+    a.waker[0] = a.waker[1] = -1
+    a.poller = poller_open()
+    if a.poller >= 0 and waker_open(a.waker) >= 0:
+        poller_add(a.poller, a.waker[0], READABLE, NULL)
+        poller_add(a.poller, fd, READABLE, a)
+    network.acceptor_count += 1
+
+
+cdef void close_acceptor(Acceptor* a) noexcept nogil:
+    """Close the listening socket and what the thread used. May be called again."""
+    if a.listener_fd >= 0:
+        close(a.listener_fd)
+    if a.poller >= 0:
+        close(a.poller)
+    waker_close(a.waker)
+    a.listener_fd = a.poller = a.waker[0] = a.waker[1] = -1
+
+
+cdef int check_descriptors(int poller, const int* waker) except -1:
+    if poller < 0 or waker[0] < 0 or waker[1] < 0:
+        raise OSError(EMFILE, os.strerror(EMFILE))
+    return 0
+
+
+cdef class PlainTimingWheel:
+    """A timing wheel of plain numbers, for tests."""
+
+    cdef TimingWheel wheel
+    cdef list timers
+
+    def __cinit__(self, int64_t now):
+        open_wheel(&self.wheel, now)
+        self.timers = []
+
+    def start(self, int64_t deadline):
+        """Start a timer and return its number."""
+        timer = bytearray(sizeof(Timer))
+        cdef uint8_t[::1] memory = timer
+        self.timers.append(timer)
+        start_timer(&self.wheel, <Timer*>&memory[0], deadline)
+        return len(self.timers) - 1
+
+    def stop(self, number):
+        """Stop a timer. Return whether it was running."""
+        cdef uint8_t[::1] memory = self.timers[number]
+        return stop_timer(&self.wheel, <Timer*>&memory[0])
+
+    def next_at(self):
+        """Return when the wheel must be looked at next, or -1."""
+        cdef int slot = 0
+        return next_slot(&self.wheel, &slot)
+
+    def advance(self, int64_t now):
+        """Return the numbers of the timers that expire, in order."""
+        cdef Timer* timer
+        cdef uint8_t[::1] memory
+        addresses = {}
+        for i, buffer in enumerate(self.timers):
+            memory = buffer
+            addresses[<size_t>&memory[0]] = i
+        expired = []
+        while True:
+            timer = expired_timer(&self.wheel, now)
+            if timer == NULL:
+                return expired
+            expired.append(addresses[<size_t>timer])

@@ -1,0 +1,80 @@
+# The request queue: connections whose request a handler thread shall take, in the order of arrival.
+#
+# At most ``capacity`` requests are in it. Further ones are held: they move up when a request is taken, and are
+# dropped when their connection is closed before. Each connection has one request at most, so both are lists
+# through the connections, and need no memory.
+
+cdef void link_request(RequestList* requests, Connection* c) noexcept nogil:
+    c.queue_next, c.queue_previous = NULL, requests.last
+    if requests.last != NULL:
+        requests.last.queue_next = c
+    else:
+        requests.first = c
+    requests.last = c
+    requests.count += 1
+
+
+cdef void unlink_request(RequestList* requests, Connection* c) noexcept nogil:
+    if c.queue_previous != NULL:
+        c.queue_previous.queue_next = c.queue_next
+    else:
+        requests.first = c.queue_next
+    if c.queue_next != NULL:
+        c.queue_next.queue_previous = c.queue_previous
+    else:
+        requests.last = c.queue_previous
+    requests.count -= 1
+
+
+cdef bint queue_request(RequestQueue* queue, Connection* c) noexcept nogil:
+    """Queue the request of ``c`` for a handler thread. Return False when the queue is closed."""
+    pthread_mutex_lock(&queue.mutex)
+    cdef bint is_open = not queue.closed
+    if is_open:
+        c.held = queue.waiting.count >= queue.capacity
+        link_request(&queue.held if c.held else &queue.waiting, c)
+        if not c.held:
+            pthread_cond_signal(&queue.changed)
+    pthread_mutex_unlock(&queue.mutex)
+    return is_open
+
+
+cdef bint drop_held(RequestQueue* queue, Connection* c) noexcept nogil:
+    """Remove the request of ``c`` if it is held: no handler has seen it. Return whether it was."""
+    pthread_mutex_lock(&queue.mutex)
+    cdef bint held = c.held
+    if held:
+        unlink_request(&queue.held, c)
+        c.held = False
+    pthread_mutex_unlock(&queue.mutex)
+    return held
+
+
+cdef Connection* take_request(RequestQueue* queue, int64_t wait_ns) noexcept nogil:
+    """Return the connection of the oldest request; NULL when none came in time or the queue is closed."""
+    cdef Connection* taken
+    cdef Connection* next_held
+    cdef int64_t deadline = monotonic_ns() + wait_ns
+    pthread_mutex_lock(&queue.mutex)
+    while queue.waiting.first == NULL and not queue.closed and wait_ns > 0:
+        condition_wait(&queue.changed, &queue.mutex, wait_ns)
+        wait_ns = deadline - monotonic_ns()
+    taken = queue.waiting.first
+    if taken != NULL:
+        unlink_request(&queue.waiting, taken)
+        next_held = queue.held.first
+        if next_held != NULL:
+            unlink_request(&queue.held, next_held)
+            next_held.held = False
+            link_request(&queue.waiting, next_held)
+            pthread_cond_signal(&queue.changed)
+    pthread_mutex_unlock(&queue.mutex)
+    return taken
+
+
+cdef void close_queue(RequestQueue* queue) noexcept nogil:
+    """Wake all threads that wait. Requests that are in the queue can still be taken."""
+    pthread_mutex_lock(&queue.mutex)
+    queue.closed = True
+    pthread_cond_broadcast(&queue.changed)
+    pthread_mutex_unlock(&queue.mutex)
