@@ -138,9 +138,11 @@ class TopicNodes(GuardedNodes):
         return self.create_topics([name], [topic_id], [assignment], [config or {}])[0]
 
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics: their trees, their configurations, then their requests for deletion.
+        """Delete topics: their partitions, configurations, nodes, then their requests for deletion.
 
-        Raises ControllerMovedError. Source: ``TopicDeletionManager.completeDeleteTopic``.
+        Kafka deletes the configuration behind the topic's node. A controller that dies between the two leaves
+        it for ever, because requests for unknown topics are only removed. Raises ControllerMovedError.
+        Source: ``TopicDeletionManager.completeDeleteTopic``.
         """
         parents = [paths.partitions(name) for name in names]
         below = self.session.children_of_each(parents)
@@ -151,8 +153,8 @@ class TopicNodes(GuardedNodes):
             [paths.partition_state(*one) for one in partitions],
             [paths.partition(*one) for one in partitions],
             parents,
-            [paths.topic(name) for name in names],
             [paths.topic_config(name) for name in names],
+            [paths.topic(name) for name in names],
             [paths.deleted_topic(name) for name in names],
         ):
             self._delete(node_paths)

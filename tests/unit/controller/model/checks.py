@@ -202,8 +202,9 @@ def _check_replicas(cluster: ModelCluster, znodes: Nodes, core: ControllerCore, 
         assigned = row is not None and broker.id in columns.replicas[row].tolist()
         if key[0] in queued or key in broker.failed or assigned:
             continue
+        waited_for = row is None and (key[1], broker.id) in cluster.deleted.get(key[0], ())
+        assert not waited_for, f"broker {broker.id} has a replica of {key}, which is deleted"
         # The request to delete a replica that was reassigned is not repeated.
-        assert row is not None, f"broker {broker.id} has a replica of {key}, which does not exist"
         assert cluster.lossy, f"broker {broker.id} has a replica of {key}, which is not assigned to it"
         del broker.logs[key]
         broker.hosted.pop(key, None)

@@ -84,6 +84,8 @@ class ModelCluster:
         self.brokers = {broker_id: ModelBroker(broker_id) for broker_id in broker_ids}
         self.controllers: list[ModelController] = []
         self.history = History(lambda key: key[0] in self.unclean)
+        #: Replicas (partition, broker) of deleted topics at their deletion, which waits for all of them.
+        self.deleted: dict[str, set[tuple[int, int]]] = {}
         self._ids: dict[str, bytes] = {}
         self._numbers = 0
         self._malformed: set[str] = set()
@@ -106,7 +108,7 @@ class ModelCluster:
     def start_controller(self) -> None:
         self._numbers += 1
         controller = ModelController(
-            1000 + self._numbers, self.zookeeper, self.ibp, self._written, self._was_sent
+            1000 + self._numbers, self.zookeeper, self.ibp, self._written, self._deleting, self._was_sent
         )
         self.controllers.append(controller)
 
@@ -125,6 +127,15 @@ class ModelCluster:
         """End the session of a controller, and with it ``/controller``."""
         self.lossy = True
         controller.expire()
+
+    def resign(self, controller: ModelController) -> None:
+        """Let a controller leave its place to whoever is elected."""
+
+        def give_up(_: ControllerCore) -> None:
+            self.lossy = True
+            controller.elector.give_up("the model wants it")
+
+        controller.call(ControllerState.CONTROLLER_CHANGE, "Resign", give_up)
 
     def remove_controller_node(self) -> None:
         """Delete ``/controller``, as operators do for an election: its owner does not know yet."""
@@ -193,6 +204,7 @@ class ModelCluster:
         )
         broker.epoch = stat.czxid
         broker.registered = True
+        self._remove_strays(broker)
 
     def unregister(self, broker_id: int) -> None:
         """Remove the registration; the process goes on, as after an expired session."""
@@ -450,6 +462,23 @@ class ModelCluster:
             )
             key = names[int(topic_row[row])].decode(), int(partition[row])
             self._check_written(key, state, int(written.version[row]))
+
+    def _deleting(self, topics: Sequence[str]) -> None:
+        for topic in topics:
+            if found := self.assignments(topic):
+                replicas = ((number, one) for number, entry in found.items() for one in entry.replicas)
+                self.deleted[topic] = set(replicas)
+
+    def _remove_strays(self, broker: ModelBroker) -> None:
+        """Remove what was reassigned while the broker was away: no request for it is repeated."""
+        assigned = {topic: self.assignments(topic) for topic, _ in broker.logs}
+        for key in list(broker.logs):
+            topic, number = key
+            entry = assigned[topic].get(number)
+            waited_for = topic not in self.topics() and (number, broker.id) in self.deleted.get(topic, ())
+            if not waited_for and (entry is None or broker.id not in entry.replicas):
+                del broker.logs[key]
+                broker.hosted.pop(key, None)
 
     def _read_unknown_writes(self) -> None:
         """Check the state nodes that a controller wrote before it ended, without knowing the result."""

@@ -159,11 +159,18 @@ def respond(one: Recorded, answer: Answered) -> None:
 
 
 class RecordedNodes(ClusterNodes):
-    """Reports every state node that is written."""
+    """Reports every state node that is written, and the topics that are about to be deleted."""
 
-    def __init__(self, session: ZooKeeperSession, written: OnWritten) -> None:
+    def __init__(
+        self, session: ZooKeeperSession, written: OnWritten, deleting: Callable[[Sequence[str]], None]
+    ) -> None:
         super().__init__(session)
         self._on_written = written
+        self._on_deleting = deleting
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        self._on_deleting(names)
+        super().delete_topics(names)
 
     def update_partition_states(
         self,
@@ -243,6 +250,7 @@ class ModelController:
         zookeeper: str,
         ibp: str,
         written: OnWritten,
+        deleting: Callable[[Sequence[str]], None],
         sent: Callable[[Recorded], None],
     ) -> None:
         self.id = controller_id
@@ -259,7 +267,7 @@ class ModelController:
             on_expired=self._on_expired,
             on_connected=self._on_connected,
         )
-        self._nodes = RecordedNodes(self.session, written)
+        self._nodes = RecordedNodes(self.session, written, deleting)
         self.elector = Elector(controller_id, self.session, self._nodes, self._begin_term)
         self.elector.attach(cast("Any", self.loop))
         self.is_dead = False

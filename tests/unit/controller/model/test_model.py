@@ -119,8 +119,7 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(choice=choices)
     def resign(self, choice: int) -> None:
         if controller := self._controller(choice):
-            self.cluster.lossy = True
-            controller.elector.give_up("the model wants it")
+            self.cluster.resign(controller)
 
     @rule(choice=choices, number=counts, dies=st.booleans())
     def end_controller_at_write(self, choice: int, number: int, dies: bool) -> None:
