@@ -1,12 +1,12 @@
-"""AlterPartition v3, as leaders send it to their controller when a follower is in sync again."""
+"""AlterPartition v3, as leaders send it to their controller when their ISRs change."""
 
 from __future__ import annotations
 
 import io
 import socket
 import struct
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -57,19 +57,27 @@ def encode_requests(altered: Iterable[Altered], broker_epochs: Mapping[int, int]
     return [_frame(leader, broker_epochs[leader], topics) for leader, topics in leaders.items()]
 
 
-def exchange(address: tuple[str, int], frames: Iterable[bytes]) -> None:
-    """Send each frame over a connection of its own and wait for all answers.
+def exchange(address: tuple[str, int], queues: Sequence[Sequence[bytes]]) -> None:
+    """Send the frames of each queue over a connection of its own, each after the answer to the one before.
 
-    Raises RuntimeError for an answer with an error.
+    So does a broker, which has one AlterPartition under way. Raises RuntimeError for an answer with an error.
     """
-    with ExitStack() as stack:
-        connections = []
-        for frame in frames:
-            connection = stack.enter_context(socket.create_connection(address, timeout=_ANSWER_SECONDS))
-            connection.sendall(frame)
-            connections.append(connection)
-        for answer in [_receive(connection) for connection in connections]:
-            _check(answer)
+    with ThreadPoolExecutor(max_workers=max(1, len(queues))) as threads:
+        answers = list(threads.map(lambda frames: _ask(address, frames), queues))
+    for answer in (one for some in answers for one in some):
+        _check(answer)
+
+
+def _ask(address: tuple[str, int], frames: Iterable[bytes]) -> list[bytes]:
+    answers = []
+    with socket.create_connection(address, timeout=_ANSWER_SECONDS) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connection.makefile("rb") as stream:
+            for frame in frames:
+                connection.sendall(frame)
+                (size,) = _SIZE.unpack(stream.read(_SIZE.size))
+                answers.append(stream.read(size))
+    return answers
 
 
 def _frame(leader: int, leader_broker_epoch: int, topics: Mapping[bytes, Collection[PartitionData]]) -> bytes:
@@ -92,12 +100,6 @@ def _frame(leader: int, leader_broker_epoch: int, topics: Mapping[bytes, Collect
     entity_writer(AlterPartitionRequest)(buffer, request)
     frame = buffer.getvalue()
     return _SIZE.pack(len(frame)) + frame
-
-
-def _receive(connection: socket.socket) -> bytes:
-    with connection.makefile("rb") as stream:
-        (size,) = _SIZE.unpack(stream.read(_SIZE.size))
-        return stream.read(size)
 
 
 def _check(answer: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from hashlib import md5
-from typing import Final
+from typing import Final, NamedTuple
 
 from bench.cluster.alter_partition import Altered, encode_requests
 from bench.cluster.layout import PARTITIONS_PER_TOPIC, Layout, Replicas, rack_of, replicas_of
@@ -85,6 +85,21 @@ class _Topic:
 
     def _data(self, replicas: Sequence[Sequence[int]]) -> bytes:
         return nodes.encode_topic(self.id, dict(enumerate(replicas)))
+
+
+class _Chosen(NamedTuple):
+    """A partition of the cluster."""
+
+    topic: _Topic
+    number: int
+
+    @property
+    def replicas(self) -> list[int]:
+        return self.topic.replicas[self.number]
+
+    @property
+    def state_path(self) -> str:
+        return self.topic.state_paths[self.number]
 
 
 class Cluster:
@@ -239,11 +254,56 @@ class Cluster:
 
     def rejoin_requests(self, broker_id: int) -> list[bytes]:
         """Return the AlterPartition requests by which leaders take a broker back into their ISRs."""
+        return encode_requests(self._rejoining(broker_id), self._broker_epochs())
+
+    def shrink_requests(self, requests: int, partitions: int) -> list[list[bytes]]:
+        """Return AlterPartition requests of so many partitions, the queue of each leader.
+
+        Each takes the last replica out of ISRs. Every leader sends its part of the requests.
+        """
+        epochs = self._broker_epochs()
+        return [
+            [frame for altered in queue for frame in encode_requests(self._shrinking(altered), epochs)]
+            for queue in self._shrunk(requests, partitions)
+        ]
+
+    def not_shrunk(self, requests: int, partitions: int) -> str | None:
+        """Return which partition of ``shrink_requests`` has its last replica in sync."""
+        for queue in self._shrunk(requests, partitions):
+            for altered in queue:
+                for one, node in zip(altered, self._read_chosen(altered), strict=True):
+                    isr = nodes.parse_partition_state(node.data).isr
+                    if isr != one.replicas[:-1]:
+                        return f"{one.state_path} has the ISR {isr}"
+        return None
+
+    def _broker_epochs(self) -> dict[int, int]:
         registrations = self._client.read([paths.broker(one) for one in self.layout.broker_ids])
-        epochs = {
+        return {
             one: node.czxid for one, node in zip(self.layout.broker_ids, registrations, strict=True) if node
         }
-        return encode_requests(self._rejoining(broker_id), epochs)
+
+    def _shrunk(self, requests: int, partitions: int) -> Iterator[list[list[_Chosen]]]:
+        """Yield the partitions of each leader's requests."""
+        led: dict[int, list[_Chosen]] = {one: [] for one in self.layout.broker_ids}
+        for topic in self._topics:
+            for number, replicas in enumerate(topic.replicas):
+                led[replicas[0]].append(_Chosen(topic, number))
+        for at, chosen in enumerate(led.values()):
+            count = len(range(at, requests, len(led)))
+            if count:
+                size = min(partitions, len(chosen) // count)
+                yield [chosen[number * size : (number + 1) * size] for number in range(count)]
+
+    def _shrinking(self, altered: Sequence[_Chosen]) -> Iterator[Altered]:
+        for one, node in zip(altered, self._read_chosen(altered), strict=True):
+            state = nodes.parse_partition_state(node.data)
+            isr = one.replicas[:-1]
+            yield Altered(one.topic.id, one.number, state.leader, state.leader_epoch, node.version, isr)
+
+    def _read_chosen(self, chosen: Sequence[_Chosen]) -> list[Node]:
+        found = self._client.read([one.state_path for one in chosen])
+        return [node for node in found if node is not None]
 
     def _rejoining(self, broker_id: int) -> Iterator[Altered]:
         following = [

@@ -69,6 +69,14 @@ class Events:
         measured = self._measure(cause, self._cluster.not_elected)
         return replace(measured, ms=measured.ms - leaders_ms)
 
+    def alter_one_by_one(self) -> Measured:
+        """1,000 AlterPartition requests of a partition, from all leaders at once."""
+        return self._alter(1_000, 1)
+
+    def alter_many(self) -> Measured:
+        """An AlterPartition request of 1,000 partitions from each of 30 leaders at once."""
+        return self._alter(30, 1_000)
+
     def reassign(self) -> Measured:
         """A reassignment of 1,000 partitions through /admin/reassign_partitions to replicas in sync."""
         return self._measure(self._cluster.reassign, self._cluster.not_reassigned)
@@ -87,6 +95,14 @@ class Events:
     def _deaths(self, dead: Sequence[int]) -> Measured:
         return self._measure(
             lambda: self._cluster.unregister(dead), lambda: self._cluster.not_elected(dead), dead
+        )
+
+    def _alter(self, requests: int, partitions: int) -> Measured:
+        """Let leaders shrink ISRs; all requests are made before."""
+        queues = self._cluster.shrink_requests(requests, partitions)
+        return self._measure(
+            lambda: exchange(self._controller.address, queues),
+            lambda: self._cluster.not_shrunk(requests, partitions),
         )
 
     def _measure(
@@ -109,7 +125,7 @@ class Events:
         begin = monotonic()
         requests = self._cluster.rejoin_requests(broker_id)
         took = (monotonic() - begin) * 1e3
-        exchange(self._controller.address, requests)
+        exchange(self._controller.address, [[request] for request in requests])
         return took
 
     def _leader_and_isr(self, broker_id: int) -> int:

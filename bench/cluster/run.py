@@ -27,6 +27,8 @@ EVENTS: Final[dict[str, Callable[[Events], Measured]]] = {
     "death of a broker": Events.death,
     "death of ten brokers": Events.deaths,
     "rolling bounce of ten brokers": Events.bounce,
+    "1,000 AlterPartition of a partition": Events.alter_one_by_one,
+    "30 AlterPartition of 1,000 partitions": Events.alter_many,
     "reassignment of 1,000 partitions": Events.reassign,
     "creation of 1,000 topics": Events.create_topics,
 }
