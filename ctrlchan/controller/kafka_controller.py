@@ -341,7 +341,6 @@ class KafkaController:
         """Called after each event: wake up those who wait for a term, and report new leaders."""
         core = self._elector.core
         if core is not None and core.active and self._notifier.has_listeners:
-            # All leaders are compared, which costs a fraction of a millisecond for 100,000 partitions.
             changes = core.leader_comparison.changes()
             if changes is not None:
                 core.notify(NotificationKind.LEADERS_CHANGED, leaders=changes)

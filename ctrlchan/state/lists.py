@@ -6,6 +6,8 @@ stored in any order, share values and leave gaps; ``packed_values`` returns them
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,6 +21,7 @@ __all__ = [
     "entry_rows",
     "first_flagged",
     "has_duplicates",
+    "joined",
     "not_within",
     "packed_values",
     "select",
@@ -67,6 +70,19 @@ def entry_rows(lists: ListColumn) -> Int64:
 def take(lists: ListColumn, rows: Int64 | slice) -> ListColumn:
     """Return the lists of these rows. Values are shared, not copied."""
     return ListColumn(lists.starts[rows], lists.lengths[rows], lists.values)
+
+
+def joined(columns: Sequence[ListColumn]) -> ListColumn:
+    """Return the lists of one column after the other, as one column."""
+    if len(columns) == 1:
+        return columns[0]
+    sizes = np.array([len(one.values) for one in columns])
+    before = np.repeat((np.cumsum(sizes) - sizes).astype(np.int32), [len(one) for one in columns])
+    return ListColumn(
+        np.concatenate([one.starts for one in columns]) + before,
+        np.concatenate([one.lengths for one in columns]),
+        np.concatenate([one.values for one in columns]),
+    )
 
 
 def select(lists: ListColumn, keep: Bool) -> ListColumn:

@@ -11,16 +11,15 @@ import numpy.typing as npt
 from ctrlchan._codec import ControlResponse
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.broker_changes import on_replicas_become_offline
+from ctrlchan.controller.machines.context import ControllerContext
 from ctrlchan.controller.machines.lookups import (
     failed_rows,
     find_rows,
-    topic_rows_of_ids,
     topic_rows_of_names,
 )
 from ctrlchan.controller.machines.states import ReplicaState
 from ctrlchan.errors import ErrorCode
 from ctrlchan.protocol import LEADER_AND_ISR_IDS_SINCE
-from ctrlchan.state import ClusterState
 from ctrlchan.state.topic_table import name_list
 from ctrlchan.zookeeper import paths
 
@@ -55,14 +54,14 @@ def process_leader_and_isr_response(
     state, context = core.state, core.context
     if broker_id not in state.online_broker_ids:
         return
-    before = failed_rows(state, broker_id)
     if response is None or response.error_code != ErrorCode.NONE:
         return
+    before = failed_rows(state, broker_id)
     codes = response.partition_error
     failed = codes == ErrorCode.KAFKA_STORAGE_ERROR
     if not len(before) and not failed.any():
         return
-    rows = _rows_of(state, response)
+    rows = _rows_of(context, response)
     after = np.union1d(
         np.setdiff1d(before, rows[(codes == ErrorCode.NONE) & (rows >= 0)]), rows[failed & (rows >= 0)]
     )
@@ -76,10 +75,10 @@ def process_leader_and_isr_response(
         on_replicas_become_offline(core, new, np.full(len(new), broker_id, np.int32))
 
 
-def _rows_of(state: ClusterState, response: ControlResponse) -> Int64:
+def _rows_of(context: ControllerContext, response: ControlResponse) -> Int64:
     """Return the state's row of each partition of the response, -1 where there is none."""
     if response.version >= LEADER_AND_ISR_IDS_SINCE:
-        topic_rows = topic_rows_of_ids(state, [one.tobytes() for one in response.topics.ids])
+        topic_rows = context.topic_rows_of_ids(one.tobytes() for one in response.topics.ids)
     else:
-        topic_rows = topic_rows_of_names(state, name_list(response.topics.names))
-    return find_rows(state, np.repeat(topic_rows, np.diff(response.topic_starts)), response.partition)
+        topic_rows = topic_rows_of_names(context.state, name_list(response.topics.names))
+    return find_rows(context.state, np.repeat(topic_rows, np.diff(response.topic_starts)), response.partition)

@@ -19,6 +19,7 @@ from ctrlchan.state import NO_LEADERSHIP, ClusterState
 from ctrlchan.state.lists import contains, empty_lists, entry_rows, packed_values, take
 from ctrlchan.state.liveness import offline_lists
 from ctrlchan.state.rows import distinct
+from ctrlchan.topic_names import ZERO_ID
 
 __all__ = ["ControllerContext"]
 
@@ -57,6 +58,11 @@ class ControllerContext:
         self._states = state.attach_column(PartitionState.NON_EXISTENT)
         self._rows_of_ids: Int64 = np.empty(0, np.int64)
         self._rows_of_ids_layout = -1
+        # The topic row of each id, and the columns that it was made from.
+        self._topic_rows_of_ids: dict[bytes, int] = {}
+        self._indexed_topics: Topics | None = None
+        # Ids of partitions whose leadership was set; None: nobody has asked for them yet.
+        self._leadership_set: list[Int32] | None = None
 
     # -- partitions
 
@@ -81,6 +87,26 @@ class ControllerContext:
             self._rows_of_ids[self.partition_ids] = self.all_rows
             self._rows_of_ids_layout = self._ids.layout
         return self._rows_of_ids[partition_ids]
+
+    def topic_rows_of_ids(self, topic_ids: Iterable[bytes]) -> Int64:
+        """Return the topic row (int64) of each topic id of 16 bytes; -1 where there is no such topic."""
+        topics = self.state.topics
+        if topics is not self._indexed_topics:
+            self._topic_rows_of_ids = {one.tobytes(): row for row, one in enumerate(topics.ids)}
+            self._topic_rows_of_ids.pop(ZERO_ID, None)
+            self._indexed_topics = topics
+        find = self._topic_rows_of_ids.get
+        return np.array([find(one, -1) for one in topic_ids], dtype=np.int64)
+
+    def take_rows_with_leadership_set(self) -> Int64:
+        """Return the rows whose leadership was set since the last call, ascending; at first all rows."""
+        ids, self._leadership_set = self._leadership_set, []
+        if ids is None:
+            return self.all_rows
+        if not ids:
+            return np.empty(0, np.int64)
+        rows = self.rows_of_ids(np.concatenate(ids))
+        return distinct(rows[rows != NO_ROW])
 
     def rows_in(self, *states: PartitionState) -> Int64:
         """Return the rows in one of these states, ascending."""
@@ -237,6 +263,8 @@ class ControllerContext:
         found = np.empty(count, np.int64)
         topics = Topics(StringColumn.from_strings(names), ids)
         found[order] = self.state.upsert(topics, starts, rows, columns=())
+        # Ids of topics that were there change in place.
+        self._indexed_topics = None
         queued = [name for name in map(_text, names) if name in self._topics_to_delete]
         if queued:
             self.state.mark_topics_deleting(queued)
@@ -254,6 +282,8 @@ class ControllerContext:
         isr: ListColumn,
     ) -> None:
         """Set the leadership of these rows, as it stands in their state nodes."""
+        if self._leadership_set is not None and len(rows):
+            self._leadership_set.append(self.partition_ids[rows])
         self.state.update(
             rows,
             leader=leader,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 from ctrlchan.state import ClusterState
 from ctrlchan.state.lists import contains, take
-from ctrlchan.topic_names import ZERO_ID
 
 __all__ = [
     "failed_rows",
@@ -17,16 +16,12 @@ __all__ = [
     "is_reassigning",
     "partition_pairs",
     "rows_of_pairs",
-    "topic_rows_of_ids",
     "topic_rows_of_names",
 ]
 
 Bool = npt.NDArray[np.bool_]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
-
-#: From so many ids on, an index of all ids is made.
-_FEW_IDS = 8
 
 
 def topic_rows_of_names(state: ClusterState, names: Iterable[str | bytes]) -> Int64:
@@ -39,20 +34,6 @@ def topic_rows_of_names(state: ClusterState, names: Iterable[str | bytes]) -> In
             return -1
 
     return np.array([row(name) for name in names], dtype=np.int64)
-
-
-def topic_rows_of_ids(state: ClusterState, ids: Sequence[bytes]) -> Int64:
-    """Return the topic row (int64) of each id of 16 bytes; -1 where there is no such topic."""
-    known = state.topics.ids
-    if len(ids) < _FEW_IDS:
-        found = []
-        for topic_id in ids:
-            rows = np.flatnonzero((known == np.frombuffer(topic_id, np.uint8)).all(axis=1))
-            found.append(int(rows[0]) if len(rows) and topic_id != ZERO_ID else -1)
-        return np.array(found, dtype=np.int64)
-    index = {topic_id.tobytes(): row for row, topic_id in enumerate(known)}
-    index.pop(ZERO_ID, None)
-    return np.array([index.get(topic_id, -1) for topic_id in ids], dtype=np.int64)
 
 
 def find_rows(state: ClusterState, topic_rows: Int64, partitions: Int32) -> Int64:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,7 @@ from ctrlchan.state import ClusterState, Endpoint
 
 __all__ = ["ClusterView", "ProducerIds", "ServerCore"]
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
@@ -113,8 +115,21 @@ class ServerCore:
 
         ``name``: Kafka's name of the event, for logs.
         """
+        return await self._result(self._loop.call(kind, function, name), name)
+
+    async def call_jointly(
+        self,
+        kind: ControllerState,
+        name: str,
+        function: Callable[[ControllerCore, Sequence[A]], Sequence[T | Exception]],
+        argument: A,
+    ) -> T | KafkaError:
+        """Do the same for several calls of a function at once, as ``EventLoop.call_jointly``."""
+        return await self._result(self._loop.call_jointly(kind, function, argument, name), name)
+
+    async def _result(self, future: Future[T], name: str) -> T | KafkaError:
         try:
-            return await asyncio.wrap_future(self._loop.call(kind, function, name))
+            return await asyncio.wrap_future(future)
         except KafkaError as error:
             return error
         except Exception:  # noqa: BLE001  (Kafka answers so, and keeps the connection)

@@ -12,19 +12,20 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from ctrlchan.controller.term.events import ControllerState, Event
+from ctrlchan.controller.term.events import ControllerState, Event, JointCall
 from ctrlchan.errors import ControllerMovedError, IllegalStateError, NotControllerError
 
 __all__ = ["EventLoop", "LoopMetrics", "Timer"]
 
 _LOG: Final = logging.getLogger(__name__)
 
+A = TypeVar("A")
 C = TypeVar("C")
 T = TypeVar("T")
 
@@ -140,35 +141,29 @@ class EventLoop(Generic[C]):
         The future raises NotControllerError when this is not the controller at that time, and what
         ``function`` raises. ``name``: for logs.
         """
-        result: Future[T] = Future()
+        return self.call_jointly(kind, lambda core, _: [function(core)], None, name)
 
-        def process() -> None:
-            if not result.set_running_or_notify_cancel():
-                return
-            core = self._current()
-            if core is None:
-                result.set_exception(NotControllerError())
-                return
-            try:
-                value = function(core)
-            except ControllerMovedError as error:
-                result.set_exception(NotControllerError(str(error)))
-                raise
-            except BaseException as error:
-                result.set_exception(error)
-                # Answers with an error are ordinary; these two are not.
-                if isinstance(error, IllegalStateError) or not isinstance(error, Exception):
-                    raise
-                _LOG.debug("%s: %s", name or kind.name, error)
-            else:
-                result.set_result(value)
+    def call_jointly(
+        self,
+        kind: ControllerState,
+        function: Callable[[C, Sequence[A]], Sequence[T | Exception]],
+        argument: A,
+        name: str | None = None,
+    ) -> Future[T]:
+        """Do the same with ``function(core, arguments)``, for several calls in one event.
+
+        The arguments are those of calls with this function that wait behind each other in the queue. The
+        function returns a result for each of them, or the exception that its future raises; what the function
+        raises, all futures raise.
+        """
+        call = JointCall(function, argument)
 
         def preempt() -> None:
-            if result.set_running_or_notify_cancel():
-                result.set_exception(NotControllerError())
+            if call.result.set_running_or_notify_cancel():
+                call.result.set_exception(NotControllerError())
 
-        self.put(Event(kind, name or kind.name, process, preempt))
-        return result
+        self.put(Event(kind, name or kind.name, lambda: self._answer([call]), preempt, call))
+        return call.result
 
     def wait_until(self, condition: Callable[[C], bool], timeout: float) -> Future[bool]:
         """Return a future that becomes True when ``condition`` holds, False after ``timeout`` seconds.
@@ -217,7 +212,7 @@ class EventLoop(Generic[C]):
             waiting.preempt()
         if self._thread.ident is None:
             if first:
-                self._process(last, 0.0)
+                self._process([last], [0.0])
         else:
             self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -225,15 +220,18 @@ class EventLoop(Generic[C]):
     # -- the thread
 
     def _run(self) -> None:
-        while (entry := self._next()) is not None:
-            event, put_at = entry
-            self._process(event, (monotonic() - put_at) * 1_000)
+        while entries := self._next():
+            now = monotonic()
+            self._process([event for event, _ in entries], [(now - put_at) * 1_000 for _, put_at in entries])
         for wait in self._waits:
             _finish(wait.result, NotControllerError())
         self._waits.clear()
 
-    def _next(self) -> tuple[Event, float] | None:
-        """Wait for an event. None: the loop was closed and its last event was processed."""
+    def _next(self) -> list[tuple[Event, float]]:
+        """Wait for an event; return it with those that are processed together with it.
+
+        Empty: the loop was closed and its last event was processed.
+        """
         with self._changed:
             while True:
                 now = monotonic()
@@ -242,31 +240,68 @@ class EventLoop(Generic[C]):
                     if not timer.cancelled:
                         self._queue.append((timer.event, now))
                 if self._queue:
-                    return self._queue.popleft()
+                    entries = [self._queue.popleft()]
+                    while self._queue and _belong_together(entries[0][0], self._queue[0][0]):
+                        entries.append(self._queue.popleft())
+                    return entries
                 if self._closing:
-                    return None
+                    return []
                 self._changed.wait(self._timers[0].deadline - now if self._timers else None)
 
-    def _process(self, event: Event, queue_time_ms: float) -> None:
-        self._state = event.state
-        measured = self._metrics if event.state is not ControllerState.IDLE else None
+    def _process(self, events: list[Event], queue_times_ms: list[float]) -> None:
+        first = events[0]
+        self._state = first.state
+        measured = self._metrics if first.state is not ControllerState.IDLE else None
         begun = monotonic()
         if measured is not None:
-            measured.event_started(event.state, queue_time_ms)
+            measured.event_started(first.state, queue_times_ms[0])
         try:
             try:
-                event.process()
+                if len(events) == 1:
+                    first.process()
+                else:
+                    self._answer([event.call for event in events if event.call is not None])
             except BaseException as error:  # noqa: BLE001  (one event never ends the loop)
-                self._failed(event, error)
+                self._failed(first, error)
             self._check_waits()
             if self._processed is not None:
                 self._processed()
         except BaseException:  # noqa: BLE001  (as above)
-            _LOG.exception("[%s] Uncaught error processing event %s", self._name, event)
+            _LOG.exception("[%s] Uncaught error processing event %s", self._name, first)
         finally:
             if measured is not None:
-                measured.event_ended(event.state, (monotonic() - begun) * 1_000)
+                each_ms = (monotonic() - begun) * 1_000 / len(events)
+                measured.event_ended(first.state, each_ms)
+                for event, queue_time_ms in zip(events[1:], queue_times_ms[1:], strict=True):
+                    measured.event_started(event.state, queue_time_ms)
+                    measured.event_ended(event.state, each_ms)
             self._state = ControllerState.IDLE
+
+    def _answer(self, calls: Sequence[JointCall]) -> None:
+        """Set the results of calls with one function."""
+        calls = [one for one in calls if one.result.set_running_or_notify_cancel()]
+        if not calls:
+            return
+        core = self._current()
+        if core is None:
+            values: Sequence[Any] = [NotControllerError() for _ in calls]
+        else:
+            try:
+                values = calls[0].function(core, [one.argument for one in calls])
+            except ControllerMovedError as error:
+                for one in calls:
+                    one.result.set_exception(NotControllerError(str(error)))
+                raise
+            except BaseException as error:
+                for one in calls:
+                    one.result.set_exception(error)
+                # Answers with an error are ordinary; these two are not.
+                if isinstance(error, IllegalStateError) or not isinstance(error, Exception):
+                    raise
+                _LOG.debug("%d calls: %s", len(calls), error)
+                return
+        for one, value in zip(calls, values, strict=True):
+            _finish(one.result, value)
 
     def _check_waits(self) -> None:
         if not self._waits:
@@ -291,6 +326,11 @@ class EventLoop(Generic[C]):
             _finish(wait.result, holds)
             return True
         return False
+
+
+def _belong_together(event: Event, other: Event) -> bool:
+    """Return whether both events are calls with one function."""
+    return event.call is not None and other.call is not None and event.call.function is other.call.function
 
 
 def _nothing() -> None:

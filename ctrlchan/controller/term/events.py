@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["ControllerState", "Event"]
+__all__ = ["ControllerState", "Event", "JointCall"]
 
 
 class ControllerState(IntEnum):
@@ -56,17 +57,31 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class JointCall:
+    """One argument for ``function(core, arguments)``, and its result to come.
+
+    ``function`` returns a result for each argument, or the exception with which that call ends.
+    """
+
+    function: Callable[[Any, Sequence[Any]], Sequence[Any]]
+    argument: Any
+    result: Future[Any] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Event:
     """One entry of the queue. ``process`` runs on the loop's thread.
 
     ``preempt`` runs in its place, on another thread, when the queue is cleared before the event's turn.
-    ``name``: Kafka's name of the event, for logs. Source: ``kafka.controller.ControllerEvent``.
+    ``name``: Kafka's name of the event, for logs. ``call``: the call that the event is for, if it may be
+    answered together with others of its function. Source: ``kafka.controller.ControllerEvent``.
     """
 
     state: ControllerState
     name: str
     process: Callable[[], None]
     preempt: Callable[[], None] = _nothing
+    call: JointCall | None = None
 
     def __str__(self) -> str:
         return self.name

@@ -27,19 +27,21 @@ class LeaderComparison:
     def changes(self) -> LeaderChanges | None:
         """Return the partitions with another leader or leader epoch than the last time; None without any.
 
-        Partitions that never had a leader are left out.
+        Partitions that never had a leader are left out. Costs no more than the rows that were set since.
         """
         context, partitions = self._context, self._context.state.partitions
-        ids = context.partition_ids
-        self._grow(int(ids.max()) + 1 if len(ids) else 0)
-        changed = (self._leader_epoch[ids] != partitions.leader_epoch) | (
-            self._leader[ids] != partitions.leader
+        rows = context.take_rows_with_leadership_set()
+        ids = context.partition_ids[rows]
+        self._grow(int(ids.max(initial=-1)) + 1)
+        changed = (self._leader_epoch[ids] != partitions.leader_epoch[rows]) | (
+            self._leader[ids] != partitions.leader[rows]
         )
-        rows = np.flatnonzero(changed & context.has_leadership(context.all_rows))
+        rows = rows[changed & context.has_leadership(rows)]
         if not len(rows):
             return None
-        self._leader[ids[rows]] = partitions.leader[rows]
-        self._leader_epoch[ids[rows]] = partitions.leader_epoch[rows]
+        ids = context.partition_ids[rows]
+        self._leader[ids] = partitions.leader[rows]
+        self._leader_epoch[ids] = partitions.leader_epoch[rows]
         names, topic_row = context.names_of(rows)
         return LeaderChanges(
             tuple(name.decode() for name in names),

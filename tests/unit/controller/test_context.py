@@ -213,3 +213,45 @@ def test_a_topic_can_be_queued_before_it_is_known(context: ControllerContext) ->
     context.remove_topics(["A", "Later", "unknown"])
     assert context.topics_to_delete == context.topics_with_deletion_started == frozenset()
     assert context.topics_ineligible == set()
+
+
+def test_topics_are_found_by_their_present_ids(context: ControllerContext) -> None:
+    a, b, c, zero = b"a" * 16, b"b" * 16, b"c" * 16, bytes(16)
+
+    def put(names: list[bytes], ids: list[bytes]) -> None:
+        none = np.empty(0, np.int32)
+        columns = np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 16)
+        context.add_partitions(names, columns, none, none, ListColumn.from_lists([]))
+
+    def found() -> list[int]:
+        rows: list[int] = context.topic_rows_of_ids([a, b, c, zero]).tolist()
+        return rows
+
+    assert found() == [-1, -1, -1, -1]
+    # Topics without an id get one in place.
+    put([b"A", b"B"], [a, b])
+    assert found() == [0, 1, -1, -1]
+    put([b"A"], [c])
+    assert found() == [-1, 1, 0, -1]
+    put([b"C"], [a])
+    assert found() == [2, 1, 0, -1]
+    context.remove_topics(["A"])
+    assert found() == [1, 0, -1, -1]
+
+
+def test_rows_whose_leadership_was_set(context: ControllerContext) -> None:
+    assert context.take_rows_with_leadership_set().tolist() == [0, 1, 2]
+    assert context.take_rows_with_leadership_set().tolist() == []
+    for row in (2, 0, 2):
+        lead(context, row, 1, [1])
+    assert context.take_rows_with_leadership_set().tolist() == [0, 2]
+    # Rows move; partitions that are gone have none.
+    for row in (0, 2):
+        lead(context, row, 1, [1])
+    add(context, {"A": {2: [1, 2, 3]}})
+    assert context.take_rows_with_leadership_set().tolist() == [0, 3]
+    for row in (0, 3):
+        lead(context, row, 1, [1])
+    context.remove_topics(["A"])
+    assert context.take_rows_with_leadership_set().tolist() == [0]
+    assert context.take_rows_with_leadership_set().tolist() == []

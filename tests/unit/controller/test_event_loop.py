@@ -6,7 +6,7 @@ Twins of Kafka's ``ControllerEventManagerTest``, and what is different on purpos
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 
 import pytest
@@ -260,6 +260,94 @@ def test_a_cancelled_call_does_not_run(recorded: Recorded) -> None:
         )
         assert answer.cancel()
     recorded.flush()
+    assert seen == []
+
+
+# -- calls that are answered together
+
+
+def named(seen: list[list[str]]) -> Callable[[Core, Sequence[str]], list[str | Exception]]:
+    """Return a function that keeps the arguments of each of its runs, and answers ``bad`` with an error."""
+
+    def answer(core: Core, arguments: Sequence[str]) -> list[str | Exception]:
+        seen.append(list(arguments))
+        bad = KafkaError(ErrorCode.INVALID_REQUEST, "bad")
+        return [bad if one == "bad" else f"{one} is done" for one in arguments]
+
+    return answer
+
+
+def test_calls_of_a_function_that_follow_each_other_are_answered_together(recorded: Recorded) -> None:
+    seen: list[list[str]] = []
+    function, other = named(seen), named(seen)
+    with Blocked(recorded):
+        first = [recorded.loop.call_jointly(ControllerState.ISR_CHANGE, function, one) for one in "ab"]
+        recorded.loop.put(nothing("BrokerChange"))
+        then = [recorded.loop.call_jointly(ControllerState.ISR_CHANGE, function, one) for one in "cd"]
+        then.append(recorded.loop.call_jointly(ControllerState.ISR_CHANGE, other, "e"))
+        then.append(recorded.loop.call_jointly(ControllerState.ISR_CHANGE, other, "f"))
+    assert [one.result(TIMEOUT) for one in first + then] == [f"{one} is done" for one in "abcdef"]
+    assert seen == [["a", "b"], ["c", "d"], ["e", "f"]]
+    recorded.flush()
+    # Each of them is an event in the metrics.
+    kinds = [state for state, _ in recorded.ended]
+    assert [state for state, _ in recorded.started] == kinds
+    assert kinds.count(ControllerState.ISR_CHANGE) == 6
+
+
+def test_each_of_the_calls_has_its_own_error(recorded: Recorded) -> None:
+    seen: list[list[str]] = []
+    function = named(seen)
+    with Blocked(recorded):
+        answers = [
+            recorded.loop.call_jointly(ControllerState.ISR_CHANGE, function, one)
+            for one in ("good", "bad", "cancelled", "last")
+        ]
+        assert answers[2].cancel()
+    assert (answers[0].result(TIMEOUT), answers[3].result(TIMEOUT)) == ("good is done", "last is done")
+    with pytest.raises(KafkaError, match="bad"):
+        answers[1].result(TIMEOUT)
+    assert seen == [["good", "bad", "last"]]
+    assert recorded.failures == []
+
+
+@pytest.mark.parametrize(
+    ("error", "answer", "fails"),
+    [
+        (ControllerMovedError("moved"), NotControllerError, True),
+        (IllegalStateError("batch"), IllegalStateError, True),
+        (KafkaError(ErrorCode.INVALID_REQUEST, "all"), KafkaError, False),
+    ],
+)
+def test_an_error_of_the_function_is_that_of_all_calls(
+    recorded: Recorded, error: Exception, answer: type[Exception], fails: bool
+) -> None:
+    def fail(core: Core, arguments: Sequence[str]) -> list[str | Exception]:
+        raise error
+
+    with Blocked(recorded):
+        answers = [
+            recorded.loop.call_jointly(ControllerState.ISR_CHANGE, fail, one, "AlterPartition")
+            for one in "ab"
+        ]
+    for one in answers:
+        with pytest.raises(answer):
+            one.result(TIMEOUT)
+    recorded.flush()
+    assert recorded.failures == ([("AlterPartition", error)] if fails else [])
+
+
+def test_calls_that_wait_end_with_the_term(recorded: Recorded) -> None:
+    seen: list[list[str]] = []
+    function = named(seen)
+    with Blocked(recorded):
+        cleared = [recorded.loop.call_jointly(ControllerState.ISR_CHANGE, function, one) for one in "ab"]
+        recorded.loop.clear_and_put(nothing("Expire"))
+        recorded.core = None
+        late = [recorded.loop.call_jointly(ControllerState.ISR_CHANGE, function, one) for one in "cd"]
+    for one in cleared + late:
+        with pytest.raises(NotControllerError):
+            one.result(TIMEOUT)
     assert seen == []
 
 

@@ -15,7 +15,7 @@ from ctrlchan._codec import ListColumn
 from ctrlchan.controller.handlers.isr_changes import (
     AlterPartitionRequest,
     AlterPartitionResult,
-    alter_partition,
+    alter_partitions,
 )
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.term.events import ControllerState
@@ -68,8 +68,8 @@ class Alterations:
             isr=ListColumn.from_lists([row.get("isr", [1, 2]) for row in rows]),
             **columns,
         )
-        return self.controller.loop.call(
-            ControllerState.ISR_CHANGE, lambda core: alter_partition(core, request)
+        return self.controller.loop.call_jointly(
+            ControllerState.ISR_CHANGE, alter_partitions, request
         ).result(TIMEOUT)
 
     def error(self, version: int, row: dict[str, Any] | None = None, **request: Any) -> int:

@@ -16,6 +16,7 @@ from ctrlchan.state.lists import (
     entry_rows,
     first_flagged,
     has_duplicates,
+    joined,
     not_within,
     packed_values,
     select,
@@ -62,6 +63,11 @@ def test_packed_values_is_a_view_where_lists_lie_in_a_row() -> None:
     packed = packed_values(lists)
     assert packed.tolist() == [2, 3, 4, 5, 6]
     assert np.shares_memory(packed, values)
+
+
+@given(st.lists(scattered(), min_size=1, max_size=4))
+def test_joined(columns: list[ListColumn]) -> None:
+    assert joined(columns).to_lists() == [one for column in columns for one in column.to_lists()]
 
 
 @given(scattered(), st.data())

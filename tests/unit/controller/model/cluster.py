@@ -16,7 +16,7 @@ from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers import elections, reassignment
 from ctrlchan.controller.handlers.controlled_shutdown import controlled_shutdown
 from ctrlchan.controller.handlers.elections import ElectionType
-from ctrlchan.controller.handlers.isr_changes import AlterPartitionRequest, alter_partition
+from ctrlchan.controller.handlers.isr_changes import AlterPartitionRequest, alter_partitions
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import KafkaError
 from ctrlchan.protocol import ibp_at_least
@@ -415,7 +415,9 @@ class ModelCluster:
         )
 
         def ask(core: ControllerCore) -> None:
-            result = alter_partition(core, request)
+            [result] = alter_partitions(core, [request])
+            if isinstance(result, Exception):
+                raise result
             now = broker.hosted.get(key)
             if (
                 result.error_code == 0
