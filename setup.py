@@ -108,9 +108,9 @@ if __name__ == "__main__":
                 extension("ctrlchan.channel.queues._frames", channel_parts),
                 extension("ctrlchan.channel.queues._entries", channel_parts),
                 extension("ctrlchan.broker.log._batches", log_parts, include_dirs=["ctrlchan"]),
+                extension("ctrlchan.broker.log._producers", log_parts, include_dirs=["ctrlchan"]),
                 extension("ctrlchan.broker.log._segment", log_parts, include_dirs=["ctrlchan"]),
                 extension("ctrlchan.broker.log._log", log_parts, include_dirs=["ctrlchan"]),
-                extension("ctrlchan.broker.log._producers", log_parts, include_dirs=["ctrlchan"]),
                 extension(
                     "ctrlchan.zookeeper._states", ["ctrlchan/_wire/bytes.h"], include_dirs=["ctrlchan"]
                 ),

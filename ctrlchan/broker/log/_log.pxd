@@ -1,6 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from ctrlchan.broker.log._batches cimport Appended
+from ctrlchan.broker.log._batches cimport Appended, Batch
+from ctrlchan.broker.log._producers cimport ProducerStates, ProducerUpdate
 from ctrlchan.broker.log._segment cimport Segment
 
 cdef extern from "<pthread.h>" nogil:
@@ -28,6 +29,12 @@ cdef struct Range:
     int64_t last_stable_offset
 
 
+# A transaction whose marker may be above the high watermark.
+cdef struct Ended:
+    int64_t first_offset
+    int64_t last_offset
+
+
 cdef class Log:
     cdef pthread_mutex_t mutex
     cdef Segment** segments
@@ -41,6 +48,13 @@ cdef class Log:
     cdef int64_t watermark_segment
     cdef int64_t watermark_position
     cdef int32_t latest_epoch
+    cdef readonly ProducerStates producers
+    # Transactions that consumers of READ_COMMITTED wait for: the first offset of all that have not ended, or -1; and
+    # those that have ended
+    cdef int64_t first_undecided
+    cdef Ended* ended
+    cdef int32_t ended_count
+    cdef int32_t ended_room
     # The errno or result that took the log offline, 0 while it is online
     cdef int failure
     cdef bint closed
@@ -60,7 +74,7 @@ cdef class Log:
     cdef object raised
 
     cdef int append_leader(
-        self, uint8_t* data, Appended* appended, int32_t leader_epoch, int64_t now_ms
+        self, uint8_t* data, Appended* appended, int32_t leader_epoch, int origin, int64_t now_ms
     ) noexcept nogil
     cdef int append_follower(self, uint8_t* data, Appended* appended, int64_t now_ms) noexcept nogil
     cdef int read_range(
@@ -78,7 +92,20 @@ cdef class Log:
     cdef int add_segment(self, Segment* segment) noexcept nogil
     cdef Segment* new_segment(self, int64_t base_offset, int64_t now_ms, int* error) noexcept nogil
     cdef int roll_segment(self, int64_t base_offset, int64_t now_ms) noexcept nogil
-    cdef int write_batches(self, const uint8_t* data, const Appended* appended, int64_t now_ms) noexcept nogil
+    cdef int write_batches(self, const uint8_t* data, Appended* appended, int origin, int64_t now_ms) noexcept nogil
+    cdef int check_producers(
+        self, const uint8_t* data, Appended* appended, int origin, ProducerUpdate* update
+    ) noexcept nogil
+    cdef int update_producers(
+        self, const uint8_t* data, const Appended* appended, int origin, const ProducerUpdate* update
+    ) noexcept nogil
+    cdef int take_update(
+        self, Segment* segment, const Batch* batch, const ProducerUpdate* update
+    ) noexcept nogil
+    cdef int replay_batch(self, Segment* segment, const uint8_t* data, const Batch* batch) noexcept nogil
+    cdef int replay(self, int64_t from_offset, int64_t end_offset) noexcept nogil
+    cdef int take_snapshot(self, bint sync) noexcept nogil
+    cdef int64_t last_stable_offset(self) noexcept nogil
     cdef int assign_epochs(self, const uint8_t* data, int64_t size) noexcept nogil
     cdef int assign_epoch(self, int32_t epoch, int64_t start_offset) noexcept nogil
     cdef int locate(self, int64_t offset, int64_t* base_offset, int64_t* position) noexcept nogil
@@ -88,4 +115,4 @@ cdef class Log:
     cdef int64_t move_high_watermark(self, int64_t offset) noexcept nogil
     cdef int64_t size_locked(self) noexcept nogil
     cdef object remove_segments(self, int32_t first, int32_t end)
-    cdef int _recover_segment(self, int32_t i, int64_t* removed)
+    cdef int _recover_segment(self, int32_t i, int64_t start_offset, int64_t now_ms, int64_t* removed) except -100

@@ -6,12 +6,19 @@ thread of a processor; no Python object is made for a record or a batch. The GIL
 after it is answered with KAFKA_STORAGE_ERROR.
 """
 
-from libc.errno cimport EIO
+from libc.errno cimport EIO, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memmove
+from posix.fcntl cimport O_RDONLY
+from posix.fcntl cimport open as open_fd
+from posix.unistd cimport close as close_fd
 
 from ctrlchan.broker.log._batches cimport (
+    CONTROL,
+    CLIENT,
+    REPLICATION,
+    TRANSACTIONAL,
     Appended,
     Batch,
     Checked,
@@ -19,6 +26,7 @@ from ctrlchan.broker.log._batches cimport (
     check_replicated,
     read_batch,
 )
+from ctrlchan.broker.log._producers cimport ProducerStates, ProducerUpdate
 from ctrlchan.broker.log._segment cimport (
     CORRUPT,
     DONE,
@@ -31,6 +39,7 @@ from ctrlchan.broker.log._segment cimport (
     Scan,
     Segment,
     acquire,
+    add_aborted,
     append,
     change_suffix,
     find_offset,
@@ -42,6 +51,7 @@ from ctrlchan.broker.log._segment cimport (
     move_segment,
     next_offset_of,
     open_segment,
+    pread_all,
     recover_segment,
     release,
     remove_files,
@@ -56,6 +66,7 @@ from ctrlchan.broker.log._segment cimport (
 import os
 import random
 import shutil
+import struct
 import time
 import zlib
 from pathlib import Path
@@ -90,6 +101,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 #: Up to where a reader may read.
 READ_LOG_END, READ_HIGH_WATERMARK, READ_LAST_STABLE_OFFSET = range(3)
 
+#: An entry of .txnindex.
+ABORTED = struct.Struct(">hqqqq")
 SEGMENT_KINDS = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 
 
@@ -149,25 +162,38 @@ cdef class FileRange:
             self.range.segment = NULL
 
 
+cdef struct Recovery:
+    # The log, which the caller holds
+    void* log
+    Segment* segment
+
+
 cdef int on_recovered(void* context, const uint8_t* data, const Batch* batch) noexcept nogil:
-    """Take the leader epoch of a batch that recovery has found valid."""
-    if batch.leader_epoch <= (<Log>context).latest_epoch:
-        return DONE
-    return (<Log>context).assign_epoch(batch.leader_epoch, batch.base_offset)
+    """Take leader epoch and producer of a batch that recovery has found valid."""
+    cdef Recovery* recovery = <Recovery*>context
+    cdef int result
+    if batch.leader_epoch > (<Log>recovery.log).latest_epoch:
+        result = (<Log>recovery.log).assign_epoch(batch.leader_epoch, batch.base_offset)
+        if result != DONE:
+            return result
+    return (<Log>recovery.log).replay_batch(recovery.segment, data, batch)
 
 
 cdef class Log:
     """The log of the partition whose folder is ``folder``.
 
     ``start_offset`` and ``recovery_point`` come from the checkpoints of the log directory. ``clean``: the log directory
-    was closed in order, so nothing is recovered. Raises LogDirectoryError for files that cannot be a log, KafkaError
+    was closed in order, so nothing is recovered. ``producer_expiration_ms``: producer.id.expiration.ms. Raises LogDirectoryError for files that cannot be a log, KafkaError
     where the disk fails.
     """
 
     def __cinit__(self, *args, **kwargs):
         pthread_mutex_init(&self.mutex, NULL)
 
-    def __init__(self, folder, config, *, int64_t start_offset=0, int64_t recovery_point=0, bint clean=False):
+    def __init__(
+        self, folder, config, *, int64_t start_offset=0, int64_t recovery_point=0, bint clean=False,
+        int64_t producer_expiration_ms=86_400_000
+    ):
         if self.segments != NULL or self.closed:
             raise RuntimeError("a log is opened once")
         if start_offset < 0 or recovery_point < 0:
@@ -179,6 +205,8 @@ cdef class Log:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.epochs = LeaderEpochs(self.folder)
         self.latest_epoch = self.epochs.latest
+        self.producers = ProducerStates(producer_expiration_ms)
+        self.first_undecided = -1
         self.lock()
         try:
             self._load(start_offset, recovery_point, clean)
@@ -190,6 +218,7 @@ cdef class Log:
         for i in range(self.count):
             release(self.segments[i])
         free(self.segments)
+        free(self.ended)
         pthread_mutex_destroy(&self.mutex)
 
     def _set_folder(self, folder):
@@ -298,7 +327,12 @@ cdef class Log:
         if segment == NULL:
             return error
         self.wants_flush_ = True
-        return self.add_segment(segment)
+        error = self.add_segment(segment)
+        if error != DONE:
+            return error
+        # Recovery of the new segment begins with what the producers are now.
+        self.producers.end_offset = base_offset
+        return self.take_snapshot(False)
 
     cdef object remove_segments(self, int32_t first, int32_t end):
         """Take segments out of the log and mark their files for deletion."""
@@ -309,7 +343,10 @@ cdef class Log:
             changed = change_suffix(self.segments[i], b".deleted")
             result = changed if result == DONE else result
             name = names.segment_name(self.segments[i].base_offset)
-            for kind in SEGMENT_KINDS:
+            snapshot = self.folder / f"{name}{names.SNAPSHOT_SUFFIX}"
+            if snapshot.exists():
+                os.rename(snapshot, f"{snapshot}{names.DELETED_SUFFIX}")
+            for kind in (*SEGMENT_KINDS, names.SNAPSHOT_SUFFIX):
                 self.deleted.append((due, self.folder / f"{name}{kind}{names.DELETED_SUFFIX}"))
             release(self.segments[i])
         memmove(&self.segments[first], &self.segments[end], (self.count - end) * sizeof(Segment*))
@@ -326,9 +363,9 @@ cdef class Log:
         deleting = self.folder.name.endswith(names.DELETE_SUFFIX)
         try:
             self._finish_swaps()
-            self._open_segments(clean or deleting, now)
+            self._open_segments(start_offset, now)
             if not clean and not deleting:
-                self._recover(recovery_point, now)
+                self._recover(recovery_point, start_offset, now)
             if self.count > 0:
                 self.check(next_offset_of(self.active(), &end))
                 if end < start_offset and not deleting:
@@ -351,6 +388,18 @@ cdef class Log:
         self.epochs.truncate_end(end)
         self.epochs.truncate_start(start_offset)
         self.latest_epoch = self.epochs.latest
+        if deleting:
+            return
+        # Recovery has left the producers as they were at the end of some segment.
+        self._clear_producers(0)
+        self._remove_stray_snapshots()
+        if clean and not self._snapshots():
+            # Written by a broker that knew no producers.
+            for offset in [self.segments[i].base_offset for i in range(max(0, self.count - 2), self.count)] + [end]:
+                self.producers.end_offset = offset
+                self.check(self.take_snapshot(True))
+        else:
+            self._rebuild_producers(self.start_offset_, end, now)
 
     def _finish_swaps(self):
         """Delete what waits for deletion, and end or undo the cleaner's replacement of segments."""
@@ -404,7 +453,7 @@ cdef class Log:
             raise LogDirectoryError(f"{self.folder / name}: the name does not begin with an offset")
         return offset
 
-    def _open_segments(self, bint clean, int64_t now_ms):
+    def _open_segments(self, int64_t start_offset, int64_t now_ms):
         """Open all segments. Indexes that are missing or not sane are written anew."""
         cdef Segment* segment
         cdef Scan scan
@@ -433,22 +482,29 @@ cdef class Log:
             if result > 0:
                 self.check(result)
             if (missing or not indexes_are_sane(segment)) and segment.size > 0:
-                self.check(self._recover_segment(self.count - 1, &removed))
+                self.check(self._recover_segment(self.count - 1, start_offset, now_ms, &removed))
 
-    cdef int _recover_segment(self, int32_t i, int64_t* removed):
+    cdef int _recover_segment(self, int32_t i, int64_t start_offset, int64_t now_ms, int64_t* removed) except -100:
         """Recover a segment from its batches alone; return a result of ``_segment``."""
+        cdef Recovery recovery
         cdef int result
+        if self.producers.end_offset != self.segments[i].base_offset:
+            self._rebuild_producers(start_offset, self.segments[i].base_offset, now_ms)
+        recovery.log, recovery.segment = <void*>self, self.segments[i]
         with nogil:
-            result = recover_segment(self.segments[i], on_recovered, <void*>self, removed)
+            result = recover_segment(self.segments[i], on_recovered, &recovery, removed)
+            if result == DONE:
+                # The next recovery need not read this segment again.
+                result = self.take_snapshot(True)
         return result
 
-    def _recover(self, int64_t recovery_point, int64_t now_ms):
+    def _recover(self, int64_t recovery_point, int64_t start_offset, int64_t now_ms):
         """Recover the segments that may not have been flushed; what follows an invalid batch is deleted."""
         cdef int64_t removed
         cdef int32_t i
         cdef int result
         for i in range(max(self.floor_segment(recovery_point), 0), self.count):
-            result = self._recover_segment(i, &removed)
+            result = self._recover_segment(i, start_offset, now_ms, &removed)
             if result == OUT_OF_ORDER:
                 # As Kafka: nothing of such a segment is kept.
                 result = truncate_segment(self.segments[i], self.segments[i].base_offset, now_ms, &removed)
@@ -457,14 +513,178 @@ cdef class Log:
                 self.remove_segments(i + 1, self.count)
                 return
 
+    # -- producers
+
+    def _snapshots(self):
+        """Return the offsets of all snapshot files, ascending."""
+        return sorted(
+            offset
+            for name in os.listdir(self.folder)
+            if name.endswith(names.SNAPSHOT_SUFFIX) and (offset := names.offset_of(name)) is not None
+        )
+
+    def _remove_snapshot(self, offset):
+        (self.folder / f"{names.segment_name(offset)}{names.SNAPSHOT_SUFFIX}").unlink(missing_ok=True)
+
+    def _remove_stray_snapshots(self):
+        """Delete the snapshots where no segment begins, but the last one where that is behind all segments."""
+        cdef int32_t i
+        bases = {self.segments[i].base_offset for i in range(self.count)}
+        stray = [offset for offset in self._snapshots() if offset not in bases]
+        for offset in stray:
+            if offset != max(stray) or offset < self.active().base_offset:
+                self._remove_snapshot(offset)
+
+    def _clear_producers(self, int64_t end_offset):
+        self.producers.clear()
+        self.producers.end_offset = self.producers.snapshot_offset = end_offset
+        self.ended_count = 0
+        self.first_undecided = -1
+
+    def _rebuild_producers(self, int64_t start_offset, int64_t end_offset, int64_t now_ms):
+        """Bring the producers to where they were at ``end_offset``: the newest valid snapshot, and what follows it."""
+        cdef int64_t base
+        cdef int32_t i
+        snapshots = []
+        for offset in self._snapshots():
+            if start_offset < offset <= end_offset:
+                snapshots.append(offset)
+            else:
+                self._remove_snapshot(offset)
+        if self.producers.count == 0 and self.producers.end_offset >= end_offset:
+            # Nobody to forget.
+            self._clear_producers(end_offset)
+            self.producers.snapshot_offset = max(snapshots, default=start_offset)
+        else:
+            self._clear_producers(start_offset)
+            while snapshots:
+                newest = snapshots.pop()
+                path = self.folder / f"{names.segment_name(newest)}{names.SNAPSHOT_SUFFIX}"
+                try:
+                    self.producers.load(path.read_bytes(), now_ms)
+                except ValueError:
+                    # As Kafka: the one before it, or all batches, will do.
+                    path.unlink()
+                    continue
+                self.producers.end_offset = self.producers.snapshot_offset = newest
+                break
+            first = max(0, self.floor_segment(self.producers.end_offset))
+            for i in range(first, self.count):
+                base = max(self.segments[i].base_offset, self.producers.end_offset)
+                if base >= end_offset:
+                    break
+                self.producers.end_offset = base
+                if i >= self.count - 2 and base == self.segments[i].base_offset:
+                    self.check(self.take_snapshot(True))
+                after = self.segments[i + 1].base_offset if i + 1 < self.count else end_offset
+                self.check(self._replay(base, min(after, end_offset)))
+        self.producers.end_offset = end_offset
+        self.first_undecided = self.producers.first_undecided()
+        self.check(self.take_snapshot(True))
+
+    def _replay(self, int64_t from_offset, int64_t end_offset):
+        cdef int result
+        with nogil:
+            result = self.replay(from_offset, end_offset)
+        return result
+
+    cdef int replay(self, int64_t from_offset, int64_t end_offset) noexcept nogil:
+        """Apply the batches from ``from_offset`` on, which lie in one segment, to the producers."""
+        cdef Segment* segment = self.segments[max(self.floor_segment(from_offset), 0)]
+        cdef Scan scan
+        cdef Batch batch
+        cdef int64_t position
+        cdef uint8_t* data
+        cdef int result = find_offset(segment, from_offset, &batch, &position)
+        if result == DONE:
+            start_scan(&scan, segment.fd, position, segment.size)
+            result = scan_next(&scan, &batch, &position)
+        while result == DONE and batch.base_offset < end_offset:
+            data = NULL
+            if batch.producer_id >= 0 and batch.attributes & CONTROL:
+                data = <uint8_t*>malloc(batch.size)
+                if data == NULL:
+                    return NO_MEMORY
+                result = pread_all(segment.fd, data, batch.size, position)
+            if result == DONE:
+                # A control batch without a marker changes no producer; it was acknowledged.
+                self.replay_batch(NULL, data, &batch)
+                result = scan_next(&scan, &batch, &position)
+            free(data)
+        return DONE if result == NOT_FOUND or result == CORRUPT else result
+
+    cdef int replay_batch(self, Segment* segment, const uint8_t* data, const Batch* batch) noexcept nogil:
+        """Apply a batch that is in the log to its producer; CORRUPT for a control batch without a marker.
+
+        ``segment``: its transaction index gets what the batch aborts; NULL: it has it.
+        """
+        cdef ProducerUpdate update
+        if self.producers.check(data, batch, REPLICATION, &update) != NONE:
+            return CORRUPT
+        self.producers.end_offset = batch.base_offset + batch.last_offset_delta + 1
+        return self.take_update(segment, batch, &update)
+
+    cdef int take_update(self, Segment* segment, const Batch* batch, const ProducerUpdate* update) noexcept nogil:
+        """Store what a written batch does to its producer, and to the transactions that readers wait for."""
+        cdef Ended* ended
+        cdef int64_t last_stable
+        self.producers.update(update)
+        if batch.producer_id < 0 or not batch.attributes & (TRANSACTIONAL | CONTROL):
+            return DONE
+        self.first_undecided = self.producers.first_undecided()
+        if not update.ends_txn:
+            return DONE
+        if self.ended_count == self.ended_room:
+            ended = <Ended*>realloc(self.ended, (2 * self.ended_room + 4) * sizeof(Ended))
+            if ended == NULL:
+                return NO_MEMORY
+            self.ended, self.ended_room = ended, 2 * self.ended_room + 4
+        self.ended[self.ended_count].first_offset = update.txn_first_offset
+        self.ended[self.ended_count].last_offset = batch.base_offset + batch.last_offset_delta
+        self.ended_count += 1
+        if segment == NULL or not update.is_aborted:
+            return DONE
+        last_stable = self.first_undecided if self.first_undecided >= 0 else batch.base_offset + batch.last_offset_delta + 1
+        return add_aborted(
+            segment, batch.producer_id, update.txn_first_offset, batch.base_offset + batch.last_offset_delta, last_stable
+        )
+
+    cdef int64_t last_stable_offset(self) noexcept nogil:
+        """Return the offset below which all transactions have ended, and their markers are replicated."""
+        cdef int64_t stable = self.high_watermark_
+        cdef int32_t i
+        if self.first_undecided >= 0:
+            stable = min(stable, max(self.first_undecided, self.start_offset_))
+        for i in range(self.ended_count):
+            stable = min(stable, max(self.ended[i].first_offset, self.start_offset_))
+        return stable
+
+    cdef int take_snapshot(self, bint sync) noexcept nogil:
+        """Write a snapshot of the producers at ``end_offset`` of theirs, if there is no newer one."""
+        cdef int error, folder = open_fd(self.c_folder, O_RDONLY)
+        if folder < 0:
+            return errno
+        error = self.producers.take_snapshot(folder, sync)
+        close_fd(folder)
+        return error
+
+    def remove_expired_producers(self, now_ms=None):
+        """Forget the producers that have appended nothing for producer.id.expiration.ms."""
+        self.lock()
+        try:
+            self.producers.remove_expired(_now_ms() if now_ms is None else now_ms)
+        finally:
+            self.unlock()
+
     # -- appending
 
     cdef int append_leader(
-        self, uint8_t* data, Appended* appended, int32_t leader_epoch, int64_t now_ms
+        self, uint8_t* data, Appended* appended, int32_t leader_epoch, int origin, int64_t now_ms
     ) noexcept nogil:
         """Give checked batches their offsets and append them. Returns Kafka's error code.
 
-        ``appended`` has the offsets afterwards.
+        ``appended`` has the offsets afterwards. Batches that were appended before (an idempotent producer's) are not
+        written again: ``appended`` has the offsets of then, their timestamp in ``header_timestamp``, and ``size`` 0.
         """
         cdef int error = NONE
         pthread_mutex_lock(&self.mutex)
@@ -474,7 +694,7 @@ cdef class Log:
             error = RECORD_LIST_TOO_LARGE
         else:
             assign_offsets(data, appended, self.end_offset_, leader_epoch)
-            error = self.write_batches(data, appended, now_ms)
+            error = self.write_batches(data, appended, origin, now_ms)
         pthread_mutex_unlock(&self.mutex)
         return error
 
@@ -492,13 +712,14 @@ cdef class Log:
         elif appended.size > self.segment_bytes:
             error = RECORD_LIST_TOO_LARGE
         else:
-            error = self.write_batches(data, appended, now_ms)
+            error = self.write_batches(data, appended, REPLICATION, now_ms)
         pthread_mutex_unlock(&self.mutex)
         return error
 
-    cdef int write_batches(self, const uint8_t* data, const Appended* appended, int64_t now_ms) noexcept nogil:
-        """Append batches whose offsets are final: leader epochs, a new segment if needed, one write."""
-        cdef int result
+    cdef int write_batches(self, const uint8_t* data, Appended* appended, int origin, int64_t now_ms) noexcept nogil:
+        """Append batches whose offsets are final: leader epochs, a new segment if needed, producers, one write."""
+        cdef ProducerUpdate update
+        cdef int result, error
         if appended.size <= 0:
             return NONE
         result = self.assign_epochs(data, appended.size)
@@ -508,6 +729,9 @@ cdef class Log:
         ):
             result = self.roll_segment(max(appended.first_offset, self.end_offset_), now_ms)
         if result == DONE:
+            error = self.check_producers(data, appended, origin, &update)
+            if error != NONE or appended.size == 0:
+                return error
             result = append(
                 self.active(), data, appended.size, appended.first_offset, appended.last_offset,
                 appended.max_timestamp, appended.offset_of_max_timestamp
@@ -515,9 +739,53 @@ cdef class Log:
         if result != DONE:
             return self.fail(result)
         self.end_offset_ = appended.last_offset + 1
+        result = self.update_producers(data, appended, origin, &update)
+        self.producers.end_offset = self.end_offset_
+        if result != DONE:
+            return self.fail(result)
         if self.end_offset_ - self.recovery_point_ >= self.flush_messages:
             self.wants_flush_ = True
         return NONE
+
+    cdef int check_producers(
+        self, const uint8_t* data, Appended* appended, int origin, ProducerUpdate* update
+    ) noexcept nogil:
+        """Check all batches against the state of their producers; return Kafka's error code.
+
+        ``update``: of the last batch. See ``append_leader`` for a duplicate.
+        """
+        cdef Batch batch
+        cdef int64_t position = 0
+        cdef int error
+        while position < appended.size:
+            read_batch(data + position, &batch)
+            error = self.producers.check(data + position, &batch, origin, update)
+            if error != NONE:
+                return error
+            if update.is_duplicate:
+                appended.first_offset, appended.last_offset = update.duplicate_first_offset, update.duplicate_last_offset
+                appended.header_timestamp = update.duplicate_timestamp
+                appended.size = 0
+                return NONE
+            position += batch.size
+        return NONE
+
+    cdef int update_producers(
+        self, const uint8_t* data, const Appended* appended, int origin, const ProducerUpdate* update
+    ) noexcept nogil:
+        """Store what the written batches do to their producers; ``update``: of the only batch."""
+        cdef ProducerUpdate another
+        cdef Batch batch
+        cdef int64_t position = 0
+        cdef int result = DONE
+        while position < appended.size and result == DONE:
+            read_batch(data + position, &batch)
+            if appended.batches == 1:
+                result = self.take_update(self.active(), &batch, update)
+            elif self.producers.check(data + position, &batch, origin, &another) == NONE:
+                result = self.take_update(self.active(), &batch, &another)
+            position += batch.size
+        return result
 
     cdef int assign_epochs(self, const uint8_t* data, int64_t size) noexcept nogil:
         """Record each leader epoch of the batches that is not the latest one."""
@@ -546,15 +814,19 @@ cdef class Log:
                 return STOPPED
         return DONE
 
-    def append_as_leader(self, Checked checked not None, int32_t leader_epoch, *, now_ms=None):
-        """Append checked batches; return their first and last offset. Raises KafkaError."""
+    def append_as_leader(self, Checked checked not None, int32_t leader_epoch, *, int origin=CLIENT, now_ms=None):
+        """Append checked batches; return their first and last offset. Raises KafkaError.
+
+        Batches of an idempotent producer that were appended before are not written again. ``origin``: as that of the
+        ``AppendRules`` that they were checked with.
+        """
         cdef uint8_t[::1] data = checked.data
         cdef int64_t now = _now_ms() if now_ms is None else now_ms
         cdef int error
         if checked.appended.needs_decompression:
             raise ValueError("compressed records are not checked yet")
         with nogil:
-            error = self.append_leader(&data[0], &checked.appended, leader_epoch, now)
+            error = self.append_leader(&data[0], &checked.appended, leader_epoch, origin, now)
         if error != NONE:
             raise KafkaError(error)
         return checked.appended.first_offset, checked.appended.last_offset
@@ -602,20 +874,26 @@ cdef class Log:
         found.fd = -1
         found.position = found.size = 0
         found.start_offset, found.end_offset = self.start_offset_, self.end_offset_
-        found.high_watermark = found.last_stable_offset = self.high_watermark_
+        found.high_watermark, found.last_stable_offset = self.high_watermark_, self.last_stable_offset()
         if self.failure or self.closed:
             return KAFKA_STORAGE_ERROR
         if offset < self.start_offset_ or offset > self.end_offset_:
             return OFFSET_OUT_OF_RANGE
         limit_segment, limit_position = self.active().base_offset, self.active().size
-        if isolation != LOG_END and self.high_watermark_ < self.end_offset_:
+        limit = self.end_offset_
+        if isolation != LOG_END:
+            limit = self.high_watermark_ if isolation == HIGH_WATERMARK else found.last_stable_offset
+        if offset >= limit:
+            return NONE
+        result = DONE
+        if limit < self.high_watermark_:
+            result = self.locate(limit, &limit_segment, &limit_position)
+        elif limit < self.end_offset_:
             if self.watermark_segment < 0:
                 result = self.locate(self.high_watermark_, &self.watermark_segment, &self.watermark_position)
-                if result != DONE:
-                    return self.fail(result)
             limit_segment, limit_position = self.watermark_segment, self.watermark_position
-        if offset >= (self.end_offset_ if isolation == LOG_END else self.high_watermark_):
-            return NONE
+        if result != DONE:
+            return self.fail(result)
         for i in range(max(self.floor_segment(offset), 0), self.count):
             segment = self.segments[i]
             if segment.base_offset > limit_segment:
@@ -679,8 +957,15 @@ cdef class Log:
         return moved
 
     cdef int64_t move_high_watermark(self, int64_t offset) noexcept nogil:
+        cdef int32_t i = 0
         self.high_watermark_ = min(max(offset, self.start_offset_), self.end_offset_)
         self.watermark_segment = -1
+        while i < self.ended_count:
+            if self.ended[i].last_offset < self.high_watermark_:
+                self.ended_count -= 1
+                self.ended[i] = self.ended[self.ended_count]
+            else:
+                i += 1
         return self.high_watermark_
 
     cdef int64_t size_locked(self) noexcept nogil:
@@ -774,6 +1059,7 @@ cdef class Log:
             return False
         self.start_offset_ = offset
         self.epochs.truncate_start(offset)
+        self.producers.end_offset = max(self.producers.end_offset, offset)
         return True
 
     def assign_leader_epoch(self, int32_t epoch):
@@ -790,6 +1076,37 @@ cdef class Log:
         self.lock()
         try:
             return self.epochs.end_of(epoch, self.end_offset_)
+        finally:
+            self.unlock()
+
+    @property
+    def stable_offset(self):
+        """The last stable offset: what consumers of READ_COMMITTED may read up to."""
+        self.lock()
+        try:
+            return self.last_stable_offset()
+        finally:
+            self.unlock()
+
+    def aborted_transactions(self, int64_t from_offset, int64_t end_offset):
+        """Return (producer id, first offset) of the aborted transactions with records between the offsets."""
+        cdef int32_t i
+        found = []
+        self.lock()
+        try:
+            self.check_online()
+            for i in range(max(self.floor_segment(from_offset), 0), self.count):
+                name = names.segment_name(self.segments[i].base_offset) + names.TXN_INDEX_SUFFIX
+                try:
+                    data = (self.folder / name).read_bytes()
+                except FileNotFoundError:
+                    continue
+                for _, producer_id, first, last, last_stable in ABORTED.iter_unpack(data[: len(data) // ABORTED.size * ABORTED.size]):
+                    if last >= from_offset and first < end_offset:
+                        found.append((producer_id, first))
+                    if last_stable >= end_offset:
+                        return found
+            return found
         finally:
             self.unlock()
 
@@ -946,6 +1263,7 @@ cdef class Log:
             self.epochs.truncate_end(offset)
             self.latest_epoch = self.epochs.latest
             self.start_offset_ = min(self.start_offset_, offset)
+            self._rebuild_producers(self.start_offset_, offset, _now_ms())
             self.move_high_watermark(self.high_watermark_)
             return True
         finally:
@@ -972,6 +1290,9 @@ cdef class Log:
         self.latest_epoch = -1
         self.start_offset_ = start_offset
         self._set_end(offset)
+        for snapshot in self._snapshots():
+            self._remove_snapshot(snapshot)
+        self._clear_producers(offset)
         self.move_high_watermark(offset)
 
     def _set_end(self, int64_t offset):
@@ -1013,7 +1334,7 @@ cdef class Log:
                     result = flush_segment(segment)
                 release(segment)
             free(unflushed)
-        self._flush_folder()
+        self._flush_snapshots(offset)
         self.lock()
         try:
             self.check(result)
@@ -1022,8 +1343,13 @@ cdef class Log:
         finally:
             self.unlock()
 
-    def _flush_folder(self):
+    def _flush_snapshots(self, int64_t end_offset):
+        """Flush the folder and the snapshots of the segments that are flushed."""
         try:
+            for offset in self._snapshots():
+                if self.recovery_point_ <= offset <= end_offset:
+                    with open(self.folder / f"{names.segment_name(offset)}{names.SNAPSHOT_SUFFIX}", "rb") as file:
+                        os.fsync(file.fileno())
             flush_folder(self.folder)
         except FileNotFoundError:
             # It is being deleted.
@@ -1037,7 +1363,9 @@ cdef class Log:
         self.flush()
         self.lock()
         try:
-            result = make_inactive(self.active())
+            result = self.take_snapshot(True)
+            if result == DONE:
+                result = make_inactive(self.active())
             if result == DONE:
                 result = flush_segment(self.active())
             self._close_files()

@@ -17,7 +17,7 @@ cdef enum:
     # Recovery: an offset that is not above an earlier one.
     OUT_OF_ORDER = -5
     NO_MEMORY = -6
-    # A callback of ``recover`` failed; it has kept the reason.
+    # Something in Python failed; the log has kept the exception.
     STOPPED = -7
 
     # Of the longest suffix of a file, .deleted or .cleaned
@@ -106,6 +106,10 @@ cdef int resize_indexes(Segment* segment, int64_t size) noexcept nogil
 cdef int make_inactive(Segment* segment) noexcept nogil
 cdef int flush_segment(Segment* segment) noexcept nogil
 cdef int change_suffix(Segment* segment, const char* suffix) noexcept nogil
+cdef int add_aborted(
+    Segment* segment, int64_t producer_id, int64_t first_offset, int64_t last_offset, int64_t last_stable_offset
+) noexcept nogil
+cdef int truncate_aborted(Segment* segment, int64_t offset) noexcept nogil
 cdef int remove_files(const char* folder, int64_t base_offset) noexcept nogil
 cdef int move_segment(Segment* segment, const char* folder) noexcept nogil
 cdef int64_t largest_timestamp(Segment* segment) noexcept nogil

@@ -5,6 +5,7 @@ Layouts (big-endian), as ``LogSegment``, ``OffsetIndex`` and ``TimeIndex``:
     .log        record batches
     .index      relative offset int32, position int32: the last offset of an append, and where it begins
     .timeindex  timestamp int64, relative offset int32: the largest timestamp so far, and its offset
+    .txnindex   version int16, producer id, first offset, last offset, last stable offset int64: an aborted transaction
 
 An index has an entry for each index.interval.bytes. The indexes of the active segment have room for
 segment.index.bytes; they are cut to their entries when the segment is rolled or closed. All functions require the
@@ -45,6 +46,8 @@ cdef enum:
     # Bytes of an entry.
     OFFSET_ENTRY = 8
     TIME_ENTRY = 12
+    ABORTED_ENTRY = 34
+    ABORTED_LAST_AT = 18
     # Where the relative offset of an entry is.
     OFFSET_AT = 0
     TIME_OFFSET_AT = 8
@@ -620,6 +623,8 @@ cdef int truncate_segment(Segment* segment, int64_t offset, int64_t now_ms, int6
     if error == DONE:
         error = truncate_index(segment, &segment.times, TIME_OFFSET_AT, offset)
     if error == DONE:
+        error = truncate_aborted(segment, offset)
+    if error == DONE:
         error = resize_indexes(segment, segment.index_bytes)
     if error == DONE:
         error = read_last_entries(segment)
@@ -652,7 +657,8 @@ cdef int truncate_segment(Segment* segment, int64_t offset, int64_t now_ms, int6
 cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int64_t* removed) noexcept nogil:
     """Read all batches, write both indexes anew, and truncate the file at the first invalid batch.
 
-    ``on_batch`` gets each valid batch with its bytes. A result other than 0 of it ends the recovery with STOPPED.
+    ``on_batch`` gets each valid batch with its bytes. A result of it that is not 0 ends the recovery: CORRUPT after this
+    batch, as Kafka does it for a control record that cannot be read; the others as an error.
     """
     cdef Scan scan
     cdef Batch batch
@@ -665,6 +671,8 @@ cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int6
     error = cut_index(&segment.offsets, 0)
     if error == DONE:
         error = cut_index(&segment.times, 0)
+    if error == DONE:
+        error = truncate_aborted(segment, 0)
     if error == DONE:
         error = resize_indexes(segment, segment.index_bytes)
     if error == DONE:
@@ -710,8 +718,8 @@ cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int6
                 break
             indexed = valid
         valid += batch.size
-        if on_batch != NULL and on_batch(context, buffer + (position - buffered_from), &batch) != DONE:
-            ending = STOPPED
+        ending = on_batch(context, buffer + (position - buffered_from), &batch)
+        if ending != DONE:
             break
     free(buffer)
     # A file that ends within a batch, and a batch that is not valid, are what recovery is for. A log that really has
@@ -749,6 +757,44 @@ cdef int change_suffix(Segment* segment, const char* suffix) noexcept nogil:
             return errno
     snprintf(segment.suffix, SUFFIX_BYTES, "%s", suffix)
     return DONE
+
+
+cdef int add_aborted(
+    Segment* segment, int64_t producer_id, int64_t first_offset, int64_t last_offset, int64_t last_stable_offset
+) noexcept nogil:
+    """Add an aborted transaction to the transaction index; the file is there from the first one on."""
+    cdef uint8_t entry[ABORTED_ENTRY]
+    cdef int64_t size = 0
+    cdef int fd = -1
+    cdef int error = open_file(segment, ".txnindex", O_CREAT, &fd, &size)
+    if error == DONE:
+        entry[0] = entry[1] = 0
+        put_i64(entry + 2, producer_id)
+        put_i64(entry + 10, first_offset)
+        put_i64(entry + ABORTED_LAST_AT, last_offset)
+        put_i64(entry + 26, last_stable_offset)
+        error = pwrite_all(fd, entry, ABORTED_ENTRY, size - size % ABORTED_ENTRY)
+    if fd >= 0:
+        close(fd)
+    return error
+
+
+cdef int truncate_aborted(Segment* segment, int64_t offset) noexcept nogil:
+    """Remove the aborted transactions that end at ``offset`` or above from the transaction index, if there is one."""
+    cdef uint8_t entry[ABORTED_ENTRY]
+    cdef int64_t size = 0, position = 0
+    cdef int fd = -1
+    cdef int error = open_file(segment, ".txnindex", 0, &fd, &size)
+    while error == DONE and position + ABORTED_ENTRY <= size:
+        error = pread_all(fd, entry, ABORTED_ENTRY, position)
+        if error == DONE and get_i64(entry + ABORTED_LAST_AT) >= offset:
+            break
+        position += ABORTED_ENTRY
+    if error == DONE and position < size and ftruncate(fd, position) != 0:
+        error = errno
+    if fd >= 0:
+        close(fd)
+    return DONE if error == ENOENT else error
 
 
 cdef int remove_files(const char* folder, int64_t base_offset) noexcept nogil:

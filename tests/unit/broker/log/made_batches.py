@@ -25,6 +25,10 @@ def batch(
     step: int = 0,
     base_offset: int = 0,
     leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    sequence: int = -1,
+    attributes: int = 0,
 ) -> bytes:
     """Return an uncompressed batch of the values; the timestamps rise by ``step``."""
     records = b""
@@ -40,9 +44,17 @@ def batch(
         )
         records += _varint(len(body)) + body
     largest = max(timestamp, timestamp + step * (len(values) - 1))
-    rest = struct.pack(
-        ">hiqqqhii", 0, len(values) - 1, timestamp, largest, -1, -1, -1, len(values)
-    ) + records  # fmt: skip
+    fields = (
+        attributes,
+        len(values) - 1,
+        timestamp,
+        largest,
+        producer_id,
+        producer_epoch,
+        sequence,
+        len(values),
+    )
+    rest = struct.pack(">hiqqqhii", *fields) + records
     head = struct.pack(">qiibI", base_offset, 9 + len(rest), leader_epoch, 2, crc32c_of(rest))
     return head + rest
 

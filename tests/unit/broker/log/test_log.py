@@ -221,7 +221,7 @@ def test_retention_by_start_offset_size_and_time(folder: Path) -> None:
     assert log.delete_old_segments(now_ms=9999) == 1
     assert (log.start_offset, log.segment_offsets(), log.end_offset) == (45, [45], 45)
     assert log.delete_old_segments(now_ms=9999) == 0
-    assert len([path for path in folder.iterdir() if path.suffix == ".deleted"]) == 15
+    assert len([path for path in folder.iterdir() if path.suffix == ".deleted"]) == 15 + 4  # snapshots
     assert log.delete_files(now_ms=0) > 0
     assert log.delete_files(now_ms=2**62) == 0
     assert not [path for path in folder.iterdir() if path.suffix == ".deleted"]
