@@ -61,6 +61,11 @@ class BrokerCore:
         """Return the configs of a topic, None: this broker knows no such topic."""
         return None if self.metadata.topic_row(name) is None else topic_configs()
 
+    @staticmethod
+    def dynamic_configs(_broker_id: int | None) -> Mapping[str, str]:
+        """Return no configs: an embedded broker cannot be reconfigured."""
+        return {}
+
     def describe(self) -> dict[str, Any]:
         """Return what the broker holds, in values that JSON can carry."""
         state, columns = self.metadata.state, self.replicas.columns

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ctrlchan.zookeeper.admin_requests import AdminRequestNodes
 from ctrlchan.zookeeper.brokers import BrokerNodes
-from ctrlchan.zookeeper.configs import ConfigNodes
 from ctrlchan.zookeeper.election import ElectionNodes
 from ctrlchan.zookeeper.notifications import NotificationNodes
 from ctrlchan.zookeeper.partition_states import PartitionStateNodes
+from ctrlchan.zookeeper.quotas import QuotaNodes
 from ctrlchan.zookeeper.topics import TopicNodes
 
 __all__ = ["ClusterNodes"]
@@ -20,7 +20,7 @@ class ClusterNodes(
     PartitionStateNodes,
     NotificationNodes,
     AdminRequestNodes,
-    ConfigNodes,
+    QuotaNodes,
 ):
     """Kafka's nodes in ZooKeeper as values and columns; no caller sees a path's data or JSON.
 

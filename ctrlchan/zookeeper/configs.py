@@ -44,9 +44,12 @@ class ConfigNodes(GuardedNodes):
         """Set or create a topic's configuration and report the change. Raises ControllerMovedError."""
         self._write("topics", name, config)
 
-    def write_user_config(self, user: str, config: Mapping[str, str]) -> None:
-        """Set or create a user's configuration and report the change. Raises ControllerMovedError."""
-        self._write("users", paths.sanitized(user), config)
+    def write_broker_config(self, broker_id: int | None, config: Mapping[str, str]) -> None:
+        """Set or create the dynamic configuration of a broker, or that of all brokers (None), and report it.
+
+        Raises ControllerMovedError.
+        """
+        self._write("brokers", paths.DEFAULT_ENTITY if broker_id is None else str(broker_id), config)
 
     def read_feature(self, changed: Callable[[str], object] | None = None) -> FeatureNode | None:
         """Return the finalized features, None without the node. Raises ZooKeeperError when malformed."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
-from ctrlchan.broker.metadata.configs import DescribedConfig, broker_configs
+from ctrlchan.broker.metadata.configs import ConfigType, DescribedConfig, broker_configs, broker_defaults
 from ctrlchan.state import Endpoint
 from ctrlchan.topic_names import why_invalid
 
@@ -38,6 +38,9 @@ class ConfigCore(Protocol):
 
     def topic_configs(self, name: str) -> Iterable[DescribedConfig] | None:
         """Return the configs of a topic, None: there is no such topic."""
+
+    def dynamic_configs(self, broker_id: int | None) -> Mapping[str, str]:
+        """Return the dynamic configs of this broker, or those of all brokers (None)."""
 
 
 class _RefusedError(Exception):
@@ -101,25 +104,28 @@ def _configs(core: ConfigCore, kind: int, name: str) -> Iterable[DescribedConfig
             raise _RefusedError(KioError.unknown_topic_or_partition, "")
         return configs
     if kind == _BROKER:
-        # Without a name: the dynamic defaults of all brokers, of which there are none.
-        return broker_configs(_static_configs(core)) if name and _is_this_broker(core, name) else ()
+        if not name:
+            return broker_defaults(core.dynamic_configs(None))
+        _check_is_this_broker(core, name)
+        return broker_configs(
+            _static_configs(core), core.dynamic_configs(core.id), core.dynamic_configs(None)
+        )
     if kind == _BROKER_LOGGER:
         if not name:
             raise _RefusedError(KioError.invalid_request, "Broker id must not be empty")
-        _is_this_broker(core, name)
+        _check_is_this_broker(core, name)
         return ()
     raise _RefusedError(KioError.invalid_request, "Client metrics are only supported in KRaft mode")
 
 
-def _is_this_broker(core: ConfigCore, name: str) -> bool:
-    """Return True. Raises _RefusedError when `name` is not this broker's id."""
+def _check_is_this_broker(core: ConfigCore, name: str) -> None:
+    """Raise _RefusedError when `name` is not this broker's id."""
     if _INTEGER.fullmatch(name) is None:
         raise _RefusedError(KioError.invalid_request, f"Broker id must be an integer, but it is: {name}")
     if int(name) != core.id:
         raise _RefusedError(
             KioError.invalid_request, f"Unexpected broker id, expected {core.id}, but received {name}"
         )
-    return True
 
 
 def _static_configs(core: ConfigCore) -> dict[str, str]:
@@ -145,7 +151,8 @@ def _entry(messages: ClientMessages, config: DescribedConfig, with_synonyms: boo
         "read_only": config.read_only,
         "is_default": False,  # v0; Kafka sets it for no config
         "config_source": config.source,
-        "is_sensitive": False,
+        # As Kafka: a config of unknown type may be a secret.
+        "is_sensitive": config.type is ConfigType.UNKNOWN,
         "config_type": config.type,
         "documentation": None,
         "synonyms": (),

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["ConfigSource", "ConfigType", "DescribedConfig", "broker_configs", "topic_configs"]
+__all__ = [
+    "ConfigSource",
+    "ConfigType",
+    "DescribedConfig",
+    "broker_configs",
+    "broker_defaults",
+    "cluster_wide_configs",
+    "topic_configs",
+]
 
+_MAX_INT = "2147483647"
 _MAX_LONG = "9223372036854775807"
 
 
 class ConfigType(IntEnum):
     """``DescribeConfigsResponse.ConfigType``."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -26,6 +37,7 @@ class ConfigSource(IntEnum):
     """``DescribeConfigsResponse.ConfigSource``."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
@@ -39,7 +51,7 @@ class DescribedConfig(NamedTuple):
     type: ConfigType
     source: ConfigSource
     read_only: bool
-    synonyms: tuple[tuple[str, str, ConfigSource], ...]
+    synonyms: tuple[tuple[str, str | None, ConfigSource], ...]
 
 
 class _Topic(NamedTuple):
@@ -52,15 +64,19 @@ class _Topic(NamedTuple):
 
 
 class _Broker(NamedTuple):
-    """``KafkaConfig``. ``dynamic``: can be changed while the broker runs."""
+    """``KafkaConfig``. ``dynamic``: can be changed while the broker runs.
+
+    ``per_broker``: may not be set for all brokers at once.
+    """
 
     name: str
     type: ConfigType
     default: str | None
     dynamic: bool = False
+    per_broker: bool = False
 
 
-_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = ConfigType
+_, _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = ConfigType
 
 _TOPIC_CONFIGS = (
     _Topic("cleanup.policy", _LIST, "delete", "log.cleanup.policy"),
@@ -104,7 +120,7 @@ _TOPIC_CONFIGS = (
 )
 
 _BROKER_CONFIGS = (
-    _Broker("advertised.listeners", _STRING, None, dynamic=True),
+    _Broker("advertised.listeners", _STRING, None, dynamic=True, per_broker=True),
     _Broker("auto.create.topics.enable", _BOOLEAN, "true"),
     _Broker("broker.id", _INT, "-1"),
     _Broker("broker.rack", _STRING, None),
@@ -117,10 +133,42 @@ _BROKER_CONFIGS = (
         _STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         dynamic=True,
+        per_broker=True,
     ),
-    _Broker("listeners", _STRING, "PLAINTEXT://:9092", dynamic=True),
+    _Broker("listeners", _STRING, "PLAINTEXT://:9092", dynamic=True, per_broker=True),
     _Broker("num.partitions", _INT, "1"),
     _Broker("socket.request.max.bytes", _INT, "104857600"),
+    *(
+        _Broker(name, kind, default, dynamic=True)
+        for name, kind, default in (
+            ("background.threads", _INT, "10"),
+            ("log.cleaner.backoff.ms", _LONG, "15000"),
+            ("log.cleaner.dedupe.buffer.size", _LONG, "134217728"),
+            ("log.cleaner.io.buffer.load.factor", _DOUBLE, "0.9"),
+            ("log.cleaner.io.buffer.size", _INT, "524288"),
+            ("log.cleaner.io.max.bytes.per.second", _DOUBLE, "1.7976931348623157E308"),
+            ("log.cleaner.threads", _INT, "1"),
+            ("log.flush.interval.ms", _LONG, None),
+            ("log.retention.ms", _LONG, None),
+            ("log.roll.jitter.ms", _LONG, None),
+            ("log.roll.ms", _LONG, None),
+            ("max.connection.creation.rate", _INT, _MAX_INT),
+            ("max.connections", _INT, _MAX_INT),
+            ("max.connections.per.ip", _INT, _MAX_INT),
+            ("max.connections.per.ip.overrides", _STRING, ""),
+            ("metric.reporters", _LIST, ""),
+            ("num.io.threads", _INT, "8"),
+            ("num.network.threads", _INT, "3"),
+            ("num.recovery.threads.per.data.dir", _INT, "1"),
+            ("num.replica.fetchers", _INT, "1"),
+            ("producer.id.expiration.ms", _INT, "86400000"),
+            ("remote.fetch.max.wait.ms", _INT, "500"),
+            ("remote.log.index.file.cache.total.size.bytes", _LONG, "1073741824"),
+            ("remote.log.manager.copy.max.bytes.per.second", _LONG, _MAX_LONG),
+            ("remote.log.manager.fetch.max.bytes.per.second", _LONG, _MAX_LONG),
+            ("transaction.partition.verification.enable", _BOOLEAN, "true"),
+        )
+    ),
     *(
         _Broker(
             topic.broker_config,
@@ -133,26 +181,67 @@ _BROKER_CONFIGS = (
     ),
 )
 
+_BROKER_TABLE = {config.name: config for config in _BROKER_CONFIGS}
+#: Can only be set dynamically. Source: ``QuotaConfigs.brokerQuotaConfigs``.
+_QUOTAS = (
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+#: A config of one listener has the name of a config of all listeners behind it.
+_LISTENER_PREFIX = re.compile(r"^listener\.name\.[^.]*\.")
+
 
 def topic_configs() -> Iterable[DescribedConfig]:
     """Return the configs of a topic. No topic has a config of its own: an embedded broker has no store."""
     for config in _TOPIC_CONFIGS:
-        synonyms: tuple[tuple[str, str, ConfigSource], ...] = ()
+        synonyms: tuple[tuple[str, str | None, ConfigSource], ...] = ()
         if config.broker_config is not None:
             synonyms = ((config.broker_config, config.default, ConfigSource.DEFAULT),)
         yield DescribedConfig(config.name, config.default, config.type, ConfigSource.DEFAULT, False, synonyms)
 
 
-def broker_configs(static: Mapping[str, str]) -> Iterable[DescribedConfig]:
-    """Return the configs of a broker; `static`: those that are set, by name."""
+def cluster_wide_configs() -> Mapping[str, ConfigType]:
+    """Return the types of the configs that may be set dynamically for all brokers, by name."""
+    types = {one.name: one.type for one in _BROKER_CONFIGS if one.dynamic and not one.per_broker}
+    return types | dict.fromkeys(_QUOTAS, _LONG)
+
+
+def broker_configs(
+    static: Mapping[str, str],
+    own: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
+) -> Iterable[DescribedConfig]:
+    """Yield the configs of a broker.
+
+    By name: ``static`` are those that are set in its settings, ``own`` its dynamic ones, ``defaults`` the
+    dynamic ones of all brokers. Dynamic values of static configs do not count.
+    """
+    dynamic = (own or {}, ConfigSource.DYNAMIC_BROKER), (defaults or {}, ConfigSource.DYNAMIC_DEFAULT_BROKER)
     for config in _BROKER_CONFIGS:
-        values = [
-            (config.name, value, source)
-            for value, source in (
-                (static.get(config.name), ConfigSource.STATIC_BROKER),
-                (config.default, ConfigSource.DEFAULT),
-            )
-            if value is not None
-        ]
-        _, value, source = values[0] if values else (config.name, None, ConfigSource.DEFAULT)
-        yield DescribedConfig(config.name, value, config.type, source, not config.dynamic, tuple(values))
+        values = [(of[config.name], source) for of, source in dynamic if config.dynamic and config.name in of]
+        if config.name in static:
+            values.append((static[config.name], ConfigSource.STATIC_BROKER))
+        if config.default is not None:
+            values.append((config.default, ConfigSource.DEFAULT))
+        yield _described(config.name, values)
+    for name in sorted({name for of, _ in dynamic for name in of}.difference(_BROKER_TABLE)):
+        yield _described(name, [(of[name], source) for of, source in dynamic if name in of])
+
+
+def broker_defaults(defaults: Mapping[str, str]) -> Iterable[DescribedConfig]:
+    """Yield the dynamic configs of all brokers; a static config in ZooKeeper is none."""
+    for name, value in sorted(defaults.items()):
+        if name not in _BROKER_TABLE or _BROKER_TABLE[name].dynamic:
+            yield _described(name, [(value, ConfigSource.DYNAMIC_DEFAULT_BROKER)])
+
+
+def _described(name: str, values: list[tuple[str, ConfigSource]]) -> DescribedConfig:
+    """Return the config with these values, that which counts first. Kafka shows no value of unknown type."""
+    config = _BROKER_TABLE.get(name)
+    base = _BROKER_TABLE.get(_LISTENER_PREFIX.sub("", name))
+    kind = base.type if base else _LONG if name in _QUOTAS else ConfigType.UNKNOWN
+    value, source = values[0] if values else (None, ConfigSource.DEFAULT)
+    synonyms = tuple((name, text if kind else None, of) for text, of in values)
+    read_only = config is None or not config.dynamic
+    return DescribedConfig(name, value if kind else None, kind, source, read_only, synonyms)

@@ -1,7 +1,9 @@
-"""Which configs a topic may have, and which values.
+"""Which configs a topic may have and which all brokers may have dynamically, and which values.
 
 The names and types are those of ``broker.metadata.configs``; here are the ranges. Source:
-``LogConfig.validate`` and ``ConfigDef`` (Kafka 3.9). Not checked: whether the brokers have tiered storage.
+``LogConfig.validate``, ``DynamicBrokerConfig.validateConfigs`` and ``ConfigDef`` (Kafka 3.9). Not checked:
+whether the brokers have tiered storage, and what depends on a broker's own settings, such as how far the
+number of its threads may change at once.
 """
 
 from __future__ import annotations
@@ -11,27 +13,39 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final
 
-from ctrlchan.broker.metadata.configs import ConfigType, topic_configs
+from ctrlchan.broker.metadata.configs import ConfigType, cluster_wide_configs, topic_configs
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError
 from ctrlchan.protocol import request_versions
 
-__all__ = ["check_configs", "topic_config_names"]
+__all__ = ["broker_config_names", "check_broker_configs", "check_configs", "topic_config_names"]
 
 _MIN: Final = {ConfigType.INT: -(2**31), ConfigType.LONG: -(2**63)}
 _MAX: Final = {ConfigType.INT: 2**31 - 1, ConfigType.LONG: 2**63 - 1}
 _TYPE_NAMES: Final = {ConfigType.INT: "INT", ConfigType.LONG: "LONG", ConfigType.DOUBLE: "DOUBLE"}
 
 _LOWEST: Final = {
+    "background.threads": 1,
     "compression.lz4.level": 1,
     "compression.zstd.level": -131_072,
     "delete.retention.ms": 0,
     "file.delete.delay.ms": 0,
     "flush.messages": 1,
     "flush.ms": 0,
+    "follower.replication.throttled.rate": 0,
     "index.interval.bytes": 0,
+    "leader.replication.throttled.rate": 0,
     "local.retention.bytes": -2,
     "local.retention.ms": -2,
+    "log.cleaner.backoff.ms": 0,
+    "log.cleaner.io.buffer.size": 0,
+    "log.cleaner.threads": 0,
+    "log.retention.ms": -1,
+    "log.roll.jitter.ms": 0,
+    "log.roll.ms": 1,
     "max.compaction.lag.ms": 1,
+    "max.connection.creation.rate": 0,
+    "max.connections": 0,
+    "max.connections.per.ip": 0,
     "max.message.bytes": 0,
     "message.timestamp.after.max.ms": 0,
     "message.timestamp.before.max.ms": 0,
@@ -39,6 +53,15 @@ _LOWEST: Final = {
     "min.cleanable.dirty.ratio": 0,
     "min.compaction.lag.ms": 0,
     "min.insync.replicas": 1,
+    "num.io.threads": 1,
+    "num.network.threads": 1,
+    "num.recovery.threads.per.data.dir": 1,
+    "producer.id.expiration.ms": 1,
+    "remote.fetch.max.wait.ms": 1,
+    "remote.log.index.file.cache.total.size.bytes": 1,
+    "remote.log.manager.copy.max.bytes.per.second": 1,
+    "remote.log.manager.fetch.max.bytes.per.second": 1,
+    "replica.alter.log.dirs.io.max.bytes.per.second": 0,
     "retention.ms": -1,
     "segment.bytes": 14,
     "segment.index.bytes": 4,
@@ -52,6 +75,10 @@ _CHOICES: Final = {
     "message.timestamp.type": ("CreateTime", "LogAppendTime"),
 }
 _THROTTLED: Final = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
+
+#: Source: ``DynamicBrokerConfig.ClusterLevelListenerConfigs``.
+_PER_LISTENER: Final = ("max.connection.creation.rate", "max.connections", "num.network.threads")
+_LISTENER: Final = re.compile(r"^listener\.name\.[^.]*\.")
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 #: As Java's ``Double.parseDouble`` reads a number.
@@ -86,6 +113,46 @@ def check_configs(configs: Mapping[str, str]) -> None:
                 f"conflict topic config setting min.compaction.lag.ms ({least}) > "
                 f"max.compaction.lag.ms ({most})",
             )
+
+
+@cache
+def broker_config_names() -> Mapping[str, ConfigType]:
+    """Return the type of each config that all brokers may have dynamically, by name."""
+    return cluster_wide_configs()
+
+
+def check_broker_configs(configs: Mapping[str, str]) -> None:
+    """Raise KafkaError (INVALID_REQUEST) for the first dynamic config of brokers that is refused.
+
+    What Kafka allows for one broker only is refused: listeners, TLS, SASL, passwords. So are configs that
+    Kafka does not know, which brokers leave to their plug-ins.
+    """
+    types = broker_config_names()
+    unknown = [name for name in configs if _listener_base(name) not in types]
+    if unknown:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Cannot update these configs dynamically through the controller: {', '.join(unknown)}",
+        )
+    for name, value in configs.items():
+        base = _listener_base(name)
+        reason = _why_invalid(_range_names().get(base, base), types[base], value)
+        if reason is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Invalid value {value} for configuration {name}: {reason}"
+            )
+
+
+@cache
+def _range_names() -> Mapping[str, str]:
+    """Return the topic config that has the same range, for each broker config that is its default."""
+    return {synonym: config.name for config in topic_configs() for synonym, _, _ in config.synonyms}
+
+
+def _listener_base(name: str) -> str:
+    """Return the config of all listeners for one of a single listener that all brokers may have."""
+    base = _LISTENER.sub("", name)
+    return base if base in _PER_LISTENER else name
 
 
 def _why_invalid(name: str, kind: ConfigType, value: str) -> str | None:

@@ -1,22 +1,44 @@
-"""Configs of topics: what counts for a topic, and changes to them.
+"""Configs of topics, and dynamic configs of brokers: what counts for a topic, and changes to them.
 
-Source: ``ConfigHelper``, ``ConfigAdminManager`` and ``ZkAdminManager.incrementalAlterConfigs`` (Kafka 3.9),
-without policies.
+A controller changes the dynamic configs of its own id, and those of all brokers. Source: ``ConfigHelper``,
+``ConfigAdminManager``, ``ZkAdminManager.alterConfigs`` and ``ZkAdminManager.incrementalAlterConfigs`` (Kafka
+3.9), without policies.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 
-from ctrlchan.broker.metadata.configs import ConfigSource, ConfigType, DescribedConfig, topic_configs
-from ctrlchan.controller.admin.config_keys import check_configs, topic_config_names
+from ctrlchan.broker.metadata.configs import (
+    ConfigSource,
+    ConfigType,
+    DescribedConfig,
+    broker_configs,
+    topic_configs,
+)
+from ctrlchan.controller.admin.config_keys import (
+    broker_config_names,
+    check_broker_configs,
+    check_configs,
+    topic_config_names,
+)
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.errors import ErrorCode, KafkaError
 
-__all__ = ["Change", "Operation", "alter_topic", "effective_configs", "replace_topic"]
+__all__ = [
+    "Change",
+    "Operation",
+    "alter_broker",
+    "alter_topic",
+    "effective_configs",
+    "replace_broker",
+    "replace_topic",
+]
 
 
 class Operation(IntEnum):
@@ -45,7 +67,7 @@ def effective_configs(
     of the controller, by topic config.
     """
     for config in topic_configs():
-        synonyms: list[tuple[str, str, ConfigSource]] = []
+        synonyms: list[tuple[str, str | None, ConfigSource]] = []
         if config.name in own:
             synonyms.append((config.name, own[config.name], ConfigSource.TOPIC))
         if not config.synonyms and config.name in static:
@@ -65,6 +87,54 @@ def effective_configs(
 
 def alter_topic(core: ControllerCore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
     """Apply changes to the configs of a topic (IncrementalAlterConfigs). Raises KafkaError."""
+    _check_changes(changes)
+    _check_exists(core, name)
+    config: dict[str, str] = dict(core.nodes.read_topic_config(name) or {})
+    for change in changes:
+        _apply(config, change, topic_config_names(), _topic_defaults())
+    check_configs(config)
+    if not validate_only:
+        core.nodes.write_topic_config(name, config)
+
+
+def replace_topic(core: ControllerCore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+    """Replace all configs of a topic (AlterConfigs). Raises KafkaError."""
+    _check_changes(changes)
+    _check_exists(core, name)
+    config = {change.name: change.value or "" for change in changes}
+    check_configs(config)
+    if not validate_only:
+        core.nodes.write_topic_config(name, config)
+
+
+def alter_broker(core: ControllerCore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+    """Apply changes to the dynamic configs of this controller's id, or of all brokers (no name).
+
+    Configs that stay as they are, which a broker may have checked, are not checked. Raises KafkaError.
+    """
+    _check_changes(changes)
+    broker_id = _broker_id(core, name)
+    config = core.nodes.read_broker_config(broker_id)
+    for change in changes:
+        _apply(config, change, broker_config_names(), _broker_defaults())
+    check_broker_configs({key: config[key] for key, _, _ in changes if key in config})
+    if not validate_only:
+        core.nodes.write_broker_config(broker_id, config)
+
+
+def replace_broker(
+    core: ControllerCore, name: str, changes: Sequence[Change], *, validate_only: bool
+) -> None:
+    """Replace all dynamic configs in the same way (AlterConfigs). Raises KafkaError."""
+    _check_changes(changes)
+    broker_id = _broker_id(core, name)
+    config = {change.name: change.value or "" for change in changes}
+    check_broker_configs(config)
+    if not validate_only:
+        core.nodes.write_broker_config(broker_id, config)
+
+
+def _check_changes(changes: Sequence[Change]) -> None:
     repeated = sorted(key for key, count in Counter(one.name for one in changes).items() if count > 1)
     if repeated:
         raise KafkaError(
@@ -73,24 +143,20 @@ def alter_topic(core: ControllerCore, name: str, changes: Sequence[Change], *, v
     without = [one.name for one in changes if one.operation != Operation.DELETE and one.value is None]
     if without:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(without)}")
-    _check_exists(core, name)
-    config: dict[str, str] = dict(core.nodes.read_topic_config(name) or {})
-    for change in changes:
-        _apply(config, change)
-    check_configs(config)
-    if not validate_only:
-        core.nodes.write_topic_config(name, config)
 
 
-def replace_topic(
-    core: ControllerCore, name: str, configs: Sequence[tuple[str, str | None]], *, validate_only: bool
-) -> None:
-    """Replace all configs of a topic (AlterConfigs). Raises KafkaError."""
-    _check_exists(core, name)
-    config = {key: value for key, value in configs if value is not None}
-    check_configs(config)
-    if not validate_only:
-        core.nodes.write_topic_config(name, config)
+def _broker_id(core: ControllerCore, name: str) -> int | None:
+    """Return the id that a resource names, None for all brokers."""
+    if not name:
+        return None
+    if re.fullmatch(r"[+-]?[0-9]{1,10}", name) is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if int(name) != core.config.controller_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {core.config.controller_id}, but received {name}",
+        )
+    return int(name)
 
 
 def _check_exists(core: ControllerCore, name: str) -> None:
@@ -100,7 +166,9 @@ def _check_exists(core: ControllerCore, name: str) -> None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
-def _apply(config: dict[str, str], change: Change) -> None:
+def _apply(
+    config: dict[str, str], change: Change, types: Mapping[str, ConfigType], defaults: Mapping[str, str]
+) -> None:
     name, value = change.name, change.value or ""
     if change.operation == Operation.SET:
         config[name] = value
@@ -108,11 +176,11 @@ def _apply(config: dict[str, str], change: Change) -> None:
         config.pop(name, None)
     elif change.operation in (Operation.APPEND, Operation.SUBTRACT):
         verb = Operation(change.operation).name.lower()
-        if topic_config_names().get(name) is not ConfigType.LIST:
+        if types.get(name) is not ConfigType.LIST:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Config value {verb} is not allowed for config key: {name}"
+                ErrorCode.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {name}"
             )
-        present = [part for part in config.get(name, _default(name)).split(",") if part]
+        present = [part for part in config.get(name, defaults.get(name, "")).split(",") if part]
         if change.operation == Operation.APPEND:
             present += [part for part in value.split(",") if part not in present]
         else:
@@ -122,5 +190,11 @@ def _apply(config: dict[str, str], change: Change) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {change.operation}")
 
 
-def _default(name: str) -> str:
-    return next(config.value or "" for config in topic_configs() if config.name == name)
+@cache
+def _topic_defaults() -> Mapping[str, str]:
+    return {config.name: config.value or "" for config in topic_configs()}
+
+
+@cache
+def _broker_defaults() -> Mapping[str, str]:
+    return {config.name: config.value or "" for config in broker_configs({})}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -17,6 +17,7 @@ from ctrlchan.controller.term.event_loop import EventLoop
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError, NotControllerError
 from ctrlchan.state import ClusterState, Endpoint
+from ctrlchan.zookeeper.quotas import QuotaEntity
 
 __all__ = ["ClusterView", "ProducerIds", "ServerCore"]
 
@@ -103,10 +104,20 @@ class ServerCore:
         core = self._current()
         return {} if core is None else core.nodes.read_topic_config(name) or {}
 
-    def read_dynamic_defaults(self) -> Mapping[str, str]:
-        """Return the dynamic defaults of all brokers in the same way."""
+    def read_broker_config(self, broker_id: int | None) -> Mapping[str, str]:
+        """Return the dynamic config of a broker, or that of all brokers (None), in the same way."""
         core = self._current()
-        return {} if core is None else core.nodes.read_broker_config()
+        return {} if core is None else core.nodes.read_broker_config(broker_id)
+
+    def read_quotas(self, types: Iterable[str]) -> Mapping[QuotaEntity, Mapping[str, str]]:
+        """Return the configs of the users, client ids and IPs of these types. Takes long.
+
+        Raises NotControllerError while this is not the controller, ZooKeeperError.
+        """
+        core = self._current()
+        if core is None:
+            raise NotControllerError
+        return core.nodes.read_quotas(types)
 
     async def call(
         self, kind: ControllerState, name: str, function: Callable[[ControllerCore], T]

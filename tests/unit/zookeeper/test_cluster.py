@@ -331,6 +331,43 @@ def test_preferred_elections(cluster: ClusterNodes, znodes: KazooClient) -> None
 # -- configurations, features, producer ids
 
 
+def test_quotas(cluster: ClusterNodes, znodes: KazooClient) -> None:
+    alice, app, both = ("user", "älice"), ("client-id", "app"), (("user", "älice"), ("client-id", None))
+    cluster.write_quota(both, {"request_percentage": "2.0"})
+    assert znodes.exists("/config/users/%C3%A4lice/clients/<default>")
+    cluster.write_quota((alice,), {"SCRAM-SHA-256": "secret"})
+    cluster.write_quota((app,), {"producer_byte_rate": "5"})
+    cluster.write_quota((("ip", None),), {"connection_creation_rate": "1"})
+    assert cluster.read_quotas(["user", "client-id", "ip"]) == {
+        (alice,): {"SCRAM-SHA-256": "secret"},
+        both: {"request_percentage": "2.0"},
+        (app,): {"producer_byte_rate": "5"},
+        (("ip", None),): {"connection_creation_rate": "1"},
+    }
+    assert list(cluster.read_quotas(["client-id"])) == [(app,)]
+    assert cluster.read_quota(both) == {"request_percentage": "2.0"}
+    # Nodes without a configuration go, unless there is one below or above them.
+    cluster.write_quota((alice,), {})
+    assert cluster.read_quota((alice,)) == {}
+    assert cluster.read_quota(both) == {"request_percentage": "2.0"}
+    second = (alice, ("client-id", "second"))
+    cluster.write_quota(second, {"request_percentage": "1.0"})
+    cluster.write_quota(second, {})
+    assert znodes.get_children("/config/users/%C3%A4lice/clients") == ["<default>"]
+    cluster.write_quota((alice,), {"SCRAM-SHA-256": "secret"})
+    cluster.write_quota(both, {})
+    assert znodes.get_children("/config/users/%C3%A4lice") == []
+    cluster.write_quota(both, {"request_percentage": "2.0"})
+    cluster.write_quota((alice,), {})
+    cluster.write_quota(both, {})
+    cluster.write_quota((app,), {})
+    cluster.write_quota((app,), {})
+    assert znodes.get_children(paths.USER_CONFIGS) == znodes.get_children("/config/clients") == []
+    changes = cluster.read_config_changes(cluster.config_changes())
+    assert ("users", "%C3%A4lice/clients/<default>") in changes
+    assert ("clients", "app") in changes
+
+
 def test_configurations(cluster: ClusterNodes, znodes: KazooClient, caplog: pytest.LogCaptureFixture) -> None:
     assert cluster.read_broker_config() == {}
     put(znodes, paths.broker_config(), {"version": 1, "config": {"unclean.leader.election.enable": "true"}})

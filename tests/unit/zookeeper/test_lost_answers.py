@@ -58,6 +58,8 @@ def create_states(nodes: ClusterNodes) -> None:
     assert written.version.tolist() == [0, 0]
 
 
+QUOTA = (("user", "alice"), ("client-id", "app"))
+
 #: What is written, with how many multis, and what is written before.
 WRITES: dict[str, tuple[Callable[[ClusterNodes], object], int, Callable[[ClusterNodes], object]]] = {
     "election": (lambda n: n.become_controller(1000, 2), 1, lambda n: n.resign()),
@@ -81,6 +83,8 @@ WRITES: dict[str, tuple[Callable[[ClusterNodes], object], int, Callable[[Cluster
     "feature": (lambda n: n.write_feature(2, True, {"f": 1}, None), 1, lambda n: None),
     "topic config": (lambda n: n.write_topic_config("t", {"x": "y"}), 1, lambda n: None),
     "user config": (lambda n: n.write_user_config("alice", {"x": "y"}), 2, lambda n: None),
+    "broker config": (lambda n: n.write_broker_config(None, {"x": "y"}), 2, lambda n: None),
+    "no quota": (lambda n: n.write_quota(QUOTA, {}), 2, lambda n: n.write_quota(QUOTA, {"x": "1"})),
 }  # fmt: skip
 
 

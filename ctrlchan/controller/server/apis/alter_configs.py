@@ -1,19 +1,28 @@
-"""AlterConfigs (33) and IncrementalAlterConfigs (44): changes the configs of topics.
+"""AlterConfigs (33) and IncrementalAlterConfigs (44): changes configs of topics and brokers.
 
-Clients send them to any node, and may take the controller for one. Configs of brokers are refused: a broker
-checks and applies its own. The controller itself has none that could be changed, but they can be deleted:
-kafka-reassign-partitions deletes the throttles of every node.
-``KafkaApis.handleIncrementalAlterConfigsRequest`` of Kafka 3.9 without an authorizer.
+Clients send them to any node, and may take the controller for one. The configs of brokers are the dynamic
+ones: those of the controller's own id, as kafka-reassign-partitions sets and deletes for every node, or those
+of all brokers.
+``KafkaApis.handleIncrementalAlterConfigsRequest`` and ``ConfigAdminManager.preprocess`` of Kafka 3.9 without
+an authorizer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
-from ctrlchan.controller.admin.configs import Change, Operation, alter_topic, replace_topic
+from ctrlchan.controller.admin.configs import (
+    Change,
+    Operation,
+    alter_broker,
+    alter_topic,
+    replace_broker,
+    replace_topic,
+)
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.apis.results import error_fields
 from ctrlchan.controller.server.core import ServerCore
@@ -27,20 +36,21 @@ _TOPIC: Final = 2
 _BROKER: Final = 4
 
 
-async def _alter(core: ServerCore, request: Request) -> Reply:
-    def apply(controller: ControllerCore, resource: Any, validate_only: bool) -> None:
-        configs = [(config.name, config.value) for config in resource.configs]
-        replace_topic(controller, resource.resource_name, configs, validate_only=validate_only)
+class _Apply(Protocol):
+    """Changes the configs of one resource of a kind. Raises KafkaError."""
 
-    return await _handle("alter_configs", core, request, apply)
+    def __call__(
+        self, core: ControllerCore, name: str, changes: Sequence[Change], /, *, validate_only: bool
+    ) -> None: ...
+
+
+async def _alter(core: ServerCore, request: Request) -> Reply:
+    return await _handle("alter_configs", core, request, {_TOPIC: replace_topic, _BROKER: replace_broker})
 
 
 async def _incremental_alter(core: ServerCore, request: Request) -> Reply:
-    def apply(controller: ControllerCore, resource: Any, validate_only: bool) -> None:
-        changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
-        alter_topic(controller, resource.resource_name, changes, validate_only=validate_only)
-
-    return await _handle("incremental_alter_configs", core, request, apply)
+    by_type: dict[int, _Apply] = {_TOPIC: alter_topic, _BROKER: alter_broker}
+    return await _handle("incremental_alter_configs", core, request, by_type)
 
 
 ALTER: Api[ServerCore] = Api(key=33, name="AlterConfigs", lowest=0, highest=2, flexible_from=2, handle=_alter)
@@ -49,25 +59,29 @@ INCREMENTAL_ALTER: Api[ServerCore] = Api(
 )
 
 
-async def _handle(
-    api: str, core: ServerCore, request: Request, apply: Callable[[ControllerCore, Any, bool], None]
-) -> Reply:
+async def _handle(api: str, core: ServerCore, request: Request, by_type: Mapping[int, _Apply]) -> Reply:
     messages = ClientMessages(api, request.version)
     body = messages.decode(request)
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
 
     def change(controller: ControllerCore) -> list[KafkaError | None]:
         return [_error_of(controller, resource) for resource in body.resources]
 
     def _error_of(controller: ControllerCore, resource: Any) -> KafkaError | None:
+        kind, name = resource.resource_type, resource.resource_name
         try:
-            if resource.resource_type == _TOPIC:
-                apply(controller, resource, body.validate_only)
-            elif not _deletes_configs_of(core.id, resource):
+            if counts[kind, name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if kind not in by_type:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
-                    f"A controller alters the configs of topics only, not of resource type "
-                    f"{resource.resource_type} {resource.resource_name!r}: ask a broker.",
+                    f"AlterConfigs is only supported for topics and brokers, but resource type is {kind}",
                 )
+            changes = [
+                Change(config.name, getattr(config, "config_operation", Operation.SET), config.value)
+                for config in resource.configs
+            ]
+            by_type[kind](controller, name, changes, validate_only=body.validate_only)
         except KafkaError as error:
             return error
         return None
@@ -88,10 +102,3 @@ async def _handle(
             )
         )
     )
-
-
-def _deletes_configs_of(broker_id: int, resource: Any) -> bool:
-    """Return whether the resource is this broker, and nothing is set for it."""
-    if resource.resource_type != _BROKER or resource.resource_name != str(broker_id):
-        return False
-    return all(getattr(config, "config_operation", None) == Operation.DELETE for config in resource.configs)

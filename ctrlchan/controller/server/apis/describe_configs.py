@@ -1,7 +1,7 @@
-"""DescribeConfigs (32): the configs of topics, and of the controller itself.
+"""DescribeConfigs (32): configs of topics, of the controller itself, and the dynamic ones of all brokers.
 
-``ConfigHelper.handleDescribeConfigsRequest`` of Kafka 3.9 in ZooKeeper mode, without documentation. A topic's
-config is read from ZooKeeper. The defaults of all brokers are described by brokers alone.
+``ConfigHelper.handleDescribeConfigsRequest`` of Kafka 3.9 in ZooKeeper mode, without documentation. What
+is dynamic is read from ZooKeeper.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Described:
     def __init__(self, core: ServerCore) -> None:
         self._core = core
         self._cluster = core.cluster()
-        self._dynamic: Mapping[str, str] | None = None
+        self._dynamic: dict[int | None, Mapping[str, str]] = {}
         self.id = core.id
         self.endpoint = core.endpoint
         self.rack = core.config.rack
@@ -39,10 +39,14 @@ class _Described:
         with self._cluster.metadata.state.lock:
             if self._cluster.metadata.topic_row(name) is None:
                 return None
-        if self._dynamic is None:
-            self._dynamic = self._core.read_dynamic_defaults()
         own = self._core.read_topic_config(name)
-        return list(effective_configs(own, self._dynamic, self._core.config.topic_defaults))
+        return list(effective_configs(own, self.dynamic_configs(None), self._core.config.topic_defaults))
+
+    def dynamic_configs(self, broker_id: int | None) -> Mapping[str, str]:
+        """Return the dynamic configs of a broker, or those of all brokers (None)."""
+        if broker_id not in self._dynamic:
+            self._dynamic[broker_id] = self._core.read_broker_config(broker_id)
+        return self._dynamic[broker_id]
 
 
 def _handle(core: ServerCore, request: Request) -> Callable[[], Reply]:

@@ -1,10 +1,10 @@
-"""Topic configs: names and values that Kafka 3.9.1's LogConfig accepts or refuses, with its messages."""
+"""Configs of topics and brokers: names and values that Kafka 3.9.1 accepts or refuses, with its messages."""
 
 from __future__ import annotations
 
 import pytest
 
-from ctrlchan.controller.admin.config_keys import check_configs, topic_config_names
+from ctrlchan.controller.admin.config_keys import check_broker_configs, check_configs, topic_config_names
 from ctrlchan.errors import ErrorCode, KafkaError
 
 ACCEPTED = [
@@ -88,3 +88,41 @@ def test_compaction_lags_that_contradict_each_other() -> None:
 
 def test_all_names_of_kafka_3_9() -> None:
     assert len(topic_config_names()) == 36
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("leader.replication.throttled.rate", "0"),
+        ("unclean.leader.election.enable", "true"),
+        ("log.cleanup.policy", "compact,delete"),
+        ("log.cleaner.min.cleanable.ratio", "1"),
+        ("log.retention.ms", "-1"),
+        ("num.io.threads", "16"),
+        ("listener.name.external.max.connections", "5"),
+    ],
+)
+def test_accepted_dynamic_configs_of_brokers(name: str, value: str) -> None:
+    check_broker_configs({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("num.partitions", "3", "Cannot update these configs dynamically"),
+        ("listeners", "PLAINTEXT://:9092", "Cannot update these configs dynamically"),
+        ("ssl.keystore.password", "secret", "Cannot update these configs dynamically"),
+        ("listener.name.external.ssl.key.password", "secret", "Cannot update these configs dynamically"),
+        ("listener.name.external.num.io.threads", "5", "Cannot update these configs dynamically"),
+        ("of.a.plugin", "1", "Cannot update these configs dynamically"),
+        ("leader.replication.throttled.rate", "-1", "Value must be at least 0"),
+        ("log.cleanup.policy", "x", "String must be one of: compact, delete"),
+        ("log.cleaner.min.cleanable.ratio", "2", "Value must be no more than 1"),
+        ("listener.name.external.max.connections", "x", "Not a number of type INT"),
+    ],
+)
+def test_refused_dynamic_configs_of_brokers(name: str, value: str, reason: str) -> None:
+    with pytest.raises(KafkaError, match=reason) as raised:
+        check_broker_configs({"num.io.threads": "16", name: value})
+    assert raised.value.code == ErrorCode.INVALID_REQUEST
+    assert "secret" not in raised.value.message

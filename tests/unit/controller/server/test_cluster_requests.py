@@ -39,6 +39,8 @@ CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, METADATA = 19, 20, 37, 3
 CONTROLLED_SHUTDOWN, ELECT_LEADERS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 7, 43, 45, 46
 ALTER_PARTITION, ALLOCATE_PRODUCER_IDS, INIT_PRODUCER_ID, FIND_COORDINATOR = 56, 67, 22, 10
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
+DESCRIBE_QUOTAS, ALTER_QUOTAS = 48, 49
+TOPIC, BROKER = 2, 4
 NO_ERROR = KioError.none
 
 names = (f"topic-{number}" for number in itertools.count())
@@ -596,38 +598,39 @@ def described(client: Connection, name: str, kind: int = 2) -> Any:
     return result
 
 
+def altered(
+    client: Connection,
+    kind: int,
+    name: str,
+    *changes: tuple[str, int, str | None],
+    validate_only: bool = False,
+) -> Any:
+    """The error of IncrementalAlterConfigs: (config, operation, value)."""
+    configs = tuple(
+        part(
+            INCREMENTAL_ALTER_CONFIGS, 1, "AlterableConfig", name=key, config_operation=operation, value=value
+        )
+        for key, operation, value in changes
+    )
+    resource = part(
+        INCREMENTAL_ALTER_CONFIGS,
+        1,
+        "AlterConfigsResource",
+        resource_type=kind,
+        resource_name=name,
+        configs=configs,
+    )
+    fields = {"resources": (resource,), "validate_only": validate_only}
+    (result,) = client.ask(INCREMENTAL_ALTER_CONFIGS, 1, fields).responses
+    return result.error_code
+
+
 def test_configs_of_topics(client: Connection, cluster: Cluster) -> None:
     name = next(names)
     create(client, new_topic(7, name, configs={"retention.ms": "5"}))
 
-    def alter(
-        *changes: tuple[str, int, str | None],
-        validate_only: bool = False,
-        kind: int = 2,
-        resource_name: str = name,
-    ) -> Any:
-        configs = tuple(
-            part(
-                INCREMENTAL_ALTER_CONFIGS,
-                1,
-                "AlterableConfig",
-                name=key,
-                config_operation=operation,
-                value=value,
-            )
-            for key, operation, value in changes
-        )
-        resource = part(
-            INCREMENTAL_ALTER_CONFIGS,
-            1,
-            "AlterConfigsResource",
-            resource_type=kind,
-            resource_name=resource_name,
-            configs=configs,
-        )
-        fields = {"resources": (resource,), "validate_only": validate_only}
-        (result,) = client.ask(INCREMENTAL_ALTER_CONFIGS, 1, fields).responses
-        return result.error_code
+    def alter(*changes: tuple[str, int, str | None], validate_only: bool = False) -> Any:
+        return altered(client, TOPIC, name, *changes, validate_only=validate_only)
 
     def own() -> Any:
         return cluster.node(f"/config/topics/{name}")["config"]
@@ -639,29 +642,203 @@ def test_configs_of_topics(client: Connection, cluster: Cluster) -> None:
     assert alter(("cleanup.policy", 3, "delete")) == NO_ERROR
     assert own()["cleanup.policy"] == "compact"
     assert alter(("segment.ms", 0, "7"), validate_only=True) == NO_ERROR
-    for change in (("segment.ms", 0, "0"), ("unknown", 0, "1")):
+    for change in (("segment.ms", 0, "0"), ("segment.ms", 2, "1"), ("unknown", 0, "1")):
         assert alter(change) == KioError.invalid_config
     for changes in (
-        [("segment.ms", 2, "1")],
         [("segment.ms", 0, None)],
         [("segment.ms", 9, "1")],
         [("segment.ms", 0, "1"), ("segment.ms", 1, None)],
     ):
         assert alter(*changes) == KioError.invalid_request
-    # As kafka-reassign-partitions does for every node.
-    throttles = [(f"{role}.replication.throttled.rate", 1, None) for role in ("leader", "follower")]
-    assert alter(*throttles, kind=4, resource_name=str(ID)) == NO_ERROR
-    for target in ("1", ""):
-        assert alter(throttles[0], kind=4, resource_name=target) == KioError.invalid_request
-    assert alter(("log.retention.ms", 0, "1"), kind=4, resource_name=str(ID)) == KioError.invalid_request
     assert own() == {"segment.ms": "9", "cleanup.policy": "compact"}
     configs = {one.name: one for one in described(client, name).configs}
     assert (configs["segment.ms"].value, configs["segment.ms"].config_source) == ("9", 1)
     assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("604800000", 5)
     assert described(client, "unknown-topic").error_code == KioError.unknown_topic_or_partition
-    broker = {one.name: one.value for one in described(client, str(ID), kind=4).configs}
-    assert broker["broker.id"] == str(ID)
-    assert described(client, "1", kind=4).error_code == KioError.invalid_request
+
+
+def test_dynamic_configs_of_brokers(client: Connection, cluster: Cluster) -> None:
+    """As DynamicBrokerReconfigurationTest, for the controller's id and for all brokers."""
+
+    def shown(name: str) -> dict[str, Any]:
+        result = described(client, name, kind=BROKER)
+        assert result.error_code == NO_ERROR
+        return {one.name: (one.value, one.config_source, one.is_sensitive) for one in result.configs}
+
+    def reported() -> Any:
+        return cluster.node(f"/config/changes/{max(cluster.znodes.get_children('/config/changes'))}")
+
+    rate = "leader.replication.throttled.rate"
+    assert shown("") == {}
+    for name, node in ((str(ID), str(ID)), ("", "<default>")):
+        assert altered(client, BROKER, name, (rate, 0, "7"), ("num.io.threads", 0, "9")) == NO_ERROR
+        assert cluster.node(f"/config/brokers/{node}")["config"] == {rate: "7", "num.io.threads": "9"}
+        assert reported() == {"version": 2, "entity_path": f"brokers/{node}"}
+    assert altered(client, BROKER, str(ID), ("num.io.threads", 1, None), (rate, 0, "8")) == NO_ERROR
+    assert shown("") == {rate: ("7", 3, False), "num.io.threads": ("9", 3, False)}
+    own = shown(str(ID))
+    assert own["broker.id"] == (str(ID), 4, False)
+    assert own["num.io.threads"] == ("9", 3, False)
+    assert own[rate] == ("8", 2, False)
+    assert own["max.connections"][1:] == (5, False)
+    # What brokers have set is kept, and not shown where it may be a secret.
+    default = {"of.a.plugin": "secret", "num.partitions": "3", rate: "x"}
+    data = json.dumps({"version": 1, "config": default}).encode()
+    cluster.znodes.set("/config/brokers/<default>", data)
+    assert altered(client, BROKER, "", (rate, 0, "5")) == NO_ERROR
+    assert cluster.node("/config/brokers/<default>")["config"] == default | {rate: "5"}
+    assert shown("") == {"of.a.plugin": (None, 3, True), rate: ("5", 3, False)}
+    for change in (
+        ("num.partitions", 0, "3"),
+        ("listener.name.x.ssl.keystore.password", 0, "secret"),
+        (rate, 0, "-1"),
+        (rate, 9, "1"),
+    ):
+        assert altered(client, BROKER, "", change) == KioError.invalid_request
+    assert altered(client, BROKER, "", (rate, 2, "1")) == KioError.invalid_config
+    for name in ("1", "x", str(2**40)):
+        assert altered(client, BROKER, name, (rate, 1, None)) == KioError.invalid_request
+    assert altered(client, 8, str(ID), ("kafka.controller", 0, "DEBUG")) == KioError.invalid_request
+    assert altered(client, BROKER, "", (rate, 0, "1"), validate_only=True) == NO_ERROR
+    assert cluster.node("/config/brokers/<default>")["config"][rate] == "5"
+    assert described(client, "1", kind=BROKER).error_code == KioError.invalid_request
+
+
+def test_configs_are_replaced(client: Connection, cluster: Cluster) -> None:
+    name = next(names)
+    create(client, new_topic(7, name, configs={"retention.ms": "5"}))
+
+    def replace(*resources: tuple[int, str, Mapping[str, str | None]]) -> list[Any]:
+        parts = tuple(
+            part(
+                ALTER_CONFIGS,
+                2,
+                "AlterConfigsResource",
+                resource_type=kind,
+                resource_name=of,
+                configs=tuple(
+                    part(ALTER_CONFIGS, 2, "AlterableConfig", name=key, value=value)
+                    for key, value in configs.items()
+                ),
+            )
+            for kind, of, configs in resources
+        )
+        body = client.ask(ALTER_CONFIGS, 2, {"resources": parts, "validate_only": False})
+        return [one.error_code for one in body.responses]
+
+    both = (TOPIC, name, {"segment.ms": "9"}), (BROKER, "", {"num.io.threads": "9"})
+    assert replace(*both) == [NO_ERROR] * 2
+    assert cluster.node(f"/config/topics/{name}")["config"] == {"segment.ms": "9"}
+    assert cluster.node("/config/brokers/<default>")["config"] == {"num.io.threads": "9"}
+    assert replace((BROKER, "", {})) == [NO_ERROR]
+    assert cluster.node("/config/brokers/<default>")["config"] == {}
+    assert replace((TOPIC, name, {"segment.ms": None})) == [KioError.invalid_request]
+    assert replace((BROKER, "", {"num.partitions": "9"})) == [KioError.invalid_request]
+    assert replace(both[0], both[1], both[0]) == [
+        KioError.invalid_request,
+        NO_ERROR,
+        KioError.invalid_request,
+    ]
+
+
+QuotaNames = tuple[tuple[str, str | None], ...]
+
+
+def test_client_quotas(client: Connection, cluster: Cluster) -> None:
+    """Twins of ClientQuotasRequestTest."""
+
+    def alter(names: QuotaNames, *changes: tuple[str, float | None], validate_only: bool = False) -> Any:
+        entry = part(
+            ALTER_QUOTAS,
+            1,
+            "EntryData",
+            entity=tuple(
+                part(ALTER_QUOTAS, 1, "EntityData", entity_type=kind, entity_name=name)
+                for kind, name in names
+            ),
+            ops=tuple(
+                part(ALTER_QUOTAS, 1, "OpData", key=key, value=value or 0.0, remove=value is None)
+                for key, value in changes
+            ),
+        )
+        body = client.ask(ALTER_QUOTAS, 1, {"entries": (entry,), "validate_only": validate_only})
+        (result,) = body.entries
+        assert tuple((one.entity_type, one.entity_name) for one in result.entity) == names
+        return result.error_code
+
+    def describe(*components: tuple[str, int, str | None], strict: bool = False) -> Any:
+        parts = tuple(
+            part(DESCRIBE_QUOTAS, 1, "ComponentData", entity_type=kind, match_type=match, match=name)
+            for kind, match, name in components
+        )
+        body = client.ask(DESCRIBE_QUOTAS, 1, {"components": parts, "strict": strict})
+        if body.error_code != NO_ERROR:
+            return body.error_code
+        return {
+            tuple((one.entity_type, one.entity_name) for one in entry.entity): {
+                one.key: one.value for one in entry.values
+            }
+            for entry in body.entries
+        }
+
+    alice, default = ("user", "älice"), ("user", None)
+    app, both = ("client-id", "app"), (("user", "älice"), ("client-id", "app"))
+    ip = ("ip", "127.0.0.1")
+    rate, percentage = "producer_byte_rate", "request_percentage"
+    assert describe() == {}
+    assert alter((alice,), (rate, 5.0), (percentage, 2.5)) == NO_ERROR
+    assert cluster.node("/config/users/%C3%A4lice")["config"] == {rate: "5", percentage: "2.5"}
+    entities: list[QuotaNames] = [(default,), (app,), both]
+    for entity in entities:
+        assert alter(entity, (rate, 6.0)) == NO_ERROR
+    assert alter((ip,), ("connection_creation_rate", 7.0)) == NO_ERROR
+    change = max(cluster.znodes.get_children("/config/changes"))
+    assert cluster.node(f"/config/changes/{change}")["entity_path"] == "ips/127.0.0.1"
+    # A SCRAM credential beside the quotas is not one.
+    cluster.znodes.create("/config/users/scram", b'{"version":1,"config":{"SCRAM-SHA-256":"x"}}')
+    of_users = {(alice,): {rate: 5.0, percentage: 2.5}, (default,): {rate: 6.0}}
+    everything = of_users | {(app,): {rate: 6.0}, both: {rate: 6.0}, (ip,): {"connection_creation_rate": 7.0}}
+    assert describe() == everything
+    assert describe(strict=True) == {}
+    assert describe(("user", 2, None)) == of_users | {both: {rate: 6.0}}
+    assert describe(("user", 2, None), strict=True) == of_users
+    assert describe(("user", 1, None), strict=True) == {(default,): {rate: 6.0}}
+    assert describe(("user", 0, "älice"), strict=True) == {(alice,): of_users[(alice,)]}
+    assert describe(("user", 0, "älice")) == {(alice,): of_users[(alice,)], both: {rate: 6.0}}
+    assert describe(("client-id", 2, None), ("user", 0, "älice")) == {both: {rate: 6.0}}
+    assert describe(("client-id", 2, None), strict=True) == {(app,): {rate: 6.0}}
+    assert describe(("ip", 2, None)) == {(ip,): {"connection_creation_rate": 7.0}}
+    assert describe(("ip", 1, None)) == {}
+    for components in (
+        [("user", 2, None), ("user", 2, None)],
+        [("user", 2, None), ("ip", 2, None)],
+        [("", 2, None)],
+        [("user", 3, None)],
+    ):
+        assert describe(*components) == KioError.invalid_request
+    assert describe(("group", 2, None)) == KioError.unsupported_version
+    refused: list[tuple[QuotaNames, tuple[str, float]]] = [
+        ((), (rate, 1.0)),
+        ((("user", ""),), (rate, 1.0)),
+        ((("group", "g"),), (rate, 1.0)),
+        ((alice, ip), (rate, 1.0)),
+        ((ip,), (rate, 1.0)),
+        ((("ip", "no host"),), ("connection_creation_rate", 1.0)),
+        ((ip,), ("connection_creation_rate", -1.0)),
+        ((alice,), (rate, 1.5)),
+        ((alice,), (rate, 1e30)),
+        ((alice,), (percentage, float("nan"))),
+        ((alice,), ("SCRAM-SHA-256", 1.0)),
+    ]
+    for names, quota in refused:
+        assert alter(names, quota) == KioError.invalid_request, (names, quota)
+    assert alter((alice,), (rate, 9.0), validate_only=True) == NO_ERROR
+    assert describe() == everything
+    for entity, quotas in everything.items():
+        assert alter(entity, *dict.fromkeys(quotas).items()) == NO_ERROR
+    assert describe() == {}
+    cluster.znodes.delete("/config/users/scram")
+    assert cluster.znodes.get_children("/config/users") == []
 
 
 # -- real clients

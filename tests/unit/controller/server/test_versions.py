@@ -73,6 +73,17 @@ def fields_of(key: int, version: int) -> dict[str, Any]:
             )
         },
         46: lambda: {"topics": None},
+        48: lambda: {
+            "components": one("ComponentData", entity_type="user", match_type=2, match=None),
+            "strict": False,
+        },
+        49: lambda: {
+            "entries": one(
+                "EntryData",
+                entity=one("EntityData", entity_type="user", entity_name="u"),
+                ops=one("OpData", key="request_percentage", value=1.0, remove=False),
+            )
+        },
         50: lambda: {"users": None},
         51: lambda: {"deletions": one("ScramCredentialDeletion", name="u", mechanism=1), "upsertions": ()},
         56: lambda: {
@@ -117,6 +128,8 @@ NOT_CONTROLLER: dict[int, Any] = {
     44: lambda body: [one.error_code for one in body.responses],
     45: lambda body: [body.error_code],
     46: lambda body: [body.error_code],
+    48: lambda body: [body.error_code],
+    49: lambda body: [one.error_code for one in body.entries],
     50: lambda body: [body.error_code],
     51: lambda body: [one.error_code for one in body.results],
     56: lambda body: [body.error_code],
