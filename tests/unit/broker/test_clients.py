@@ -10,8 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from ctrlchan._codec import (
     UPDATE_METADATA,
@@ -183,6 +188,24 @@ def test_librdkafka_describes_the_configs_of_a_topic(cluster: EmbeddedCluster) -
     configs = admin.describe_configs([resource])[resource].result(timeout=60)
     assert configs["cleanup.policy"].value == "delete"
     assert configs["cleanup.policy"].is_default
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key"),
+    [
+        (ConfigResource.Type.TOPIC, topic(7), "retention.ms"),
+        (ConfigResource.Type.BROKER, "1", "leader.replication.throttled.rate"),
+    ],
+)
+def test_librdkafka_reports_that_configs_cannot_be_changed(
+    cluster: EmbeddedCluster, kind: Any, name: str, key: str
+) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
+    entry = ConfigEntry(key, "5", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(kind, name, incremental_configs=[entry])
+    with pytest.raises(KafkaException) as raised:
+        admin.incremental_alter_configs([resource])[resource].result(timeout=60)
+    assert raised.value.args[0].name() == "_UNSUPPORTED_FEATURE"
 
 
 @pytest.mark.parametrize("acks", [1, "all"])
