@@ -23,7 +23,7 @@ from ctrlchan.controller.term.failover import complete_core
 from ctrlchan.controller.term.guarded_channel import GuardedChannel
 from ctrlchan.controller.term.notifications import Listener, NotificationKind, Notifier
 from ctrlchan.controller.term.outcomes import OutcomeHandlers
-from ctrlchan.errors import IllegalStateError
+from ctrlchan.errors import IllegalStateError, ZooKeeperError
 from ctrlchan.state import ClusterState, Endpoint
 from ctrlchan.topic_names import id_to_text, new_id
 from ctrlchan.zookeeper.cluster import ClusterNodes
@@ -84,7 +84,7 @@ class KafkaController:
         self._loop: EventLoop[ControllerCore] = EventLoop(
             f"controller-{config.controller_id}-events",
             lambda: self._elector.core,
-            self._elector.failed,
+            self._failed,
             processed=self._processed,
             metrics=metrics,
         )
@@ -156,7 +156,8 @@ class KafkaController:
     def resign(self) -> None:
         """Give up the office if this is the controller, and take part in the next election.
 
-        Returns when the term has ended.
+        Returns when the term has ended. While ZooKeeper does not answer, returns after a session timeout at
+        the latest: nothing is sent any more then, and ``/controller`` goes with the session.
         """
         done = threading.Event()
 
@@ -167,7 +168,10 @@ class KafkaController:
                 done.set()
 
         self._loop.put(Event(ControllerState.CONTROLLER_CHANGE, "Resign", process, done.set))
-        done.wait()
+        if not done.wait(self._session.session_timeout):
+            core = self._elector.core
+            if core is not None:
+                core.fence()
 
     def close(self) -> None:
         """Resign, and give all threads, processes and connections back. A second call does nothing.
@@ -349,6 +353,14 @@ class KafkaController:
             with self._term_changed:
                 self._announced_core = core
                 self._term_changed.notify_all()
+
+    def _failed(self, event: Event, error: BaseException) -> None:
+        """Called with the exception of an event."""
+        if self._closed.is_set() and isinstance(error, ZooKeeperError):
+            # It waited for ZooKeeper until ``close`` ended the session. The last event ends the term.
+            _LOG.info("%s is not finished: %s", event, error)
+        else:
+            self._elector.failed(event, error)
 
     # -- ZooKeeper's threads, which only put events
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections import deque
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
@@ -27,6 +29,13 @@ class ClockedConnection(ConnectionHandler):  # type: ignore[misc]
         #: Seconds of the session timeout that the server granted; 0 before the first connection.
         self.granted_timeout = 0.0
         self._sent: Final[deque[tuple[int, float]]] = deque()
+
+    def cut(self) -> None:
+        """Cut the connection, if there is one; kazoo's thread then notices a lost connection."""
+        connected = self._socket
+        if connected is not None:
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         if not isinstance(request, Connect):

@@ -8,8 +8,8 @@ owner has handled the end of the former one (``renew``).
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -20,6 +20,7 @@ from kazoo.exceptions import (
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
+    WriterNotClosedException,
     ZookeeperError,
 )
 from kazoo.exceptions import SessionExpiredError as KazooSessionExpired
@@ -63,6 +64,8 @@ _RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 
 _READS: Final = 1_000
 _IN_FLIGHT: Final = 8
 _SINGLE_READS_IN_FLIGHT: Final = 1_000
+#: Seconds that ZooKeeper has to answer that the session is closed, and kazoo's threads to end after that.
+_CLOSE_TIMEOUT: Final = 1.0
 
 
 class ConnectionLostError(ZooKeeperError):
@@ -132,22 +135,22 @@ class ZooKeeperSession:
         self._expired = False
         self._new_session = False
         self._failure = "the session has not been started"
+        self._closing: threading.Thread | None = None
         #: Whether the servers have multiRead (3.6), as far as is known.
         self.has_multi_read = True
 
     # -- life
 
     def start(self, timeout: float = 18.0) -> None:
-        """Connect. Raises ZooKeeperError, naming the servers, after ``timeout`` seconds."""
+        """Connect. Raises ZooKeeperError, naming the servers, after ``timeout`` seconds.
+
+        A connection that is lost before the session can be used is made again.
+        """
         shown = printable(self.settings.connect)
         self._failure = ""
         try:
-            with warnings.catch_warnings():
-                # ``create_path`` makes the chroot, as Kafka does.
-                warnings.filterwarnings("ignore", "No chroot path exists")
-                self._client.start(timeout=timeout)
-            # kazoo calls itself connected before SASL and digest have succeeded.
-            self._client.exists_async("/").get(timeout=timeout)
+            self._client.start_async()
+            self._wait_until_usable(monotonic() + timeout)
         except (KazooTimeoutError, KazooException, OSError, ValueError) as error:
             self.close()
             raise ZooKeeperError(
@@ -158,12 +161,20 @@ class ZooKeeperSession:
             raise
 
     def close(self) -> None:
-        """End the session, with its ephemeral nodes, and give threads and sockets back."""
+        """End the session, with its ephemeral nodes, and give threads and sockets back.
+
+        A ZooKeeper that does not answer now ends the session by itself, after the session timeout.
+        """
         with self._changed:
             self._failure = "the session was closed"
             self._changed.notify_all()
-        self._client.stop()
-        self._client.close()
+            if self._closing is None:
+                self._closing = threading.Thread(target=self._stop, name="zookeeper-close", daemon=True)
+                self._closing.start()
+        self._closing.join(_CLOSE_TIMEOUT)
+        if self._closing.is_alive():
+            self._connection.cut()
+            self._closing.join(_CLOSE_TIMEOUT)
 
     def __enter__(self) -> ZooKeeperSession:
         self.start()
@@ -411,6 +422,32 @@ class ZooKeeperSession:
             raise NodeError(path, int(getattr(error, "code", 0))) from None
 
     # -- inside
+
+    def _wait_until_usable(self, deadline: float) -> None:
+        """Wait until ZooKeeper has answered a request. Raises kazoo's exceptions."""
+        reason = "no server answers"
+        while (left := deadline - monotonic()) > 0:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._connected or self._failure, left):
+                    continue
+            try:
+                # kazoo calls itself connected before SASL and digest have succeeded.
+                self._client.exists_async("/").get(timeout=max(0.0, deadline - monotonic()))
+            except (ConnectionLoss, KazooSessionExpired):
+                reason = "the connection was lost"
+            except KazooTimeoutError:
+                continue
+            else:
+                # Nobody owns anything of a session that expired meanwhile.
+                self.renew()
+                return
+        raise KazooTimeoutError(reason)
+
+    def _stop(self) -> None:
+        """End the session and its threads. Takes as long as kazoo's connection thread waits for a server."""
+        with suppress(WriterNotClosedException):
+            self._client.stop()
+            self._client.close()
 
     def _check_usable(self) -> None:
         """Raise SessionExpiredError or ZooKeeperError when no request can be sent. Needs the lock."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from ctrlchan.zookeeper.client import connected
 from tests.browser import CHROMIUM, chromium
 from tests.kafka.processes import Reaper
 from tests.kafka.waiting import wait_until
+from tests.kafka.zookeeper import ZooKeeperServer
 
 COMMAND = [sys.executable, "-m", "ctrlchan", "controller"]
 #: Longer than any test: a node of a session that goes at once has gone by a clean end.
@@ -107,6 +109,22 @@ def test_it_resigns_at_its_end(zookeeper: str, client: KazooClient, tmp_path: Pa
         assert controller_in(client) is None
     lines = [line.partition(" ")[2] for line in out.splitlines()]
     assert lines == ["elected in controller epoch 1", "resigned: the controller is closed"]
+
+
+@pytest.mark.parametrize("harm", [signal.SIGKILL, signal.SIGSTOP])
+def test_it_ends_while_zookeeper_is_gone(tmp_path: Path, harm: int) -> None:
+    """The session would last for a minute."""
+    lines = "minSessionTimeout=60000\nmaxSessionTimeout=60000\n"
+    with ZooKeeperServer(tmp_path / "zookeeper", configuration=lines) as server:
+        with running(server.address, tmp_path) as controller:
+            controller.wait_until_active()
+            os.kill(server.pid, harm)
+            try:
+                status, _, errors = controller.end()
+            finally:
+                if harm == signal.SIGSTOP:
+                    os.kill(server.pid, signal.SIGCONT)
+        assert (status, errors) == (0, "")
 
 
 def test_it_directs_brokers_and_answers_clients(zookeeper: str) -> None:

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-__all__ = ["GET_DATA", "MULTI", "MULTI_READ", "Loss", "ZooKeeperProxy"]
+__all__ = ["EXISTS", "GET_DATA", "MULTI", "MULTI_READ", "Loss", "ZooKeeperProxy"]
 
+EXISTS: Final = 3
 GET_DATA: Final = 4
 MULTI: Final = 14
 MULTI_READ: Final = 22

@@ -10,6 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from ctrlchan import ControllerConfig, KafkaController
+from ctrlchan.zookeeper.client import connected
 from tests.acceptance.controller.tools import KafkaTools
 from tests.unit.controller.server.local_server import ID, plaintext
 
@@ -25,17 +26,25 @@ def alone(kafka_jars_ready: None, zookeeper: str, tmp_path: Path) -> Iterator[Ka
             yield tools
 
 
+@pytest.fixture
+def client(zookeeper: str) -> Iterator[KazooClient]:
+    """A client of the test's own chroot."""
+    with connected(zookeeper) as client:
+        yield client
+
+
 def _run(tools: KafkaTools, *arguments: str) -> str:
     run = tools.configs(*arguments)
     assert run.status == 0, run
     return run.output
 
 
-def test_users_clients_and_ips_have_quotas(alone: KafkaTools, znodes: KazooClient) -> None:
+def test_users_clients_and_ips_have_quotas(alone: KafkaTools, client: KazooClient) -> None:
     _run(alone, "--entity-type", "users", "--describe")
     alice = ("--entity-type", "users", "--entity-name", "alice")
     app = ("--entity-type", "clients", "--entity-name", "app")
-    _run(alone, *alice, "--alter", "--add-config", "producer_byte_rate=5,SCRAM-SHA-256=[password=secret]")
+    _run(alone, *alice, "--alter", "--add-config", "producer_byte_rate=5")
+    _run(alone, *alice, "--alter", "--add-config", "SCRAM-SHA-256=[password=secret]")
     _run(alone, *alice, *app, "--alter", "--add-config", "request_percentage=2.5")
     _run(alone, *app, "--alter", "--add-config", "consumer_byte_rate=7")
     _run(
@@ -47,7 +56,7 @@ def test_users_clients_and_ips_have_quotas(alone: KafkaTools, znodes: KazooClien
         "--add-config",
         "connection_creation_rate=3",
     )
-    assert sorted(json.loads(znodes.get("/config/users/alice")[0])["config"]) == [
+    assert sorted(json.loads(client.get("/config/users/alice")[0])["config"]) == [
         "SCRAM-SHA-256",
         "producer_byte_rate",
     ]
@@ -63,13 +72,14 @@ def test_users_clients_and_ips_have_quotas(alone: KafkaTools, znodes: KazooClien
     )
     assert "connection_creation_rate=3.0" in _run(alone, "--entity-type", "ips", "--describe")
     _run(alone, *alice, *app, "--alter", "--delete-config", "request_percentage")
-    _run(alone, *alice, "--alter", "--delete-config", "producer_byte_rate,SCRAM-SHA-256")
-    assert znodes.get_children("/config/users") == []
+    for name in ("producer_byte_rate", "SCRAM-SHA-256"):
+        _run(alone, *alice, "--alter", "--delete-config", name)
+    assert client.get_children("/config/users") == []
 
 
 @pytest.mark.parametrize("entity", [("--entity-default",), ("--entity-name", str(ID))])
 def test_brokers_have_dynamic_configs(
-    alone: KafkaTools, znodes: KazooClient, entity: tuple[str, ...]
+    alone: KafkaTools, client: KazooClient, entity: tuple[str, ...]
 ) -> None:
     brokers = ("--entity-type", "brokers", *entity)
     _run(alone, *brokers, "--describe")
@@ -78,7 +88,7 @@ def test_brokers_have_dynamic_configs(
     described = _run(alone, *brokers, "--describe")
     assert "log.cleaner.threads=2 sensitive=false" in described
     node = "<default>" if entity == ("--entity-default",) else str(ID)
-    assert json.loads(znodes.get(f"/config/brokers/{node}")[0])["config"][rate] == "5"
+    assert json.loads(client.get(f"/config/brokers/{node}")[0])["config"][rate] == "5"
     refused = alone.configs(*brokers, "--alter", "--add-config", "num.partitions=5")
     assert refused.status == 1
     assert "Cannot update these configs dynamically" in refused.output + refused.errors

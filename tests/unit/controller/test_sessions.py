@@ -118,3 +118,20 @@ def test_nothing_is_sent_while_zookeeper_is_silent(proxied: tuple[RealCluster, P
     wait_until(lambda: (controller.epoch or 0) > 1, what="the controller is elected again")
     controller.wait_until_active(TIMEOUT)
     wait_until(lambda: cluster.znodes.exists(paths.CONTROLLER) is not None, what="/controller is there")
+
+
+def test_resigning_ends_while_zookeeper_does_not_answer(proxied: tuple[RealCluster, Proxy]) -> None:
+    cluster, proxy = proxied
+    cluster.start_brokers(1)
+    controller = cluster.active_controller(zookeeper_session_timeout=4.0)
+    core = controller.current()
+    assert core is not None
+    proxy.stop_listening()
+    proxy.drop_connections()
+    resigning = threading.Thread(target=controller.resign, daemon=True)
+    resigning.start()
+    resigning.join(TIMEOUT)
+    assert not resigning.is_alive()
+    assert not controller.is_active
+    assert not core.active
+    controller.close()

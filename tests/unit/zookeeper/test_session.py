@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from ctrlchan.errors import ConfigError, NodeError, ResultCode, SessionExpiredEr
 from ctrlchan.zookeeper.operations import Check, Create, Delete, Node, Operation, SetData
 from ctrlchan.zookeeper.session import ZooKeeperSession
 from ctrlchan.zookeeper.settings import SaslSettings, TlsSettings, ZooKeeperSettings
+from tests.fault.proxy import FINE, Harm, Proxy
 from tests.kafka.waiting import wait_until
 from tests.kafka.zookeeper import ZooKeeperServer
-from tests.kafka.zookeeper_proxy import MULTI_READ, ZooKeeperProxy
+from tests.kafka.zookeeper_proxy import EXISTS, MULTI_READ, Loss, ZooKeeperProxy
 from tests.unit.zookeeper.sessions import session
 
 
@@ -292,6 +294,68 @@ def test_no_server(tmp_path: Path) -> None:
     one = ZooKeeperSession(ZooKeeperSettings(connect="127.0.0.1:1"))
     with pytest.raises(ZooKeeperError, match=r"zookeeper 127\.0\.0\.1:1: no connection within 0\.3 s"):
         one.start(0.3)
+
+
+@pytest.mark.parametrize("loss", Loss)
+def test_a_connection_that_is_lost_at_the_start_is_made_again(
+    zookeeper_server: ZooKeeperServer, zookeeper: str, loss: Loss
+) -> None:
+    chroot = zookeeper.partition("/")[2]
+    with ZooKeeperProxy(zookeeper_server.port) as proxy:
+        proxy.plan = lambda opcode: loss if opcode == EXISTS and proxy.losses < 3 else None
+        with session(f"{proxy.address}/{chroot}") as one:
+            one.create("/a")
+        assert proxy.losses == 3
+
+
+def test_a_session_that_is_cut_before_it_is_established_is_made_again(
+    zookeeper_server: ZooKeeperServer, zookeeper: str
+) -> None:
+    chroot = zookeeper.partition("/")[2]
+    with Proxy(zookeeper_server.port, lambda number: (FINE, Harm(cut_at=5 if number < 3 else None))) as proxy:
+        with session(f"127.0.0.1:{proxy.port}/{chroot}") as one:
+            one.create("/a")
+        assert proxy.connections > 3
+
+
+def test_a_start_whose_connections_are_all_lost(zookeeper_server: ZooKeeperServer) -> None:
+    with ZooKeeperProxy(zookeeper_server.port) as proxy:
+        proxy.plan = lambda opcode: Loss.REQUEST if opcode == EXISTS else None
+        one = ZooKeeperSession(ZooKeeperSettings(connect=proxy.address))
+        message = rf"^zookeeper {proxy.address}: no connection within 1 s \(the connection was lost\)$"
+        with pytest.raises(ZooKeeperError, match=message):
+            one.start(1)
+
+
+def test_a_session_is_closed_while_zookeeper_does_not_answer(
+    zookeeper_server: ZooKeeperServer, zookeeper: str
+) -> None:
+    """kazoo's thread waits a session timeout for the answer of a server."""
+    chroot = zookeeper.partition("/")[2]
+    with Proxy(zookeeper_server.port) as proxy:
+        one = ZooKeeperSession(
+            ZooKeeperSettings(connect=f"127.0.0.1:{proxy.port}/{chroot}", session_timeout=120)
+        )
+        one.start(20)
+        before = proxy.connections
+        proxy.plan = lambda _: (FINE, Harm(stall_at=0))
+        proxy.drop_connections()
+        wait_until(lambda: proxy.connections > before, what="the session connects again")
+        errors = queue.Queue[str]()
+
+        def read() -> None:
+            try:
+                one.get("/")
+            except ZooKeeperError as error:
+                errors.put(str(error))
+
+        threads = [threading.Thread(target=target, daemon=True) for target in (read, one.close, one.close)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads)
+        assert "the session was closed" in errors.get_nowait()
 
 
 @pytest.mark.parametrize(
