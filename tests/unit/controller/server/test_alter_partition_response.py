@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -30,11 +31,11 @@ ROW = st.tuples(
 
 @pytest.mark.parametrize("version", range(4))
 @given(topics=st.lists(st.lists(ROW, max_size=3), max_size=3))
-def test_responses_of_all_versions(version: int, topics: list[list[tuple]]) -> None:  # type: ignore[type-arg]
+def test_responses_of_all_versions(version: int, topics: list[list[tuple[Any, ...]]]) -> None:
     rows = [row for topic in topics for row in topic]
     columns = list(zip(*rows, strict=True)) or [()] * 7
 
-    def column(place: int) -> np.ndarray:  # type: ignore[type-arg]
+    def column(place: int) -> Any:
         return np.array(columns[place], np.int32)
 
     none = np.zeros(len(rows), np.int32)
