@@ -172,6 +172,10 @@ class GroupStore:
             _LOG.warning("group %s cannot be stored: %s", group.group_id[:100], error)
             then(Appended(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
+        except Exception:  # noqa: BLE001 - members wait for the answer
+            _LOG.exception("group %s: an append failed", group.group_id)
+            then(Appended(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
 
         def done(future: Future[Appended]) -> None:
             failure = future.exception()

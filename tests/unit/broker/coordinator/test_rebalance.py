@@ -138,6 +138,21 @@ def test_a_name_that_no_record_can_hold_is_no_crash(rig: Rig) -> None:
     assert rig.sync(1, joined.member_id, group_id=name).error is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+def test_an_append_that_raises_is_an_error_for_the_members(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader, follower = _joined(rig, 2)
+    waiting = rig.send_sync(1, follower.member_id)
+
+    def fail(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(rig.topic, "append", fail)
+    assert rig.sync(1, leader.member_id).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert waiting.result.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "no space left" in caplog.text
+
+
 def test_assignments_count_when_they_are_stored(rig: Rig) -> None:
     leader, follower = _joined(rig, 2)
     rig.topic.held = []
