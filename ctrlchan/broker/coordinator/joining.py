@@ -96,7 +96,7 @@ class Joining:
         group.add(member, request.protocol_type, callback)
         self._rebalances.renew_session(group, member, NEW_MEMBER_JOIN_TIMEOUT)
         self._rebalances.maybe_prepare(
-            group, f"new member {member_id}; the client's reason: {request.reason}"
+            group, f"new member {member_id}; the client's reason: {request.reason!r}"
         )
 
     def _join_known(self, group: Group, request: JoinRequest, callback: JoinCallback) -> None:
@@ -118,7 +118,7 @@ class Joining:
             return
         self._update(group, member, request, callback)
         self._rebalances.maybe_prepare(
-            group, f"{member.member_id} joins again; the client's reason: {request.reason}"
+            group, f"{member.member_id} joins again; the client's reason: {request.reason!r}"
         )
 
     @staticmethod
@@ -138,7 +138,7 @@ class Joining:
         old_timeouts = member.rebalance_timeout, member.session_timeout
         self._rebalances.renew_session(group, member)
         self._update(group, member, request, callback)
-        reason = f"static member {instance_id} has joined; the client's reason: {request.reason}"
+        reason = f"static member {instance_id} has joined; the client's reason: {request.reason!r}"
         if group.state is GroupState.COMPLETING_REBALANCE:
             # The leader assigns to the old member id, perhaps.
             self._rebalances.prepare(group, reason)

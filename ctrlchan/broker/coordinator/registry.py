@@ -40,6 +40,8 @@ class GroupRegistry:
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._groups: dict[str, Group] = {}
+        # Of these groups: a hash of a long name takes longer than the rest of a heartbeat.
+        self._partition_of: dict[str, int] = {}
         self._owned: set[int] = set()
         self._loading: set[int] = set()
         # Of the last change of leadership that was seen, by partition.
@@ -47,7 +49,8 @@ class GroupRegistry:
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition that holds the group."""
-        return partition_for(group_id, self._partitions)
+        partition = self._partition_of.get(group_id)
+        return partition_for(group_id, self._partitions) if partition is None else partition
 
     def error_of(self, group_id: str) -> ErrorCode:
         """Return NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS when the group is not served here now."""
@@ -68,7 +71,8 @@ class GroupRegistry:
                 return None
             group = self._groups.get(group_id)
             if group is None:
-                group = self._groups[group_id] = Group(group_id, GroupState.EMPTY, self._now_ms)
+                group = Group(group_id, GroupState.EMPTY, self._now_ms)
+                self._add(group, partition)
             return group
 
     def groups(self) -> list[Group]:
@@ -81,7 +85,7 @@ class GroupRegistry:
         with self._lock:
             if self._groups.get(group.group_id) is not group:
                 return False
-            del self._groups[group.group_id]
+            self._remove(group)
             return True
 
     @property
@@ -103,7 +107,7 @@ class GroupRegistry:
         with self._lock:
             if partition not in self._loading or group.group_id in self._groups:
                 return False
-            self._groups[group.group_id] = group
+            self._add(group, partition)
             return True
 
     def end_loading(self, partition: int) -> None:
@@ -120,10 +124,18 @@ class GroupRegistry:
                 return []
             self._owned.discard(partition)
             self._loading.discard(partition)
-            groups = [g for g in self._groups.values() if self.partition_for(g.group_id) == partition]
+            groups = [g for g in self._groups.values() if self._partition_of[g.group_id] == partition]
             for group in groups:
-                del self._groups[group.group_id]
+                self._remove(group)
             return groups
+
+    def _add(self, group: Group, partition: int) -> None:
+        self._groups[group.group_id] = group
+        self._partition_of[group.group_id] = partition
+
+    def _remove(self, group: Group) -> None:
+        del self._groups[group.group_id]
+        del self._partition_of[group.group_id]
 
     def _error_of(self, partition: int) -> ErrorCode:
         if partition in self._loading:
