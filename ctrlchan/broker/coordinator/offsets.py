@@ -16,6 +16,7 @@ from ctrlchan.broker.coordinator.rebalance import Rebalances
 from ctrlchan.broker.coordinator.records import NO_TIMESTAMP, CommittedOffset
 from ctrlchan.broker.coordinator.registry import GroupRegistry
 from ctrlchan.broker.coordinator.requests import (
+    NO_RETENTION,
     UNKNOWN_MEMBER,
     CommitRequest,
     FetchedOffset,
@@ -58,7 +59,7 @@ class Committing:
 
     def _store_offsets(self, group: Group, request: CommitRequest, callback: CommitCallback) -> None:
         now = self._now_ms()
-        expire_timestamp = NO_TIMESTAMP if request.retention < 0 else now + request.retention
+        expire_timestamp = NO_TIMESTAMP if request.retention == NO_RETENTION else now + request.retention
         errors: dict[TopicPartition, ErrorCode] = {}
         offsets: Offsets = {}
         for each in request.offsets:

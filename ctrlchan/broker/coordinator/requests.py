@@ -14,6 +14,7 @@ from ctrlchan.errors import ErrorCode
 __all__ = [
     "NO_GENERATION",
     "NO_OFFSET",
+    "NO_RETENTION",
     "UNKNOWN_MEMBER",
     "CommitRequest",
     "FetchedOffset",
@@ -38,6 +39,8 @@ __all__ = [
 UNKNOWN_MEMBER: Final = ""
 NO_GENERATION: Final = -1
 NO_OFFSET: Final = -1
+#: The retention of an OffsetCommit that has none of its own.
+NO_RETENTION: Final = -1
 
 #: The protocols of a member (name, metadata), the preferred one first.
 Protocols = tuple[tuple[str, bytes], ...]
@@ -169,7 +172,7 @@ class CommitRequest:
     generation_id: int = NO_GENERATION
     member_id: str = UNKNOWN_MEMBER
     instance_id: str | None = None
-    retention: int = -1
+    retention: int = NO_RETENTION
 
 
 class FetchedOffset(NamedTuple):

@@ -318,6 +318,11 @@ def test_a_retention_of_the_request_counts_from_the_commit(rig: Rig) -> None:
     assert rig.coordinator.expire_offsets() == 1
 
 
+def test_numbers_that_no_record_can_hold_are_no_crash(rig: Rig) -> None:
+    assert rig.commit(OffsetToCommit(FOO, 1), retention=2**63 - 1) == {FOO: ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert _fetched(rig, FOO, stable=True) == [FetchedOffset()]
+
+
 def test_offsets_are_expired_from_time_to_time() -> None:
     config = replace(CONFIG, offsets_retention=RETENTION, offsets_retention_check_interval=400)
     rig = Rig(config)
