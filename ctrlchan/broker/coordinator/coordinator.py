@@ -374,9 +374,9 @@ class GroupCoordinator:
         member_id = leaving.member_id
         if member_id == UNKNOWN_MEMBER:
             # An admin client removes a static member.
-            member_id = group.static_members.get(leaving.instance_id or "", UNKNOWN_MEMBER)
-            if member_id == UNKNOWN_MEMBER:
+            if leaving.instance_id not in group.static_members:
                 return ErrorCode.UNKNOWN_MEMBER_ID
+            member_id = group.static_members[leaving.instance_id]
         elif member_id in group.pending_members:
             self._rebalances.remove_pending_member(group, member_id)
             return ErrorCode.NONE

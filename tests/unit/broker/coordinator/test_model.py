@@ -267,7 +267,7 @@ class Groups(RuleBasedStateMachine):
                     assert group.state is GroupState.PREPARING_REBALANCE or self.rig.topic.held is not None
             for name, count in group._supported.items():
                 assert count == sum(name in member.protocol_names for member in group.members.values())
-            if group.state is GroupState.PREPARING_REBALANCE:
+            if group.state is GroupState.PREPARING_REBALANCE or group.pending_sync:
                 assert len(self.rig.coordinator._purgatory) >= 1
 
     @invariant()

@@ -207,6 +207,13 @@ def test_an_admin_removes_static_members(rig: Rig) -> None:
     assert rig.state == "Empty"
 
 
+def test_a_leaving_member_without_any_id_is_nobody(rig: Rig) -> None:
+    rig.stable(instance_id="")
+    left = rig.coordinator.leave(GROUP, [LeavingMember("")])
+    assert left.members[0].error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert rig.state == "Stable"
+
+
 def test_a_restart_before_the_sync_of_a_stable_group_still_has_to_sync(rig: Rig) -> None:
     first = rig.stable(instance_id="leader", session_timeout=10 * REBALANCE)
     second = rig.send_join(instance_id="follower", session_timeout=10 * REBALANCE)
