@@ -1,6 +1,6 @@
 """A hot handler for tests and measurements: the first byte of a request says what is done with it.
 
-``e``: the request is the answer. ``n``: no answer. ``c``: the connection is closed. ``q``: a handler thread
+``e``: the request is the answer. ``a``: this letter is the answer. ``n``: no answer. ``c``: the connection is closed. ``q``: a handler thread
 answers. ``p`` and int32: parked for so many milliseconds; the answer is the reason of the call that ended it.
 ``r`` and int32: as ``p``, but parked again when it is completed.
 ``f`` and three int64: the range of the file (descriptor, position, size) between two copies of the letter.
@@ -71,6 +71,9 @@ cdef Result echo(void* context, HotRequest* request, Answer* answer) noexcept no
     cdef int64_t numbers[3]
     if kind == c'e':
         append_bytes(answer, data, request.size)
+        return DONE
+    if kind == c'a':
+        append_bytes(answer, data, 1)
         return DONE
     if kind == c'n':
         return NO_ANSWER

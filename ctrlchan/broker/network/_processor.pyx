@@ -91,6 +91,8 @@ cdef enum:
     BUFFER_BYTES = 65536
     # At most so much of an incomplete or waiting request is copied out of a receive buffer.
     SMALL_BYTES = 4096
+    # Answers of so many bytes are sent before the next request is handled, which finds room in the buffer.
+    ANSWERS_TOGETHER = 32768
     # Buffers that a processor keeps for reuse.
     POOL = 32
     # The memory of a large frame grows to so many times what has arrived; the kernel backs only what is used.

@@ -323,7 +323,7 @@ cdef void advance(Connection* c) noexcept nogil:
     cdef int found
     cdef bint sent = True
     while c.state == IDLE and p.phase == RUNNING:
-        if c.out.range_count or c.out.size >= BUFFER_BYTES:
+        if c.out.range_count or c.out.size >= ANSWERS_TOGETHER:
             sent = flush(c)
             if not sent:
                 break
