@@ -1,0 +1,125 @@
+"""A partition's folder as Kafka's own tool reads it: every segment, every entry of every index."""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ctrlchan.broker.log._log import Log
+from ctrlchan.broker.log.config import LogConfig
+from tests.kafka.class_archive import JVM_OPTIONS
+from tests.kafka.jars import SHORT_LIVED, java_command
+from tests.unit.broker.log.batches import CONTROL, TRANSACTIONAL, PlainBatch, PlainRecord
+from tests.unit.broker.log.made_batches import batch, checked
+
+TIMEOUT = 120.0  # s, for a JVM on a busy machine
+CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500, segment_index_bytes=1200)
+
+
+def dump(folder: Path, *options: str) -> tuple[list[str], str]:
+    """Return the files that the tool has named, and all that it has printed about the files of the folder."""
+    kinds = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
+    files = sorted(str(path) for path in folder.iterdir() if path.suffix in kinds)
+    command = java_command(
+        "kafka.tools.DumpLogSegments", *options, "--deep-iteration", "--files", ",".join(files),
+        options=(*SHORT_LIVED, *JVM_OPTIONS),
+    )  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # What is wrong stands on standard error.
+    output = done.stdout + done.stderr
+    return [Path(one).name for one in re.findall(r"^Dumping (\S+)", output, re.MULTILINE)], output
+
+
+def complaints(output: str) -> list[str]:
+    """Return what the tool says of entries that do not fit the log, and of records that are not valid."""
+    wrong = (
+        r"mismatch|Misaligned|doesn't match|out of order|Out of order|isvalid: false|not valid|corrupt|failed"
+    )
+    return [line for line in output.splitlines() if re.search(wrong, line, re.IGNORECASE)]
+
+
+def fill(log: Log) -> None:
+    for n in range(400):
+        data = batch(
+            [bytes(n % 50)] * (1 + n % 4), timestamp=1000 + n, step=1, producer_id=7, producer_epoch=0,
+            sequence=sum(1 + k % 4 for k in range(n)),
+        )  # fmt: skip
+        log.append_as_leader(checked(data), n // 100)
+
+
+@pytest.mark.parametrize("end", ["closed", "recovered", "truncated"])
+def test_kafka_finds_nothing_wrong_in_a_log(kafka_jars_ready: None, tmp_path: Path, end: str) -> None:
+    folder = tmp_path / "orders-0"
+    log = Log(folder, CONFIG, producer_expiration_ms=2**62)
+    fill(log)
+    assert len(log.segment_offsets()) > 2
+    if end == "truncated":
+        log.truncate_to(log.end_offset * 2 // 3)
+    if end == "recovered":
+        base = log.segment_offsets()[-1]
+        log.close_files()
+        with (folder / f"{base:020d}.log").open("ab") as file:
+            file.write(b"torn")
+        log = Log(folder, CONFIG, producer_expiration_ms=2**62)
+    # A transaction that is aborted.
+    first = log.end_offset
+    record = PlainRecord(0, key=b"a").encoded()
+    log.append_as_follower(
+        PlainBatch(
+            record, 1, base_offset=first, leader_epoch=4, producer_id=8, producer_epoch=0, base_sequence=0,
+            attributes=TRANSACTIONAL,
+        ).encoded()
+    )  # fmt: skip
+    marker = PlainRecord(0, key=bytes(4), value=struct.pack(">hi", 0, 1)).encoded()
+    log.append_as_follower(
+        PlainBatch(
+            marker, 1, base_offset=first + 1, leader_epoch=4, producer_id=8, producer_epoch=0,
+            attributes=TRANSACTIONAL | CONTROL,
+        ).encoded()
+    )  # fmt: skip
+    segments, last = log.segment_offsets(), log.end_offset - 1
+    log.close()
+    files, output = dump(folder)
+    assert complaints(output) == []
+    for kind in ("log", "index", "timeindex"):
+        assert [name for name in files if name.endswith(f".{kind}")] == [
+            f"{base:020d}.{kind}" for base in segments
+        ]
+    assert f"{segments[-1]:020d}.txnindex" in files
+    assert f"baseOffset: {last} lastOffset: {last} count: 1" in output
+    assert "endTxnMarker: ABORT coordinatorEpoch: 1" in output
+    assert f"producerId: 8 firstOffset: {first} lastOffset: {last} lastStableOffset: {last + 1}" in output
+    _, output = dump(folder, "--index-sanity-check")
+    assert output.count("passed sanity check.") == 2 * len(segments)
+    assert complaints(output) == []
+
+
+def test_kafka_reads_the_producers_of_a_log(kafka_jars_ready: None, tmp_path: Path) -> None:
+    folder = tmp_path / "orders-0"
+    log = Log(folder, CONFIG)
+    fill(log)
+    log.close()
+    files, output = dump(folder)
+    assert f"{log.end_offset:020d}.snapshot" in files
+    assert (
+        "producerId: 7 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong.empty"
+        in output
+    )
+
+
+def test_the_tool_does_complain(kafka_jars_ready: None, tmp_path: Path) -> None:
+    folder = tmp_path / "orders-0"
+    log = Log(folder, CONFIG)
+    fill(log)
+    log.close()
+    path = folder / f"{0:020d}.index"
+    data = bytearray(path.read_bytes())
+    data[3] ^= 1  # an offset
+    path.write_bytes(data)
+    _, output = dump(folder)
+    assert complaints(output)
