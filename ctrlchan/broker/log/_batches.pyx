@@ -130,17 +130,32 @@ cdef bint has_valid_crc(const uint8_t* data, const Batch* batch) noexcept nogil:
 # -- records
 
 
+@cython.overflowcheck(False)
+cdef inline uint64_t unzigzag(uint64_t raw) noexcept nogil:
+    return (raw >> 1) ^ (~(raw & 1) + 1)
+
+
 cdef inline const uint8_t* read_varint(const uint8_t* p, const uint8_t* end, int32_t* value) noexcept nogil:
     """Read a varint of at most five bytes; return the byte after it, NULL if it is cut or longer.
 
     Bits over the 32nd are dropped, as Java does.
     """
+    if p < end and p[0] < 0x80:
+        value[0] = <int32_t>unzigzag(p[0])
+        return p + 1
+    if end - p >= 2 and p[1] < 0x80:
+        value[0] = <int32_t>unzigzag((p[0] & 0x7f) | <uint64_t>p[1] << 7)
+        return p + 2
+    return read_long_varint(p, end, value)
+
+
+cdef const uint8_t* read_long_varint(const uint8_t* p, const uint8_t* end, int32_t* value) noexcept nogil:
     cdef uint32_t raw = 0
     cdef int shift = 0
     while p < end and shift < 35:
         raw |= <uint32_t>(p[0] & 0x7f) << shift
         if p[0] < 0x80:
-            value[0] = <int32_t>((raw >> 1) ^ (~(raw & 1) + 1))
+            value[0] = <int32_t>unzigzag(raw)
             return p + 1
         p += 1
         shift += 7
@@ -151,10 +166,13 @@ cdef inline const uint8_t* read_varlong(const uint8_t* p, const uint8_t* end, in
     """Read a varint of at most ten bytes; return the byte after it, NULL if it is cut or longer."""
     cdef uint64_t raw = 0
     cdef int shift = 0
+    if p < end and p[0] < 0x80:
+        value[0] = <int64_t>unzigzag(p[0])
+        return p + 1
     while p < end and shift < 70:
         raw |= <uint64_t>(p[0] & 0x7f) << shift
         if p[0] < 0x80:
-            value[0] = <int64_t>((raw >> 1) ^ (~(raw & 1) + 1))
+            value[0] = <int64_t>unzigzag(raw)
             return p + 1
         p += 1
         shift += 7
