@@ -60,6 +60,7 @@ cdef enum:
     ZSTD = 4
     NO_TIMESTAMP = -1
     NO_PRODUCER_ID = -1
+    NO_PRODUCER_EPOCH = -1
     # Types of markers (ControlRecordType).
     ABORT = 0
     COMMIT = 1
@@ -601,6 +602,13 @@ cdef int64_t rebuild_records(
     return total
 
 
+cdef bint has_builders_producer(const Batch* batch) noexcept nogil:
+    """Return whether Kafka builds a batch with these fields (MemoryRecordsBuilder.validateProducerState)."""
+    if batch.producer_id == NO_PRODUCER_ID:
+        return not batch.attributes & TRANSACTIONAL
+    return batch.producer_epoch != NO_PRODUCER_EPOCH and batch.base_sequence >= 0
+
+
 cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
     return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
 
@@ -626,7 +634,8 @@ def check(data, AppendRules rules not None):
     """Check the records of an append; return (error code, Checked), which holds a copy of the records.
 
     Compressed records are decompressed (see ``compression.py`` for the memory), and compressed again if the
-    topic has another codec or the offsets of the records are not in order. An undecodable payload is
+    topic has another codec. Without that, offsets inside that are not in order are UNKNOWN_SERVER_ERROR, as in
+    Kafka, which does not look at those of records that are not compressed. An undecodable payload is
     UNKNOWN_SERVER_ERROR, as in Kafka; one that is too large is MESSAGE_TOO_LARGE (Kafka has no limit).
     """
     cdef Checked checked = Checked()
@@ -687,13 +696,16 @@ cdef int check_payload(Checked checked, const Rules* rules) except? -2:
     if error != NONE:
         return error
     codec = batch.attributes & COMPRESSION
-    if not in_order or (rules.compression != PRODUCER and rules.compression != codec):
-        if rules.compression != PRODUCER:
-            codec = rules.compression
+    if rules.compression == PRODUCER or rules.compression == codec:
+        if not in_order:
+            # Kafka would build the batch again, but has skipped keys and values.
+            return UNKNOWN_SERVER_ERROR
+    else:
+        codec = rules.compression
         read_record(begin, begin + size, &first)
         base_timestamp = timestamp_of(&batch, &first)
         size = rebuild_records(begin, begin + size, &batch, base_timestamp, NULL)
-        if size < 0:
+        if size < 0 or not has_builders_producer(&batch):
             return UNKNOWN_SERVER_ERROR
         rebuilt = bytearray(size)
         view = rebuilt

@@ -211,11 +211,11 @@ cdef class ProducerStates:
         place[0] = producer[0]
         place.arrival = arrival
         if is_new:
-            self.arrivals += 1
-            self.count += 1
+            self.arrivals = self.arrivals + 1
+            self.count = self.count + 1
             # As HashMap does, which never shrinks.
             if 4 * self.count > 3 * self.java_capacity:
-                self.java_capacity *= 2
+                self.java_capacity = 2 * self.java_capacity
 
     cdef void expire(self, int64_t now_ms) noexcept nogil:
         """Forget the producers that have appended nothing for ``expiration_ms`` (removeExpiredProducers)."""
@@ -227,7 +227,7 @@ cdef class ProducerStates:
             ):
                 i += 1
                 continue
-            self.count -= 1
+            self.count = self.count - 1
             # Move up those behind it that cannot be found past a free place.
             mask = self.capacity - 1
             hole = i

@@ -29,40 +29,14 @@ from tests.unit.broker.log.batches import (
     varint,
 )
 from tests.unit.broker.log.kafka_python import DefaultRecordBatch, DefaultRecordBatchBuilder
+from tests.unit.broker.log.strategies import header_fields, records, rules, timestamps
 
-NOW = 5000
 RECORDS = [
     PlainRecord(0, 0, b"a", b"1"),
     PlainRecord(1, 7, None, None, ((b"h", b"x"), (b"", None))),
     PlainRecord(2, -3, b"", b"v" * 200),
 ]
 CODECS = (compression.GZIP, compression.SNAPPY, compression.LZ4, compression.ZSTD)
-
-small_bytes = st.none() | st.binary(max_size=20)
-timestamps = st.sampled_from([-1, 0, 1, 999, 1000, 5000, 2**40, -(2**40), 2**63 - 1, -(2**63)])
-records = st.lists(
-    st.builds(
-        PlainRecord,
-        st.integers(-2, 3) | st.integers(-(2**31), 2**31 - 1),
-        st.integers(-10, 10_000) | timestamps,
-        small_bytes,
-        small_bytes,
-        st.lists(st.tuples(small_bytes, small_bytes), max_size=3).map(tuple),
-        st.integers(0, 255),
-    ),
-    max_size=4,
-)
-rules = st.builds(
-    PlainRules,
-    st.sampled_from([NOW, 0, 2**63 - 1]),
-    st.sampled_from([2**63 - 1, 0, 1000]),
-    st.sampled_from([2**63 - 1, 0, 1000]),
-    st.sampled_from([1048588, 61, 90]),
-    st.sampled_from([2**31 - 1, 61, 90]),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-)
 
 
 def rules_of(plain: PlainRules | None = None, **more: Any) -> AppendRules:
@@ -87,25 +61,7 @@ def test_records_are_checked_like_the_twin(
     assert check(data, rules_of(rules))[0] == expected_error(data, rules)
 
 
-@given(
-    fields=st.fixed_dictionaries(
-        {},
-        optional={
-            "count": st.sampled_from([0, 1, 2, 4, -1, 2**31 - 1, 1 - 2**31]),
-            "base_offset": st.sampled_from([0, 1, -1, 2**63 - 1]),
-            "length": st.sampled_from([-1, 0, 13, 14, 48, 49, 50, 2**31 - 1, -(2**31)]),
-            "magic": st.integers(-1, 3),
-            "crc": st.just(1),
-            "attributes": st.sampled_from([0, 5, 6, 7, 8, CONTROL, TRANSACTIONAL]),
-            "last_offset_delta": st.sampled_from([-1, 0, 1, 2, 3, 2**31 - 1, -(2**31)]),
-            "max_timestamp": timestamps,
-            "producer_id": st.sampled_from([-2, -1, 0, 2**63 - 1]),
-            "base_sequence": st.sampled_from([-2, -1, 0]),
-        },
-    ),
-    rules=rules,
-    after=st.binary(max_size=5) | st.just(batch_of(RECORDS).encoded()),
-)
+@given(fields=header_fields, rules=rules, after=st.binary(max_size=5) | st.just(batch_of(RECORDS).encoded()))
 def test_headers_are_checked_like_the_twin(fields: dict[str, Any], rules: PlainRules, after: bytes) -> None:
     data = dataclasses.replace(batch_of(RECORDS), **fields).encoded() + after
     assert check(data, rules_of(rules))[0] == expected_error(data, rules)
@@ -304,13 +260,12 @@ def test_a_batch_gets_the_codec_of_the_topic(source: int, target: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_wrong_offsets_inside_are_corrected(codec: int) -> None:
-    """As Kafka: old clients wrote them. Records that are not compressed are stored as they are."""
+def test_wrong_offsets_of_records(codec: int) -> None:
+    """Records that are not compressed are stored as they are, as in Kafka."""
     wrong = [dataclasses.replace(record, offset_delta=5, attributes=7) for record in RECORDS]
-    error, checked = check(batch_of(wrong, codec).encoded(), rules_of())
-    assert error == ErrorCode.NONE
-    assert read_header(checked.data).attributes == codec
-    assert read_records(compression.decompress(codec, bytes(checked.data[61:])).tobytes(), 3) == RECORDS
+    assert error_of(batch_of(wrong, codec)) == ErrorCode.UNKNOWN_SERVER_ERROR
+    error, checked = check(batch_of(wrong, codec).encoded(), rules_of(compression=0))
+    assert (error, read_records(bytes(checked.data[61:]), 3)) == (ErrorCode.NONE, RECORDS)
     error, checked = check(batch_of(wrong).encoded(), rules_of())
     assert (error, bytes(checked.data)) == (ErrorCode.NONE, batch_of(wrong).encoded())
 
@@ -354,6 +309,12 @@ def test_a_bomb_is_refused() -> None:
     batch = PlainBatch(bomb, 1, attributes=compression.ZSTD)
     assert len(batch.encoded()) < 50_000
     assert error_of(batch) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("fields", [{"attributes": TRANSACTIONAL}, {"producer_id": 1, "base_sequence": 0}])
+def test_a_producer_that_kafka_rebuilds_no_batch_for(fields: dict[str, Any]) -> None:
+    assert error_of(batch_of(RECORDS, **fields)) == ErrorCode.NONE
+    assert error_of(batch_of(RECORDS, **fields), compression=1) == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_a_recompressed_batch_that_is_too_large() -> None:
