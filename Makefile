@@ -13,7 +13,8 @@ BENCH_ARGS ?=
 SECONDS ?= 600
 # Tests that start no process.
 SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries fast_path connection_protocol shared_memory) \
-  $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed) tests/unit/zookeeper/test_state_decoder.py
+  $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed) tests/unit/zookeeper/test_state_decoder.py \
+  $(patsubst %,tests/unit/broker/log/test_%.py,batches compression crc32c producers)
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
@@ -66,7 +67,8 @@ ext: $(RUN)  ## compile the extensions that have changed, in place
 
 debug: $(RUN) $(VENV)/.check  ## build the extensions with bounds checks and line tracing, and run their tests on them
 	CTRLCHAN_DEBUG=1 $(BIN)/python setup.py -q build_ext --inplace --force
-	$(BIN)/python -m pytest tests/unit/codec tests/unit/channel tests/conformance tests/unit/zookeeper/test_state_decoder.py; status=$$?; \
+	$(BIN)/python -m pytest tests/unit/codec tests/unit/channel tests/conformance tests/unit/zookeeper/test_state_decoder.py \
+	  $(filter tests/unit/broker/%,$(SANITIZED)); status=$$?; \
 	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
 
 # Java and other children must not have the sanitizers' libraries; objects must not come from Python's arenas.
