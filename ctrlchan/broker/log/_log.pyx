@@ -6,6 +6,7 @@ thread of a processor; no Python object is made for a record or a batch. The GIL
 after it is answered with KAFKA_STORAGE_ERROR.
 """
 
+cimport cython
 from libc.errno cimport EIO, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -298,9 +299,10 @@ cdef class Log:
                 return NO_MEMORY
             self.segments, self.room = segments, 2 * self.room + 4
         self.segments[self.count] = segment
-        self.count += 1
+        self.count = self.count + 1
         return DONE
 
+    @cython.overflowcheck(False)
     cdef Segment* new_segment(self, int64_t base_offset, int64_t now_ms, int* error) noexcept nogil:
         """Open the files of a segment, with a part of segment.jitter.ms that differs from segment to segment."""
         cdef uint64_t mixed = (<uint64_t>base_offset + self.seed) * <uint64_t>0x9E3779B97F4A7C15
@@ -641,7 +643,7 @@ cdef class Log:
             self.ended, self.ended_room = ended, 2 * self.ended_room + 4
         self.ended[self.ended_count].first_offset = update.txn_first_offset
         self.ended[self.ended_count].last_offset = batch.base_offset + batch.last_offset_delta
-        self.ended_count += 1
+        self.ended_count = self.ended_count + 1
         if segment == NULL or not update.is_aborted:
             return DONE
         last_stable = self.first_undecided if self.first_undecided >= 0 else batch.base_offset + batch.last_offset_delta + 1
@@ -962,7 +964,7 @@ cdef class Log:
         self.watermark_segment = -1
         while i < self.ended_count:
             if self.ended[i].last_offset < self.high_watermark_:
-                self.ended_count -= 1
+                self.ended_count = self.ended_count - 1
                 self.ended[i] = self.ended[self.ended_count]
             else:
                 i += 1

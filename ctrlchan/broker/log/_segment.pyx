@@ -60,7 +60,7 @@ cdef enum:
     BLOCK = 256
     PATH_BYTES = 4352
     NOT_READ = -2
-    FIRST_RECOVERY_BUFFER = 1 << 20
+    FIRST_RECOVERY_BUFFER = 0x100000
     FILE_MODE = 0o644
 
 cdef int64_t MAX_INT32 = 0x7fffffff
