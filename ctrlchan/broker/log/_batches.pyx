@@ -150,6 +150,7 @@ cdef inline const uint8_t* read_varint(const uint8_t* p, const uint8_t* end, int
     return read_long_varint(p, end, value)
 
 
+@cython.overflowcheck(False)
 cdef const uint8_t* read_long_varint(const uint8_t* p, const uint8_t* end, int32_t* value) noexcept nogil:
     cdef uint32_t raw = 0
     cdef int shift = 0
@@ -163,6 +164,7 @@ cdef const uint8_t* read_long_varint(const uint8_t* p, const uint8_t* end, int32
     return NULL
 
 
+@cython.overflowcheck(False)
 cdef inline const uint8_t* read_varlong(const uint8_t* p, const uint8_t* end, int64_t* value) noexcept nogil:
     """Read a varint of at most ten bytes; return the byte after it, NULL if it is cut or longer."""
     cdef uint64_t raw = 0
@@ -609,6 +611,7 @@ cdef bint has_builders_producer(const Batch* batch) noexcept nogil:
     return batch.producer_epoch != NO_PRODUCER_EPOCH and batch.base_sequence >= 0
 
 
+@cython.overflowcheck(False)
 cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
     return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
 

@@ -217,6 +217,7 @@ cdef class ProducerStates:
             if 4 * self.count > 3 * self.java_capacity:
                 self.java_capacity = 2 * self.java_capacity
 
+    @cython.overflowcheck(False)
     cdef void expire(self, int64_t now_ms) noexcept nogil:
         """Forget the producers that have appended nothing for ``expiration_ms`` (removeExpiredProducers)."""
         cdef int64_t i = 0
