@@ -60,12 +60,12 @@ if SANITIZE:
     compile_args += ["-O1", "-g", "-fno-omit-frame-pointer", *link_args]
 
 
-def extension(name, depends, **options):
+def extension(name, depends, trace=DEBUG, **options):
     return Extension(
         name,
         [name.replace(".", "/") + ".pyx"],
         depends=depends,
-        define_macros=[("CYTHON_TRACE_NOGIL", "1")] if DEBUG else [],
+        define_macros=[("CYTHON_TRACE_NOGIL", "1")] if trace else [],
         extra_compile_args=compile_args,
         extra_link_args=link_args,
         **options,
@@ -114,8 +114,11 @@ if __name__ == "__main__":
                 extension(
                     "ctrlchan.zookeeper._states", ["ctrlchan/_wire/bytes.h"], include_dirs=["ctrlchan"]
                 ),
-                extension("ctrlchan.broker.network._processor", network_parts, include_dirs=["ctrlchan"]),
-                extension("ctrlchan.broker.network._echo", network_parts),
+                # Their threads are not Python's: nothing traces them.
+                extension(
+                    "ctrlchan.broker.network._processor", network_parts, trace=False, include_dirs=["ctrlchan"]
+                ),
+                extension("ctrlchan.broker.network._echo", network_parts, trace=False),
             ],
             compiler_directives=directives,
             build_dir="build/cython-debug" if DEBUG else "build/cython",

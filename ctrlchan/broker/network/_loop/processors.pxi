@@ -77,6 +77,7 @@ cdef void give_answer(Connection* c, Result result, Answer* answer) noexcept nog
         waker_ring(p.waker)
 
 
+@cython.overflowcheck(False)
 cdef void complete(Network* network, uint64_t token) noexcept nogil:
     cdef uint32_t index = (token >> SLOT_BITS) & 255
     cdef uint32_t slot = token & (((<uint64_t>1) << SLOT_BITS) - 1)

@@ -24,6 +24,7 @@ cdef void report(Network* network, EventKind kind, int64_t value, const Peer* pe
     pthread_mutex_unlock(&network.events.mutex)
 
 
+@cython.overflowcheck(False)
 cdef int32_t hash_of(const uint8_t* ip) noexcept nogil:
     cdef uint32_t value = 2166136261
     cdef int i
