@@ -116,7 +116,10 @@ if __name__ == "__main__":
                 ),
                 # Their threads are not Python's: nothing traces them.
                 extension(
-                    "ctrlchan.broker.network._processor", network_parts, trace=False, include_dirs=["ctrlchan"]
+                    "ctrlchan.broker.network._processor",
+                    network_parts,
+                    trace=False,
+                    include_dirs=["ctrlchan"],
                 ),
                 extension("ctrlchan.broker.network._echo", network_parts, trace=False),
             ],
