@@ -40,8 +40,8 @@ unit: $(RUN) $(VENV)/.unit  ## install what is missing, then run the unit tests 
 pipeline-demo: $(RUN) $(VENV)/.spark  ## install what is missing, then let the report find a slow broker and a stale one
 	$(BIN)/ctrlchan pipeline demo --output build/pipeline-demo --overwrite
 
-acceptance: $(ALL_TESTS)  ## the long tests of the controller on real Kafka: older protocols, handovers again and again
-	$(BIN)/python -m pytest tests/acceptance/controller tests/unit/controller/model -m long
+acceptance: $(ALL_TESTS)  ## the long tests: handovers and histories of the controller, jobs that are killed on a Spark cluster
+	$(BIN)/python -m pytest tests/acceptance tests/spark tests/unit/controller/model -m long
 
 soak: $(ALL_TESTS)  ## push under random faults for SECONDS (600): nothing may be lost, stay or grow
 	$(BIN)/python -m tests.soak $(SECONDS)

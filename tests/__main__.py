@@ -46,7 +46,7 @@ class _Suite:
     def __init__(self, name: str, arguments: list[str]) -> None:
         self.name = name
         self.status = 1
-        command = [sys.executable, "-u", "-m", "pytest", "--color=no", *arguments]
+        command = [sys.executable, "-u", "-m", "pytest", "--color=no", "--durations=12", *arguments]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
         )

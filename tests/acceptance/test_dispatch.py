@@ -79,6 +79,7 @@ def test_a_dispatch_restores_lost_metadata_like_a_push(
     assert (again["frames_sent"], again["frames_done_before"]) == (0, made["frames"])
 
 
+@pytest.mark.long
 def test_a_former_controllers_frames_are_fenced(kafka: KafkaRig, snapshot: Path, tmp_path: Path) -> None:
     epoch = ClusterState.read(snapshot).controller_epoch - 1
     frames = str(tmp_path / "frames")

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ctrlchan import ClusterState
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.importing.describe_text import import_describe
@@ -16,6 +18,7 @@ from tests.kafka.rig import KafkaRig
 from tests.unit.state.helpers import rows_of
 
 
+@pytest.mark.long
 def test_the_text_of_kafka_topics(inherited: Inherited, tmp_path: Path) -> None:
     (tmp_path / "topics.txt").write_text(inherited.described)
     counts = ingest(tmp_path, "--describe", "topics.txt")

@@ -115,6 +115,7 @@ def by_name(rows: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]
     return {(row["topic"], row["partition"]): row for row in rows}
 
 
+@pytest.mark.long
 def test_after_a_difference_brokers_are_as_after_a_push_of_the_new_snapshot(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_broker_stops_at_the_first_fencing_response(spark: SparkSession, tmp_p
         assert [len(one.frames) for one in brokers[::2]] == [len(expected[0]), len(expected[2])]
 
 
+@pytest.mark.long
 def test_a_newer_controller_stops_all_brokers(spark: SparkSession, tmp_path: Path) -> None:
     with watched(4) as brokers:
         found, expected = some_frames(spark, tmp_path, brokers)
@@ -235,6 +237,7 @@ def test_a_newer_controller_in_the_journal_is_enough(spark: SparkSession, tmp_pa
         assert [len(one.frames) for one in brokers] == seen
 
 
+@pytest.mark.long
 def test_a_silent_broker_times_out_and_does_not_delay_others(spark: SparkSession, tmp_path: Path) -> None:
     config = DispatchConfig(journal=tmp_path / "journal", timeout=4.0, tasks=1)
     with watched(3) as brokers:
@@ -296,6 +299,7 @@ def test_ctrl_c_waits_for_frames_in_flight_and_the_next_call_continues(
 # -- what cannot be sent
 
 
+@pytest.mark.long
 def test_frames_of_another_controller_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     with watched(2) as brokers:
         found, _ = some_frames(spark, tmp_path, brokers)
@@ -328,6 +332,7 @@ def test_invalid_settings(tmp_path: Path) -> None:
 # -- two at once
 
 
+@pytest.mark.long
 def test_a_copy_of_a_task_waits_and_finds_all_frames_done(spark: SparkSession, tmp_path: Path) -> None:
     with watched(3) as brokers:
         found, expected = some_frames(spark, tmp_path, brokers)
@@ -459,6 +464,7 @@ def test_a_checkpoint_ends_at_the_first_gap(tmp_path: Path) -> None:
 # -- as a data source
 
 
+@pytest.mark.long
 def test_a_dataframe_of_frames_is_written_to_brokers(spark: SparkSession, tmp_path: Path) -> None:
     with watched(3) as brokers:
         found, expected = some_frames(spark, tmp_path, brokers)
@@ -508,6 +514,7 @@ print(sum(one.applied for one in send_frames(rows.to_batches(max_chunksize=16), 
 """
 
 
+@pytest.mark.long
 def test_a_task_killed_at_random_points_continues_in_order(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(5)
     permits, cuts = Permits(), 8
@@ -542,6 +549,7 @@ def test_a_task_killed_at_random_points_continues_in_order(spark: SparkSession, 
         check_against_a_push(brokers, tmp_path / "snapshot")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_command_killed_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
     arguments = [str(tmp_path / "frames"), "-j", str(tmp_path / "journal"), "--flush-interval", "0.05"]
@@ -597,6 +605,7 @@ def check_against_a_push(brokers: Sequence[WatchedBroker], snapshot: Path) -> No
             assert (ours["partitions"], ours["brokers"]) == (wanted["partitions"], wanted["brokers"])
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_cluster_whose_executor_is_killed(
     spark: SparkSession, cluster: StandaloneCluster, tmp_path: Path

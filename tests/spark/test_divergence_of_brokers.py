@@ -141,6 +141,7 @@ def _rows_of(state: ClusterState) -> dict[tuple[str, int], int]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 4])
 def test_the_report_finds_the_stale_partitions_of_brokers(
     spark: SparkSession, tmp_path: Path, seed: int

@@ -87,7 +87,9 @@ def bodies(dataframe: DataFrame) -> dict[int, list[ControlRequestBody]]:
     return {broker: [decode_frame_body(one) for one in of] for broker, of in made(dataframe).items()}
 
 
-@pytest.mark.parametrize("ibp", PROTOCOLS)
+@pytest.mark.parametrize(
+    "ibp", [PROTOCOLS[0], *(pytest.param(ibp, marks=pytest.mark.long) for ibp in PROTOCOLS[1:])]
+)
 def test_a_hundred_thousand_partitions_for_thirty_brokers(
     spark: SparkSession, tmp_path: Path, ibp: str
 ) -> None:
@@ -348,6 +350,7 @@ def test_a_difference_without_partitions_has_the_live_brokers(spark: SparkSessio
 # -- the command, and a cluster that loses an executor
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_command_on_a_cluster_whose_executor_is_killed(
     cluster: StandaloneCluster, tmp_path: Path

@@ -124,6 +124,7 @@ def test_zookeeper_as_the_driver_reads_it(ingesting: Ingesting) -> None:
     assert same(state, ClusterState.from_zookeeper(FakeZooKeeper(nodes)))
 
 
+@pytest.mark.long
 def test_a_snapshot_is_unchanged(ingesting: Ingesting) -> None:
     state = generate(GeneratorConfig(topics=7, partitions_per_topic=5, brokers=4, racks=2, offline_share=0.1))
     state.mark_topics_deleting(["topic-000001", "topic-000002"])
@@ -137,6 +138,7 @@ def test_a_snapshot_is_unchanged(ingesting: Ingesting) -> None:
     assert set(found.shutting_down) == {3}
 
 
+@pytest.mark.long
 def test_inputs_that_complete_each_other(ingesting: Ingesting) -> None:
     """The assignment from one tool, leaders from another, brokers from a third."""
     document = {
@@ -217,6 +219,7 @@ def jsons(*rows: dict[str, Any]) -> str:
     return "\n".join(map(json.dumps, rows)) + "\n"
 
 
+@pytest.mark.long
 def test_every_kind_of_bad_row_of_the_other_inputs(ingesting: Ingesting) -> None:
     state = ClusterState.empty(cluster_id="c", controller_epoch=3)
     state.set_brokers([broker(1), broker(2)])
@@ -345,6 +348,7 @@ def test_repeated_descriptions_and_incomplete_topics(ingesting: Ingesting) -> No
     assert found == ["agreed-0", "cut-0", "gap-0", "gap-2", "last-0", "same-0"]
 
 
+@pytest.mark.long
 def test_a_truncated_text(ingesting: Ingesting) -> None:
     whole = ingesting.file("topics.txt", DESCRIBE.rpartition("Topic:old")[0].rpartition("\tTopic")[0])
     with pytest.raises(PipelineError, match=r"no valid partition in 3 entries; see .*rejects"):
@@ -354,6 +358,7 @@ def test_a_truncated_text(ingesting: Ingesting) -> None:
     assert not (ingesting.folder / "out").exists()
 
 
+@pytest.mark.long
 def test_lost_entries_are_noticed(ingesting: Ingesting) -> None:
     from pyspark.sql.functions import lit
 
@@ -369,6 +374,7 @@ def test_lost_entries_are_noticed(ingesting: Ingesting) -> None:
             fewer.counts()
 
 
+@pytest.mark.long
 def test_inputs_of_two_clusters(ingesting: Ingesting) -> None:
     for name in ("a", "b"):
         state = generate(GeneratorConfig(topics=1, partitions_per_topic=1, brokers=3, cluster_id=name))

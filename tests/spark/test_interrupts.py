@@ -127,6 +127,7 @@ def test_ctrl_c_ends_the_job_and_spark(what: str, tmp_path: Path) -> None:
         assert psutil.wait_procs(below, PATIENCE)[1] == []
 
 
+@pytest.mark.long
 def test_a_killed_command_ends_spark(tmp_path: Path) -> None:
     """The JVM reads from the command, and its workers from the JVM."""
     with forever(tmp_path) as (command, _, below):
@@ -169,6 +170,7 @@ print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 """
 
 
+@pytest.mark.long
 def test_in_a_notebook_the_session_goes_on(tmp_path: Path) -> None:
     script = tmp_path / "notebook.py"
     script.write_text(NOTEBOOK)

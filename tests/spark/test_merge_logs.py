@@ -159,6 +159,7 @@ def test_the_command(logs: LogFolder, tmp_path: Path) -> None:
     assert "--overwrite" in again.stderr
 
 
+@pytest.mark.long
 def test_on_a_cluster(logs: LogFolder, tmp_path: Path, cluster: StandaloneCluster) -> None:
     output = tmp_path / "entries"
     options = ("-o", output, "--format", "parquet", "--json", *cluster.arguments())

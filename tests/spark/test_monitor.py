@@ -118,6 +118,7 @@ def test_a_monitor_continues_from_a_checkpoint(spark: SparkSession, tmp_path: Pa
     assert len(list((tmp_path / "checkpoint" / "sums").glob("*.parquet"))) <= 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before the state is written", "after the state is written"])
 def test_a_batch_that_runs_again_counts_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
@@ -150,6 +151,7 @@ def _command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "ctrlchan", "pipeline", "monitor", *map(str, arguments)]
 
 
+@pytest.mark.long
 def test_a_killed_monitor_is_started_again(tmp_path: Path) -> None:
     """Kill the monitor with kill -9 while the journal grows; no row is lost or counted twice."""
     chance = random.Random(6)
@@ -363,6 +365,7 @@ def test_the_file_for_prometheus(tmp_path: Path) -> None:
     assert of("ctrlchan_monitor_rows_total") == 10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("waits", "status"), [(False, 0), (True, 3)])
 def test_the_exit_status(tmp_path: Path, waits: bool, status: int) -> None:
     journal, prom = tmp_path / "journal", tmp_path / "ctrlchan.prom"
@@ -377,6 +380,7 @@ def test_the_exit_status(tmp_path: Path, waits: bool, status: int) -> None:
     assert ('ctrlchan_monitor_alert{broker="2",rule="stuck"} 1.0' in prom.read_text()) == waits
 
 
+@pytest.mark.long
 def test_an_alert_ends_the_command(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     write_file(journal, [row(outcome="fenced", error_code=11)])
@@ -440,6 +444,7 @@ def _persisted(spark: SparkSession) -> set[int]:
     return set(context.getPersistentRDDs())
 
 
+@pytest.mark.long
 def test_brokers_with_stale_metadata(spark: SparkSession, stale: Path) -> None:
     config = MonitorConfig(journal=stale / "journal", snapshot=stale / "snapshot", interval=0.1)
     kept = len(_persisted(spark))
@@ -451,6 +456,7 @@ def test_brokers_with_stale_metadata(spark: SparkSession, stale: Path) -> None:
     assert _look(spark, MonitorConfig(journal=stale / "journal")).diverged is None
 
 
+@pytest.mark.long
 def test_a_snapshot_of_another_state_is_an_error(spark: SparkSession, stale: Path, tmp_path: Path) -> None:
     ctrlchan.ClusterState.empty(controller_id=0, controller_epoch=7).write(tmp_path / "other")
     config = MonitorConfig(journal=stale / "journal", snapshot=tmp_path / "other")

@@ -242,6 +242,7 @@ def test_the_files_of_a_report(synthetic: tuple[Path, Path, Summary]) -> None:
     assert summary["stale"] == stale == {}
 
 
+@pytest.mark.long
 def test_the_command_on_a_real_cluster(cluster: StandaloneCluster, tmp_path: Path) -> None:
     planted = Planted(tmp_path / "journal")
     planted.full(1, 2, 3)

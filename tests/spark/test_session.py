@@ -89,6 +89,7 @@ class TestSession:
         assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
         assert spark.sparkContext.master == "local[2]"
 
+    @pytest.mark.long
     def test_a_job_on_the_cluster(self, cluster: StandaloneCluster) -> None:
         ran = command("check", "--json", *cluster.arguments())
         assert ran.returncode == 0, ran.stderr

@@ -255,7 +255,7 @@ def test_a_broker_registered_again_is_sent_everything(three: RealCluster) -> Non
     three.brokers[1].set_epoch(stat.czxid)
     three.wait_state("t", 0, leader=2, leader_epoch=1)
     three.wait_seen("t", {0: 2, 1: 2, 2: 3})
-    assert three.live_brokers(2).keys() == {1, 2, 3}
+    three.wait_on(2, lambda broker_id: three.live_brokers(broker_id).keys() == {1, 2, 3})
 
 
 def test_changed_endpoints_are_sent_to_all_brokers(three: RealCluster) -> None:

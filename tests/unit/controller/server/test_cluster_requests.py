@@ -897,13 +897,16 @@ def test_kafka_pythons_admin_client(cluster: Cluster, kafka_python: ModuleType) 
     try:
         name = next(names)
         client.create_topics([kafka_python.admin.NewTopic(name, 2, 2)], timeout_ms=30_000)
-        assert name in client.list_topics()
+        # A request is answered when its partitions have leaders; brokers are sent them after that.
+        wait_until(lambda: name in client.list_topics(), what="brokers know the topic")
         client.create_partitions({name: 3}, timeout_ms=30_000)
-        (topic,) = client.describe_topics([name])
-        assert len(topic["partitions"]) == 3
+        wait_until(
+            lambda: len(client.describe_topics([name])[0]["partitions"]) == 3,
+            what="brokers know the partition",
+        )
         with pytest.raises(kafka_python.errors.TopicAlreadyExistsError):
             client.create_topics([kafka_python.admin.NewTopic(name, 2, 2)], timeout_ms=30_000)
         client.delete_topics([name], timeout_ms=30_000)
-        assert name not in client.list_topics()
+        wait_until(lambda: name not in client.list_topics(), what="brokers know that the topic is gone")
     finally:
         client.close()
