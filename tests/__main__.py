@@ -16,9 +16,9 @@ from typing import Final
 
 #: Suites of about the same duration. Each uses its own rigs, and one process for all its tests.
 SUITES: Final = {
-    "acceptance": ["tests/acceptance", "tests/kafka"],
+    "processes": ["tests/acceptance", "tests/fault", "tests/kafka"],
     "spark": ["tests/spark"],
-    "unit": ["tests/fault", "tests/unit", "tests/conformance"],
+    "unit": ["tests/unit", "tests/conformance"],
 }
 _PRINTING: Final = threading.Lock()
 

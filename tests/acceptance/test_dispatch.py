@@ -40,6 +40,7 @@ def snapshot(kafka: KafkaRig, views: dict[int, TopicView], tmp_path_factory: pyt
     return folder
 
 
+@pytest.mark.long
 def test_a_dispatch_restores_lost_metadata_like_a_push(
     kafka: KafkaRig,
     snapshot: Path,

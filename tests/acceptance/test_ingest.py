@@ -34,6 +34,7 @@ def test_the_text_of_kafka_topics(inherited: Inherited, tmp_path: Path) -> None:
     assert state.topics.ids.tobytes() == inherited.state.topics.ids.tobytes()
 
 
+@pytest.mark.long
 def test_a_dump_of_zookeeper(kafka: KafkaRig, inherited: Inherited, tmp_path: Path) -> None:
     ran = command("snapshot", "dump", "--zookeeper", kafka.zookeeper_connect)
     (tmp_path / "zk.tsv").write_text(ran.stdout)
