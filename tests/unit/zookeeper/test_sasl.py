@@ -28,9 +28,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_a_session_with_sasl(address: str) -> None:
     sasl = SaslSettings(username="kafka", password="s3cret")
-    with ZooKeeperSession(ZooKeeperSettings(connect=address, sasl=sasl, set_acl=True)) as one:
+    one = ZooKeeperSession(ZooKeeperSettings(connect=address, sasl=sasl, set_acl=True))
+    # One attempt may take a whole session timeout (18 s) on a busy machine: leave time for another.
+    one.start(60)
+    try:
         one.create_path("/config/users/alice")
         assert one.get("/config/users/alice") is not None
+    finally:
+        one.close()
     with (
         ZooKeeperSession(ZooKeeperSettings(connect=address)) as stranger,
         pytest.raises(ZooKeeperError, match="NO_AUTH"),
