@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.broker.coordinator.registry import partition_for
 from ctrlchan.broker.metadata.lookups import Node
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.server.metadata import ControllerMetadata
@@ -58,7 +59,7 @@ def _fields(
     if metadata.topic_row(topic) is None:
         return _none(KioError.coordinator_not_available)
     rows = metadata.state.rows_of_topic(topic)
-    row = rows.start + (_java_hash(key) & 0x7FFFFFFF) % (rows.stop - rows.start)
+    row = rows.start + partition_for(key, rows.stop - rows.start)
     node = nodes.get(int(metadata.state.partitions.leader[row]))
     if node is None:
         return _none(KioError.coordinator_not_available)
@@ -73,12 +74,3 @@ def _fields(
 
 def _none(error: KioError) -> dict[str, Any]:
     return {"error_code": error, "error_message": None, "node_id": -1, "host": "", "port": -1}
-
-
-def _java_hash(text: str) -> int:
-    """Return Java's ``String.hashCode``, unsigned."""
-    units = text.encode("utf-16-be")
-    value = 0
-    for at in range(0, len(units), 2):
-        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
-    return value

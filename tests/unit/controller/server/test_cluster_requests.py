@@ -566,10 +566,10 @@ def test_an_isr_is_changed(client: Connection, cluster: Cluster) -> None:
 
 def test_coordinators(client: Connection) -> None:
     created(client, *[[1 + at % 3] for at in range(50)], name="__consumer_offsets")
-    keys = ("a-group", "ünïcode-💫", "")
+    keys = ("a-group", "ünïcode-💫", "", "orders-group", "group-7", "payments")
     body = client.ask(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": keys})
     # Java: Utils.abs("…".hashCode()) % 50.
-    places = (abs_hash("a-group"), abs_hash("ünïcode-💫"), 0)
+    places = [abs_hash(key) for key in keys]
     assert [one.node_id for one in body.coordinators] == [1 + place % 50 % 3 for place in places]
     assert client.ask(FIND_COORDINATOR, 0, {"key": "a-group"}).node_id == 1 + places[0] % 50 % 3
     body = client.ask(FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": ("t",)})
@@ -577,11 +577,11 @@ def test_coordinators(client: Connection) -> None:
 
 
 def abs_hash(text: str) -> int:
-    """Java's hash over UTF-16 units, in the form of a sum."""
+    """The absolute value of Java's hash over UTF-16 units, in the form of a sum."""
     units = text.encode("utf-16-be")
     values = [units[at] * 256 + units[at + 1] for at in range(0, len(units), 2)]
     total: int = sum(value * 31 ** (len(values) - 1 - at) for at, value in enumerate(values))
-    return total % 2**32 & 0x7FFFFFFF
+    return abs((total + 2**31) % 2**32 - 2**31)
 
 
 def described(client: Connection, name: str, kind: int = 2) -> Any:
