@@ -6,7 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/zookeeper/*.pyx ctrlchan/channel/*/*.p[xy][dx] ctrlchan/_wire/* \
   ctrlchan/broker/*/*.p[xy][dx] ctrlchan/broker/*/*.h ctrlchan/broker/network/_loop/*)
-# Stamps: which packages are installed, for everything and for all tests.
+# Stamps: what is installed, for the main job, for everything and for all tests.
+CHANNEL := $(VENV)/.channel
 RUN := $(VENV)/.run
 ALL_TESTS := $(RUN) $(VENV)/.unit $(VENV)/.spark
 BENCH_ARGS ?=
@@ -19,7 +20,7 @@ SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
 
-run: $(RUN)  ## install what is missing, then push 100,000 partitions to embedded brokers and read them back
+run: $(CHANNEL)  ## install what is missing, then push 100,000 partitions to embedded brokers and read them back
 	$(BIN)/ctrlchan demo
 
 cluster: $(RUN) $(VENV)/.spark  ## install what is missing, then start a whole cluster and let a Kafka client use it
@@ -80,18 +81,22 @@ sanitize: $(RUN) $(VENV)/.check  ## build the extensions with gcc's sanitizers, 
 	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
 
 clean:  ## remove build results (not the virtual environment)
-	rm -rf $(RUN) build dist *.egg-info ctrlchan/*.so ctrlchan/zookeeper/*.so ctrlchan/channel/*/*.so ctrlchan/broker/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(CHANNEL) $(RUN) build dist *.egg-info ctrlchan/*.so ctrlchan/zookeeper/*.so ctrlchan/channel/*/*.so ctrlchan/broker/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
-# The extensions are compiled once, for `.run`. The other stamps add packages and do not depend on the sources.
+# The extensions are compiled once, for `.channel` and `.run`. The other stamps add packages and do not depend on the sources.
 PACKAGES := pyproject.toml tools/install.py
 
 $(VENV)/.python:
 	@sh tools/venv.sh $(VENV)
 	@touch $@
 
-$(RUN): $(VENV)/.python $(PACKAGES) $(SOURCES)
+$(CHANNEL): $(VENV)/.python $(PACKAGES) $(SOURCES)
 	@echo "installing ctrlchan and its dependencies into $(VENV) (once; about a minute)"
 	@$(BIN)/python tools/install.py --build demo
+	@touch $@
+
+$(RUN): $(CHANNEL)
+	@$(BIN)/python tools/install.py --build-rest
 	@touch $@
 
 $(VENV)/.spark: $(PACKAGES) | $(RUN)

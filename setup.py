@@ -3,7 +3,8 @@
 ``CTRLCHAN_DEBUG=1`` builds with bounds checks, None checks, overflow checks and line tracing (slow; for
 finding errors, and for coverage of the .pyx). ``CTRLCHAN_SANITIZE=1`` builds with gcc's address and
 undefined-behaviour sanitizers; ``make sanitize`` runs tests on that build. ``CTRLCHAN_PREBUILT=1`` builds
-no extensions: tools/install.py has compiled them in place.
+no extensions: tools/install.py has compiled them in place. ``CTRLCHAN_CHANNEL_ONLY=1`` leaves out what the
+main job does not need: the extensions of the controller and of brokers that store records.
 """
 
 import glob
@@ -17,6 +18,7 @@ from setuptools import Extension, setup
 DEBUG = os.environ.get("CTRLCHAN_DEBUG", "") not in ("", "0")
 SANITIZE = os.environ.get("CTRLCHAN_SANITIZE", "") not in ("", "0")
 PREBUILT = os.environ.get("CTRLCHAN_PREBUILT", "") not in ("", "0")
+CHANNEL_ONLY = os.environ.get("CTRLCHAN_CHANNEL_ONLY", "") not in ("", "0")
 JOBS = os.cpu_count() or 1
 
 directives = {
@@ -93,36 +95,39 @@ network_parts = [
     *sorted(glob.glob("ctrlchan/broker/network/_loop/*")),
 ]
 
+# The codec takes longest, so it comes first.
+extensions = [
+    extension("ctrlchan._codec", codec_parts, include_dirs=["ctrlchan"]),
+    extension("ctrlchan.channel.senders._request", channel_parts),
+    extension("ctrlchan.channel.senders._fast_path", channel_parts),
+    extension("ctrlchan.channel.observability._gather", channel_parts),
+    extension("ctrlchan.channel.queues._frames", channel_parts),
+    extension("ctrlchan.channel.queues._entries", channel_parts),
+]
+if not CHANNEL_ONLY:
+    extensions += [
+        extension("ctrlchan.broker.log._batches", log_parts, include_dirs=["ctrlchan"]),
+        extension("ctrlchan.broker.log._producers", log_parts, include_dirs=["ctrlchan"]),
+        extension("ctrlchan.broker.log._segment", log_parts, include_dirs=["ctrlchan"]),
+        extension("ctrlchan.broker.log._log", log_parts, include_dirs=["ctrlchan"]),
+        extension("ctrlchan.zookeeper._states", ["ctrlchan/_wire/bytes.h"], include_dirs=["ctrlchan"]),
+        # Their threads are not Python's: nothing traces them.
+        extension(
+            "ctrlchan.broker.network._processor",
+            network_parts,
+            trace=False,
+            include_dirs=["ctrlchan"],
+        ),
+        extension("ctrlchan.broker.network._echo", network_parts, trace=False),
+    ]
+
 # Guarded: where processes are spawned, Cython's workers import this file again.
 if __name__ == "__main__":
     setup(
         ext_modules=[]
         if PREBUILT
         else cythonize(
-            # The codec takes longest, so it comes first.
-            [
-                extension("ctrlchan._codec", codec_parts, include_dirs=["ctrlchan"]),
-                extension("ctrlchan.channel.senders._request", channel_parts),
-                extension("ctrlchan.channel.senders._fast_path", channel_parts),
-                extension("ctrlchan.channel.observability._gather", channel_parts),
-                extension("ctrlchan.channel.queues._frames", channel_parts),
-                extension("ctrlchan.channel.queues._entries", channel_parts),
-                extension("ctrlchan.broker.log._batches", log_parts, include_dirs=["ctrlchan"]),
-                extension("ctrlchan.broker.log._producers", log_parts, include_dirs=["ctrlchan"]),
-                extension("ctrlchan.broker.log._segment", log_parts, include_dirs=["ctrlchan"]),
-                extension("ctrlchan.broker.log._log", log_parts, include_dirs=["ctrlchan"]),
-                extension(
-                    "ctrlchan.zookeeper._states", ["ctrlchan/_wire/bytes.h"], include_dirs=["ctrlchan"]
-                ),
-                # Their threads are not Python's: nothing traces them.
-                extension(
-                    "ctrlchan.broker.network._processor",
-                    network_parts,
-                    trace=False,
-                    include_dirs=["ctrlchan"],
-                ),
-                extension("ctrlchan.broker.network._echo", network_parts, trace=False),
-            ],
+            extensions,
             compiler_directives=directives,
             build_dir="build/cython-debug" if DEBUG else "build/cython",
             force=DEBUG,

@@ -1,7 +1,8 @@
 """Installs ctrlchan in place, into the environment of the Python that runs this: ``python tools/install.py``.
 
-``--build`` compiles the extensions in place, while pip downloads the dependencies, and installs the command.
-Without it only the packages of the named extras are installed. Nothing is compiled twice.
+``--build`` compiles codec and channel in place, while pip downloads the dependencies, and installs the
+command: the main job needs no more. ``--build-rest`` compiles the other extensions. Without both only the
+packages of the named extras are installed. Nothing is compiled twice.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,23 +24,46 @@ LOG: Final = ROOT / "build" / "extensions.log"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("extra", nargs="*", help="extras of pyproject.toml whose packages are installed, too")
-    parser.add_argument("--build", action="store_true", help="compile the extensions and install the command")
+    parser.add_argument(
+        "--build", action="store_true", help="compile codec and channel, and install the command"
+    )
+    parser.add_argument("--build-rest", action="store_true", help="compile the other extensions")
     options = parser.parse_args()
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = packages_of(declared, options.extra)
+    if options.build_rest:
+        with compiling():
+            print(
+                "compiling the controller's and the broker's extensions (a minute of processor time)",
+                flush=True,
+            )
+        return
     if not options.build:
         pip("install", *packages)
         return
     pip("install", *declared["build-system"]["requires"])
     print("compiling the extensions meanwhile (half a minute of processor time)", flush=True)
+    with compiling(CTRLCHAN_CHANNEL_ONLY="1"):
+        pip("install", *packages)
+        print("waiting for the compiler", flush=True)
+    # The extensions are compiled already; CTRLCHAN_PREBUILT keeps pip from compiling them again.
+    pip("install", "--no-deps", "--no-build-isolation", "-e", ".", CTRLCHAN_PREBUILT="1")
+
+
+@contextmanager
+def compiling(**environment: str) -> Iterator[None]:
+    """Compile extensions in place while the block runs. Ends this program if they cannot be compiled."""
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("wb") as log:
         build = subprocess.Popen(
-            [sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=ROOT, stdout=log, stderr=log
+            [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
+            cwd=ROOT,
+            env=os.environ | environment,
+            stdout=log,
+            stderr=log,
         )
         try:
-            pip("install", *packages)
-            print("waiting for the compiler", flush=True)
+            yield
             failed = build.wait() != 0
         finally:
             build.kill()
@@ -46,8 +72,6 @@ def main() -> None:
         sys.exit(
             f"{LOG.read_text(errors='replace')}\nerror: the extensions could not be compiled (see above)"
         )
-    # The extensions are compiled already; CTRLCHAN_PREBUILT keeps pip from compiling them again.
-    pip("install", "--no-deps", "--no-build-isolation", "-e", ".", CTRLCHAN_PREBUILT="1")
 
 
 def packages_of(declared: dict[str, Any], extras: list[str]) -> list[str]:
