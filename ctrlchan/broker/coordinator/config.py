@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final, Self
+
+from ctrlchan.errors import ConfigError
 
 __all__ = ["GroupConfig"]
+
+#: Field -> Kafka's name.
+_NAMES: Final = {
+    "min_session_timeout": "group.min.session.timeout.ms",
+    "max_session_timeout": "group.max.session.timeout.ms",
+    "max_size": "group.max.size",
+    "initial_rebalance_delay": "group.initial.rebalance.delay.ms",
+    "offset_metadata_max": "offset.metadata.max.bytes",
+    "offsets_retention_check_interval": "offsets.retention.check.interval.ms",
+    "offsets_topic_partitions": "offsets.topic.num.partitions",
+    "offsets_topic_replication_factor": "offsets.topic.replication.factor",
+    "offsets_topic_segment_bytes": "offsets.topic.segment.bytes",
+    "offsets_commit_timeout": "offsets.commit.timeout.ms",
+    "offsets_load_buffer_size": "offsets.load.buffer.size",
+}
+_RETENTION_MINUTES: Final = "offsets.retention.minutes"
+#: These may be 0; all others are at least 1, as in Kafka.
+_FROM_ZERO: Final = ("initial_rebalance_delay", "offset_metadata_max", "min_session_timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +49,36 @@ class GroupConfig:
     offsets_retention_check_interval: int = 600_000
     #: offsets.topic.num.partitions
     offsets_topic_partitions: int = 50
+    #: offsets.topic.replication.factor
+    offsets_topic_replication_factor: int = 3
+    #: offsets.topic.segment.bytes
+    offsets_topic_segment_bytes: int = 100 * 1024 * 1024
+    #: offsets.commit.timeout.ms
+    offsets_commit_timeout: int = 5_000
+    #: offsets.load.buffer.size
+    offsets_load_buffer_size: int = 5 * 1024 * 1024
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str]) -> Self:
+        """Return the config that a broker's settings give, which have Kafka's names. Raises ConfigError."""
+        values = {
+            field: _integer(settings, name, 0 if field in _FROM_ZERO else 1)
+            for field, name in _NAMES.items()
+            if name in settings
+        }
+        if _RETENTION_MINUTES in settings:
+            values["offsets_retention"] = _integer(settings, _RETENTION_MINUTES, 1) * 60_000
+        config = cls(**values)
+        if config.max_session_timeout < config.min_session_timeout:
+            raise ConfigError("group.max.session.timeout.ms is less than group.min.session.timeout.ms")
+        return config
+
+
+def _integer(settings: Mapping[str, str], name: str, least: int) -> int:
+    try:
+        value = int(settings[name])
+    except ValueError:
+        raise ConfigError(f"{name}: {settings[name]!r} is no integer") from None
+    if value < least:
+        raise ConfigError(f"{name}: {value} is less than {least}")
+    return value

@@ -87,8 +87,8 @@ class GroupCoordinator:
         """Load the groups of a partition that this broker leads since leader epoch `epoch`.
 
         Reads the whole partition, so it runs on a background thread: one for all calls of ``elected`` and
-        ``resigned``, in the order of the controller's requests. A log that cannot be read is logged, and what
-        was read until then is served, as in Kafka.
+        ``resigned``, in the order of the controller's requests. A partition whose log cannot be read is
+        served without groups, as in Kafka.
         """
         if not self._registry.begin_loading(partition, epoch):
             return
@@ -113,6 +113,10 @@ class GroupCoordinator:
     def partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
         """Remove the offsets of partitions whose topics are deleted."""
         self._cleaner.remove(self._registry.groups(), partitions)
+
+    def use_partitions(self, count: int) -> None:
+        """Take `count` for the number of partitions of ``__consumer_offsets``, instead of the setting."""
+        self._registry.partitions = count
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of ``__consumer_offsets`` whose leader is the group's coordinator."""

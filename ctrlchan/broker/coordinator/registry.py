@@ -33,10 +33,11 @@ class GroupRegistry:
     """Groups by name, and which partitions are led or being loaded.
 
     Any thread may call every method. Its own lock is taken last: no group's lock is taken while holding it.
+    ``partitions``: how many ``__consumer_offsets`` has.
     """
 
     def __init__(self, partitions: int, now_ms: Callable[[], int]) -> None:
-        self._partitions = partitions
+        self.partitions = partitions
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._groups: dict[str, Group] = {}
@@ -50,7 +51,7 @@ class GroupRegistry:
     def partition_for(self, group_id: str) -> int:
         """Return the partition that holds the group."""
         partition = self._partition_of.get(group_id)
-        return partition_for(group_id, self._partitions) if partition is None else partition
+        return partition_for(group_id, self.partitions) if partition is None else partition
 
     def error_of(self, group_id: str) -> ErrorCode:
         """Return NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS when the group is not served here now."""

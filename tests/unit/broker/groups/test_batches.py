@@ -1,0 +1,87 @@
+"""Record batches of ``__consumer_offsets``: the log takes them, and kafka-python reads the same records."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctrlchan.broker.coordinator.store import Record, StoredBatch
+from ctrlchan.broker.groups.batches import encode_batch, read_batches
+from ctrlchan.broker.log import compression
+from ctrlchan.broker.log._batches import AppendRules, Origin, check, crc32c_of
+from ctrlchan.errors import DecodeError
+from tests.unit.broker.log.kafka_python import DefaultRecordBatch
+
+TIMESTAMP = 1_700_000_000_000
+RECORDS = [Record(b"one", b"1"), Record(b"two", None), Record(b"", b""), Record(b"k" * 300, b"v" * 70_000)]
+PAIRS = [tuple(record) for record in RECORDS]
+
+
+def changed(batch: bytes, attributes: int, records: bytes) -> bytes:
+    """The batch with other attributes and records."""
+    rest = struct.pack(">h", attributes) + batch[23:61] + records
+    return (
+        batch[:8]
+        + struct.pack(">i", 9 + len(rest))
+        + batch[12:17]
+        + struct.pack(">I", crc32c_of(rest))
+        + rest
+    )
+
+
+def test_the_log_takes_a_batch_and_gives_its_records_back() -> None:
+    rules = AppendRules(now_ms=TIMESTAMP, origin=Origin.COORDINATOR, compacted=True)
+    error, checked = check(encode_batch(RECORDS, TIMESTAMP), rules)
+    assert (error, checked.count, checked.max_timestamp) == (0, len(RECORDS), TIMESTAMP)
+    checked.assign_offsets(7, 3)
+    [(after, batch)] = read_batches(bytes(checked.data))
+    assert (after, batch) == (7 + len(RECORDS), StoredBatch(7, PAIRS))
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=200)), min_size=1, max_size=5)
+)
+def test_kafka_python_reads_the_same_records(pairs: list[tuple[bytes, bytes | None]]) -> None:
+    data = encode_batch([Record(*pair) for pair in pairs], TIMESTAMP)
+    batch = DefaultRecordBatch(data)
+    assert batch.validate_crc()
+    assert [(record.key, record.value, record.timestamp) for record in batch] == [
+        (*pair, TIMESTAMP) for pair in pairs
+    ]
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_compressed_batches_are_read(codec: int) -> None:
+    """Kafka writes them with offsets.topic.compression.codec."""
+    plain = encode_batch(RECORDS, TIMESTAMP)
+    data = changed(plain, codec, compression.compress(codec, plain[61:]))
+    assert [batch.records for _, batch in read_batches(data + plain)] == [PAIRS, PAIRS]
+
+
+@pytest.mark.parametrize(("kind", "commits"), [(0, False), (1, True)])
+def test_a_control_batch_ends_a_transaction(kind: int, commits: bool) -> None:
+    marker = encode_batch([Record(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 5))], TIMESTAMP)
+    [(_, batch)] = read_batches(changed(marker, 0x30, marker[61:]))
+    assert batch == StoredBatch(0, [], -1, True, commits)
+
+
+def test_a_compacted_control_batch_has_no_record() -> None:
+    plain = encode_batch([], TIMESTAMP)
+    [(_, batch)] = read_batches(changed(plain, 0x30, b""))
+    assert batch == StoredBatch(0, [], -1, True, None)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_other_bytes_are_a_decode_error(data: st.DataObject) -> None:
+    batch = bytearray(encode_batch([Record(b"key", b"value"), Record(b"other", None)], TIMESTAMP))
+    for _ in range(data.draw(st.integers(0, 3))):
+        batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    size = data.draw(st.integers(0, len(batch)))
+    with contextlib.suppress(DecodeError):
+        list(read_batches(bytes(batch[:size])))
