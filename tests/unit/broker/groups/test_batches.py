@@ -18,7 +18,7 @@ from tests.unit.broker.log.kafka_python import DefaultRecordBatch
 
 TIMESTAMP = 1_700_000_000_000
 RECORDS = [Record(b"one", b"1"), Record(b"two", None), Record(b"", b""), Record(b"k" * 300, b"v" * 70_000)]
-PAIRS = [tuple(record) for record in RECORDS]
+PAIRS = [(record.key, record.value) for record in RECORDS]
 
 
 def changed(batch: bytes, attributes: int, records: bytes) -> bytes:

@@ -32,6 +32,7 @@ GROUP = "a-group"
 FOO = TopicPartition("foo", 3)
 CONFIG = GroupConfig(min_session_timeout=1, initial_rebalance_delay=0, offsets_topic_partitions=1)
 
+_Request = TypeVar("_Request")
 _Result = TypeVar("_Result")
 
 
@@ -64,17 +65,17 @@ def lead(service: GroupService, epoch: int = 0) -> None:
     soon(lambda: service.coordinator.describe(GROUP).error is ErrorCode.NONE)
 
 
-def ask(send: Callable[[Callable[[_Result], None]], None]) -> _Result:
+def ask(send: Callable[[_Request, Callable[[_Result], None]], None], request: _Request) -> _Result:
     answers: queue.Queue[_Result] = queue.Queue()
-    send(answers.put)
+    send(request, answers.put)
     return answers.get(timeout=DEADLINE)
 
 
 def join(coordinator: GroupCoordinator, session: int = 30_000) -> JoinResult:
     request = JoinRequest(GROUP, "", "client", "/127.0.0.1", session, session, "consumer", (("range", b"m"),))
-    joined = ask(lambda answer: coordinator.join(request, answer))
+    joined = ask(coordinator.join, request)
     sync = SyncRequest(GROUP, joined.generation_id, joined.member_id, assignments={joined.member_id: b"all"})
-    assert ask(lambda answer: coordinator.sync(sync, answer)).assignment == b"all"
+    assert ask(coordinator.sync, sync).assignment == b"all"
     return joined
 
 
@@ -82,7 +83,7 @@ def commit(coordinator: GroupCoordinator, offset: int, joined: JoinResult | None
     request = CommitRequest(GROUP, [OffsetToCommit(FOO, offset)])
     if joined is not None:
         request = CommitRequest(GROUP, request.offsets, joined.generation_id, joined.member_id)
-    return ask(lambda answer: coordinator.commit(request, answer))[FOO]
+    return ask(coordinator.commit, request)[FOO]
 
 
 def committed(coordinator: GroupCoordinator) -> int:

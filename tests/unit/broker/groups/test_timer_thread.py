@@ -71,7 +71,12 @@ def test_a_cancelled_timer_is_not_called(timers: TimerThread) -> None:
 def test_stop_ends_the_thread_also_from_a_callback() -> None:
     thread = TimerThread("timers-of-a-test")
     stopped = threading.Event()
-    thread.after(0, lambda: (thread.stop(), stopped.set()))  # type: ignore[func-returns-value]
+
+    def stop() -> None:
+        thread.stop()
+        stopped.set()
+
+    thread.after(0, stop)
     thread.start()
     assert stopped.wait(DEADLINE)
     thread.stop()
