@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from ctrlchan.broker.metadata.configs import DescribedConfig, topic_configs
 from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
+from ctrlchan.broker.metadata.settings import setting
 from ctrlchan.state import Broker, Endpoint
 
 __all__ = ["DEFAULT_CLUSTER_ID", "BrokerCore"]
@@ -18,11 +20,16 @@ DEFAULT_CLUSTER_ID = "ctrlchan-embedded"
 
 
 class BrokerCore:
-    """Holds what a broker has been sent, and its own registration. Belongs to one thread: the event loop's.
+    """Holds what a broker has been sent, and its own registration.
+
+    Belongs to the event loop's thread. In a broker that stores records ``lock`` guards it: handler threads
+    hold it while an API uses the core.
 
     ``endpoint``: its only listener; Metadata shows the live brokers that have a listener of this name.
     ``epoch``: of its registration; requests with a lower broker epoch are refused. -1: none is refused.
     ``configs``: its settings under Kafka's names; DescribeConfigs shows them as static broker configs.
+    ``partitions``, ``logs``, ``replica_manager``, ``groups``, ``producer_ids``: of a broker that stores
+    records, otherwise None. ``controller``: its connection to the controller, None without one.
     """
 
     def __init__(
@@ -43,6 +50,15 @@ class BrokerCore:
         self.controller_epoch = 0
         self.metadata = MetadataCache(cluster_id)
         self.replicas = HostedReplicas()
+        self.lock = threading.RLock()
+        self.partitions: Any = None
+        self.logs: Any = None
+        self.replica_manager: Any = None
+        self.groups: Any = None
+        self.producer_ids: Any = None
+        self.controller: Any = None
+        #: Own configs of topics: topic -> Kafka's name -> value.
+        self.topic_overrides: dict[str, dict[str, str]] = {}
 
     @property
     def cluster_id(self) -> str:
@@ -60,6 +76,18 @@ class BrokerCore:
     def topic_configs(self, name: str) -> Iterable[DescribedConfig] | None:
         """Return the configs of a topic, None: this broker knows no such topic."""
         return None if self.metadata.topic_row(name) is None else topic_configs()
+
+    def setting(self, name: str) -> str:
+        """Return the broker's own value of a setting, or its default."""
+        return setting(self.configs, name)
+
+    def set_topic_configs(self, topic: str, own: Mapping[str, str]) -> None:
+        """Replace a topic's own configs; its open logs follow at once."""
+        self.topic_overrides.pop(topic, None)
+        if own:
+            self.topic_overrides[topic] = dict(own)
+        if self.replica_manager is not None:
+            self.replica_manager.update_config(topic)
 
     @staticmethod
     def dynamic_configs(_broker_id: int | None) -> Mapping[str, str]:

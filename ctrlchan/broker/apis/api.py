@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -13,13 +14,18 @@ Core = TypeVar("Core", contravariant=True)
 
 
 class Request(NamedTuple):
-    """A request whose header has been decoded. The body is ``frame[offset:]``."""
+    """A request whose header has been decoded. The body is ``frame[offset:]``.
+
+    ``listener`` and ``client_host``, the peer's IP address, are set by a broker that stores records.
+    """
 
     version: int
     correlation_id: int
     client_id: bytes | None
     frame: memoryview
     offset: int
+    listener: str = ""
+    client_host: str = ""
 
 
 class Reply(NamedTuple):
@@ -30,12 +36,13 @@ class Reply(NamedTuple):
     partition_errors: int = 0  # partitions with an error of their own
     rows: int = 0  # partitions in the request
     sender: str = ""  # of a control request: "controller 1 epoch 7 broker epoch 42"
+    is_sent: bool = True  # False: the client wants no response (Produce with acks=0)
 
 
-#: Returns the reply, a function that makes the reply, may take long and must not use the core, or an
-#: awaitable that gives the reply.
+#: Returns the reply, a function that makes the reply, may take long and must not use the core, an awaitable
+#: that gives the reply (only where asyncio serves), or a Future of it (only where handler threads serve).
 #: Raises ProtocolError for a body that cannot be decoded: the connection is closed, as by Kafka.
-Handler: TypeAlias = Callable[[Core, Request], Reply | Callable[[], Reply] | Awaitable[Reply]]
+Handler: TypeAlias = Callable[[Core, Request], Reply | Callable[[], Reply] | Awaitable[Reply] | Future[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,7 @@ class Api(Generic[Core]):
     its response header v1 except for ApiVersions (a client decodes that before it has the version).
     ``named_since``: first version whose request header has a client id.
     ``answers_any_version``: a version out of range is handled too, instead of closing the connection.
+    ``locks_core``: a handler thread holds ``core.lock`` while it calls ``handle``.
     """
 
     key: int
@@ -57,6 +65,7 @@ class Api(Generic[Core]):
     flexible_response_header: bool = True
     answers_any_version: bool = False
     named_since: int = 0
+    locks_core: bool = True
 
     def request_header_version(self, version: int) -> int:
         if version >= self.flexible_from:

@@ -2,11 +2,14 @@
 
 State and error codes as Kafka 3.9 in ZooKeeper mode without migration:
 ``KafkaApis.handleLeaderAndIsrRequest``, ``ReplicaManager.becomeLeaderOrFollower``, and of
-``Partition.makeLeader`` and ``makeFollower`` what does not concern the contents of logs.
+``Partition.makeLeader`` and ``makeFollower`` what does not concern the contents of logs. A broker that stores
+records has a ``ReplicaManager``, which then opens the logs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +18,7 @@ from ctrlchan._codec import LEADER_AND_ISR, ControlResponse, LeaderAndIsrRequest
 from ctrlchan.broker.apis import control
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.core import BrokerCore
-from ctrlchan.broker.metadata.hosted_replicas import Bool
+from ctrlchan.broker.metadata.hosted_replicas import Assignment, Bool
 from ctrlchan.broker.metadata.jvm_order import (
     UInt32,
     partition_hashes,
@@ -23,7 +26,7 @@ from ctrlchan.broker.metadata.jvm_order import (
     topic_partition_hashes,
 )
 from ctrlchan.errors import ErrorCode
-from ctrlchan.state.lists import contains, empty_lists, take
+from ctrlchan.state.lists import contains, empty_lists, packed_values, take
 
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32, Int64
@@ -72,6 +75,7 @@ class _Transition:
 
     def __init__(self, core: BrokerCore, message: LeaderAndIsrRequest) -> None:
         self.replicas = core.replicas
+        self.manager = core.replica_manager
         self.message = message
         self.partitions = message.partitions
         self.ours = np.int32(core.id)
@@ -85,6 +89,8 @@ class _Transition:
         existed = self.replicas.find(self.keys) >= 0
         self.replicas.create(self.keys, self.message.topics)
         self.hosted = self.replicas.find(self.keys)
+        if self.manager is not None:
+            self._find_topic_ids(np.flatnonzero(~existed))
         errors, becomes, stop = self._check()
         if stop is not None:
             # Kafka's loop throws here: partitions that the request names only after this row are not made.
@@ -96,8 +102,8 @@ class _Transition:
         map_hashes = partition_hashes(hashes, self.partitions.partition)
         leaders = self._in_map_order(np.flatnonzero(becomes & leads), map_hashes)
         followers = self._in_map_order(np.flatnonzero(becomes & ~leads), map_hashes)
-        self._make_leaders(leaders)
-        self._make_followers(followers)
+        self._make_leaders(leaders, errors)
+        self._make_followers(followers, errors)
 
         # Puts to the map that becomes the response: refusals in request order, then leaders, then followers.
         puts = np.concatenate((np.flatnonzero(~becomes), leaders, followers))
@@ -147,7 +153,7 @@ class _Transition:
         keys = self.keys[rows]
         return rows[control.last_of_each_key(keys)[scala_map_order(keys, hashes[rows])]]
 
-    def _make_leaders(self, rows: Int64) -> None:
+    def _make_leaders(self, rows: Int64, errors: Int32) -> None:
         rows = self._not_older(rows)
         hosted, partitions = self.hosted[rows], self.partitions
         current = self.replicas.columns.leader_epoch[hosted]
@@ -159,13 +165,17 @@ class _Transition:
             isr=take(partitions.isr, rows),
         )
         self.replicas.open_logs(hosted, self.topic_ids[rows])
+        if self.manager is not None:
+            self._store(rows, errors, self.manager.make_leaders)
 
-    def _make_followers(self, rows: Int64) -> None:
+    def _make_followers(self, rows: Int64, errors: Int32) -> None:
         partitions = self.partitions
         live = np.isin(partitions.leader[rows], self.live_brokers)
         # A follower of a dead leader gets only its log: the same leader epoch counts as newer once more.
         waiting = rows[~live]
         self.replicas.open_logs(self.hosted[waiting], self.topic_ids[waiting])
+        if self.manager is not None:
+            self._store(waiting, errors, self.manager.open_logs)
         rows = self._not_older(rows[live])
         self._assign(
             rows,
@@ -175,6 +185,49 @@ class _Transition:
             isr=empty_lists(1),
         )
         self.replicas.open_logs(self.hosted[rows], self.topic_ids[rows])
+        if self.manager is not None:
+            self._store(rows, errors, self.manager.make_followers)
+
+    # -- logs
+
+    def _find_topic_ids(self, rows: Int64) -> None:
+        """Note the topic ids of logs that were here before the broker started."""
+        assert self.manager is not None
+        names, partition = self._names(rows), self.partitions.partition[rows].tolist()
+        for row, name, number in zip(rows.tolist(), names, partition, strict=True):
+            topic_id = self.manager.topic_id(name, number)
+            if topic_id is not None:
+                self.replicas.topic_ids[self.hosted[row]] = np.frombuffer(topic_id, dtype=np.uint8)
+
+    def _store(
+        self, rows: Int64, errors: Int32, become: Callable[[Iterable[Assignment]], dict[int, int]]
+    ) -> None:
+        """Let the ReplicaManager follow; write the errors of partitions whose logs cannot be used."""
+        for index, code in become(self._assignments(rows)).items():
+            row = rows[index]
+            errors[row] = code
+            self.replicas.offline[self.hosted[row]] = code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    def _assignments(self, rows: Int64) -> Iterator[Assignment]:
+        partitions, hosted = self.partitions, self.hosted[rows]
+        values = (
+            self._names(rows),
+            partitions.partition[rows].tolist(),
+            map(bytes, self.replicas.topic_ids[hosted]),
+            partitions.leader[rows].tolist(),
+            self.replicas.columns.leader_epoch[hosted].tolist(),
+            partitions.partition_epoch[rows].tolist(),
+            _tuples(take(partitions.replicas, rows)),
+            _tuples(take(partitions.isr, rows)),
+            self.message.is_new[rows].astype(bool).tolist(),
+        )
+        return map(Assignment, *values)
+
+    def _names(self, rows: Int64) -> list[str]:
+        names = self.message.topics.names.to_list()
+        return [names[topic] or "" for topic in self.partitions.topic_row[rows].tolist()]
+
+    # -- columns
 
     def _not_older(self, rows: Int64) -> Int64:
         """Return the rows without an older partition epoch: AlterPartition's answer may have come first."""
@@ -231,3 +284,9 @@ class _Transition:
             partition=self.partitions.partition[order],
             partition_error=errors,
         )
+
+
+def _tuples(lists: ListColumn) -> list[tuple[int, ...]]:
+    values = packed_values(lists).tolist()
+    ends = [0, *np.cumsum(lists.lengths).tolist()]
+    return [tuple(values[start:end]) for start, end in pairwise(ends)]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import struct
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from inspect import isawaitable
 from time import perf_counter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ctrlchan._codec import decode_request_header, encode_response_header
 from ctrlchan.broker.apis.api import Api, Reply, Request
@@ -66,17 +69,23 @@ C = TypeVar("C", bound=_Core)
 class RequestHandler(Generic[C]):
     """Answers the frames of one broker with the APIs of ``apis``, a table by API key.
 
-    Belongs to the thread that owns ``core``.
+    ``handle`` belongs to the thread that owns ``core``. ``serve`` may be called by any thread, and holds
+    ``lock`` while a handler uses ``core``.
     """
 
-    def __init__(self, core: C, apis: Mapping[int, Api[C]]) -> None:
+    def __init__(
+        self, core: C, apis: Mapping[int, Api[C]], lock: AbstractContextManager[object] | None = None
+    ) -> None:
         self.core = core
         self.counters: dict[str, ApiCounters] = {}
         self._apis = apis
+        self._lock = threading.RLock() if lock is None else lock
+        self._counting = threading.Lock()
 
     def describe(self) -> dict[str, Any]:
         """Return what the broker holds and, under "apis", the counters of each API that was requested."""
-        counters = {name: counters.describe() for name, counters in self.counters.items()}
+        with self._counting:
+            counters = {name: counters.describe() for name, counters in self.counters.items()}
         return self.core.describe() | {"apis": counters}
 
     def handle(self, frame: memoryview) -> Answer:
@@ -88,9 +97,36 @@ class RequestHandler(Generic[C]):
             return self._when_done(api, request, reply, began)
         if callable(reply):
             return self._later(api, request, reply, began)
-        return self._finish(api, request, reply, began)
+        return self._finish(api, request, cast(Reply, reply), began)
 
-    def _parse(self, frame: memoryview) -> tuple[Api[C], Request]:
+    def serve(self, frame: bytes, listener: str, client_host: str) -> Buffers | Future[Buffers]:
+        """Answer one frame on a handler thread. Empty: nothing is sent. Raises ProtocolError as ``handle``.
+
+        The Future ends on the thread that ends the API's own.
+        """
+        began = perf_counter()
+        api, request = self._parse(memoryview(frame), listener, client_host)
+        if api.locks_core:
+            with self._lock:
+                reply = api.handle(self.core, request)
+        else:
+            reply = api.handle(self.core, request)
+        if callable(reply):
+            reply = reply()
+        if not isinstance(reply, Future):
+            return _without_size(self._finish(api, request, cast(Reply, reply), began))
+        answer: Future[Buffers] = Future()
+
+        def finish(done: Future[Reply]) -> None:
+            try:
+                answer.set_result(_without_size(self._finish(api, request, done.result(), began)))
+            except BaseException as error:  # noqa: BLE001  (who sends the answer gets it)
+                answer.set_exception(error)
+
+        reply.add_done_callback(finish)
+        return answer
+
+    def _parse(self, frame: memoryview, listener: str = "", client_host: str = "") -> tuple[Api[C], Request]:
         if len(frame) < _KEY_AND_VERSION.size:
             raise DecodeError(f"a frame of {len(frame)} bytes has no request header", api="RequestHeader")
         key, version = _KEY_AND_VERSION.unpack_from(frame)
@@ -108,7 +144,15 @@ class RequestHandler(Generic[C]):
                 version=version,
             )
         header = decode_request_header(frame, api.request_header_version(version))
-        return api, Request(version, header.correlation_id, header.client_id, frame.toreadonly(), header.size)
+        return api, Request(
+            version,
+            header.correlation_id,
+            header.client_id,
+            frame.toreadonly(),
+            header.size,
+            listener,
+            client_host,
+        )
 
     def _later(
         self, api: Api[C], request: Request, make: Callable[[], Reply], began: float
@@ -124,9 +168,10 @@ class RequestHandler(Generic[C]):
         header = encode_response_header(api.response_header_version(request.version), request.correlation_id)
         size = len(header) + len(reply.body)
         seconds = perf_counter() - began
-        self.counters.setdefault(api.name, ApiCounters()).count(
-            reply, len(request.frame) + _SIZE.size, size + _SIZE.size, seconds
-        )
+        with self._counting:
+            self.counters.setdefault(api.name, ApiCounters()).count(
+                reply, len(request.frame) + _SIZE.size, size + _SIZE.size, seconds
+            )
         if reply.sender and logger.isEnabledFor(logging.INFO):
             logger.info(
                 "broker %d: %s v%d correlation %d %s: %d partitions, %d bytes, %s%s, %.1f ms",
@@ -141,4 +186,9 @@ class RequestHandler(Generic[C]):
                 f", {reply.partition_errors} partition errors" if reply.partition_errors else "",
                 seconds * 1000,
             )
-        return (_SIZE.pack(size) + header, reply.body)
+        return (_SIZE.pack(size) + header, reply.body) if reply.is_sent else ()
+
+
+def _without_size(answer: Buffers) -> Buffers:
+    """Return the answer as a SocketServer takes it: without its first four bytes."""
+    return (answer[0][_SIZE.size :], *answer[1:]) if answer else ()

@@ -56,7 +56,14 @@ def _stop_replicas(core: BrokerCore, message: StopReplicaRequest) -> ControlResp
     errors[fenced] = ErrorCode.FENCED_LEADER_EPOCH
     errors[offline] = ErrorCode.KAFKA_STORAGE_ERROR
     # Without the delete flag the replica stays as it is: hosted, with its epochs.
-    replicas.remove(hosted[exists & (errors == 0) & (message.delete[rows] != 0)])
+    deleted = (errors == 0) & (message.delete[rows] != 0)
+    replicas.remove(hosted[exists & deleted])
+    if core.replica_manager is not None:
+        # Also partitions that are not hosted: their topic may have been deleted while this broker was down.
+        names = message.topics.names
+        for row in rows[deleted].tolist():
+            name = (names[int(message.topic_row[row])] or b"").decode()
+            core.replica_manager.delete(name, int(message.partition[row]), int(message.leader_epoch[row]))
 
     order = scala_map_order(keys[rows], hashes[rows])
     return _response(message, rows[order], errors[order])

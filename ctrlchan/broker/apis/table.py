@@ -1,17 +1,16 @@
-"""The table of the APIs that an embedded broker serves."""
+"""The tables of the APIs that an embedded broker serves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ctrlchan.broker.apis import (
     describe_cluster,
     describe_configs,
-    fetch,
     find_coordinator,
     leader_and_isr,
     metadata,
-    produce,
+    refused,
     stop_replica,
     update_metadata,
 )
@@ -19,22 +18,33 @@ from ctrlchan.broker.apis.api import Api
 from ctrlchan.broker.apis.api_versions import api_versions
 from ctrlchan.broker.core import BrokerCore
 
-__all__ = ["served_apis"]
+__all__ = ["served_apis", "storing_apis"]
 
 
 def served_apis() -> Mapping[int, Api[BrokerCore]]:
-    """Return every API of an embedded broker, by key. ApiVersions announces exactly these."""
-    modules = (
-        produce,
-        fetch,
-        metadata,
-        leader_and_isr,
-        stop_replica,
-        update_metadata,
-        find_coordinator,
-        describe_configs,
-        describe_cluster,
-    )
-    apis = [module.API for module in modules]
-    apis.append(api_versions(apis))
-    return {api.key: api for api in apis}
+    """Return every API of a broker that stores no records, by key. ApiVersions announces exactly these."""
+    return _table((*_ALWAYS, refused.PRODUCE, refused.FETCH, find_coordinator.API))
+
+
+def storing_apis(others: Iterable[Api[BrokerCore]] = ()) -> Mapping[int, Api[BrokerCore]]:
+    """Return every API of a broker that stores records, by key; `others` are those of its services."""
+    # Imported here: a broker without a log directory needs none of them.
+    from ctrlchan.broker.apis import fetch, produce
+
+    return _table((*_ALWAYS, produce.API, fetch.API, *others))
+
+
+_ALWAYS: tuple[Api[BrokerCore], ...] = (
+    metadata.API,
+    leader_and_isr.API,
+    stop_replica.API,
+    update_metadata.API,
+    describe_configs.API,
+    describe_cluster.API,
+)
+
+
+def _table(apis: Iterable[Api[BrokerCore]]) -> Mapping[int, Api[BrokerCore]]:
+    table = {api.key: api for api in apis}
+    own = api_versions(table.values())
+    return table | {own.key: own}

@@ -39,6 +39,8 @@ def _update(core: BrokerCore, message: UpdateMetadataRequest) -> ControlResponse
     except RepeatedListenerError as error:
         raise control.Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
     core.controller_epoch = message.controller_epoch
+    if core.partitions is not None:
+        core.partitions.set_live_brokers(core.metadata.live_ids.tolist())
     return _response(message, ErrorCode.NONE)
 
 

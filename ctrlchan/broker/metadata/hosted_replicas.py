@@ -8,7 +8,7 @@ log, so every later leader epoch is newer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,23 @@ from ctrlchan.state.table import PartitionTable
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32, Int64, UInt8
 
-__all__ = ["Bool", "HostedReplicas"]
+__all__ = ["Assignment", "Bool", "HostedReplicas"]
 
 Bool = npt.NDArray[np.bool_]
+
+
+class Assignment(NamedTuple):
+    """What a LeaderAndIsr request says of one partition. ``topic_id``: zero is none."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    is_new: bool
 
 
 class HostedReplicas:
@@ -120,6 +134,15 @@ class HostedReplicas:
         if len(rows):
             self._table.assign(rows, fixed, lists)
 
+    def raise_partition_epoch(
+        self, topic: str, partition: int, leader_epoch: int, partition_epoch: int
+    ) -> None:
+        """Note that the controller has committed another ISR. Raises KeyError when it is not hosted."""
+        row = self.row_of(topic, partition)
+        columns = self.columns
+        if columns.leader_epoch[row] == leader_epoch and columns.partition_epoch[row] < partition_epoch:
+            self.assign(np.array([row]), {"partition_epoch": np.int32(partition_epoch)}, {})
+
     def open_logs(self, rows: Int64, topic_ids: UInt8) -> None:
         """Make the logs that are missing; a log without a topic id takes the given one (zero: none)."""
         self.has_log[rows] = 1
@@ -145,12 +168,16 @@ class HostedReplicas:
 
     def set_offline(self, topic: str, partition: int, offline: bool) -> None:
         """Let the log directory of a partition fail, or recover. Raises KeyError when it is not hosted."""
+        self.offline[self.row_of(topic, partition)] = offline
+
+    def row_of(self, topic: str, partition: int) -> int:
+        """Return the row of a partition. Raises KeyError when it is not hosted."""
         number = self._numbers.get(topic.encode())
         key = np.array([-1 if number is None else (number << 32) | (partition & 0xFFFFFFFF)], dtype=np.int64)
         row = int(self.find(key)[0])
         if row < 0:
             raise KeyError(f"{topic}-{partition} is not hosted")
-        self.offline[row] = offline
+        return row
 
     def _clear(self) -> None:
         empty = np.empty(0, dtype=np.int32)
