@@ -57,9 +57,15 @@ cdef class Log:
     cdef int32_t ended_room
     # The errno or result that took the log offline, 0 while it is online
     cdef int failure
-    cdef bint closed
+    cdef bint closed_
     # Of the configuration
-    cdef int64_t segment_bytes, roll_ms, jitter_ms, index_bytes, index_interval_bytes, flush_messages
+    cdef int64_t segment_bytes, roll_ms, jitter_ms, index_bytes, index_interval_bytes, flush_messages, flush_ms
+    # When the log was flushed last, and when the next removed file is to be deleted
+    cdef int64_t flushed_ms
+    cdef int64_t next_deletion_ms
+    # How often segments were removed or batches truncated, and the lowest offset of a truncation
+    cdef int64_t changes
+    cdef int64_t lowest_truncation
     # A part of the log waits for ``flush``: a rolled segment, or flush.messages
     cdef bint wants_flush_
     cdef readonly object folder

@@ -71,6 +71,7 @@ import struct
 import time
 import zlib
 from pathlib import Path
+from typing import NamedTuple
 
 from ctrlchan.broker.log import names
 from ctrlchan.broker.log._leader_epochs import LeaderEpochs
@@ -97,13 +98,41 @@ cdef enum:
     # Bytes; names of files follow in the segments' paths.
     LONGEST_FOLDER = 4096
 
+cdef int64_t NEVER = 0x7fffffffffffffff
+
 #: Timestamps of ListOffsets that stand for an offset.
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 #: Up to where a reader may read.
 READ_LOG_END, READ_HIGH_WATERMARK, READ_LAST_STABLE_OFFSET = range(3)
 
+#: What ``Log.due`` returns, added up. DUE_FLUSH_ROLLED: only the segments before the active one.
+DUE_OFFLINE, DUE_FLUSH, DUE_FLUSH_ROLLED, DUE_DELETION = 1, 2, 4, 8
+
 #: An entry of .txnindex.
 ABORTED = struct.Struct(">hqqqq")
+
+
+class AbortedTransaction(NamedTuple):
+    """An entry of .txnindex."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class SegmentInfo(NamedTuple):
+    """A segment as the cleaner sees it. ``first_timestamp``: the largest of its first batch, -1 where it has none."""
+
+    base_offset: int
+    size: int
+    first_timestamp: int
+    largest_timestamp: int
+    modified_ns: int
+    index_bytes: int
+    time_index_bytes: int
+
+
 SEGMENT_KINDS = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 
 
@@ -195,11 +224,13 @@ cdef class Log:
         self, folder, config, *, int64_t start_offset=0, int64_t recovery_point=0, bint clean=False,
         int64_t producer_expiration_ms=86_400_000
     ):
-        if self.segments != NULL or self.closed:
+        if self.segments != NULL or self.closed_:
             raise RuntimeError("a log is opened once")
         if start_offset < 0 or recovery_point < 0:
             raise ValueError(f"start offset {start_offset}, recovery point {recovery_point}: negative")
         self.deleted = []
+        self.next_deletion_ms = self.lowest_truncation = NEVER
+        self.flushed_ms = _now_ms()
         self.seed = random.getrandbits(64)
         self._set_folder(Path(folder))
         self._set_config(config)
@@ -234,7 +265,7 @@ cdef class Log:
         self.segment_bytes, self.roll_ms = config.segment_bytes, config.roll_ms
         self.jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
         self.index_bytes, self.index_interval_bytes = config.segment_index_bytes, config.index_interval_bytes
-        self.flush_messages = config.flush_messages
+        self.flush_messages, self.flush_ms = config.flush_messages, config.flush_ms
 
     # -- the mutex, and errors
 
@@ -248,8 +279,8 @@ cdef class Log:
 
     cdef int check_online(self) except -1:
         """Raise KafkaError when the log is offline or closed. Requires the mutex."""
-        if self.closed or self.failure:
-            raise KafkaError(KAFKA_STORAGE_ERROR, f"{self.folder}: {'closed' if self.closed else why(self.failure)}")
+        if self.closed_ or self.failure:
+            raise KafkaError(KAFKA_STORAGE_ERROR, f"{self.folder}: {'closed' if self.closed_ else why(self.failure)}")
         return 0
 
     cdef int check(self, int result) except -1:
@@ -340,7 +371,7 @@ cdef class Log:
         """Take segments out of the log and mark their files for deletion."""
         cdef int32_t i
         cdef int result = DONE, changed
-        due = _now_ms() + self.config.file_delete_delay_ms
+        cdef int64_t due = min(_now_ms() + self.config.file_delete_delay_ms, NEVER)
         for i in range(first, end):
             changed = change_suffix(self.segments[i], b".deleted")
             result = changed if result == DONE else result
@@ -351,6 +382,9 @@ cdef class Log:
             for kind in (*SEGMENT_KINDS, names.SNAPSHOT_SUFFIX):
                 self.deleted.append((due, self.folder / f"{name}{kind}{names.DELETED_SUFFIX}"))
             release(self.segments[i])
+        if end > first:
+            self.next_deletion_ms = min(self.next_deletion_ms, due)
+            self.changes += 1
         memmove(&self.segments[first], &self.segments[end], (self.count - end) * sizeof(Segment*))
         self.count -= end - first
         self.check(result)
@@ -690,7 +724,7 @@ cdef class Log:
         """
         cdef int error = NONE
         pthread_mutex_lock(&self.mutex)
-        if self.failure or self.closed:
+        if self.failure or self.closed_:
             error = KAFKA_STORAGE_ERROR
         elif appended.size > self.segment_bytes:
             error = RECORD_LIST_TOO_LARGE
@@ -707,7 +741,7 @@ cdef class Log:
         """
         cdef int error = NONE
         pthread_mutex_lock(&self.mutex)
-        if self.failure or self.closed:
+        if self.failure or self.closed_:
             error = KAFKA_STORAGE_ERROR
         elif appended.first_offset < self.end_offset_:
             error = UNKNOWN_SERVER_ERROR
@@ -877,7 +911,7 @@ cdef class Log:
         found.position = found.size = 0
         found.start_offset, found.end_offset = self.start_offset_, self.end_offset_
         found.high_watermark, found.last_stable_offset = self.high_watermark_, self.last_stable_offset()
-        if self.failure or self.closed:
+        if self.failure or self.closed_:
             return KAFKA_STORAGE_ERROR
         if offset < self.start_offset_ or offset > self.end_offset_:
             return OFFSET_OUT_OF_RANGE
@@ -1003,9 +1037,47 @@ cdef class Log:
         return self.failure != 0
 
     @property
+    def closed(self):
+        """Whether the files are closed."""
+        return self.closed_
+
+    @property
+    def failure_text(self):
+        """Why the log is offline, empty while it is online."""
+        return why(self.failure) if self.failure else ""
+
+    @property
     def wants_flush(self):
         """Whether a background thread should call ``flush``: a segment was rolled, or flush.messages says so."""
         return self.wants_flush_
+
+    @property
+    def first_offset(self):
+        """The first offset of the first segment; ``start_offset`` may be above it."""
+        self.lock()
+        try:
+            return self.segments[0].base_offset if self.count > 0 else self.start_offset_
+        finally:
+            self.unlock()
+
+    def due(self, int64_t now_ms):
+        """Return what a background thread should do: DUE_OFFLINE, DUE_FLUSH and DUE_DELETION, added up.
+
+        No lock is taken: this is asked for each log once a second.
+        """
+        cdef int found = 0
+        cdef int64_t unflushed = self.end_offset_ - self.recovery_point_
+        if self.failure:
+            return DUE_OFFLINE
+        if self.closed_:
+            return 0
+        if unflushed >= self.flush_messages or (unflushed > 0 and now_ms - self.flushed_ms >= self.flush_ms):
+            found = DUE_FLUSH
+        elif self.wants_flush_:
+            found = DUE_FLUSH_ROLLED
+        if self.next_deletion_ms <= now_ms:
+            found += DUE_DELETION
+        return found
 
     @property
     def size(self):
@@ -1092,6 +1164,10 @@ cdef class Log:
 
     def aborted_transactions(self, int64_t from_offset, int64_t end_offset):
         """Return (producer id, first offset) of the aborted transactions with records between the offsets."""
+        return [(one.producer_id, one.first_offset) for one in self.aborted_entries(from_offset, end_offset)]
+
+    def aborted_entries(self, int64_t from_offset, int64_t end_offset):
+        """Return an AbortedTransaction for each aborted transaction with records between the offsets."""
         cdef int32_t i
         found = []
         self.lock()
@@ -1105,7 +1181,7 @@ cdef class Log:
                     continue
                 for _, producer_id, first, last, last_stable in ABORTED.iter_unpack(data[: len(data) // ABORTED.size * ABORTED.size]):
                     if last >= from_offset and first < end_offset:
-                        found.append((producer_id, first))
+                        found.append(AbortedTransaction(producer_id, first, last, last_stable))
                     if last_stable >= end_offset:
                         return found
             return found
@@ -1135,7 +1211,7 @@ cdef class Log:
                 if timestamp == MAX_TIMESTAMP:
                     if segment == NULL or self.segments[i].max_timestamp > segment.max_timestamp:
                         segment = self.segments[i]
-                elif largest_timestamp(self.segments[i]) >= timestamp:
+                elif self.segments[i].size > 0 and largest_timestamp(self.segments[i]) >= timestamp:
                     segment = self.segments[i]
                     break
             if segment == NULL:
@@ -1170,6 +1246,106 @@ cdef class Log:
             for offset, found in offsets_and_timestamps(os.pread(segment.fd, batch.size, position)):
                 if found >= timestamp and offset >= start_offset:
                     return offset, found, batch.leader_epoch
+
+    # -- compaction
+
+    def describe_segments(self):
+        """Return a SegmentInfo for each segment."""
+        cdef Segment* segment
+        cdef Scan scan
+        cdef Batch batch
+        cdef int64_t position
+        cdef int32_t i
+        found = []
+        self.lock()
+        try:
+            self.check_online()
+            for i in range(self.count):
+                segment = self.segments[i]
+                first = -1
+                start_scan(&scan, segment.fd, 0, segment.size)
+                if scan_next(&scan, &batch, &position) == DONE:
+                    first = batch.max_timestamp
+                found.append(SegmentInfo(
+                    segment.base_offset, segment.size, first, largest_timestamp(segment), os.fstat(segment.fd).st_mtime_ns,
+                    segment.offsets.entries * segment.offsets.width, segment.times.entries * segment.times.width,
+                ))
+            return found
+        finally:
+            self.unlock()
+
+    @property
+    def change_count(self):
+        """How often segments were removed or batches truncated."""
+        return self.changes
+
+    def take_lowest_truncation(self):
+        """Return the lowest offset that the log was truncated to since the last call, None where it was not."""
+        self.lock()
+        try:
+            lowest, self.lowest_truncation = self.lowest_truncation, NEVER
+            return None if lowest == NEVER else lowest
+        finally:
+            self.unlock()
+
+    def last_batches(self):
+        """Return the last offset of each producer's last batch, -1 for none, and its epoch, by producer id."""
+        self.lock()
+        try:
+            return {
+                one.producer_id: (one.batches[len(one.batches) - 1].last_offset if one.batches else -1, one.epoch)
+                for one in self.producers.producers()
+            }
+        finally:
+            self.unlock()
+
+    def replace_segments(self, CleanedSegment cleaned not None, base_offsets, int64_t change_count):
+        """Put a finished segment in the place of others, the first of which has its offset.
+
+        ``change_count``: from when they were read. False where the log has changed since: nothing is done then.
+        """
+        cdef Segment* segment
+        cdef int32_t first, i, number = len(base_offsets)
+        cdef int64_t due
+        self.lock()
+        try:
+            self.check_online()
+            first = self.floor_segment(base_offsets[0])
+            if change_count != self.changes or [
+                self.segments[i].base_offset for i in range(first, min(first + number, self.count - 1))
+            ] != base_offsets:
+                return False
+            self.check(change_suffix(cleaned.segment, b".swap"))
+            # From here on a crash leaves the new segment, see _finish_swaps.
+            flush_folder(self.folder)
+            due = min(_now_ms() + self.config.file_delete_delay_ms, NEVER)
+            for i in range(first, first + number):
+                segment = self.segments[i]
+                self.check(change_suffix(segment, b".deleted"))
+                name = names.segment_name(segment.base_offset)
+                for kind in SEGMENT_KINDS:
+                    self.deleted.append((due, self.folder / f"{name}{kind}{names.DELETED_SUFFIX}"))
+                if i > first:
+                    self._remove_snapshot(segment.base_offset)
+            self.next_deletion_ms = min(self.next_deletion_ms, due)
+            self.check(change_suffix(cleaned.segment, b""))
+            flush_folder(self.folder)
+            for i in range(first, first + number):
+                release(self.segments[i])
+            self.segments[first] = cleaned.segment
+            cleaned.segment = NULL
+            memmove(
+                &self.segments[first + 1], &self.segments[first + number],
+                (self.count - first - number) * sizeof(Segment*),
+            )
+            self.count -= number - 1
+            self.watermark_segment = -1
+            return True
+        except OSError as raised:
+            self.failure = raised.errno or EIO
+            raise KafkaError(KAFKA_STORAGE_ERROR, str(raised)) from raised
+        finally:
+            self.unlock()
 
     # -- retention, truncation, flushing
 
@@ -1225,6 +1401,7 @@ cdef class Log:
         try:
             due = [path for when, path in self.deleted if when <= now]
             self.deleted = [one for one in self.deleted if one[0] > now]
+            self.next_deletion_ms = min([when for when, _ in self.deleted], default=NEVER)
             left = len(self.deleted)
         finally:
             self.unlock()
@@ -1298,6 +1475,8 @@ cdef class Log:
         self.move_high_watermark(offset)
 
     def _set_end(self, int64_t offset):
+        self.changes += 1
+        self.lowest_truncation = min(self.lowest_truncation, offset)
         self.end_offset_ = offset
         self.recovery_point_ = min(self.recovery_point_, offset)
 
@@ -1315,6 +1494,7 @@ cdef class Log:
         try:
             self.check_online()
             self.wants_flush_ = False
+            self.flushed_ms = _now_ms()
             self.epochs.flush()
             offset = self.end_offset_ if active else self.active().base_offset
             if offset <= self.recovery_point_:
@@ -1360,7 +1540,7 @@ cdef class Log:
     def close(self):
         """Flush and close all files, so that the log needs no recovery. The log answers with an error afterwards."""
         cdef int result
-        if self.closed:
+        if self.closed_:
             return
         self.flush()
         self.lock()
@@ -1385,7 +1565,7 @@ cdef class Log:
 
     def _close_files(self):
         cdef int32_t i
-        self.closed = True
+        self.closed_ = True
         for i in range(self.count):
             release(self.segments[i])
         self.count = 0
@@ -1412,3 +1592,66 @@ cdef class Log:
         """Close the log and delete its folder."""
         self.close_files()
         shutil.rmtree(self.folder)
+
+
+cdef class CleanedSegment:
+    """A segment that the cleaner writes. It has no place in the log until ``Log.replace_segments``."""
+
+    cdef Segment* segment
+    cdef object log
+
+    def __init__(self, Log log not None, int64_t base_offset):
+        cdef int error = DONE
+        self.log = log
+        self._remove(log, base_offset)
+        self.segment = open_segment(
+            log.c_folder, base_offset, b".cleaned", log.index_interval_bytes, log.index_bytes, 0, &error
+        )
+        if self.segment == NULL:
+            raise KafkaError(KAFKA_STORAGE_ERROR, f"{log.folder}: {why(error)}")
+
+    def __dealloc__(self):
+        if self.segment != NULL:
+            release(self.segment)
+
+    cdef int check(self, int result) except -1:
+        if result != DONE:
+            raise KafkaError(KAFKA_STORAGE_ERROR, f"{self.log.folder}: {why(result)}")
+        return 0
+
+    def append(self, const uint8_t[::1] batch not None, int64_t first_offset, int64_t last_offset, int64_t max_timestamp):
+        """Write one batch behind the others. Raises KafkaError."""
+        cdef int result
+        with nogil:
+            result = append(
+                self.segment, &batch[0], batch.shape[0], first_offset, last_offset, max_timestamp, last_offset
+            )
+        self.check(result)
+
+    def add_aborted(self, one):
+        """Add an AbortedTransaction to the transaction index."""
+        self.check(add_aborted(
+            self.segment, one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset
+        ))
+
+    def finish(self, modified_ns):
+        """Flush the files; ``modified_ns``: when the last replaced segment was written. Raises KafkaError and OSError."""
+        self.check(make_inactive(self.segment))
+        os.utime(self.segment.fd, ns=(modified_ns, modified_ns))
+        cdef int result
+        with nogil:
+            result = flush_segment(self.segment)
+        self.check(result)
+
+    def abandon(self):
+        """Delete the files where the segment has found no place in a log."""
+        if self.segment != NULL:
+            base_offset = self.segment.base_offset
+            release(self.segment)
+            self.segment = NULL
+            self._remove(self.log, base_offset)
+
+    @staticmethod
+    def _remove(log, base_offset):
+        for kind in SEGMENT_KINDS:
+            (log.folder / f"{names.segment_name(base_offset)}{kind}{names.CLEANED_SUFFIX}").unlink(missing_ok=True)

@@ -157,10 +157,14 @@ def write_epochs(path: Path, pairs: Iterable[tuple[int, int]]) -> None:
 
 
 class MetaProperties(NamedTuple):
-    """The identity of a log directory in ZooKeeper mode. None: the file has no such key."""
+    """The identity of a log directory in ZooKeeper mode. None: the file has no such key.
+
+    ``directory_id``: of a directory that a broker has written while its cluster migrates to KRaft.
+    """
 
     cluster_id: str | None
     broker_id: int | None
+    directory_id: str | None = None
 
 
 def read_meta_properties(folder: Path) -> MetaProperties | None:
@@ -196,14 +200,21 @@ def read_meta_properties(folder: Path) -> MetaProperties | None:
         broker_id = _integer(path, line_of, "broker.id", value, _MAX_INT32)
         if broker_id < 0:
             raise LogDirectoryError(f"{path}, line {line_of}: broker.id {broker_id} is negative")
-    return MetaProperties(found["cluster.id"][1] if "cluster.id" in found else None, broker_id)
+    cluster_id, directory_id = (
+        found[key][1] if key in found else None for key in ("cluster.id", "directory.id")
+    )
+    return MetaProperties(cluster_id, broker_id, directory_id)
 
 
-def write_meta_properties(folder: Path, cluster_id: str, broker_id: int) -> None:
+def write_meta_properties(
+    folder: Path, cluster_id: str, broker_id: int, directory_id: str | None = None
+) -> None:
     """Write ``meta.properties`` of the log directory, version 0."""
     # Java's Properties writes an empty comment, the time, and the keys in the order of its hash table.
     now = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime())
-    lines = ("#", f"#{now}", f"broker.id={broker_id}", f"version={_VERSION}", f"cluster.id={cluster_id}")
+    lines = ["#", f"#{now}", f"broker.id={broker_id}", f"version={_VERSION}", f"cluster.id={cluster_id}"]
+    if directory_id is not None:
+        lines.append(f"directory.id={directory_id}")
     replace_file(folder / META_PROPERTIES, "".join(f"{line}\n" for line in lines))
 
 

@@ -2,18 +2,79 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from ctrlchan.errors import ConfigError
+from ctrlchan.text import quoted
 
 __all__ = ["LogConfig"]
 
+_MAX_INT32: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
-_DAY_MS: Final = 24 * 3600 * 1000
+_HOUR_MS: Final = 3600 * 1000
+_DAY_MS: Final = 24 * _HOUR_MS
+
+#: The least value where it is not 0. -1 stands for no limit.
+_LEAST: Final = {
+    "segment_bytes": 14,
+    "segment_ms": 1,
+    "segment_index_bytes": 4,
+    "retention_ms": -1,
+    "retention_bytes": -_MAX_INT64 - 1,
+    "flush_messages": 1,
+    "max_compaction_lag_ms": 1,
+    "min_insync_replicas": 1,
+}
+_INT32: Final = {
+    "segment_bytes",
+    "segment_index_bytes",
+    "index_interval_bytes",
+    "max_message_bytes",
+    "min_insync_replicas",
+}
+_CHOICES: Final = {
+    "compression_type": ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    "message_timestamp_type": ("CreateTime", "LogAppendTime"),
+}
+#: Broker configs that are the defaults of topic configs, where the names differ.
+_BROKER_NAMES: Final = {
+    "log.segment.bytes": "segment.bytes",
+    "log.index.size.max.bytes": "segment.index.bytes",
+    "log.index.interval.bytes": "index.interval.bytes",
+    "log.retention.bytes": "retention.bytes",
+    "log.flush.interval.messages": "flush.messages",
+    "log.segment.delete.delay.ms": "file.delete.delay.ms",
+    "log.cleanup.policy": "cleanup.policy",
+    "log.cleaner.delete.retention.ms": "delete.retention.ms",
+    "log.cleaner.min.compaction.lag.ms": "min.compaction.lag.ms",
+    "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
+    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+    "message.max.bytes": "max.message.bytes",
+    "compression.type": "compression.type",
+    "min.insync.replicas": "min.insync.replicas",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
+    "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
+}
+#: Topic configs whose broker configs come in several units: the first one that is set counts.
+_BROKER_TIMES: Final = {
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", 60_000),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+}
 
 
 class LogConfig(NamedTuple):
-    """Settings of one log. Names are Kafka's topic configs with ``_`` for ``.``; -1 stands for no limit."""
+    """Settings of one log. Names are Kafka's topic configs with ``_`` for ``.``; -1 stands for no limit.
+
+    ``cleanup_delete`` and ``cleanup_compact``: the two words of cleanup.policy.
+    """
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * _DAY_MS
@@ -27,6 +88,53 @@ class LogConfig(NamedTuple):
     cleanup_delete: bool = True
     cleanup_compact: bool = False
     max_compaction_lag_ms: int = _MAX_INT64
+    flush_ms: int = _MAX_INT64
+    delete_retention_ms: int = _DAY_MS
+    min_compaction_lag_ms: int = 0
+    min_cleanable_dirty_ratio: float = 0.5
+    max_message_bytes: int = 1_048_588
+    compression_type: str = "producer"
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = _MAX_INT64
+    message_timestamp_after_max_ms: int = _MAX_INT64
+    min_insync_replicas: int = 1
+
+    @classmethod
+    def from_broker_configs(cls, configs: Mapping[str, str]) -> LogConfig:
+        """Return the defaults of all topics that a broker's settings give. Raises ConfigError."""
+        values = {topic: configs[broker] for broker, topic in _BROKER_NAMES.items() if broker in configs}
+        for topic, names in _BROKER_TIMES.items():
+            for name, unit in names:
+                if name in configs:
+                    time = _integer(name, configs[name])
+                    values[topic] = str(-1 if topic == "retention.ms" and time < 0 else time * unit)
+                    break
+        return cls().with_topic_configs(values)
+
+    def with_topic_configs(self, configs: Mapping[str, str]) -> LogConfig:
+        """Return this with a topic's own configs, by Kafka's names. Raises ConfigError.
+
+        Names that no log acts on are left out.
+        """
+        changes: dict[str, Any] = {}
+        for name, text in configs.items():
+            field = name.replace(".", "_")
+            if name == "cleanup.policy":
+                policies = {policy.strip() for policy in text.split(",")}
+                if not policies or not policies <= {"delete", "compact"}:
+                    raise ConfigError(f"cleanup.policy={quoted(text)}: not delete, compact or both")
+                changes["cleanup_delete"] = "delete" in policies
+                changes["cleanup_compact"] = "compact" in policies
+            elif field in _CHOICES:
+                changes[field] = text
+            elif field == "min_cleanable_dirty_ratio":
+                try:
+                    changes[field] = float(text)
+                except ValueError:
+                    raise ConfigError(f"{name}={quoted(text)}: not a number") from None
+            elif field in self._fields and not field.startswith("cleanup_"):
+                changes[field] = _integer(name, text)
+        return self._replace(**changes).check()
 
     @property
     def roll_ms(self) -> int:
@@ -35,21 +143,28 @@ class LogConfig(NamedTuple):
 
     def check(self) -> LogConfig:
         """Return this. Raises ConfigError for a value that Kafka refuses."""
-        lowest = {
-            "segment_bytes": 14,
-            "segment_ms": 1,
-            "segment_index_bytes": 4,
-            "retention_ms": -1,
-            "flush_messages": 1,
-            "max_compaction_lag_ms": 1,
-        }
-        for name, value in self._asdict().items():
-            least = -_MAX_INT64 - 1 if name == "retention_bytes" else lowest.get(name, 0)
-            most = (
-                2**31 - 1
-                if name in ("segment_bytes", "segment_index_bytes", "index_interval_bytes")
-                else _MAX_INT64
+        for field, value in self._asdict().items():
+            name = field.replace("_", ".")
+            if isinstance(value, str):
+                if value not in _CHOICES[field]:
+                    raise ConfigError(f"{name}={quoted(value)}: not one of {', '.join(_CHOICES[field])}")
+                continue
+            if isinstance(value, bool):
+                continue
+            least = _LEAST.get(field, 0)
+            most = _MAX_INT32 if field in _INT32 else 1 if isinstance(value, float) else _MAX_INT64
+            if not least <= value <= most:
+                raise ConfigError(f"{name}={value}: not from {least} to {most}")
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise ConfigError(
+                f"min.compaction.lag.ms={self.min_compaction_lag_ms} is above "
+                f"max.compaction.lag.ms={self.max_compaction_lag_ms}"
             )
-            if not isinstance(value, bool) and not least <= value <= most:
-                raise ConfigError(f"{name.replace('_', '.')}={value}: not from {least} to {most}")
         return self
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text.strip())
+    except ValueError:
+        raise ConfigError(f"{name}={quoted(text)}: not an integer") from None

@@ -1,48 +1,94 @@
-"""Offsets and timestamps of the records in one batch, for ListOffsets.
+"""The records in one batch of format 2, read off the hot path.
 
-Layout of a record of format 2: length varint, attributes int8, timestamp delta varlong, offset delta varint,
-and more that is skipped.
+Layout of a record: length varint, attributes int8, timestamp delta varlong, offset delta varint, key, value,
+number of headers varint, and key and value of each header. Bytes have their size before them, as a varint;
+-1: null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from ctrlchan.broker.log import compression
-from ctrlchan.broker.log._batches import read_header
+from ctrlchan.broker.log._batches import BatchHeader, read_header
 from ctrlchan.errors import ErrorCode, KafkaError
 
-__all__ = ["offsets_and_timestamps"]
+__all__ = ["HEADER_BYTES", "Record", "offsets_and_timestamps", "read_records", "records_of"]
 
-_HEADER_BYTES = 61
-_COMPRESSION = 0x07
-_LOG_APPEND_TIME = 0x08
+HEADER_BYTES: Final = 61
+COMPRESSION: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+DELETE_HORIZON: Final = 0x40
+
+
+class Record(NamedTuple):
+    """One record. ``encoded``: its bytes with the length before them."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[bytes, bytes | None]]
+    encoded: memoryview
+
+
+def records_of(header: BatchHeader, batch: bytes) -> memoryview:
+    """Return the bytes of a batch's records, decompressed. Raises KafkaError CORRUPT_MESSAGE."""
+    codec = header.attributes & COMPRESSION
+    records = memoryview(batch)[HEADER_BYTES:]
+    try:
+        return compression.decompress(codec, bytes(records)) if codec else records
+    except (KeyError, compression.CorruptError, compression.TooLargeError) as error:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"records that cannot be decompressed: {error}"
+        ) from error
+
+
+def read_records(batch: bytes) -> Iterator[Record]:
+    """Yield the records of a batch. Raises KafkaError CORRUPT_MESSAGE where they do not fit into it."""
+    header = read_header(batch)
+    data = records_of(header, batch)
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
+    position = 0
+    try:
+        for _ in range(header.record_count):
+            length, begin = _varint(data, position)
+            end = begin + length
+            if length < 0 or end > len(data):
+                raise IndexError
+            delta, at = _varint(data, begin + 1)
+            offset, at = _varint(data, at)
+            key, at = _bytes(data, at, end)
+            value, at = _bytes(data, at, end)
+            count, at = _varint(data, at)
+            headers = []
+            for _ in range(count):
+                name, at = _bytes(data, at, end)
+                content, at = _bytes(data, at, end)
+                headers.append((name or b"", content))
+            if at != end:
+                raise IndexError
+            timestamp = header.base_timestamp + delta if append_time is None else append_time
+            yield Record(header.base_offset + offset, timestamp, key, value, headers, data[position:end])
+            position = end
+    except IndexError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "records that do not fit into their batch") from error
 
 
 def offsets_and_timestamps(batch: bytes) -> Iterator[tuple[int, int]]:
     """Yield offset and timestamp of each record of a batch. Raises KafkaError CORRUPT_MESSAGE."""
-    header = read_header(batch)
-    codec = header.attributes & _COMPRESSION
-    try:
-        records = memoryview(batch)[_HEADER_BYTES:]
-        if codec:
-            records = compression.decompress(codec, bytes(records))
-        position = 0
-        for _ in range(header.record_count):
-            length, position = _varint(records, position)
-            end = position + length
-            delta, after = _varint(records, position + 1)
-            offset, after = _varint(records, after)
-            if length < 0 or after > end:
-                raise IndexError
-            timestamp = header.base_timestamp + delta
-            yield (
-                header.base_offset + offset,
-                header.max_timestamp if header.attributes & _LOG_APPEND_TIME else timestamp,
-            )
-            position = end
-    except (IndexError, KeyError, compression.CorruptError, compression.TooLargeError) as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "records that do not fit into their batch") from error
+    return ((record.offset, record.timestamp) for record in read_records(batch))
+
+
+def _bytes(data: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
+    """Return bytes that have their size before them, and where they end."""
+    size, position = _varint(data, position)
+    if size < 0:
+        return None, position
+    if position + size > end:
+        raise IndexError
+    return bytes(data[position : position + size]), position + size
 
 
 def _varint(data: memoryview, position: int) -> tuple[int, int]:

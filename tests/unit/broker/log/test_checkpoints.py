@@ -131,9 +131,11 @@ def test_meta_properties(tmp_path: Path) -> None:
     comment, now, *rest = path.read_text().splitlines()
     assert (comment, rest) == ("#", ["broker.id=3", "version=0", "cluster.id=fIzLt5gES8yVtylT72FT-w"])
     assert re.fullmatch(r"#\w{3} \w{3} \d\d [\d:]{8} UTC \d{4}", now)
-    assert checkpoints.read_meta_properties(tmp_path) == ("fIzLt5gES8yVtylT72FT-w", 3)
+    assert checkpoints.read_meta_properties(tmp_path) == ("fIzLt5gES8yVtylT72FT-w", 3, None)
     path.write_text("! comment\n version : 0\ncluster.id = a\\:b\n")
-    assert checkpoints.read_meta_properties(tmp_path) == ("a:b", None)
+    assert checkpoints.read_meta_properties(tmp_path) == ("a:b", None, None)
+    checkpoints.write_meta_properties(tmp_path, "c", 3, "uP5zLt5gES8yVtylT72FTg")
+    assert checkpoints.read_meta_properties(tmp_path) == ("c", 3, "uP5zLt5gES8yVtylT72FTg")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,591 @@
+"""All logs of one broker: they are loaded, recovered, flushed, cleaned, checkpointed and deleted here.
+
+In: the log directories, the settings of topics, and which replicas there should be. Out: ``Log`` objects. A
+disk that fails takes only its log directory offline. Sources: ``LogManager``, ``LogDirFailureChannel``.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ctrlchan.broker.log import checkpoints, names
+from ctrlchan.broker.log._log import (
+    DUE_DELETION,
+    DUE_FLUSH,
+    DUE_FLUSH_ROLLED,
+    DUE_OFFLINE,
+    Log,
+)
+from ctrlchan.broker.log.background import Scheduler
+from ctrlchan.broker.log.config import LogConfig
+from ctrlchan.broker.log.directory import LogDirectory, read_identity
+from ctrlchan.broker.log.lock_file import RefusedError
+from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, LogDirectoryError
+from ctrlchan.text import quoted
+from ctrlchan.topic_names import ZERO_ID, id_to_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["LogDirSizes", "LogManager", "LogManagerSettings", "ReplicaSize", "read_identity"]
+
+logger: Final = logging.getLogger(__name__)
+
+#: How often each log is asked whether it is to be flushed, has files to delete, or has failed.
+_TICK_SECONDS: Final = 1.0
+_SETTINGS: Final = {
+    "num.recovery.threads.per.data.dir": "recovery_threads_per_dir",
+    "background.threads": "background_threads",
+    "log.retention.check.interval.ms": "retention_check_ms",
+    "log.flush.offset.checkpoint.interval.ms": "recovery_point_checkpoint_ms",
+    "log.flush.start.offset.checkpoint.interval.ms": "log_start_checkpoint_ms",
+    "replica.high.watermark.checkpoint.interval.ms": "high_watermark_checkpoint_ms",
+    "producer.id.expiration.ms": "producer_expiration_ms",
+    "producer.id.expiration.check.interval.ms": "producer_expiration_check_ms",
+}
+
+
+class LogManagerSettings(NamedTuple):
+    """Settings of a broker that its log manager acts on; ``from_configs`` has their names in Kafka."""
+
+    recovery_threads_per_dir: int = 1
+    background_threads: int = 10
+    retention_check_ms: int = 300_000
+    recovery_point_checkpoint_ms: int = 60_000
+    log_start_checkpoint_ms: int = 60_000
+    high_watermark_checkpoint_ms: int = 5_000
+    producer_expiration_ms: int = 86_400_000
+    producer_expiration_check_ms: int = 600_000
+    #: Before the first retention and the first checkpoints.
+    initial_delay_ms: int = 30_000
+
+    @classmethod
+    def from_configs(cls, configs: Mapping[str, str]) -> LogManagerSettings:
+        """Return the settings of a broker's configs, by Kafka's names. Raises ConfigError."""
+        changes = {}
+        for name, field in _SETTINGS.items():
+            if name in configs:
+                try:
+                    changes[field] = int(configs[name].strip())
+                except ValueError:
+                    raise ConfigError(f"{name}={quoted(configs[name])}: not an integer") from None
+                if changes[field] < 1:
+                    raise ConfigError(f"{name}={changes[field]}: not positive")
+        return cls(**changes)
+
+
+class ReplicaSize(NamedTuple):
+    """The size of a replica on disk, and how far its end is behind the high watermark."""
+
+    topic: str
+    partition: int
+    size: int
+    offset_lag: int
+
+
+class LogDirSizes(NamedTuple):
+    """The sizes in one log directory; -1 and no replicas where it is offline: ``failure`` says why."""
+
+    path: Path
+    failure: str | None
+    total_bytes: int
+    usable_bytes: int
+    replicas: list[ReplicaSize]
+
+
+class _Place(NamedTuple):
+    """A log and the log directory that it is in."""
+
+    log: Log
+    directory: LogDirectory
+
+
+class LogManager:
+    """The logs of one broker in its log directories.
+
+    ``progress``: called for each loaded log with directory, number of loaded logs, number of all, and the
+    replica's folder name, on the threads that load. ``on_offline``: called on a background thread with a
+    directory that has failed and the (topic, partition) pairs in it.
+    """
+
+    def __init__(
+        self,
+        dirs: Sequence[str | os.PathLike[str]],
+        defaults: LogConfig,
+        broker_id: int,
+        cluster_id: str,
+        *,
+        settings: LogManagerSettings | None = None,
+        progress: Callable[[Path, int, int, str], None] | None = None,
+        on_offline: Callable[[Path, list[tuple[str, int]]], None] | None = None,
+    ) -> None:
+        paths = [Path(os.path.abspath(path)) for path in dirs]
+        if not paths:
+            raise ConfigError("log.dirs: no directory")
+        if len({path.resolve() for path in paths}) < len(paths):
+            raise ConfigError(f"log.dirs: a directory comes twice: {', '.join(map(str, paths))}")
+        self.defaults = defaults
+        self.broker_id = broker_id
+        self.cluster_id = cluster_id
+        self.settings = settings or LogManagerSettings()
+        self._progress = progress
+        self._on_offline = on_offline
+        self._directories = [LogDirectory(path) for path in paths]
+        self._scheduler: Scheduler | None = None
+        #: Guards what follows, and that a replica is created or deleted once. No disk is waited for but to do
+        #: that.
+        self._lock = threading.RLock()
+        self._places: dict[tuple[str, int], _Place] = {}
+        self._topic_ids: dict[tuple[str, int], bytes] = {}
+        #: Due time and folder of each replica that waits for its deletion.
+        self._deleted: list[tuple[int, LogDirectory, Path]] = []
+
+    # -- start and stop
+
+    def start(self, topic_configs: Callable[[str], LogConfig] | None = None) -> None:
+        """Lock, check and load all log directories, and begin the background work.
+
+        ``topic_configs``: the settings of a topic's logs. Raises LogDirectoryError where a directory belongs
+        to somebody else, a replica is in two of them, or none can be used.
+        """
+        try:
+            self._open()
+            self._load(topic_configs or (lambda _: self.defaults))
+        except BaseException:
+            self.kill()
+            raise
+        self._scheduler = Scheduler(self.settings.background_threads, "log-background")
+        self._schedule(self._scheduler)
+
+    def _open(self) -> None:
+        for directory in self._directories:
+            with self._io(directory, "cannot be opened"):
+                directory.open()
+        online = self._online()
+        for directory in online:
+            directory.check_identity(self.cluster_id, self.broker_id)
+        for directory in online:
+            with self._io(directory, "meta.properties cannot be written"):
+                directory.write_identity(self.cluster_id, self.broker_id)
+        self._demand_one()
+
+    def _load(self, topic_configs: Callable[[str], LogConfig]) -> None:
+        """Load all logs, those of each directory on its own threads."""
+        begun = time.monotonic()
+        pools: list[ThreadPoolExecutor] = []
+        jobs: list[Future[None]] = []
+        try:
+            for directory in self._online():
+                with self._io(directory, "cannot be read"):
+                    folders = directory.begin_loading()
+                    due = _now_ms() + self.defaults.file_delete_delay_ms
+                    self._deleted += [(due, directory, path) for path in folders.deleted]
+                    self._log_beginning(directory, len(folders.replicas))
+                    pool = ThreadPoolExecutor(
+                        self.settings.recovery_threads_per_dir,
+                        thread_name_prefix=f"log-recovery-{directory.path}",
+                    )
+                    pools.append(pool)
+                    count = _Count(len(folders.replicas))
+                    jobs += [
+                        pool.submit(self._load_log, directory, key, path, topic_configs, count)
+                        for key, path in folders.replicas.items()
+                    ]
+            for job in jobs:
+                job.result()
+        finally:
+            for pool in pools:
+                pool.shutdown(cancel_futures=True)
+        for directory in self._online():
+            directory.end_loading()
+        self._demand_one()
+        logger.info("Loaded %d logs in %.3f s", len(self._places), time.monotonic() - begun)
+
+    @staticmethod
+    def _log_beginning(directory: LogDirectory, number: int) -> None:
+        if directory.was_clean:
+            logger.info("%s: loading %d logs after a clean shutdown", directory.path, number)
+        else:
+            logger.info("%s: recovering %d logs: no clean shutdown", directory.path, number)
+
+    def _load_log(
+        self,
+        directory: LogDirectory,
+        key: tuple[str, int],
+        path: Path,
+        topic_configs: Callable[[str], LogConfig],
+        count: _Count,
+    ) -> None:
+        if directory.failure is not None:
+            return
+        offset_of = partial(directory.offset_of, topic=key[0], partition=key[1])
+        with self._io(directory, f"{path.name} cannot be loaded"):
+            topic_id = checkpoints.read_topic_id(path)
+            log = Log(
+                path,
+                topic_configs(key[0]),
+                start_offset=offset_of(checkpoints.LOG_START_CHECKPOINT),
+                recovery_point=offset_of(checkpoints.RECOVERY_POINT_CHECKPOINT),
+                clean=directory.was_clean,
+                producer_expiration_ms=self.settings.producer_expiration_ms,
+            )
+            log.update_high_watermark(offset_of(checkpoints.HIGH_WATERMARK_CHECKPOINT))
+            with self._lock:
+                other = self._places.get(key)
+                if other is not None:
+                    log.close_files()
+                    raise RefusedError(
+                        f"{path} and {other.log.folder}: the same replica in two log directories; delete the "
+                        "one in the directory that is known to have failed"
+                    )
+                if directory.failure is not None:
+                    log.close_files()
+                    return
+                self._places[key] = _Place(log, directory)
+                if topic_id is not None:
+                    self._topic_ids[key] = topic_id
+            if self._progress is not None:
+                self._progress(directory.path, count.add(), count.of, path.name)
+
+    def _schedule(self, scheduler: Scheduler) -> None:
+        settings, delay = self.settings, self.settings.initial_delay_ms / 1000
+        for directory in self._online():
+            for period, what in (
+                (settings.retention_check_ms, self._delete_old_segments),
+                (settings.recovery_point_checkpoint_ms, self._write_recovery_points),
+                (settings.log_start_checkpoint_ms, self._write_start_offsets),
+                (settings.producer_expiration_check_ms, self._remove_expired_producers),
+            ):
+                scheduler.every(period / 1000, partial(what, directory), delay)
+            period = settings.high_watermark_checkpoint_ms
+            scheduler.every(period / 1000, partial(self._write_high_watermarks, directory))
+            scheduler.every(_TICK_SECONDS, partial(self._tick, directory))
+
+    def stop(self, broker_epoch: int = -1) -> None:
+        """Flush and close all logs, write the checkpoints, and mark the directories as closed in order."""
+        self._stop_scheduler()
+        starts = {directory: self._start_offsets(directory) for directory in self._online()}
+        try:
+            with ThreadPoolExecutor(max(1, len(starts)), thread_name_prefix="log-closing") as pool:
+                closing = [
+                    pool.submit(self._close_directory, directory, offsets, broker_epoch)
+                    for directory, offsets in starts.items()
+                ]
+            for job in closing:
+                job.result()
+        finally:
+            self.kill()
+
+    def _close_directory(
+        self, directory: LogDirectory, starts: Mapping[tuple[str, int], int], broker_epoch: int
+    ) -> None:
+        with self._io(directory, "cannot be closed"):
+            for log in self._logs_in(directory).values():
+                log.close()
+            self._write_recovery_points(directory)
+            directory.write_checkpoint(checkpoints.LOG_START_CHECKPOINT, starts)
+            self._write_high_watermarks(directory)
+            directory.close(clean=directory.is_loaded, broker_epoch=broker_epoch)
+
+    def kill(self) -> None:
+        """Close all files as they are and give the locks back: the logs need recovery afterwards."""
+        self._stop_scheduler()
+        with self._lock:
+            for place in self._places.values():
+                place.log.close_files()
+            self._places.clear()
+            for directory in self._directories:
+                directory.close(clean=False)
+
+    def _stop_scheduler(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.stop()
+            self._scheduler = None
+
+    # -- directories that fail
+
+    @property
+    def online_dirs(self) -> list[Path]:
+        """The log directories that can be used."""
+        return [directory.path for directory in self._online()]
+
+    @property
+    def offline_dirs(self) -> dict[Path, str]:
+        """The log directories that have failed, and why."""
+        return {one.path: one.failure for one in self._directories if one.failure is not None}
+
+    def _online(self) -> list[LogDirectory]:
+        return [directory for directory in self._directories if directory.failure is None]
+
+    def _demand_one(self) -> None:
+        if not self._online():
+            reasons = "; ".join(f"{path}: {reason}" for path, reason in self.offline_dirs.items())
+            raise LogDirectoryError(f"no log directory can be used: {reasons}")
+
+    @contextmanager
+    def _io(self, directory: LogDirectory, what: str) -> Iterator[None]:
+        """Take the directory offline where the disk fails or a file in it cannot be used."""
+        try:
+            yield
+        except LogDirectoryError as error:
+            if isinstance(error, RefusedError):
+                raise
+            self._take_offline(directory, f"{what}: {error}")
+        except (OSError, KafkaError) as error:
+            self._take_offline(directory, f"{what}: {error}")
+
+    def _take_offline(self, directory: LogDirectory, reason: str) -> None:
+        """Close the logs of a directory that has failed; the first failure counts."""
+        with self._lock:
+            if directory.failure is not None:
+                return
+            directory.failure = reason
+            keys = [key for key, place in self._places.items() if place.directory is directory]
+            for key in keys:
+                self._places.pop(key).log.close_files()
+                self._topic_ids.pop(key, None)
+            directory.close(clean=False)
+        logger.error(
+            "Log directory %s is offline, and %d replicas with it: %s", directory.path, len(keys), reason
+        )
+        if self._on_offline is not None and self._scheduler is not None:
+            self._scheduler.once(partial(self._on_offline, directory.path, keys))
+
+    # -- replicas
+
+    def log(self, topic: str, partition: int) -> Log | None:
+        """Return the log of a replica, None where it has none that is online."""
+        place = self._places.get((topic, partition))
+        return None if place is None else place.log
+
+    def logs(self) -> dict[tuple[str, int], Log]:
+        """Return all logs by (topic, partition)."""
+        with self._lock:
+            return {key: place.log for key, place in self._places.items()}
+
+    def topic_id(self, topic: str, partition: int) -> bytes | None:
+        """Return the topic id of a replica's folder, None where it has none."""
+        return self._topic_ids.get((topic, partition))
+
+    def log_dir_of(self, topic: str, partition: int) -> Path | None:
+        """Return the log directory of a replica."""
+        place = self._places.get((topic, partition))
+        return None if place is None else place.directory.path
+
+    def open_log(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: LogConfig | None = None,
+        *,
+        is_new: bool = False,
+    ) -> Log:
+        """Return the log of a replica; create it in the directory with the fewest logs where there is none.
+
+        ``topic_id``: zero where it is not known. ``is_new``: the replica cannot be in a directory that is
+        offline. Raises KafkaError: INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR.
+        """
+        key = topic, partition
+        with self._lock:
+            place = self._places.get(key)
+            if place is None:
+                place = self._create(key, config or self.defaults, is_new=is_new)
+            if topic_id != ZERO_ID:
+                self._check_topic_id(key, place, topic_id)
+            return place.log
+
+    def _create(self, key: tuple[str, int], config: LogConfig, *, is_new: bool) -> _Place:
+        name = names.folder_name(*key)
+        if not is_new and self.offline_dirs:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{name} may be in a log directory that is offline: {', '.join(map(str, self.offline_dirs))}",
+            )
+        logs = dict.fromkeys(self._online(), 0)
+        for place in self._places.values():
+            logs[place.directory] += 1
+        for directory in sorted(logs, key=lambda one: logs[one]):
+            with self._io(directory, f"{name} cannot be created"):
+                log = Log(
+                    directory.path / name, config, producer_expiration_ms=self.settings.producer_expiration_ms
+                )
+                place = self._places[key] = _Place(log, directory)
+                logger.info("Created the log %s", log.folder)
+                return place
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: no log directory is online")
+
+    def _check_topic_id(self, key: tuple[str, int], place: _Place, topic_id: bytes) -> None:
+        """Write ``partition.metadata`` where there is none."""
+        known = self._topic_ids.get(key)
+        if known is None:
+            with self._io(place.directory, "partition.metadata cannot be written"):
+                checkpoints.write_topic_id(place.log.folder, topic_id)
+            if place.directory.failure is not None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, place.directory.failure)
+            self._topic_ids[key] = topic_id
+        elif known != topic_id:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{place.log.folder} belongs to topic id {id_to_text(known)}, not {id_to_text(topic_id)}",
+            )
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        """Give the logs of a topic new settings."""
+        for (name, _), log in self.logs().items():
+            if name == topic:
+                log.update_config(config)
+
+    def delete_log(self, topic: str, partition: int, *, stray: bool = False) -> None:
+        """Rename the folder of a replica; it is deleted after file.delete.delay.ms. See ``delete_logs``."""
+        self.delete_logs([(topic, partition)], stray=stray)
+
+    def delete_logs(self, replicas: Iterable[tuple[str, int]], *, stray: bool = False) -> None:
+        """Rename the folders of (topic, partition) pairs; they are deleted after file.delete.delay.ms.
+
+        ``stray``: they are only renamed. Raises KafkaError KAFKA_STORAGE_ERROR, after all others have been
+        renamed, where a replica may be in a directory that is offline.
+        """
+        suffix = names.STRAY_SUFFIX if stray else names.DELETE_SUFFIX
+        changed, missing = set(), []
+        for key in replicas:
+            with self._lock:
+                place = self._places.pop(key, None)
+                if place is None:
+                    missing.append(names.folder_name(*key))
+                    continue
+                self._topic_ids.pop(key, None)
+                log, directory = place
+                changed.add(directory)
+                with self._io(directory, f"{log.folder} cannot be renamed"):
+                    log.rename(names.renamed_folder(*key, suffix))
+                    logger.info("Renamed to %s", log.folder)
+                    if not stray:
+                        due = _now_ms() + self.defaults.file_delete_delay_ms
+                        self._deleted.append((due, directory, log.folder))
+                log.close_files()
+        for directory in changed:
+            self._write_recovery_points(directory)
+            self._write_start_offsets(directory)
+            self._write_high_watermarks(directory)
+        if missing and self.offline_dirs:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{', '.join(missing)} may be in a log directory that is offline",
+            )
+
+    def folder_sizes(self) -> list[LogDirSizes]:
+        """Return the sizes in each log directory (DescribeLogDirs)."""
+        found = []
+        for directory in self._directories:
+            replicas, total, usable = [], -1, -1
+            with self._io(directory, "cannot be read"):
+                if directory.failure is None:
+                    total, _, usable = shutil.disk_usage(directory.path)
+                    for key, log in self._logs_in(directory).items():
+                        lag = max(log.high_watermark - log.end_offset, 0)
+                        replicas.append(ReplicaSize(*key, log.size, lag))
+            if directory.failure is not None:
+                replicas, total, usable = [], -1, -1
+            found.append(LogDirSizes(directory.path, directory.failure, total, usable, replicas))
+        return found
+
+    def _logs_in(self, directory: LogDirectory) -> dict[tuple[str, int], Log]:
+        with self._lock:
+            return {key: place.log for key, place in self._places.items() if place.directory is directory}
+
+    # -- background work, each for one directory
+
+    def _tick(self, directory: LogDirectory) -> None:
+        """Flush the logs that want it, delete files that are due, and look for logs that have failed."""
+        now = _now_ms()
+        with self._io(directory, "cannot be written"):
+            for log in self._logs_in(directory).values():
+                due = log.due(now)
+                if due & DUE_OFFLINE:
+                    raise OSError(errno.EIO, f"{log.folder} has failed: {log.failure_text}")
+                if due & (DUE_FLUSH | DUE_FLUSH_ROLLED):
+                    self._unless_removed(log, partial(log.flush, active=bool(due & DUE_FLUSH)))
+                if due & DUE_DELETION:
+                    log.delete_files(now)
+            self._delete_folders(directory, now)
+
+    def _unless_removed(self, log: Log, work: Callable[[], object]) -> None:
+        """Do something with a log; its failure counts for nothing when the log has been removed meanwhile."""
+        try:
+            work()
+        except (KafkaError, FileNotFoundError):
+            if not log.closed:
+                raise
+
+    def _delete_folders(self, directory: LogDirectory, now_ms: int) -> None:
+        with self._lock:
+            due = [one for one in self._deleted if one[1] is directory and one[0] <= now_ms]
+            self._deleted = [one for one in self._deleted if one not in due]
+        for _, _, path in due:
+            shutil.rmtree(path)
+            logger.info("Deleted %s", path)
+
+    def _delete_old_segments(self, directory: LogDirectory) -> None:
+        with self._io(directory, "cannot be written"):
+            for log in self._logs_in(directory).values():
+                if not log.config.cleanup_compact:
+                    self._unless_removed(log, log.delete_old_segments)
+
+    def _remove_expired_producers(self, directory: LogDirectory) -> None:
+        for log in self._logs_in(directory).values():
+            log.remove_expired_producers()
+
+    def _write_recovery_points(self, directory: LogDirectory) -> None:
+        offsets = {key: log.recovery_point for key, log in self._logs_in(directory).items()}
+        self._write(directory, checkpoints.RECOVERY_POINT_CHECKPOINT, offsets)
+
+    def _write_start_offsets(self, directory: LogDirectory) -> None:
+        self._write(directory, checkpoints.LOG_START_CHECKPOINT, self._start_offsets(directory))
+
+    def _start_offsets(self, directory: LogDirectory) -> dict[tuple[str, int], int]:
+        """Return the start offsets that the names of the segments do not say."""
+        return {
+            key: start
+            for key, log in self._logs_in(directory).items()
+            if (start := log.start_offset) > log.first_offset
+        }
+
+    def _write_high_watermarks(self, directory: LogDirectory) -> None:
+        offsets = {key: log.high_watermark for key, log in self._logs_in(directory).items()}
+        self._write(directory, checkpoints.HIGH_WATERMARK_CHECKPOINT, offsets)
+
+    def _write(self, directory: LogDirectory, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        if directory.failure is None:
+            with self._io(directory, f"{name} cannot be written"):
+                directory.write_checkpoint(name, offsets)
+
+
+class _Count:
+    """Counts on several threads."""
+
+    def __init__(self, of: int) -> None:
+        self.of = of
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def add(self) -> int:
+        """Count one more and return the number."""
+        with self._lock:
+            self._done += 1
+            return self._done
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
