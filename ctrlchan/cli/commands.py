@@ -22,6 +22,7 @@ COMMANDS: Final = {
         "ctrlchan.cli.cluster:cluster",
         "Run a whole Kafka cluster on this machine until Ctrl-C: ZooKeeper, controller and brokers.",
     ),
+    "log": LazyCommand("ctrlchan.cli.log:app", "Look into the log directories of a broker."),
     "demo": LazyCommand(
         "ctrlchan.cli.demo:demo",
         "Push a whole cluster's metadata to embedded brokers and let a Kafka client read it back.",

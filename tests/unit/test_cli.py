@@ -101,7 +101,7 @@ def test_version() -> None:
 def test_help_names_every_subcommand() -> None:
     ran = run("--help")
     assert ran.returncode == 0
-    for name in ("snapshot", "push", "broker", "controller", "cluster", "demo", "decode", "encode"):
+    for name in ("snapshot", "push", "broker", "controller", "cluster", "log", "demo", "decode", "encode"):
         assert name in ran.stdout
 
 
