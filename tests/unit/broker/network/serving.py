@@ -81,6 +81,7 @@ class Client(socket.socket):
         if buffer:
             self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         self.settimeout(20)
+        self._server = server
         self.connect((host, next(iter(server.ports.values()))))
 
     def frames(self, *frames: bytes) -> None:
@@ -89,7 +90,10 @@ class Client(socket.socket):
     def exactly(self, size: int) -> bytes:
         parts = bytearray()
         while len(parts) < size:
-            part = self.recv(min(size - len(parts), 1 << 20))
+            try:
+                part = self.recv(min(size - len(parts), 1 << 20))
+            except TimeoutError:
+                raise TimeoutError(f"{len(parts)} of {size} bytes came: {self._server.counters()}") from None
             if not part:
                 raise ConnectionError(f"closed after {len(parts)} of {size} bytes")
             parts += part
