@@ -119,9 +119,11 @@ class ResultCode(IntEnum):
     #: Of the operations behind the one that failed in a multi.
     RUNTIME_INCONSISTENCY = -2
     UNIMPLEMENTED = -6
+    BAD_ARGUMENTS = -8
     NO_NODE = -101
     NO_AUTH = -102
     BAD_VERSION = -103
+    NO_CHILDREN_FOR_EPHEMERALS = -108
     NODE_EXISTS = -110
     NOT_EMPTY = -111
 
