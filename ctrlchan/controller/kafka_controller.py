@@ -335,7 +335,7 @@ class KafkaController:
             ),
             topic_configs=TopicConfigs(self._nodes, config),
             notifier=self._notifier.notify,
-            own_endpoints=self._endpoints,
+            own_endpoints=self._endpoints if config.announced else (),
         )
         handlers.attach(core)
         complete_core(core)

@@ -49,12 +49,12 @@ class ClientMessages:
 
     def __init__(self, api: str, version: int) -> None:
         self.version = version
-        self._api = api
+        self.api = api
 
     def decode(self, request: Request) -> Any:
         """Decode the request's body. Bytes after it are ignored, as by Kafka. Raises DecodeError."""
-        name = _camel_case(self._api) + "Request"
-        entity = getattr(_schema(self._api, self.version, "request"), name)
+        name = _camel_case(self.api) + "Request"
+        entity = getattr(_schema(self.api, self.version, "request"), name)
         try:
             body, _ = entity_reader(entity)(request.frame, request.offset)
         except (SerialError, ValueError, KeyError) as error:
@@ -63,7 +63,7 @@ class ClientMessages:
 
     def part_type(self, name: str) -> Any:
         """Return kio's type of a part of the response."""
-        return getattr(_schema(self._api, self.version, "response"), name)
+        return getattr(_schema(self.api, self.version, "response"), name)
 
     def part(self, kind: str, /, **fields: Any) -> Any:
         """Return a part of the response with those of `fields` that this version has."""
@@ -82,7 +82,7 @@ class ClientMessages:
         The client is not throttled when `fields` has no ``throttle_time``.
         """
         buffer = io.BytesIO()
-        entity = self.part_type(_camel_case(self._api) + "Response")
+        entity = self.part_type(_camel_case(self.api) + "Response")
         known = only_known_fields(entity, {"throttle_time": _NOT_THROTTLED, **fields})
         entity_writer(entity)(buffer, entity(**known))
         return buffer.getvalue()

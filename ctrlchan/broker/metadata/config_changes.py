@@ -1,8 +1,8 @@
 """Configs of topics, and dynamic configs of brokers: what counts for a topic, and changes to them.
 
-A controller changes the dynamic configs of its own id, and those of all brokers. Source: ``ConfigHelper``,
-``ConfigAdminManager``, ``ZkAdminManager.alterConfigs`` and ``ZkAdminManager.incrementalAlterConfigs`` (Kafka
-3.9), without policies.
+A broker or a controller changes the dynamic configs of its own id, and those of all brokers. Source:
+``ConfigHelper``, ``ConfigAdminManager``, ``ZkAdminManager.alterConfigs`` and
+``ZkAdminManager.incrementalAlterConfigs`` (Kafka 3.9), without policies.
 """
 
 from __future__ import annotations
@@ -12,8 +12,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from ctrlchan.broker.metadata.config_keys import (
+    broker_config_names,
+    check_broker_configs,
+    check_configs,
+    topic_config_names,
+)
 from ctrlchan.broker.metadata.configs import (
     ConfigSource,
     ConfigType,
@@ -21,17 +27,11 @@ from ctrlchan.broker.metadata.configs import (
     broker_configs,
     topic_configs,
 )
-from ctrlchan.controller.admin.config_keys import (
-    broker_config_names,
-    check_broker_configs,
-    check_configs,
-    topic_config_names,
-)
-from ctrlchan.controller.core import ControllerCore
 from ctrlchan.errors import ErrorCode, KafkaError
 
 __all__ = [
     "Change",
+    "ConfigStore",
     "Operation",
     "alter_broker",
     "alter_topic",
@@ -58,13 +58,27 @@ class Change(NamedTuple):
     value: str | None
 
 
+class ConfigStore(Protocol):
+    """Where configs are kept: ZooKeeper. ``broker_id`` None: all brokers. Methods may raise CtrlchanError."""
+
+    @property
+    def id(self) -> int:
+        """The id of the broker or controller that makes the change."""
+
+    def has_topic(self, name: str) -> bool: ...
+    def read_topic_config(self, name: str) -> Mapping[str, str] | None: ...
+    def write_topic_config(self, name: str, config: Mapping[str, str]) -> None: ...
+    def read_broker_config(self, broker_id: int | None) -> dict[str, str]: ...
+    def write_broker_config(self, broker_id: int | None, config: Mapping[str, str]) -> None: ...
+
+
 def effective_configs(
     own: Mapping[str, str], dynamic: Mapping[str, str], static: Mapping[str, str]
 ) -> Iterable[DescribedConfig]:
     """Yield every config of a topic with the value that counts, and all values behind it.
 
     ``own``: set for the topic. ``dynamic``: defaults of all brokers, by broker config. ``static``: settings
-    of the controller, by topic config.
+    of the broker or controller, by topic config.
     """
     for config in topic_configs():
         synonyms: list[tuple[str, str | None, ConfigSource]] = []
@@ -85,53 +99,51 @@ def effective_configs(
         yield config
 
 
-def alter_topic(core: ControllerCore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+def alter_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
     """Apply changes to the configs of a topic (IncrementalAlterConfigs). Raises KafkaError."""
     _check_changes(changes)
-    _check_exists(core, name)
-    config: dict[str, str] = dict(core.nodes.read_topic_config(name) or {})
+    _check_exists(store, name)
+    config: dict[str, str] = dict(store.read_topic_config(name) or {})
     for change in changes:
         _apply(config, change, topic_config_names(), _topic_defaults())
     check_configs(config)
     if not validate_only:
-        core.nodes.write_topic_config(name, config)
+        store.write_topic_config(name, config)
 
 
-def replace_topic(core: ControllerCore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+def replace_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
     """Replace all configs of a topic (AlterConfigs). Raises KafkaError."""
     _check_changes(changes)
-    _check_exists(core, name)
+    _check_exists(store, name)
     config = {change.name: change.value or "" for change in changes}
     check_configs(config)
     if not validate_only:
-        core.nodes.write_topic_config(name, config)
+        store.write_topic_config(name, config)
 
 
-def alter_broker(core: ControllerCore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+def alter_broker(store: ConfigStore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
     """Apply changes to the dynamic configs of this controller's id, or of all brokers (no name).
 
     Configs that stay as they are, which a broker may have checked, are not checked. Raises KafkaError.
     """
     _check_changes(changes)
-    broker_id = _broker_id(core, name)
-    config = core.nodes.read_broker_config(broker_id)
+    broker_id = _broker_id(store, name)
+    config = store.read_broker_config(broker_id)
     for change in changes:
         _apply(config, change, broker_config_names(), _broker_defaults())
     check_broker_configs({key: config[key] for key, _, _ in changes if key in config})
     if not validate_only:
-        core.nodes.write_broker_config(broker_id, config)
+        store.write_broker_config(broker_id, config)
 
 
-def replace_broker(
-    core: ControllerCore, name: str, changes: Sequence[Change], *, validate_only: bool
-) -> None:
+def replace_broker(store: ConfigStore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
     """Replace all dynamic configs in the same way (AlterConfigs). Raises KafkaError."""
     _check_changes(changes)
-    broker_id = _broker_id(core, name)
+    broker_id = _broker_id(store, name)
     config = {change.name: change.value or "" for change in changes}
     check_broker_configs(config)
     if not validate_only:
-        core.nodes.write_broker_config(broker_id, config)
+        store.write_broker_config(broker_id, config)
 
 
 def _check_changes(changes: Sequence[Change]) -> None:
@@ -145,24 +157,24 @@ def _check_changes(changes: Sequence[Change]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(without)}")
 
 
-def _broker_id(core: ControllerCore, name: str) -> int | None:
+def _broker_id(store: ConfigStore, name: str) -> int | None:
     """Return the id that a resource names, None for all brokers."""
     if not name:
         return None
     if re.fullmatch(r"[+-]?[0-9]{1,10}", name) is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-    if int(name) != core.config.controller_id:
+    if int(name) != store.id:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {core.config.controller_id}, but received {name}",
+            f"Unexpected broker id, expected {store.id}, but received {name}",
         )
     return int(name)
 
 
-def _check_exists(core: ControllerCore, name: str) -> None:
+def _check_exists(store: ConfigStore, name: str) -> None:
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-    if not core.context.has_topic(name):
+    if not store.has_topic(name):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
+
+from ctrlchan.errors import ConfigError
 
 __all__ = [
     "ConfigSource",
@@ -15,6 +17,7 @@ __all__ = [
     "broker_defaults",
     "cluster_wide_configs",
     "topic_configs",
+    "topic_defaults",
 ]
 
 _MAX_INT = "2147483647"
@@ -192,6 +195,21 @@ _QUOTAS = (
 _LISTENER_PREFIX = re.compile(r"^listener\.name\.[^.]*\.")
 
 
+_MINUTE_MS = 60_000
+_HOUR_MS = 3_600_000
+#: Topic config -> broker configs behind it, the first that is set counts, each with its unit in ms.
+_DURATIONS: Mapping[str, tuple[tuple[str, int], ...]] = {
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+}
+
+
 def topic_configs() -> Iterable[DescribedConfig]:
     """Return the configs of a topic. No topic has a config of its own: an embedded broker has no store."""
     for config in _TOPIC_CONFIGS:
@@ -245,3 +263,34 @@ def _described(name: str, values: list[tuple[str, ConfigSource]]) -> DescribedCo
     synonyms = tuple((name, text if kind else None, of) for text, of in values)
     read_only = config is None or not config.dynamic
     return DescribedConfig(name, value if kind else None, kind, source, read_only, synonyms)
+
+
+def _refuse(name: str, reason: str) -> NoReturn:
+    raise ConfigError(f"{name}: {reason}")
+
+
+def topic_defaults(
+    setting: Callable[[str], str | None], refuse: Callable[[str, str], NoReturn] = _refuse
+) -> Mapping[str, str]:
+    """Return the topic configs that a broker's settings set, by topic config.
+
+    ``setting``: returns a broker config, None: it is not set. ``refuse``: raises the error of a duration
+    that is no number, from the name of the config and the reason; ConfigError by default.
+    """
+    found: dict[str, str] = {}
+    for config in _TOPIC_CONFIGS:
+        behind = ((config.broker_config, 1),) if config.broker_config is not None else ()
+        for name, unit in _DURATIONS.get(config.name, behind):
+            text = setting(name)
+            if text is None:
+                continue
+            if unit != 1:
+                try:
+                    number = int(text)
+                except ValueError:
+                    refuse(name, f"{text!r} is not a number")
+                # -1: without a limit.
+                text = str(number * unit if number >= 0 else number)
+            found[config.name] = text
+            break
+    return found

@@ -35,6 +35,8 @@ class ControllerConfig:
     - ``listeners`` (none): where the controller answers requests (``listeners``); port 0 takes any free one.
     - ``advertised_listeners`` (None: ``listeners``): the addresses that brokers and clients are given
       (``advertised.listeners``).
+    - ``announced`` (True): whether brokers and clients see a controller with listeners among the live
+      brokers. Where it is not announced, the settings of the brokers have its address.
     - ``listener_security`` (none): of listeners whose security protocol is not PLAINTEXT, by listener name.
     - ``rack`` (None): needed when the brokers have racks (``broker.rack``).
     - ``delete_topics`` (True): whether topics can be deleted (``delete.topic.enable``).
@@ -61,6 +63,7 @@ class ControllerConfig:
     channel: ChannelConfig = field(default_factory=ChannelConfig)
     listeners: tuple[Endpoint, ...] = ()
     advertised_listeners: tuple[Endpoint, ...] | None = None
+    announced: bool = True
     listener_security: Mapping[str, ListenerSecurity] = field(default_factory=dict)
     rack: str | None = None
     delete_topics: bool = True

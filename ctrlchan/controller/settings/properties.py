@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import PurePath
 from typing import Any, Final, TypeAlias
 
-from ctrlchan.broker.metadata.configs import topic_configs
+from ctrlchan.broker.metadata.configs import topic_defaults
 from ctrlchan.channel import ChannelConfig
 from ctrlchan.channel.properties import channel_settings
 from ctrlchan.channel.properties_file import ListenerProperties, PropertiesFile
@@ -32,19 +32,6 @@ _Read: TypeAlias = Callable[[str], Any]
 #: Every address of the machine: what a listener without a host listens on.
 _ANY_HOST: Final = "0.0.0.0"
 _ANY_HOSTS: Final = (_ANY_HOST, "::")
-_MINUTE_MS: Final = 60_000
-_HOUR_MS: Final = 3_600_000
-#: Topic setting -> broker settings behind it, the first that is set counts, each with its unit in ms.
-_DURATIONS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
-    "retention.ms": (
-        ("log.retention.ms", 1),
-        ("log.retention.minutes", _MINUTE_MS),
-        ("log.retention.hours", _HOUR_MS),
-    ),
-    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
-    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
-    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
-}
 
 
 def settings_of(
@@ -74,7 +61,7 @@ def settings_of(
         settings["controller_id"] = channel["controller_id"]
     settings["channel"] = ChannelConfig(**channel)
     settings |= _listeners(file)
-    defaults = dict(_topic_defaults(file))
+    defaults = dict(topic_defaults(file.value, file.refuse))
     if defaults:
         settings["topic_defaults"] = defaults
     return settings
@@ -127,28 +114,6 @@ _PLAIN: Final[Mapping[str, tuple[str, _Read]]] = {
     "num.partitions": ("num_partitions", _positive),
     "default.replication.factor": ("default_replication_factor", _positive),
 }
-
-
-def _topic_defaults(file: PropertiesFile) -> Mapping[str, str]:
-    """Return the values of topic settings that the file sets for the broker."""
-    found: dict[str, str] = {}
-    for config in topic_configs():
-        synonyms = _DURATIONS.get(config.name) or tuple((name, 1) for name, _, _ in config.synonyms)
-        for key, unit in synonyms:
-            text = file.value(key)
-            if text is None:
-                continue
-            if unit == 1:
-                found[config.name] = text
-            else:
-                try:
-                    number = int(text)
-                except ValueError:
-                    file.refuse(key, f"{text!r} is not a number")
-                # -1: without a limit.
-                found[config.name] = str(number * unit if number >= 0 else number)
-            break
-    return found
 
 
 # -- ZooKeeper

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ctrlchan.controller.admin.config_keys import check_broker_configs, check_configs, topic_config_names
+from ctrlchan.broker.metadata.config_keys import check_broker_configs, check_configs, topic_config_names
 from ctrlchan.errors import ErrorCode, KafkaError
 
 ACCEPTED = [

@@ -14,12 +14,12 @@ import numpy as np
 from ctrlchan._codec import ListColumn
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.broker.apis.results import compact_count
 from ctrlchan.controller.handlers.isr_changes import (
     AlterPartitionRequest,
     AlterPartitionResult,
     alter_partitions,
 )
-from ctrlchan.controller.server.apis.results import compact_count
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError

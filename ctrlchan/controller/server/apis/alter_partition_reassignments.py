@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.broker.apis.results import answer_fields, by_topic, error_fields
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.reassignment import Answer, Partition, alter
-from ctrlchan.controller.server.apis.results import answer_fields, by_topic, error_fields
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import KafkaError

@@ -12,9 +12,9 @@ from typing import Any
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.broker.apis.results import error_fields
 from ctrlchan.controller.admin.client_quotas import Component, QuotaFilter, alter_quotas, entity_of
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.controller.server.apis.results import error_fields
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError

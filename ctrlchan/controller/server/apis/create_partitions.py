@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.broker.apis.results import error_fields, seconds
 from ctrlchan.controller.admin.topics import NewPartitions, create_partitions, has_leaders
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.controller.server.apis.results import error_fields, seconds
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
-from ctrlchan.controller.admin.configs import effective_configs
+from ctrlchan.broker.apis.results import compact_count, error_fields, seconds, topic_uuid
+from ctrlchan.broker.metadata.config_changes import effective_configs
 from ctrlchan.controller.admin.topics import CreatedTopic, NewTopic, create_topics, has_leaders
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.controller.server.apis.results import compact_count, error_fields, seconds, topic_uuid
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.broker.apis.results import error_fields, seconds, topic_uuid
 from ctrlchan.broker.metadata.lookups import MetadataLookups
 from ctrlchan.controller.admin.topics import delete_topics, is_deleted
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.controller.server.apis.results import error_fields, seconds, topic_uuid
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 from ctrlchan.broker.apis import describe_configs
 from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.metadata.config_changes import effective_configs
 from ctrlchan.broker.metadata.configs import DescribedConfig
-from ctrlchan.controller.admin.configs import effective_configs
 from ctrlchan.controller.server.core import ServerCore
 
 __all__ = ["API"]

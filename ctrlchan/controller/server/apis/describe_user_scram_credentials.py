@@ -10,9 +10,9 @@ from typing import Any
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.broker.apis.results import error_fields
 from ctrlchan.controller.admin.scram import CredentialInfo, describe_credentials
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.controller.server.apis.results import error_fields
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError

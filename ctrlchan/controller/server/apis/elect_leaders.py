@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.broker.apis.results import answer_fields, by_topic
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.elections import Answer, ElectionType, Partition, elect_leaders
-from ctrlchan.controller.server.apis.results import answer_fields, by_topic
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError

@@ -10,9 +10,9 @@ from typing import Any
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.broker.apis.results import answer_fields
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.features import FeatureUpdate, UpdateResult, UpgradeType, update
-from ctrlchan.controller.server.apis.results import answer_fields
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import KafkaError
