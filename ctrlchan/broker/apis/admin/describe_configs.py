@@ -1,0 +1,59 @@
+"""DescribeConfigs (32) of a broker that stores records: what is dynamic is read from ZooKeeper.
+
+``kafka.server.ConfigHelper.handleDescribeConfigsRequest`` of Kafka 3.9 in ZooKeeper mode, without the
+documentation of each config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ctrlchan.broker.apis import describe_configs
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.metadata.config_changes import effective_configs
+from ctrlchan.broker.metadata.configs import DescribedConfig, topic_defaults
+
+__all__ = ["API"]
+
+
+class _Described:
+    """What the API needs to describe the configs of a broker, for one request."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self._dynamic: dict[int | None, Mapping[str, str]] = {}
+        self.id = core.id
+        self.endpoint = core.endpoint
+        self.rack = core.rack
+        self.configs: Mapping[str, str] = core.configs
+
+    def topic_configs(self, name: str) -> list[DescribedConfig] | None:
+        """Return the configs of a topic, None: there is no such topic."""
+        store = self._core.config_store
+        with self._core.lock:
+            if self._core.metadata.topic_row(name) is None:
+                return None
+            own: Mapping[str, str] = self._core.topic_overrides.get(name, {})
+        if store is not None:
+            own = store.read_topic_config(name) or {}
+        defaults = topic_defaults(self._core.configs.get)
+        return list(effective_configs(own, self.dynamic_configs(None), defaults))
+
+    def dynamic_configs(self, broker_id: int | None) -> Mapping[str, str]:
+        """Return the dynamic configs of this broker, or those of all brokers (None)."""
+        store = self._core.config_store
+        if store is None:
+            return {}
+        if broker_id not in self._dynamic:
+            self._dynamic[broker_id] = store.read_broker_config(broker_id)
+        return self._dynamic[broker_id]
+
+
+def _handle(core: Any, request: Request) -> Callable[[], Reply]:
+    # Without the core's lock: configs are read from ZooKeeper.
+    return lambda: describe_configs.describe(_Described(core), request)
+
+
+API: Api[Any] = replace(describe_configs.API, handle=_handle, locks_core=False)

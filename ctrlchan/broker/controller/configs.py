@@ -1,0 +1,157 @@
+"""BrokerConfigs: the configs of topics and the dynamic configs of brokers in ZooKeeper, for one broker.
+
+Source: ``kafka.server.ZkConfigManager`` and ``kafka.zk.AdminZkClient`` of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from ctrlchan.errors import ZooKeeperError
+from ctrlchan.zookeeper import paths
+from ctrlchan.zookeeper.configs import ConfigNodes
+from ctrlchan.zookeeper.notifications import NotificationNodes
+from ctrlchan.zookeeper.operations import Operation
+from ctrlchan.zookeeper.session import ZooKeeperSession
+
+__all__ = ["BrokerConfigs", "ConfiguredBroker"]
+
+_LOG: Final = logging.getLogger("ctrlchan.broker")
+
+_TOPICS: Final = "topics"
+_BROKERS: Final = "brokers"
+_RETRY_SECONDS: Final = 0.5
+
+
+class ConfiguredBroker(Protocol):
+    """The broker that the configs are for. The methods are called without a lock."""
+
+    @property
+    def id(self) -> int: ...
+    def set_topic_configs(self, topic: str, configs: Mapping[str, str]) -> object:
+        """Take the configs that are set for a topic."""
+
+    def set_broker_configs(self, own: Mapping[str, str], defaults: Mapping[str, str]) -> object:
+        """Take the dynamic configs of this broker, and those of all brokers."""
+
+    def has_topic(self, name: str) -> bool:
+        """Return whether the metadata has a topic."""
+
+
+class _Nodes(ConfigNodes, NotificationNodes):
+    """A broker's writes: nobody guards them."""
+
+    def write(self, operations: Sequence[Operation]) -> list[int]:
+        return self.session.multi(operations)
+
+
+class BrokerConfigs:
+    """Gives a broker its configs at the start and whenever they change; reads and writes them for its APIs.
+
+    ``session``: of the broker's registration, which has started. Reads and writes raise ZooKeeperError.
+    """
+
+    def __init__(self, broker: ConfiguredBroker, session: ZooKeeperSession) -> None:
+        self._broker = broker
+        self._nodes = _Nodes(session)
+        self._seen = ""
+        self._changed = threading.Event()
+        self._read_all = False
+        self._stopped = False
+        self._thread = threading.Thread(target=self._follow, name=f"broker-{broker.id}-configs", daemon=True)
+
+    @property
+    def id(self) -> int:
+        """The id of the broker."""
+        return self._broker.id
+
+    def start(self) -> None:
+        """Give the broker all configs, and those that change from now on. Raises ZooKeeperError."""
+        self._apply_all()
+        self._thread.start()
+
+    def read_again(self) -> None:
+        """Give the broker all configs again: the session is a new one, or was without a connection."""
+        self._read_all = True
+        self._changed.set()
+
+    def stop(self) -> None:
+        """End the thread. Close the session before: the thread may wait for its answer."""
+        self._stopped = True
+        self._changed.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    # -- for the APIs
+
+    def has_topic(self, name: str) -> bool:
+        """Return whether the metadata has a topic."""
+        return self._broker.has_topic(name)
+
+    def read_topic_config(self, name: str) -> Mapping[str, str] | None:
+        """Return the configs that are set for a topic, None: it has no node."""
+        return self._nodes.read_topic_config(name)
+
+    def write_topic_config(self, name: str, config: Mapping[str, str]) -> None:
+        """Replace the configs of a topic, and tell all brokers."""
+        self._nodes.write_topic_config(name, config)
+
+    def read_broker_config(self, broker_id: int | None) -> dict[str, str]:
+        """Return the dynamic configs of a broker, or those of all brokers (None)."""
+        return self._nodes.read_broker_config(broker_id)
+
+    def write_broker_config(self, broker_id: int | None, config: Mapping[str, str]) -> None:
+        """Replace the dynamic configs of a broker, or those of all brokers (None), and tell all brokers."""
+        self._nodes.write_broker_config(broker_id, config)
+
+    # -- what changes
+
+    def _notified(self, _path: str) -> None:
+        self._changed.set()
+
+    def _follow(self) -> None:
+        while True:
+            self._changed.wait()
+            self._changed.clear()
+            if self._stopped:
+                return
+            try:
+                if self._read_all:
+                    self._read_all = False
+                    self._apply_all()
+                else:
+                    self._apply_changes()
+            except ZooKeeperError as error:
+                if self._stopped:
+                    return
+                _LOG.warning("broker %d: the changed configs cannot be read: %s", self.id, error)
+                threading.Event().wait(_RETRY_SECONDS)
+                self.read_again()
+
+    def _apply_all(self) -> None:
+        # The watch is set before anything is read: what changes later is a change.
+        self._seen = max(self._nodes.config_changes(self._notified), default="")
+        names = sorted(self._nodes.session.children(paths.TOPIC_CONFIGS) or [])
+        self._apply_brokers()
+        self._apply_topics(names)
+
+    def _apply_changes(self) -> None:
+        fresh = [name for name in self._nodes.config_changes(self._notified) if name > self._seen]
+        if not fresh:
+            return
+        entities = self._nodes.read_config_changes(fresh)
+        self._seen = max(fresh)
+        if any(kind == _BROKERS and name in (paths.DEFAULT_ENTITY, str(self.id)) for kind, name in entities):
+            self._apply_brokers()
+        self._apply_topics(sorted({name for kind, name in entities if kind == _TOPICS}))
+
+    def _apply_brokers(self) -> None:
+        read = self._nodes.read_broker_config
+        self._broker.set_broker_configs(read(self.id), read(None))
+
+    def _apply_topics(self, names: Sequence[str]) -> None:
+        for name, config in zip(names, self._nodes.read_topic_configs(names), strict=True):
+            self._broker.set_topic_configs(name, config or {})

@@ -1,0 +1,46 @@
+"""Requests to the controller and its answers through kio."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+
+from ctrlchan.errors import DecodeError
+
+__all__ = ["decode_answer", "encode_request", "part"]
+
+
+def part(api: str, version: int, kind: str, /, **fields: Any) -> Any:
+    """Return a part of a request. ``api``: kio's name, such as "create_topics"."""
+    return getattr(_schema(api, version, "request"), kind)(**fields)
+
+
+def encode_request(api: str, version: int, /, **fields: Any) -> bytes:
+    """Return the body of a request."""
+    buffer = io.BytesIO()
+    message = part(api, version, _message(api, "Request"), **fields)
+    entity_writer(type(message))(buffer, message)
+    return buffer.getvalue()
+
+
+def decode_answer(api: str, version: int, body: bytes) -> Any:
+    """Return kio's object of a response. Raises DecodeError."""
+    entity = getattr(_schema(api, version, "response"), _message(api, "Response"))
+    try:
+        return entity_reader(entity)(memoryview(body), 0)[0]
+    except (SerialError, ValueError, KeyError) as error:
+        raise DecodeError(str(error) or type(error).__name__, api=api, version=version) from error
+
+
+def _message(api: str, ending: str) -> str:
+    return "".join(map(str.capitalize, api.split("_"))) + ending
+
+
+@cache
+def _schema(api: str, version: int, direction: str) -> Any:
+    return import_module(f"kio.schema.{api}.v{version}.{direction}")

@@ -1,0 +1,123 @@
+"""LocalController: the controller of one EmbeddedCluster, and the nodes in memory of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final, TypeVar
+
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.handlers.elections import ElectionType, elect_leaders
+from ctrlchan.controller.handlers.reassignment import alter
+from ctrlchan.controller.kafka_controller import KafkaController
+from ctrlchan.controller.settings.config import ControllerConfig
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.state import Endpoint
+from ctrlchan.state.brokers import format_host_port
+from ctrlchan.zookeeper import paths
+from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
+
+__all__ = ["LocalController"]
+
+T = TypeVar("T")
+
+_HOST: Final = "127.0.0.1"
+#: Seconds. The server ends no session whose client is connected, so nothing waits for this.
+_SESSION_TIMEOUT: Final = 60.0
+_ACTIVE_SECONDS: Final = 60.0
+
+
+class LocalController:
+    """Runs from construction to ``close``.
+
+    ``controller_id``: an id that no broker has. ``num_partitions``, ``default_replication_factor``: of topics
+    that are created without.
+    """
+
+    def __init__(
+        self,
+        controller_id: int,
+        *,
+        num_partitions: int = 1,
+        default_replication_factor: int = 1,
+        unclean_leader_election: bool = False,
+    ) -> None:
+        self._parts = ExitStack()
+        with ExitStack() as cleanup:
+            self._nodes = cleanup.enter_context(MemoryZooKeeper())
+            config = ControllerConfig(
+                controller_id=controller_id,
+                zookeeper=self._nodes.address,
+                zookeeper_session_timeout=_SESSION_TIMEOUT,
+                listeners=(Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, _HOST, 0),),
+                announced=False,
+                num_partitions=num_partitions,
+                default_replication_factor=default_replication_factor,
+                unclean_leader_election=unclean_leader_election,
+            )
+            self._controller = KafkaController(config)
+            cleanup.callback(self._controller.close)
+            self._controller.start()
+            self._parts = cleanup.pop_all()
+
+    @property
+    def zookeeper(self) -> str:
+        """``127.0.0.1:PORT`` of the nodes in memory."""
+        return self._nodes.address
+
+    @property
+    def address(self) -> str:
+        """``127.0.0.1:PORT`` of the controller's listener."""
+        endpoint = self._controller.endpoints[0]
+        return format_host_port(endpoint.host, endpoint.port)
+
+    def wait_until_active(self) -> None:
+        """Wait until the controller directs the brokers. Raises TimeoutError."""
+        self._controller.wait_until_active(_ACTIVE_SECONDS)
+
+    def broker_died(self, broker_id: int) -> None:
+        """Remove the registration of a broker whose process was killed, as the end of its session would."""
+        self._nodes.end_session_of(paths.broker(broker_id))
+
+    def call(self, kind: ControllerState, function: Callable[[ControllerCore], T]) -> T:
+        """Run a function on the controller's thread, between two events, and return its result."""
+        return self._controller.loop.call(kind, function).result()
+
+    def move_leader(self, topic: str, partition: int, broker_id: int) -> None:
+        """Let another in-sync replica lead a partition. Raises KafkaError when it cannot.
+
+        The broker becomes the partition's preferred leader, and then its leader.
+        """
+
+        def move(core: ControllerCore) -> None:
+            key = (topic, partition)
+            try:
+                row = core.state.row(*key)
+            except KeyError:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{partition}"
+                ) from None
+            replicas = core.state.partitions.replicas.to_lists()[row]
+            if broker_id not in replicas:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"broker {broker_id} has no replica of {topic}-{partition}: they are on {replicas}",
+                )
+            order = [broker_id, *(one for one in replicas if one != broker_id)]
+            answers = [alter(core, {key: order})[key]] if order != replicas else []
+            answers.append(elect_leaders(core, [key], ElectionType.PREFERRED)[key])
+            for code, message in answers:
+                if code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
+                    raise KafkaError(code, message or "")
+
+        self.call(ControllerState.MANUAL_LEADER_BALANCE, move)
+
+    def stop(self) -> None:
+        """End the controller: brokers that end from now on are no event. The nodes stay until ``close``."""
+        self._controller.close()
+
+    def close(self) -> None:
+        """End the controller and drop the nodes. A second call does nothing."""
+        self._parts.close()

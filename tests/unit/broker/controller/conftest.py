@@ -1,0 +1,51 @@
+"""A controller with its nodes in memory, and two brokers that it directs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from ctrlchan.broker.controller.client import ControllerClient
+from ctrlchan.broker.launch.cluster import EmbeddedCluster
+from ctrlchan.embedded.controller import LocalController
+from tests.kafka.waiting import wait_until
+
+ClientOf = Callable[[int], ControllerClient]
+
+
+@pytest.fixture(scope="module")
+def controller() -> Iterator[LocalController]:
+    local = LocalController(1000)
+    yield local
+    local.close()
+
+
+@pytest.fixture(scope="module")
+def brokers(controller: LocalController) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(2, processes=1, zookeeper=controller.zookeeper) as cluster:
+        controller.wait_until_active()
+        wait_until(
+            lambda: all(one["metadata"]["live_brokers"] == [1, 2] for one in cluster.describe()),
+            what="the brokers know one another",
+        )
+        yield cluster
+        controller.stop()
+
+
+@pytest.fixture
+def client_of(controller: LocalController, brokers: EmbeddedCluster) -> Iterator[ClientOf]:
+    """Makes the client of a broker."""
+    clients: list[ControllerClient] = []
+
+    def make(broker_id: int) -> ControllerClient:
+        (broker,) = (one for one in brokers.brokers if one.id == broker_id)
+        core = SimpleNamespace(id=broker_id, epoch=broker.epoch, lock=threading.RLock())
+        clients.append(ControllerClient(core, controller.address))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.stop()

@@ -1,0 +1,73 @@
+"""What a broker asks the controller: a real one, with its nodes in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from ctrlchan.broker.controller.client import NewTopic
+from ctrlchan.broker.controller.isr_changes import AlteredPartition
+from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.embedded.controller import LocalController
+from ctrlchan.errors import ErrorCode, KafkaError
+from tests.unit.broker.controller.conftest import ClientOf
+
+SECONDS = 30.0
+
+
+def test_topics_are_created(client_of: ClientOf) -> None:
+    client = client_of(1)
+    topics = [NewTopic("orders", 2, 2, {"retention.ms": "1000"}), NewTopic("bad/name", 1, 1)]
+    invalid = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    assert client.create_topics(topics).result(SECONDS) == {"orders": 0, "bad/name": invalid}
+    exists = {"orders": int(ErrorCode.TOPIC_ALREADY_EXISTS)}
+    assert client.create_topics(topics[:1]).result(SECONDS) == exists
+
+
+def test_blocks_of_producer_ids_do_not_overlap(client_of: ClientOf) -> None:
+    blocks = [client_of(one).allocate_producer_ids().result(SECONDS) for one in (1, 2, 1)]
+    assert [length for _, length in blocks] == [1000] * 3
+    assert [first - blocks[0][0] for first, _ in blocks] == [0, 1000, 2000]
+
+
+def test_a_leader_shrinks_the_isr(controller: LocalController, client_of: ClientOf) -> None:
+    client_of(1).create_topics([NewTopic("shrinking", 2, 2)]).result(SECONDS)
+
+    def read(core: ControllerCore) -> list[tuple[bytes, int, int, int]]:
+        rows = core.state.rows_of_topic("shrinking")
+        columns = core.state.partitions
+        topic_id = core.state.topics.ids[core.state.topic_row("shrinking")].tobytes()
+        return [
+            (
+                topic_id,
+                int(columns.leader[row]),
+                int(columns.leader_epoch[row]),
+                int(columns.partition_epoch[row]),
+            )
+            for row in range(rows.start, rows.stop)
+        ]
+
+    partitions = controller.call(ControllerState.IDLE, read)
+    for number, (topic_id, leader, leader_epoch, epoch) in enumerate(partitions):
+        client = client_of(leader)
+        answer = client.alter_partition("shrinking", topic_id, number, leader_epoch, epoch, [leader])
+        assert answer.result(SECONDS) == AlteredPartition(0, leader, leader_epoch, (leader,), epoch + 1)
+        late = client.alter_partition("shrinking", topic_id, number, leader_epoch, epoch, [1, 2]).result(
+            SECONDS
+        )
+        assert late.error == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_the_leaders_of_a_broker_that_shuts_down_are_moved(client_of: ClientOf) -> None:
+    client = client_of(2)
+    client.create_topics([NewTopic("moving", 4, 2)]).result(SECONDS)
+    assert ("moving", 0) not in client.controlled_shutdown().result(SECONDS)
+
+
+def test_a_client_that_has_stopped_answers_no_request(client_of: ClientOf) -> None:
+    client = client_of(1)
+    client.stop()
+    with pytest.raises(KafkaError, match="did not answer"):
+        client.allocate_producer_ids().result(SECONDS)
+    with pytest.raises(KafkaError, match="OPERATION_NOT_ATTEMPTED"):
+        client.alter_partition("t", bytes(16), 0, 0, 0, [1]).result(SECONDS)

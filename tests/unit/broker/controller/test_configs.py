@@ -1,0 +1,63 @@
+"""Configs in ZooKeeper (nodes in memory) reach a broker at its start and whenever they change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from ctrlchan.broker.controller.configs import BrokerConfigs
+from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
+from ctrlchan.zookeeper.session import ZooKeeperSession
+from tests.kafka.waiting import wait_until
+from tests.unit.zookeeper.sessions import session
+
+
+class Broker:
+    """A broker that keeps what it is given."""
+
+    id = 7
+
+    def __init__(self) -> None:
+        self.topics: dict[str, Mapping[str, str]] = {}
+        self.dynamic: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+
+    def set_topic_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        self.topics[topic] = configs
+
+    def set_broker_configs(self, own: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+        self.dynamic = (own, defaults)
+
+    def has_topic(self, name: str) -> bool:
+        return name in self.topics
+
+
+@pytest.fixture
+def one() -> Iterator[ZooKeeperSession]:
+    with MemoryZooKeeper() as server, session(server.address) as made:
+        yield made
+
+
+def test_a_broker_gets_its_configs_and_the_changes(one: ZooKeeperSession) -> None:
+    writer = BrokerConfigs(Broker(), one)
+    writer.write_topic_config("old", {"retention.ms": "1"})
+    writer.write_broker_config(None, {"log.retention.ms": "2"})
+    broker = Broker()
+    configs = BrokerConfigs(broker, one)
+    configs.start()
+    assert broker.topics == {"old": {"retention.ms": "1"}}
+    assert broker.dynamic == ({}, {"log.retention.ms": "2"})
+    writer.write_topic_config("new", {"segment.ms": "3"})
+    writer.write_broker_config(7, {"background.threads": "4"})
+    writer.write_broker_config(8, {"background.threads": "5"})
+    writer.write_topic_config("old", {})
+    wait_until(
+        lambda: broker.topics == {"old": {}, "new": {"segment.ms": "3"}}, what="changed configs of topics"
+    )
+    assert broker.dynamic == ({"background.threads": "4"}, {"log.retention.ms": "2"})
+    assert configs.read_topic_config("new") == {"segment.ms": "3"}
+    assert configs.read_topic_config("none") is None
+    broker.topics.clear()
+    configs.read_again()
+    wait_until(lambda: set(broker.topics) == {"old", "new"}, what="all configs again")
+    configs.stop()
