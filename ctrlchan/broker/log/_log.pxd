@@ -2,7 +2,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from ctrlchan.broker.log._batches cimport Appended, Batch
 from ctrlchan.broker.log._producers cimport ProducerStates, ProducerUpdate
-from ctrlchan.broker.log._segment cimport Segment
+from ctrlchan.broker.log._segment cimport AbortedEntry, Segment
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:
@@ -27,6 +27,16 @@ cdef struct Range:
     int64_t end_offset
     int64_t high_watermark
     int64_t last_stable_offset
+    # More could be read but for ``max_bytes``
+    bint is_cut
+    # More can be read from a later segment
+    bint is_older
+
+
+# The first offset of a leader epoch.
+cdef struct EpochStart:
+    int32_t epoch
+    int64_t offset
 
 
 # A transaction whose marker may be above the high watermark.
@@ -48,6 +58,9 @@ cdef class Log:
     cdef int64_t watermark_segment
     cdef int64_t watermark_position
     cdef int32_t latest_epoch
+    # What ``epochs`` has, for code without the GIL
+    cdef EpochStart* starts
+    cdef int32_t start_count
     cdef readonly ProducerStates producers
     # Transactions that consumers of READ_COMMITTED wait for: the first offset of all that have not ended, or -1; and
     # those that have ended
@@ -86,6 +99,10 @@ cdef class Log:
     cdef int read_range(
         self, int64_t offset, int64_t max_bytes, Isolation isolation, bint whole_first, Range* found
     ) noexcept nogil
+    cdef int find_aborted(
+        self, int64_t offset, const Range* records, AbortedEntry** found, int32_t* count
+    ) noexcept nogil
+    cdef int find_end_of_epoch(self, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil
     cdef int64_t set_high_watermark(self, int64_t offset) noexcept nogil
 
     cdef void lock(self) noexcept
@@ -114,6 +131,10 @@ cdef class Log:
     cdef int64_t last_stable_offset(self) noexcept nogil
     cdef int assign_epochs(self, const uint8_t* data, int64_t size) noexcept nogil
     cdef int assign_epoch(self, int32_t epoch, int64_t start_offset) noexcept nogil
+    cdef int copy_epochs(self) except -1
+    cdef int collect_aborted(
+        self, int64_t from_offset, int64_t end_offset, AbortedEntry** found, int32_t* count
+    ) noexcept nogil
     cdef int locate(self, int64_t offset, int64_t* base_offset, int64_t* position) noexcept nogil
     cdef int find_range(
         self, int64_t offset, int64_t max_bytes, Isolation isolation, bint whole_first, Range* found

@@ -37,6 +37,7 @@ from ctrlchan.broker.log._segment cimport (
     OUT_OF_ORDER,
     OVERFLOW,
     STOPPED,
+    AbortedEntry,
     Scan,
     Segment,
     acquire,
@@ -51,8 +52,10 @@ from ctrlchan.broker.log._segment cimport (
     make_inactive,
     move_segment,
     next_offset_of,
+    offset_above,
     open_segment,
     pread_all,
+    read_aborted,
     recover_segment,
     release,
     remove_files,
@@ -67,7 +70,6 @@ from ctrlchan.broker.log._segment cimport (
 import os
 import random
 import shutil
-import struct
 import time
 import zlib
 from pathlib import Path
@@ -107,9 +109,6 @@ READ_LOG_END, READ_HIGH_WATERMARK, READ_LAST_STABLE_OFFSET = range(3)
 
 #: What ``Log.due`` returns, added up. DUE_FLUSH_ROLLED: only the segments before the active one.
 DUE_OFFLINE, DUE_FLUSH, DUE_FLUSH_ROLLED, DUE_DELETION = 1, 2, 4, 8
-
-#: An entry of .txnindex.
-ABORTED = struct.Struct(">hqqqq")
 
 
 class AbortedTransaction(NamedTuple):
@@ -236,7 +235,7 @@ cdef class Log:
         self._set_config(config)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.epochs = LeaderEpochs(self.folder)
-        self.latest_epoch = self.epochs.latest
+        self.copy_epochs()
         self.producers = ProducerStates(producer_expiration_ms)
         self.first_undecided = -1
         self.lock()
@@ -251,6 +250,7 @@ cdef class Log:
             release(self.segments[i])
         free(self.segments)
         free(self.ended)
+        free(self.starts)
         pthread_mutex_destroy(&self.mutex)
 
     def _set_folder(self, folder):
@@ -423,7 +423,7 @@ cdef class Log:
         self.watermark_segment = -1
         self.epochs.truncate_end(end)
         self.epochs.truncate_start(start_offset)
-        self.latest_epoch = self.epochs.latest
+        self.copy_epochs()
         if deleting:
             return
         # Recovery has left the producers as they were at the end of some segment.
@@ -842,13 +842,27 @@ cdef class Log:
         with gil:
             try:
                 self.epochs.assign(epoch, start_offset)
-                self.latest_epoch = self.epochs.latest
+                self.copy_epochs()
             except OSError as error:
                 return error.errno or EIO
             except BaseException as error:
                 self.raised = error
                 return STOPPED
         return DONE
+
+    cdef int copy_epochs(self) except -1:
+        """Note what the leader epochs are now. Requires the mutex."""
+        cdef EpochStart* starts
+        cdef int32_t i
+        pairs = self.epochs.pairs()
+        starts = <EpochStart*>realloc(self.starts, max(1, len(pairs)) * sizeof(EpochStart))
+        if starts == NULL:
+            raise MemoryError()
+        self.starts, self.start_count, self.latest_epoch = starts, <int32_t>len(pairs), -1
+        for i, (epoch, offset) in enumerate(pairs):
+            starts[i].epoch, starts[i].offset = epoch, offset
+            self.latest_epoch = epoch
+        return 0
 
     def append_as_leader(self, Checked checked not None, int32_t leader_epoch, *, int origin=CLIENT, now_ms=None):
         """Append checked batches; return their first and last offset. Raises KafkaError.
@@ -909,6 +923,7 @@ cdef class Log:
         found.segment = NULL
         found.fd = -1
         found.position = found.size = 0
+        found.is_cut = found.is_older = False
         found.start_offset, found.end_offset = self.start_offset_, self.end_offset_
         found.high_watermark, found.last_stable_offset = self.high_watermark_, self.last_stable_offset()
         if self.failure or self.closed_:
@@ -948,12 +963,70 @@ cdef class Log:
                     result = whole_batches(segment, position, position + max_bytes, &end)
             if result != DONE:
                 return self.fail(result)
+            found.is_cut, found.is_older = end < limit, segment.base_offset < limit_segment
             if end > position:
                 acquire(segment)
                 found.segment, found.fd = segment, segment.fd
                 found.position, found.size = position, end - position
             return NONE
         return NONE
+
+    cdef int find_aborted(
+        self, int64_t offset, const Range* records, AbortedEntry** found, int32_t* count
+    ) noexcept nogil:
+        """Find the aborted transactions of what was read from ``offset`` on. Returns Kafka's error code.
+
+        There may be some that begin behind the records. The caller frees ``found``, also after an error.
+        """
+        cdef int64_t end = -1
+        cdef int32_t following
+        cdef int result
+        found[0] = NULL
+        count[0] = 0
+        pthread_mutex_lock(&self.mutex)
+        result = offset_above(records.segment, records.position + records.size, &end)
+        if result == DONE and end < 0:
+            following = self.floor_segment(records.segment.base_offset) + 1
+            end = self.segments[following].base_offset if following < self.count else self.end_offset_
+        if result == DONE:
+            result = self.collect_aborted(offset, min(end, records.last_stable_offset), found, count)
+        if result != DONE:
+            result = self.fail(result)
+        pthread_mutex_unlock(&self.mutex)
+        return result
+
+    cdef int collect_aborted(
+        self, int64_t from_offset, int64_t end_offset, AbortedEntry** found, int32_t* count
+    ) noexcept nogil:
+        """Find the aborted transactions with records between the offsets. Requires the mutex."""
+        cdef bint is_last = False
+        cdef int32_t i
+        cdef int result
+        for i in range(max(self.floor_segment(from_offset), 0), self.count):
+            result = read_aborted(self.segments[i], from_offset, end_offset, found, count, &is_last)
+            if result != DONE or is_last:
+                return result
+        return DONE
+
+    cdef int find_end_of_epoch(self, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil:
+        """Find what ``end_of_epoch`` returns. Returns Kafka's error code."""
+        cdef int32_t i
+        cdef int error = NONE
+        pthread_mutex_lock(&self.mutex)
+        found_epoch[0], end_offset[0] = -1, -1
+        if self.failure or self.closed_:
+            error = KAFKA_STORAGE_ERROR
+        elif 0 <= epoch == self.latest_epoch:
+            found_epoch[0], end_offset[0] = epoch, self.end_offset_
+        elif 0 <= epoch < self.latest_epoch:
+            # Most followers ask for one of the last epochs.
+            i = self.start_count - 1
+            while i > 0 and self.starts[i - 1].epoch > epoch:
+                i -= 1
+            found_epoch[0] = self.starts[i - 1].epoch if i > 0 else epoch
+            end_offset[0] = self.starts[i].offset
+        pthread_mutex_unlock(&self.mutex)
+        return error
 
     cdef int locate(self, int64_t offset, int64_t* base_offset, int64_t* position) noexcept nogil:
         """Find the segment and the position where the batch begins that holds the offset, or the end of the log."""
@@ -1133,6 +1206,7 @@ cdef class Log:
             return False
         self.start_offset_ = offset
         self.epochs.truncate_start(offset)
+        self.copy_epochs()
         self.producers.end_offset = max(self.producers.end_offset, offset)
         return True
 
@@ -1168,25 +1242,21 @@ cdef class Log:
 
     def aborted_entries(self, int64_t from_offset, int64_t end_offset):
         """Return an AbortedTransaction for each aborted transaction with records between the offsets."""
-        cdef int32_t i
-        found = []
+        cdef AbortedEntry* found = NULL
+        cdef int32_t i, count = 0
         self.lock()
         try:
             self.check_online()
-            for i in range(max(self.floor_segment(from_offset), 0), self.count):
-                name = names.segment_name(self.segments[i].base_offset) + names.TXN_INDEX_SUFFIX
-                try:
-                    data = (self.folder / name).read_bytes()
-                except FileNotFoundError:
-                    continue
-                for _, producer_id, first, last, last_stable in ABORTED.iter_unpack(data[: len(data) // ABORTED.size * ABORTED.size]):
-                    if last >= from_offset and first < end_offset:
-                        found.append(AbortedTransaction(producer_id, first, last, last_stable))
-                    if last_stable >= end_offset:
-                        return found
-            return found
+            self.check(self.collect_aborted(from_offset, end_offset, &found, &count))
+            return [
+                AbortedTransaction(
+                    found[i].producer_id, found[i].first_offset, found[i].last_offset, found[i].last_stable_offset
+                )
+                for i in range(count)
+            ]
         finally:
             self.unlock()
+            free(found)
 
     def list_offset(self, int64_t timestamp):
         """Return (offset, timestamp, leader epoch) as ListOffsets asks for it, None where no record is found.
@@ -1430,7 +1500,7 @@ cdef class Log:
             self.check_online()
             if offset >= self.end_offset_:
                 self.epochs.truncate_end(self.end_offset_)
-                self.latest_epoch = self.epochs.latest
+                self.copy_epochs()
                 return False
             if self.segments[0].base_offset > offset:
                 self._truncate_fully(offset, offset)
@@ -1440,7 +1510,7 @@ cdef class Log:
             self.check(truncate_segment(self.active(), offset, _now_ms(), &removed))
             self._set_end(offset)
             self.epochs.truncate_end(offset)
-            self.latest_epoch = self.epochs.latest
+            self.copy_epochs()
             self.start_offset_ = min(self.start_offset_, offset)
             self._rebuild_producers(self.start_offset_, offset, _now_ms())
             self.move_high_watermark(self.high_watermark_)
@@ -1466,7 +1536,7 @@ cdef class Log:
             self.check(error)
         self.check(self.add_segment(segment))
         self.epochs.clear()
-        self.latest_epoch = -1
+        self.copy_epochs()
         self.start_offset_ = start_offset
         self._set_end(offset)
         for snapshot in self._snapshots():

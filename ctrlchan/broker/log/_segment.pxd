@@ -60,6 +60,8 @@ cdef struct Segment:
     int64_t recent_position
     int64_t index_interval_bytes
     int64_t index_bytes
+    # Entries of .txnindex
+    int64_t aborted
     # Folder and 20 digits
     char* path
     char suffix[SUFFIX_BYTES]
@@ -73,6 +75,14 @@ cdef struct Scan:
     int64_t buffered_from
     int64_t buffered
     uint8_t buffer[4096]
+
+
+# An entry of .txnindex: an aborted transaction.
+cdef struct AbortedEntry:
+    int64_t producer_id
+    int64_t first_offset
+    int64_t last_offset
+    int64_t last_stable_offset
 
 
 ctypedef int (*OnBatch)(void* context, const uint8_t* data, const Batch* batch) noexcept nogil
@@ -98,6 +108,7 @@ cdef bint should_roll(
 ) noexcept nogil
 cdef int find_offset(Segment* segment, int64_t offset, Batch* batch, int64_t* position) noexcept nogil
 cdef int whole_batches(Segment* segment, int64_t position, int64_t limit, int64_t* end) noexcept nogil
+cdef int offset_above(Segment* segment, int64_t position, int64_t* offset) noexcept nogil
 cdef int find_timestamp(Segment* segment, int64_t timestamp, int64_t from_offset, int64_t* position) noexcept nogil
 cdef int next_offset_of(Segment* segment, int64_t* offset) noexcept nogil
 cdef int truncate_segment(Segment* segment, int64_t offset, int64_t now_ms, int64_t* removed) noexcept nogil
@@ -108,6 +119,9 @@ cdef int flush_segment(Segment* segment) noexcept nogil
 cdef int change_suffix(Segment* segment, const char* suffix) noexcept nogil
 cdef int add_aborted(
     Segment* segment, int64_t producer_id, int64_t first_offset, int64_t last_offset, int64_t last_stable_offset
+) noexcept nogil
+cdef int read_aborted(
+    Segment* segment, int64_t from_offset, int64_t end_offset, AbortedEntry** found, int32_t* count, bint* is_last
 ) noexcept nogil
 cdef int truncate_aborted(Segment* segment, int64_t offset) noexcept nogil
 cdef int remove_files(const char* folder, int64_t base_offset) noexcept nogil

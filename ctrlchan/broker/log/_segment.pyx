@@ -47,7 +47,10 @@ cdef enum:
     OFFSET_ENTRY = 8
     TIME_ENTRY = 12
     ABORTED_ENTRY = 34
+    ABORTED_PRODUCER_AT = 2
+    ABORTED_FIRST_AT = 10
     ABORTED_LAST_AT = 18
+    ABORTED_STABLE_AT = 26
     # Where the relative offset of an entry is.
     OFFSET_AT = 0
     TIME_OFFSET_AT = 8
@@ -151,6 +154,8 @@ cdef Segment* open_segment(
         error[0] = open_index(segment, &segment.times, ".timeindex", TIME_ENTRY)
     if error[0] == DONE:
         error[0] = read_last_entries(segment)
+    if error[0] == DONE:
+        error[0] = count_aborted(segment)
     if error[0] != DONE:
         release(segment)
         return NULL
@@ -542,6 +547,21 @@ cdef int whole_batches(Segment* segment, int64_t position, int64_t limit, int64_
         end[0] = scan.position
 
 
+cdef int offset_above(Segment* segment, int64_t position, int64_t* offset) noexcept nogil:
+    """Find an offset that all records before ``position`` are below, by the offset index; -1: the index ends before."""
+    cdef uint8_t entry[OFFSET_ENTRY]
+    cdef int32_t slot = -1
+    cdef int error = DONE
+    offset[0] = -1
+    if segment.offsets.entries > 0:
+        error = floor_entry(&segment.offsets, 4, False, position - 1, &slot, entry)
+    if error == DONE and slot + 1 < segment.offsets.entries:
+        error = read_entry(&segment.offsets, slot + 1, entry)
+        if error == DONE:
+            offset[0] = segment.base_offset + get_i32(entry)
+    return error
+
+
 cdef int find_timestamp(Segment* segment, int64_t timestamp, int64_t from_offset, int64_t* position) noexcept nogil:
     """Find where to begin the search for the first record of ``timestamp`` or later at ``from_offset`` or above."""
     cdef uint8_t entry[TIME_ENTRY]
@@ -769,13 +789,70 @@ cdef int add_aborted(
     cdef int error = open_file(segment, ".txnindex", O_CREAT, &fd, &size)
     if error == DONE:
         entry[0] = entry[1] = 0
-        put_i64(entry + 2, producer_id)
-        put_i64(entry + 10, first_offset)
+        put_i64(entry + ABORTED_PRODUCER_AT, producer_id)
+        put_i64(entry + ABORTED_FIRST_AT, first_offset)
         put_i64(entry + ABORTED_LAST_AT, last_offset)
-        put_i64(entry + 26, last_stable_offset)
+        put_i64(entry + ABORTED_STABLE_AT, last_stable_offset)
         error = pwrite_all(fd, entry, ABORTED_ENTRY, size - size % ABORTED_ENTRY)
+        segment.aborted = size // ABORTED_ENTRY + 1
     if fd >= 0:
         close(fd)
+    return error
+
+
+cdef int count_aborted(Segment* segment) noexcept nogil:
+    """Note how many aborted transactions the transaction index has."""
+    cdef int64_t size = 0
+    cdef int fd = -1
+    cdef int error = open_file(segment, ".txnindex", 0, &fd, &size)
+    segment.aborted = size // ABORTED_ENTRY
+    if fd >= 0:
+        close(fd)
+    return DONE if error == ENOENT else error
+
+
+cdef int read_aborted(
+    Segment* segment, int64_t from_offset, int64_t end_offset, AbortedEntry** found, int32_t* count, bint* is_last
+) noexcept nogil:
+    """Append the aborted transactions with records between the offsets to ``found``, which the caller frees.
+
+    ``is_last``: no later segment has more of them. Nothing is read where the transaction index is empty.
+    """
+    cdef AbortedEntry* grown
+    cdef AbortedEntry* one
+    cdef uint8_t* entries
+    cdef uint8_t* entry
+    cdef int64_t size = 0, i
+    cdef int fd = -1
+    cdef int error
+    is_last[0] = False
+    if segment.aborted == 0:
+        return DONE
+    grown = <AbortedEntry*>realloc(found[0], (count[0] + segment.aborted) * sizeof(AbortedEntry))
+    if grown == NULL:
+        return NO_MEMORY
+    found[0] = grown
+    entries = <uint8_t*>malloc(segment.aborted * ABORTED_ENTRY)
+    if entries == NULL:
+        return NO_MEMORY
+    error = open_file(segment, ".txnindex", 0, &fd, &size)
+    if error == DONE:
+        error = pread_all(fd, entries, segment.aborted * ABORTED_ENTRY, 0)
+    for i in range(segment.aborted if error == DONE else 0):
+        entry = entries + i * ABORTED_ENTRY
+        one = &grown[count[0]]
+        one.producer_id = get_i64(entry + ABORTED_PRODUCER_AT)
+        one.first_offset = get_i64(entry + ABORTED_FIRST_AT)
+        one.last_offset = get_i64(entry + ABORTED_LAST_AT)
+        one.last_stable_offset = get_i64(entry + ABORTED_STABLE_AT)
+        if one.last_offset >= from_offset and one.first_offset < end_offset:
+            count[0] += 1
+        if one.last_stable_offset >= end_offset:
+            is_last[0] = True
+            break
+    if fd >= 0:
+        close(fd)
+    free(entries)
     return error
 
 
@@ -792,6 +869,7 @@ cdef int truncate_aborted(Segment* segment, int64_t offset) noexcept nogil:
         position += ABORTED_ENTRY
     if error == DONE and position < size and ftruncate(fd, position) != 0:
         error = errno
+    segment.aborted = position // ABORTED_ENTRY
     if fd >= 0:
         close(fd)
     return DONE if error == ENOENT else error
