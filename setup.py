@@ -89,6 +89,14 @@ log_parts = [
     "ctrlchan/broker/log/_segment.pxd",
     "ctrlchan/broker/log/_log.pxd",
 ]
+replication_parts = [
+    *log_parts,
+    "ctrlchan/broker/network/_processor.pxd",
+    "ctrlchan/broker/network/_loop/poller.h",
+    "ctrlchan/broker/replication/_cursor.pxd",
+    "ctrlchan/broker/replication/_hot.pxd",
+    "ctrlchan/broker/replication/_partitions.pxd",
+]
 network_parts = [
     "ctrlchan/_wire/bytes.h",
     "ctrlchan/broker/network/_processor.pxd",
@@ -119,6 +127,12 @@ if not CHANNEL_ONLY:
             include_dirs=["ctrlchan"],
         ),
         extension("ctrlchan.broker.network._echo", network_parts, trace=False),
+    ]
+    extensions += [
+        extension(
+            f"ctrlchan.broker.replication.{name}", replication_parts, trace=False, include_dirs=["ctrlchan"]
+        )
+        for name in ("_partitions", "_hot", "_produce")
     ]
 
 # Guarded: where processes are spawned, Cython's workers import this file again.

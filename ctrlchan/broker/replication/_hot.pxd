@@ -1,0 +1,52 @@
+# The APIs that processors answer themselves.
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from ctrlchan.broker.network._processor cimport Answer, HotHandler, HotRequest, Network, NetworkThreads, Result
+
+
+cdef enum:
+    MOST_APIS = 8
+
+
+cdef struct RequestHeader:
+    int16_t key
+    int16_t version
+    bint flexible
+    int32_t correlation_id
+    # NULL and -1 for null
+    const uint8_t* client_id
+    int64_t client_id_size
+    const uint8_t* body
+    const uint8_t* end
+
+
+# As ``HotFunction``. ``context``: of the HotApi. QUEUE before anything was done: a handler thread of Python answers.
+ctypedef Result (*ApiFunction)(
+    void* context, HotRequest* request, const RequestHeader* header, Answer* answer
+) noexcept nogil
+
+# Write the header of a response.
+cdef void append_header(Answer* answer, const RequestHeader* header) noexcept nogil
+
+
+cdef struct Entry:
+    int16_t key
+    int16_t lowest
+    int16_t highest
+    int16_t flexible_from
+    ApiFunction function
+    void* context
+
+
+# One API. A subclass sets all fields but ``network`` in __cinit__ or __init__.
+cdef class HotApi:
+    cdef Entry entry
+    # Set before the first request
+    cdef Network* network
+
+
+cdef class BrokerHandler(HotHandler):
+    cdef Entry entries[MOST_APIS]
+    cdef int count
+    cdef tuple apis

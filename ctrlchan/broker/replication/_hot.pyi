@@ -1,0 +1,13 @@
+from collections.abc import Iterable
+
+from ctrlchan.broker.network._processor import HotHandler, NetworkThreads
+
+class HotApi:
+    @property
+    def key(self) -> int: ...
+    @property
+    def versions(self) -> tuple[int, int]: ...
+
+class BrokerHandler(HotHandler):
+    def __init__(self, apis: Iterable[HotApi]) -> None: ...
+    def attach(self, threads: NetworkThreads) -> None: ...

@@ -1,0 +1,402 @@
+"""Produce (0), versions 3 to 11, on the thread of a processor: no Python object, and no GIL.
+
+A request is read and checked whole before anything is appended. If anything about it is unusual (compressed records, an
+unknown partition, a batch that is refused, a wrong body), the request queue gets it, and ``apis/produce.py`` answers.
+What can go wrong after that is what only the append knows: another leader, sequence numbers, a failed disk.
+
+With acks=-1 the request is parked until the high watermark has reached the end of its records in each partition
+(DelayedProduce). Sources: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords, kafka.server.DelayedProduce.
+
+Layouts, from version 9 on with compact strings and arrays and with tagged fields:
+
+    request   transactional id, acks int16, timeout ms int32, [name, [index int32, records]]
+    response  [name, [index int32, error int16, base offset int64, append time int64, start offset int64 (5),
+              [record errors] (8), message (8), current leader (10, tagged)]], throttle ms int32
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from ctrlchan.broker.log._batches cimport CLIENT, TRANSACTIONAL, Rules, check_batches
+from ctrlchan.broker.network._processor cimport (
+    ABANDONED,
+    ARRIVED,
+    CLOSE,
+    DONE,
+    EXPIRED,
+    NO_ANSWER,
+    PARKED,
+    QUEUE,
+    Answer,
+    HotRequest,
+    Network,
+    Result,
+    append_bytes,
+    append_room,
+)
+from ctrlchan.broker.replication._cursor cimport (
+    Cursor,
+    read_bytes,
+    read_i16,
+    read_i32,
+    read_size,
+    read_string,
+    skip_tags,
+    take,
+)
+from ctrlchan.broker.replication._hot cimport HotApi, RequestHeader, append_header
+from ctrlchan.broker.replication._partitions cimport (
+    WATERMARK_MOVED,
+    PartitionState,
+    PartitionTable,
+    Table,
+    Watcher,
+    append_to_leader,
+    error_of_leader,
+    find_partition,
+    is_acknowledged,
+    lock_partition,
+    release_partition,
+    unlock_partition,
+    unwatch,
+    wall_ms,
+    watch,
+)
+
+cdef extern from "_wire/bytes.h":
+    void put_i16(uint8_t* p, int16_t v) nogil
+    void put_i32(uint8_t* p, int32_t v) nogil
+    void put_i64(uint8_t* p, int64_t v) nogil
+    int uvarint_size(uint32_t v) nogil
+    uint8_t* put_uvarint(uint8_t* p, uint32_t v) nogil
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    static inline void add(int64_t *number, int64_t more) { __atomic_add_fetch(number, more, __ATOMIC_RELAXED); }
+    static inline int64_t value_of(const int64_t *number) { return __atomic_load_n(number, __ATOMIC_RELAXED); }
+    """
+    void add(int64_t* number, int64_t more) nogil
+    int64_t value_of(const int64_t* number) nogil
+
+cdef enum:
+    PRODUCE = 0
+    LOWEST = 3
+    HIGHEST = 11
+    FLEXIBLE_FROM = 9
+    START_OFFSET_FROM = 5
+    ZSTD_FROM = 7
+    RECORD_ERRORS_FROM = 8
+    CURRENT_LEADER_FROM = 10
+
+    # Error codes.
+    NONE = 0
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+
+    NO_ACKS = 0
+    LEADER = 1
+    ALL = -1
+
+
+# -- parts
+
+
+cdef Part* add_part(Produce* produce) noexcept nogil:
+    """Return room for one more part, or NULL."""
+    cdef int32_t room
+    cdef Part* parts
+    if produce.count == produce.room:
+        room = 4 * produce.room
+        if produce.parts == produce.few:
+            parts = <Part*>malloc(room * sizeof(Part))
+            if parts != NULL:
+                memcpy(parts, produce.few, sizeof(produce.few))
+        else:
+            parts = <Part*>realloc(produce.parts, room * sizeof(Part))
+        if parts == NULL:
+            return NULL
+        produce.parts, produce.room = parts, room
+    produce.count += 1
+    return &produce.parts[produce.count - 1]
+
+
+cdef void end_produce(Produce* produce) noexcept nogil:
+    """Give back the partitions, and memory of the parts."""
+    cdef int32_t i
+    for i in range(produce.count):
+        unwatch(&produce.parts[i].watcher)
+        release_partition(produce.parts[i].partition)
+    if produce.parts != produce.few:
+        free(produce.parts)
+
+
+# -- reading
+
+
+cdef bint read_part(
+    Table* table, Produce* produce, Cursor* c, const uint8_t* name, int64_t name_size, uint64_t token, Rules* rules
+) noexcept nogil:
+    """Read and check the records of one partition; return whether they may be appended here."""
+    cdef Rules own
+    cdef Part* part
+    cdef PartitionState* p
+    cdef int64_t size
+    cdef int32_t index = read_i32(c)
+    cdef const uint8_t* records = read_bytes(c, &size)
+    cdef bint is_plain
+    skip_tags(c)
+    if c.failed or size <= 0:
+        return False
+    p = find_partition(table, name, name_size, index)
+    if p == NULL:
+        return False
+    part = add_part(produce)
+    if part == NULL:
+        release_partition(p)
+        return False
+    part.partition, part.records = p, <uint8_t*>records
+    part.is_pending = False
+    memset(&part.watcher, 0, sizeof(Watcher))
+    # Of two entries for one partition Kafka takes the last.
+    is_plain = p.mark != token and not p.is_internal
+    p.mark = token
+    lock_partition(p)
+    is_plain = is_plain and error_of_leader(p, produce.acks) == NONE
+    own = p.rules
+    unlock_partition(p)
+    own.now_ms, own.refuses_zstd = rules.now_ms, rules.refuses_zstd
+    return (
+        is_plain
+        and check_batches(records, size, &own, &part.appended) == NONE
+        and not part.appended.needs_decompression
+        and not part.appended.header_attributes & TRANSACTIONAL
+    )
+
+
+cdef bint read_request(
+    Table* table, const RequestHeader* header, uint64_t token, int64_t now_ms, Produce* produce
+) noexcept nogil:
+    """Read and check a whole request; return whether all of it may be appended here."""
+    cdef Cursor c
+    cdef Rules rules
+    cdef int64_t size, topics, partitions
+    cdef const uint8_t* name
+    c.at, c.end, c.flexible, c.failed = header.body, header.end, header.flexible, False
+    rules.now_ms, rules.refuses_zstd = now_ms, header.version < ZSTD_FROM
+    read_string(&c, &size)
+    produce.acks, produce.timeout_ms = read_i16(&c), read_i32(&c)
+    if size >= 0 or not ALL <= produce.acks <= LEADER:
+        return False
+    topics = read_size(&c, False)
+    while topics > 0:
+        name = read_string(&c, &size)
+        partitions = read_size(&c, False)
+        if name == NULL or partitions < 0:
+            return False
+        while partitions > 0:
+            if not read_part(table, produce, &c, name, size, token, &rules):
+                return False
+            partitions -= 1
+        skip_tags(&c)
+        topics -= 1
+    skip_tags(&c)
+    return topics == 0 and not c.failed
+
+
+# -- answering
+
+
+cdef void append_size(Answer* answer, bint flexible, bint is_short, int64_t size) noexcept nogil:
+    """Write the size of a string or an array; the memory holds so many entries already."""
+    cdef uint8_t* room
+    if flexible:
+        room = append_room(answer, uvarint_size(<uint32_t>size + 1))
+        if room != NULL:
+            put_uvarint(room, <uint32_t>size + 1)
+    elif is_short:
+        room = append_room(answer, 2)
+        if room != NULL:
+            put_i16(room, <int16_t>size)
+    else:
+        room = append_room(answer, 4)
+        if room != NULL:
+            put_i32(room, <int32_t>size)
+
+
+cdef void append_part(Answer* answer, int version, int32_t index, const Part* part) noexcept nogil:
+    """Write the answer for one partition: at most 47 bytes."""
+    cdef uint8_t* room
+    cdef uint8_t* p
+    cdef uint8_t bytes[48]
+    cdef PartitionState* partition = part.partition
+    put_i32(bytes, index)
+    put_i16(bytes + 4, part.result.error)
+    put_i64(bytes + 6, part.result.base_offset)
+    put_i64(bytes + 14, part.result.append_time)
+    p = bytes + 22
+    if version >= START_OFFSET_FROM:
+        put_i64(p, part.result.log_start_offset)
+        p += 8
+    if version >= FLEXIBLE_FROM:
+        # No record errors, no message
+        p[0], p[1], p[2] = 1, 0, 0
+        p += 3
+        if version >= CURRENT_LEADER_FROM and part.result.error == NOT_LEADER_OR_FOLLOWER:
+            # One tagged field, number 0, of 9 bytes, which has no tagged fields.
+            (p - 1)[0] = 1
+            p[0], p[1], p[10] = 0, 9, 0
+            lock_partition(partition)
+            put_i32(p + 2, partition.leader)
+            put_i32(p + 6, partition.leader_epoch)
+            unlock_partition(partition)
+            p += 11
+    elif version >= RECORD_ERRORS_FROM:
+        put_i32(p, 0)
+        put_i16(p + 4, -1)
+        p += 6
+    append_bytes(answer, bytes, p - bytes)
+
+
+cdef void append_response(Answer* answer, const RequestHeader* header, const Produce* produce) noexcept nogil:
+    """Write the response: topics and partitions in the order of the request, which was read before."""
+    cdef Cursor c
+    cdef int64_t size, topics, partitions
+    cdef const uint8_t* name
+    cdef uint8_t* room
+    cdef int32_t index, i = 0
+    c.at, c.end, c.flexible, c.failed = header.body, header.end, header.flexible, False
+    append_header(answer, header)
+    read_string(&c, &size)
+    # acks and timeout
+    take(&c, 6)
+    topics = read_size(&c, False)
+    append_size(answer, header.flexible, False, topics)
+    while topics > 0:
+        name = read_string(&c, &size)
+        append_size(answer, header.flexible, True, size)
+        append_bytes(answer, name, size)
+        partitions = read_size(&c, False)
+        append_size(answer, header.flexible, False, partitions)
+        while partitions > 0:
+            index = read_i32(&c)
+            read_bytes(&c, &size)
+            skip_tags(&c)
+            append_part(answer, header.version, index, &produce.parts[i])
+            i += 1
+            partitions -= 1
+        skip_tags(&c)
+        if header.flexible:
+            append_bytes(answer, b"\0", 1)
+        topics -= 1
+    # Nobody is throttled; no endpoints.
+    append_bytes(answer, b"\0\0\0\0\0", 5 if header.flexible else 4)
+
+
+# -- waiting for the in-sync replicas
+
+
+cdef bint wait_for_acks(Produce* produce, Network* network, uint64_t token) noexcept nogil:
+    """Watch the partitions that are not acknowledged; return whether there is one."""
+    cdef int32_t i
+    cdef Part* part
+    cdef bint waits = False
+    for i in range(produce.count):
+        part = &produce.parts[i]
+        if not part.is_pending:
+            continue
+        lock_partition(part.partition)
+        if is_acknowledged(part.partition, part.result.required_offset, &part.result.error):
+            part.is_pending = False
+        else:
+            waits = True
+            if not part.watcher.is_linked:
+                watch(part.partition, &part.watcher, WATERMARK_MOVED, part.result.required_offset, network, token)
+        unlock_partition(part.partition)
+    return waits
+
+
+cdef Result go_on(ProduceApi self, HotRequest* request, const RequestHeader* header, Answer* answer) noexcept nogil:
+    """Answer a request with acks=-1 if its records are acknowledged or its time is over; else it stays parked."""
+    cdef Produce* produce = <Produce*>request.state
+    cdef int32_t i
+    if request.reason != ABANDONED:
+        if wait_for_acks(produce, self.network, request.token):
+            if request.reason != EXPIRED:
+                return PARKED
+            add(&self.expired, 1)
+            for i in range(produce.count):
+                if produce.parts[i].is_pending:
+                    produce.parts[i].result.error = REQUEST_TIMED_OUT
+        append_response(answer, header, produce)
+    end_produce(produce)
+    free(produce)
+    request.state = NULL
+    return DONE
+
+
+cdef Produce* moved(Produce* produce) noexcept nogil:
+    """Return a copy of the request that outlives this call, or NULL. Its watchers move for the last time."""
+    cdef Produce* kept = <Produce*>malloc(sizeof(Produce))
+    if kept != NULL:
+        kept[0] = produce[0]
+        if produce.parts == produce.few:
+            kept.parts = kept.few
+    return kept
+
+
+cdef Result handle_produce(void* context, HotRequest* request, const RequestHeader* header, Answer* answer) noexcept nogil:
+    """Append the records of a request, and answer it."""
+    cdef Produce produce
+    cdef Part* part
+    cdef int64_t now_ms
+    cdef int32_t i
+    cdef bint failed = False, waits = False
+    cdef Result result = DONE
+    if request.reason != ARRIVED:
+        return go_on(<ProduceApi>context, request, header, answer)
+    now_ms = wall_ms()
+    produce.count, produce.room, produce.parts = 0, FEW_PARTS, produce.few
+    if not read_request(&(<ProduceApi>context).table.table, header, request.token, now_ms, &produce):
+        end_produce(&produce)
+        return QUEUE
+    add(&(<ProduceApi>context).requests, 1)
+    for i in range(produce.count):
+        part = &produce.parts[i]
+        append_to_leader(
+            part.partition, part.records, &part.appended, CLIENT, produce.acks, now_ms, &part.result
+        )
+        part.is_pending = produce.acks == ALL and part.result.error == NONE and not part.result.is_acknowledged
+        waits |= part.is_pending
+        failed |= part.result.error != NONE
+    if waits:
+        request.state = moved(&produce)
+        if request.state != NULL:
+            request.wait_ms = produce.timeout_ms
+            add(&(<ProduceApi>context).parked, 1)
+            return go_on(<ProduceApi>context, request, header, answer)
+        for i in range(produce.count):
+            if produce.parts[i].is_pending:
+                produce.parts[i].result.error = REQUEST_TIMED_OUT
+    if produce.acks == NO_ACKS:
+        # There is no other way to tell such a producer of an error.
+        result = CLOSE if failed else NO_ANSWER
+    else:
+        append_response(answer, header, &produce)
+    end_produce(&produce)
+    return result
+
+
+cdef class ProduceApi(HotApi):
+    """Answers Produce from the partitions of ``table``."""
+
+    def __init__(self, PartitionTable table not None):
+        self.table = table
+        self.entry.key, self.entry.lowest, self.entry.highest = PRODUCE, LOWEST, HIGHEST
+        self.entry.flexible_from, self.entry.function, self.entry.context = FLEXIBLE_FROM, handle_produce, <void*>self
+
+    @property
+    def counters(self):
+        """Requests that were answered here, those that were parked, and those that were parked for too long."""
+        return value_of(&self.requests), value_of(&self.parked), value_of(&self.expired)
