@@ -7,16 +7,19 @@ error, delays the answer, or closes the connection; as often as is wanted.
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["FOREVER", "Fault", "Faults", "NamedBy"]
+from ctrlchan.errors import ConfigError, ErrorCode
+
+__all__ = ["FOREVER", "Fault", "FaultTarget", "Faults", "NamedBy"]
 
 #: ``times`` of a fault that never ends by itself.
 FOREVER: Final = -1
 
-#: Whether a request names a topic and a partition (None: any).
+#: Returns whether a request names a topic and a partition (None: any).
 NamedBy = Callable[[str, int | None], bool]
 
 
@@ -24,8 +27,8 @@ NamedBy = Callable[[str, int | None], bool]
 class Fault:
     """What happens to requests of ``api`` (Kafka's name) that name ``topic`` and ``partition``, if given.
 
-    One of ``error`` (a code of Kafka), ``seconds`` (a delay) and ``disconnect``. ``times``: how many requests
-    it hits, ``FOREVER``: every one.
+    One of ``error`` (Kafka's code), ``seconds`` (a delay) and ``disconnect``. ``times``: how many requests it
+    hits, ``FOREVER``: every one. Raises ConfigError for values that cannot be.
     """
 
     api: str
@@ -35,6 +38,14 @@ class Fault:
     seconds: float = 0.0
     disconnect: bool = False
     times: int = 1
+
+    def __post_init__(self) -> None:
+        if self.partition is not None and self.topic is None:
+            raise ConfigError("a fault of a partition needs its topic")
+        if self.seconds < 0:
+            raise ConfigError(f"a delay of {self.seconds} seconds")
+        if self.times != FOREVER and self.times < 1:
+            raise ConfigError(f"a fault that hits {self.times} requests")
 
 
 class Faults:
@@ -82,3 +93,74 @@ class Faults:
     def _changed(self) -> None:
         self.active = bool(self._faults)
         self._on_change(frozenset(fault.api for fault, _ in self._faults))
+
+
+class FaultTarget:
+    """A broker to which faults can be given.
+
+    ``api``: Kafka's name, such as "Produce". ``topic``, ``partition``: requests that name them; None: any.
+    A fault of a request that names several partitions is one of all of them. ``times``: how many requests it
+    hits; ``FOREVER`` (-1): every one, until ``clear_faults``. All methods raise ConfigError for values that
+    cannot be.
+    """
+
+    @abstractmethod
+    def _change_faults(self, fault: Fault | None) -> None:
+        """Add a fault, None: end all."""
+
+    def fail(
+        self,
+        api: str,
+        topic: str | None = None,
+        partition: int | None = None,
+        error: int | str = ErrorCode.UNKNOWN_SERVER_ERROR,
+        times: int = 1,
+    ) -> None:
+        """Answer requests with an error of Kafka: its code or its name, such as "NOT_LEADER_OR_FOLLOWER"."""
+        code = _code(error)
+        self._change_faults(Fault(api=_api(api), topic=topic, partition=partition, error=code, times=times))
+
+    def delay(
+        self,
+        api: str,
+        seconds: float,
+        topic: str | None = None,
+        partition: int | None = None,
+        times: int = 1,
+    ) -> None:
+        """Handle requests so many seconds later. Where it is Produce or Fetch, other clients wait, too."""
+        self._change_faults(
+            Fault(api=_api(api), topic=topic, partition=partition, seconds=seconds, times=times)
+        )
+
+    def disconnect(
+        self, api: str, topic: str | None = None, partition: int | None = None, times: int = 1
+    ) -> None:
+        """Close the connections of requests in the place of an answer."""
+        self._change_faults(
+            Fault(api=_api(api), topic=topic, partition=partition, disconnect=True, times=times)
+        )
+
+    def clear_faults(self) -> None:
+        """End all faults of this broker."""
+        self._change_faults(None)
+
+
+def _api(name: str) -> str:
+    """Return the name of an API. Raises ConfigError."""
+    # Imported here: a broker without faults does not need it.
+    from ctrlchan.broker.apis.client_messages import api_names
+
+    if name not in api_names():
+        raise ConfigError(f"Kafka has no API {name!r}")
+    return name
+
+
+def _code(error: int | str) -> int:
+    """Return the code of an error. Raises ConfigError."""
+    from ctrlchan.broker.apis.client_messages import KioError
+
+    try:
+        return int((KioError[error.lower()] if isinstance(error, str) else KioError(error)).value)
+    except (KeyError, ValueError):
+        raise ConfigError(f"Kafka has no error {error!r}") from None

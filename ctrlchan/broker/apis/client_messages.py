@@ -23,6 +23,7 @@ __all__ = [
     "ClientMessages",
     "KioError",
     "api_name",
+    "api_names",
     "only_known_fields",
     "throttled",
 ]
@@ -42,6 +43,11 @@ _NOT_THROTTLED = throttled(0)
 def api_name(key: int) -> str:
     """Return Kafka's name of an API key, such as "ListOffsets"."""
     return _camel_case(api_key_map.get(key, "unknown"))
+
+
+def api_names() -> frozenset[str]:
+    """Return Kafka's names of all API keys."""
+    return frozenset(map(_camel_case, api_key_map.values()))
 
 
 class ClientMessages:

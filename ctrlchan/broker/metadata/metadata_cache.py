@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +38,10 @@ class MetadataCache(MetadataLookups):
         super().__init__(ClusterState.empty(cluster_id=cluster_id))
         self._kraft_controller = False
         self._row_by_id: dict[bytes, int] | None = None
+        #: Whether clients see a live broker in the place of the controller: brokers forward to it.
+        self.hides_controller = False
+        #: Called after each update, until they return True.
+        self.after_update: list[Callable[[], bool]] = []
 
     # -- changes
 
@@ -63,6 +68,8 @@ class MetadataCache(MetadataLookups):
         state.controller_id = max(message.controller_id, NO_CONTROLLER)
         state.controller_epoch = message.controller_epoch
         self._kraft_controller = message.is_kraft_controller
+        if self.after_update:
+            self.after_update = [look for look in self.after_update if not look()]
 
     def _existing_rows(self, topics: Topics, wanted: Int64) -> list[int]:
         """Return the rows in ``state`` of those of `topics` that `wanted` selects and that ``state`` has."""
@@ -134,6 +141,8 @@ class MetadataCache(MetadataLookups):
         if self.state.controller_id >= 0 and self._kraft_controller:
             ids = self.live_ids.tolist()
             return random.choice(ids) if ids else NO_CONTROLLER
+        if self.hides_controller:
+            return int(self.live_ids.min()) if len(self.live_ids) else NO_CONTROLLER
         return self.state.controller_id
 
     def topic_name(self, topic_id: bytes) -> str | None:

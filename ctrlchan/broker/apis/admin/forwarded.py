@@ -1,38 +1,77 @@
 """The APIs that only the controller can answer, each forwarded to it as it came.
 
 In Kafka's ZooKeeper mode a client sends them to the controller, and another broker refuses them
-(NOT_CONTROLLER). Here any broker answers, as in KRaft: the controller may be one that clients cannot see.
+(NOT_CONTROLLER). Here any broker answers, as in KRaft: the controller may be one that clients cannot see. The
+answer waits until the broker's own metadata has the change.
 ``kafka.server.ForwardingManager`` of Kafka 3.9.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from concurrent.futures import Future
+from time import monotonic
 from typing import Any, Final
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.broker.apis.error_responses import error_response
+from ctrlchan.broker.controller.effects import when_seen
+from ctrlchan.broker.controller.messages import decode_answer
+from ctrlchan.broker.metadata.lookups import MetadataLookups
+from ctrlchan.errors import CtrlchanError, KafkaError
+from ctrlchan.topic_names import ZERO_ID
 
 __all__ = ["APIS"]
+
+_LOG: Final = logging.getLogger("ctrlchan.broker")
 
 #: Seconds that a request may take which has no timeout of its own.
 _TIMEOUT: Final = 30.0
 
+#: Returns from a request and its response what the broker's metadata must show, None: nothing.
+_Effect = Callable[[Any, Any], Callable[[MetadataLookups], bool] | None]
 
-def _forwarded(key: int, name: str, message: str, highest: int, flexible_from: int) -> Api[Any]:
+
+def _forwarded(
+    key: int, name: str, message: str, highest: int, flexible_from: int, effect: _Effect | None = None
+) -> Api[Any]:
     def handle(core: Any, request: Request) -> Future[Reply]:
-        assert core.controller is not None
-        # Decoded for its timeout, and because no malformed bytes go to the controller.
-        body = ClientMessages(message, request.version).decode(request)
-        timeout = getattr(body, "timeout", None)
-        answer = core.controller.forward(
+        messages = ClientMessages(message, request.version)
+        body = messages.decode(request)
+        timeout = body.timeout.total_seconds() if hasattr(body, "timeout") else _TIMEOUT
+        deadline = monotonic() + timeout
+        answer: Future[bytes] = core.controller.forward(
             key,
             request.version,
             flexible=request.version >= flexible_from,
             body=bytes(request.frame[request.offset :]),
-            timeout=_TIMEOUT if timeout is None else timeout.total_seconds(),
+            timeout=timeout,
         )
-        return _reply_with(answer)
+        reply: Future[Reply] = Future()
+
+        def answered(done: Future[bytes]) -> None:
+            try:
+                response = done.result()
+                expected = None
+                if effect is not None and deadline > monotonic():
+                    expected = effect(body, decode_answer(message, request.version, response))
+            except CtrlchanError as error:
+                code = error.code if isinstance(error, KafkaError) else KioError.unknown_server_error.value
+                reply.set_result(Reply(error_response(messages, body, KioError(code), str(error)), code))
+            except BaseException as error:  # noqa: BLE001  (the connection is closed, the client tries again)
+                _LOG.exception("broker %d: %s cannot be forwarded", core.id, name)
+                reply.set_exception(error)
+            else:
+                if expected is None:
+                    reply.set_result(Reply(response))
+                    return
+                seen = when_seen(core, expected, deadline - monotonic())
+                seen.add_done_callback(lambda _: reply.set_result(Reply(response)))
+
+        answer.add_done_callback(answered)
+        return reply
 
     return Api(
         key=key,
@@ -45,25 +84,54 @@ def _forwarded(key: int, name: str, message: str, highest: int, flexible_from: i
     )
 
 
+def _created(body: Any, answer: Any) -> Callable[[MetadataLookups], bool] | None:
+    names = [one.name for one in answer.topics if one.error_code is KioError.none]
+    if not names or getattr(body, "validate_only", False):
+        return None
+    return lambda metadata: all(metadata.topic_row(name) is not None for name in names)
+
+
+def _deleted(_body: Any, answer: Any) -> Callable[[MetadataLookups], bool] | None:
+    # With its id: another topic may have the name by then.
+    gone = [
+        (one.name, None if (topic_id := getattr(one, "topic_id", None)) is None else topic_id.bytes)
+        for one in answer.responses
+        if one.error_code is KioError.none and one.name is not None
+    ]
+
+    def is_gone(metadata: MetadataLookups) -> bool:
+        return all(
+            metadata.topic_row(name) is None
+            or (topic_id not in (None, ZERO_ID) and metadata.topic_id(name) != topic_id)
+            for name, topic_id in gone
+        )
+
+    return is_gone if gone else None
+
+
+def _grown(body: Any, answer: Any) -> Callable[[MetadataLookups], bool] | None:
+    done = {one.name for one in answer.results if one.error_code is KioError.none}
+    counts = {topic.name: topic.count for topic in body.topics if topic.name in done}
+    if not counts or body.validate_only:
+        return None
+
+    def has_grown(metadata: MetadataLookups) -> bool:
+        for name, count in counts.items():
+            if metadata.row_of(name) is None:
+                return False
+            rows = metadata.state.rows_of_topic(name)
+            if rows.stop - rows.start < count:
+                return False
+        return True
+
+    return has_grown
+
+
 APIS: Final[tuple[Api[Any], ...]] = (
-    _forwarded(19, "CreateTopics", "create_topics", 7, 5),
-    _forwarded(20, "DeleteTopics", "delete_topics", 6, 4),
-    _forwarded(37, "CreatePartitions", "create_partitions", 3, 2),
+    _forwarded(19, "CreateTopics", "create_topics", 7, 5, _created),
+    _forwarded(20, "DeleteTopics", "delete_topics", 6, 4, _deleted),
+    _forwarded(37, "CreatePartitions", "create_partitions", 3, 2, _grown),
     _forwarded(43, "ElectLeaders", "elect_leaders", 2, 2),
     _forwarded(45, "AlterPartitionReassignments", "alter_partition_reassignments", 0, 0),
     _forwarded(46, "ListPartitionReassignments", "list_partition_reassignments", 0, 0),
 )
-
-
-def _reply_with(answer: Future[bytes]) -> Future[Reply]:
-    """Return the reply of a forwarded request."""
-    reply: Future[Reply] = Future()
-
-    def answered(done: Future[bytes]) -> None:
-        try:
-            reply.set_result(Reply(done.result()))
-        except BaseException as error:  # noqa: BLE001  (the connection is closed, and the client tries again)
-            reply.set_exception(error)
-
-    answer.add_done_callback(answered)
-    return reply

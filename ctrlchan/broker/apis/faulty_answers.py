@@ -1,0 +1,83 @@
+"""What a request that a fault hits is answered with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from time import sleep
+from typing import Any, Final
+
+from kio.schema.index import api_key_map
+
+from ctrlchan._codec import decode_request_header, encode_response_header
+from ctrlchan.broker.apis.api import Api, Reply, Request
+from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.broker.apis.error_responses import error_response, named_partitions
+from ctrlchan.broker.faults import Fault
+from ctrlchan.errors import ProtocolError
+
+__all__ = ["DisconnectError", "answer_of_fault", "hot_answer_of_fault"]
+
+_TEXT: Final = "A fault that a test wants."
+
+
+class DisconnectError(ProtocolError):
+    """A fault closes the connection."""
+
+
+def answer_of_fault(core: Any, api: Api[Any], request: Request) -> Reply | Future[None] | None:
+    """Return what a fault makes of a request: an answer, the end of a delay, or None: there is no fault.
+
+    After a delay the request is handled as usual. Raises DisconnectError.
+    """
+    fault, messages, body = _fault(core, api, request)
+    if fault is None:
+        return None
+    if fault.disconnect:
+        raise DisconnectError("a fault that a test wants", api=api.name)
+    if fault.seconds:
+        delay: Future[None] = Future()
+        timer = threading.Timer(fault.seconds, delay.set_result, [None])
+        timer.daemon = True
+        timer.start()
+        return delay
+    return Reply(error_response(messages, body, KioError(fault.error), _TEXT), error_code=fault.error)
+
+
+def hot_answer_of_fault(
+    core: Any, apis: Mapping[int, Api[Any]], key: int, version: int, data: bytes
+) -> bytes | bool:
+    """Return the response to a request of a processor; True: there is no fault, False: close the connection.
+
+    ``data``: the request with its header. A delay holds up the processor, and so all its connections.
+    """
+    api = apis[key]
+    frame = memoryview(data)
+    header = decode_request_header(frame, api.request_header_version(version))
+    request = Request(version, header.correlation_id, header.client_id, frame, header.size)
+    fault, messages, body = _fault(core, api, request)
+    if fault is None or fault.disconnect:
+        return fault is None
+    if fault.seconds:
+        sleep(fault.seconds)
+        return True
+    answer = encode_response_header(api.response_header_version(version), header.correlation_id)
+    return answer + error_response(messages, body, KioError(fault.error), _TEXT)
+
+
+def _fault(core: Any, api: Api[Any], request: Request) -> tuple[Fault | None, ClientMessages, Any]:
+    messages = ClientMessages(api_key_map[api.key], request.version)
+    body = messages.decode(request)
+
+    def names(topic: str, partition: int | None) -> bool:
+        for named in named_partitions(body):
+            name = named.topic
+            if name is None and named.topic_id is not None:
+                with core.lock:
+                    name = core.metadata.topic_name(named.topic_id)
+            if name == topic and partition in (None, named.partition):
+                return True
+        return False
+
+    return core.faults.take(api.name, names), messages, body
