@@ -118,6 +118,7 @@ if not CHANNEL_ONLY:
         extension("ctrlchan.broker.log._producers", log_parts, include_dirs=["ctrlchan"]),
         extension("ctrlchan.broker.log._segment", log_parts, include_dirs=["ctrlchan"]),
         extension("ctrlchan.broker.log._log", log_parts, include_dirs=["ctrlchan"]),
+        extension("ctrlchan.broker.log._cleaner", []),
         extension("ctrlchan.zookeeper._states", ["ctrlchan/_wire/bytes.h"], include_dirs=["ctrlchan"]),
         # Their threads are not Python's: nothing traces them.
         extension(

@@ -1125,6 +1125,11 @@ cdef class Log:
         return self.wants_flush_
 
     @property
+    def segment_count(self):
+        """The number of segments."""
+        return self.count
+
+    @property
     def first_offset(self):
         """The first offset of the first segment; ``start_offset`` may be above it."""
         self.lock()

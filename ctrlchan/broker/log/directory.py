@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ctrlchan.broker.log import checkpoints, names
+from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.checkpoints import MetaProperties
 from ctrlchan.broker.log.lock_file import DirectoryLock, RefusedError
 from ctrlchan.errors import LogDirectoryError
 from ctrlchan.text import quoted
 
-__all__ = ["Folders", "LogDirectory", "read_identity"]
+__all__ = ["Folders", "LogDirectory", "Place", "read_identity"]
 
 logger: Final = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ _CHECKPOINTS: Final = (
     checkpoints.RECOVERY_POINT_CHECKPOINT,
     checkpoints.LOG_START_CHECKPOINT,
     checkpoints.HIGH_WATERMARK_CHECKPOINT,
+    checkpoints.CLEANER_CHECKPOINT,
 )
 
 
@@ -129,6 +131,10 @@ class LogDirectory:
                 found.replicas[topic, partition] = path
         return found
 
+    def offsets_of(self, checkpoint: str) -> Mapping[tuple[str, int], int]:
+        """Return what a checkpoint file had, until loading ends."""
+        return self._read.get(checkpoint, {})
+
     def offset_of(self, checkpoint: str, topic: str, partition: int) -> int:
         """Return the replica's offset in a checkpoint file, 0 where it is not there."""
         return max(0, self._read.get(checkpoint, {}).get((topic, partition), 0))
@@ -149,6 +155,13 @@ class LogDirectory:
             if self._lock is not None:
                 self._lock.release()
                 self._lock = None
+
+
+class Place(NamedTuple):
+    """A log and the log directory that it is in."""
+
+    log: Log
+    directory: LogDirectory
 
 
 def read_identity(paths: Iterable[Path | str | os.PathLike[str]]) -> MetaProperties | None:

@@ -12,12 +12,12 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ctrlchan.broker.log import checkpoints, names
 from ctrlchan.broker.log._log import (
@@ -29,8 +29,9 @@ from ctrlchan.broker.log._log import (
 )
 from ctrlchan.broker.log.background import Scheduler
 from ctrlchan.broker.log.config import LogConfig
-from ctrlchan.broker.log.directory import LogDirectory, read_identity
+from ctrlchan.broker.log.directory import LogDirectory, Place, read_identity
 from ctrlchan.broker.log.lock_file import RefusedError
+from ctrlchan.broker.log.log_cleaner import LogCleaner
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, LogDirectoryError
 from ctrlchan.text import quoted
 from ctrlchan.topic_names import ZERO_ID, id_to_text
@@ -53,6 +54,9 @@ _SETTINGS: Final = {
     "replica.high.watermark.checkpoint.interval.ms": "high_watermark_checkpoint_ms",
     "producer.id.expiration.ms": "producer_expiration_ms",
     "producer.id.expiration.check.interval.ms": "producer_expiration_check_ms",
+    "log.cleaner.threads": "cleaner_threads",
+    "log.cleaner.backoff.ms": "cleaner_backoff_ms",
+    "log.cleaner.dedupe.buffer.size": "cleaner_memory",
 }
 
 
@@ -67,13 +71,21 @@ class LogManagerSettings(NamedTuple):
     high_watermark_checkpoint_ms: int = 5_000
     producer_expiration_ms: int = 86_400_000
     producer_expiration_check_ms: int = 600_000
+    cleaner_enabled: bool = True
+    cleaner_threads: int = 1
+    cleaner_backoff_ms: int = 15_000
+    #: Of all threads, for the keys of the logs that are compacted.
+    cleaner_memory: int = 128 << 20
+    cleaner_load_factor: float = 0.9
     #: Before the first retention and the first checkpoints.
     initial_delay_ms: int = 30_000
 
     @classmethod
     def from_configs(cls, configs: Mapping[str, str]) -> LogManagerSettings:
         """Return the settings of a broker's configs, by Kafka's names. Raises ConfigError."""
-        changes = {}
+        changes: dict[str, Any] = {}
+        if "log.cleaner.enable" in configs:
+            changes["cleaner_enabled"] = configs["log.cleaner.enable"].strip().lower() == "true"
         for name, field in _SETTINGS.items():
             if name in configs:
                 try:
@@ -102,13 +114,6 @@ class LogDirSizes(NamedTuple):
     total_bytes: int
     usable_bytes: int
     replicas: list[ReplicaSize]
-
-
-class _Place(NamedTuple):
-    """A log and the log directory that it is in."""
-
-    log: Log
-    directory: LogDirectory
 
 
 class LogManager:
@@ -143,10 +148,16 @@ class LogManager:
         self._on_offline = on_offline
         self._directories = [LogDirectory(path) for path in paths]
         self._scheduler: Scheduler | None = None
+        self._cleaner = LogCleaner(
+            self._all_places,
+            self._io,
+            memory=self.settings.cleaner_memory // self.settings.cleaner_threads,
+            load_factor=self.settings.cleaner_load_factor,
+        )
         #: Guards what follows, and that a replica is created or deleted once. No disk is waited for but to do
         #: that.
         self._lock = threading.RLock()
-        self._places: dict[tuple[str, int], _Place] = {}
+        self._places: dict[tuple[str, int], Place] = {}
         self._topic_ids: dict[tuple[str, int], bytes] = {}
         #: Due time and folder of each replica that waits for its deletion.
         self._deleted: list[tuple[int, LogDirectory, Path]] = []
@@ -208,6 +219,7 @@ class LogManager:
             for pool in pools:
                 pool.shutdown(cancel_futures=True)
         for directory in self._online():
+            self._cleaner.load(directory)
             directory.end_loading()
         self._demand_one()
         logger.info("Loaded %d logs in %.3f s", len(self._places), time.monotonic() - begun)
@@ -252,7 +264,7 @@ class LogManager:
                 if directory.failure is not None:
                     log.close_files()
                     return
-                self._places[key] = _Place(log, directory)
+                self._places[key] = Place(log, directory)
                 if topic_id is not None:
                     self._topic_ids[key] = topic_id
             if self._progress is not None:
@@ -271,6 +283,9 @@ class LogManager:
             period = settings.high_watermark_checkpoint_ms
             scheduler.every(period / 1000, partial(self._write_high_watermarks, directory))
             scheduler.every(_TICK_SECONDS, partial(self._tick, directory))
+        if settings.cleaner_enabled:
+            for _ in range(settings.cleaner_threads):
+                scheduler.every(settings.cleaner_backoff_ms / 1000, self._cleaner.run)
 
     def stop(self, broker_epoch: int = -1) -> None:
         """Flush and close all logs, write the checkpoints, and mark the directories as closed in order."""
@@ -309,6 +324,7 @@ class LogManager:
                 directory.close(clean=False)
 
     def _stop_scheduler(self) -> None:
+        self._cleaner.stop()
         if self._scheduler is not None:
             self._scheduler.stop()
             self._scheduler = None
@@ -406,7 +422,7 @@ class LogManager:
                 self._check_topic_id(key, place, topic_id)
             return place.log
 
-    def _create(self, key: tuple[str, int], config: LogConfig, *, is_new: bool) -> _Place:
+    def _create(self, key: tuple[str, int], config: LogConfig, *, is_new: bool) -> Place:
         name = names.folder_name(*key)
         if not is_new and self.offline_dirs:
             raise KafkaError(
@@ -421,12 +437,12 @@ class LogManager:
                 log = Log(
                     directory.path / name, config, producer_expiration_ms=self.settings.producer_expiration_ms
                 )
-                place = self._places[key] = _Place(log, directory)
+                place = self._places[key] = Place(log, directory)
                 logger.info("Created the log %s", log.folder)
                 return place
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: no log directory is online")
 
-    def _check_topic_id(self, key: tuple[str, int], place: _Place, topic_id: bytes) -> None:
+    def _check_topic_id(self, key: tuple[str, int], place: Place, topic_id: bytes) -> None:
         """Write ``partition.metadata`` where there is none."""
         known = self._topic_ids.get(key)
         if known is None:
@@ -451,7 +467,7 @@ class LogManager:
         """Rename the folder of a replica; it is deleted after file.delete.delay.ms. See ``delete_logs``."""
         self.delete_logs([(topic, partition)], stray=stray)
 
-    def delete_logs(self, replicas: Iterable[tuple[str, int]], *, stray: bool = False) -> None:
+    def delete_logs(self, replicas: Sequence[tuple[str, int]], *, stray: bool = False) -> None:
         """Rename the folders of (topic, partition) pairs; they are deleted after file.delete.delay.ms.
 
         ``stray``: they are only renamed. Raises KafkaError KAFKA_STORAGE_ERROR, after all others have been
@@ -475,7 +491,10 @@ class LogManager:
                         due = _now_ms() + self.defaults.file_delete_delay_ms
                         self._deleted.append((due, directory, log.folder))
                 log.close_files()
+        self._cleaner.forget(replicas)
         for directory in changed:
+            with self._io(directory, "the cleaner's checkpoint cannot be written"):
+                self._cleaner.write_checkpoint(directory)
             self._write_recovery_points(directory)
             self._write_start_offsets(directory)
             self._write_high_watermarks(directory)
@@ -500,6 +519,10 @@ class LogManager:
                 replicas, total, usable = [], -1, -1
             found.append(LogDirSizes(directory.path, directory.failure, total, usable, replicas))
         return found
+
+    def _all_places(self) -> dict[tuple[str, int], Place]:
+        with self._lock:
+            return dict(self._places)
 
     def _logs_in(self, directory: LogDirectory) -> dict[tuple[str, int], Log]:
         with self._lock:

@@ -1,0 +1,161 @@
+"""Chooses which log is compacted next, and knows up to where each one is clean (``LogCleanerManager``)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Final
+
+from ctrlchan.broker.log.checkpoints import CLEANER_CHECKPOINT
+from ctrlchan.broker.log.cleaner import Dirty, Stopped, clean, dirty_part
+from ctrlchan.broker.log.directory import LogDirectory, Place
+from ctrlchan.errors import KafkaError, LogDirectoryError
+
+__all__ = ["LogCleaner"]
+
+logger: Final = logging.getLogger(__name__)
+
+Replica = tuple[str, int]
+
+
+class LogCleaner:
+    """Compacts the logs whose cleanup.policy says so, the one with the largest dirty part first.
+
+    ``places``: returns all logs. ``io``: takes a directory offline when the disk fails. ``memory``: bytes for
+    the map of keys. A log with a damaged segment is left alone until the broker starts again, as by Kafka.
+    """
+
+    def __init__(
+        self,
+        places: Callable[[], Mapping[Replica, Place]],
+        io: Callable[[LogDirectory, str], AbstractContextManager[None]],
+        *,
+        memory: int,
+        load_factor: float,
+    ) -> None:
+        self._places = places
+        self._io = io
+        self._memory = memory
+        self._load_factor = load_factor
+        self._is_stopped = False
+        self._lock = threading.Lock()
+        self._clean_up_to: dict[Replica, int] = {}
+        self._running: set[Replica] = set()
+        self._damaged: set[Replica] = set()
+
+    def load(self, directory: LogDirectory) -> None:
+        """Take the cleaner's checkpoint of a directory that is being loaded."""
+        self._clean_up_to.update(directory.offsets_of(CLEANER_CHECKPOINT))
+
+    def stop(self) -> None:
+        """End a cleaning that runs."""
+        self._is_stopped = True
+
+    def forget(self, replicas: Iterable[Replica]) -> None:
+        """Forget replicas that are deleted."""
+        with self._lock:
+            for key in replicas:
+                self._clean_up_to.pop(key, None)
+                self._damaged.discard(key)
+
+    def run(self) -> None:
+        """Clean until no log is dirty enough, and apply retention to the logs that are compacted too."""
+        while not self._is_stopped and (chosen := self._choose()) is not None:
+            key, place, dirty = chosen
+            try:
+                self._clean(key, place, dirty)
+            finally:
+                self._end(key)
+        for key, place in self._places().items():
+            if place.log.config.cleanup_compact and not self._is_stopped and self._begin(key):
+                try:
+                    with self._io(place.directory, "cannot be written"):
+                        place.log.delete_old_segments()
+                finally:
+                    self._end(key)
+
+    def _begin(self, key: Replica) -> bool:
+        with self._lock:
+            if key in self._running or key in self._damaged:
+                return False
+            self._running.add(key)
+            return True
+
+    def _end(self, key: Replica) -> None:
+        with self._lock:
+            self._running.discard(key)
+
+    def _choose(self) -> tuple[Replica, Place, Dirty] | None:
+        """Return the log with the largest dirty part, if that is enough; it is marked as running."""
+        now = time.time_ns() // 1_000_000
+        best: tuple[Replica, Place, Dirty] | None = None
+        for key, place in self._places().items():
+            log = place.log
+            if not log.config.cleanup_compact or log.segment_count < 2 or not self._begin(key):
+                continue
+            try:
+                dirty = self._dirty(key, place, now)
+            except KafkaError:
+                dirty = None  # closed meanwhile
+            if dirty is not None and (best is None or dirty.ratio > best[2].ratio):
+                if best is not None:
+                    self._end(best[0])
+                best = key, place, dirty
+            else:
+                self._end(key)
+        return best
+
+    def _dirty(self, key: Replica, place: Place, now_ms: int) -> Dirty | None:
+        """Return what can be cleaned of a log, None where that is not enough."""
+        truncated = place.log.take_lowest_truncation()
+        if truncated is not None and key in self._clean_up_to:
+            self._clean_up_to[key] = min(self._clean_up_to[key], truncated)
+        dirty = dirty_part(place.log, self._clean_up_to.get(key), now_ms)
+        if dirty is None or dirty.cleanable_bytes == 0:
+            return None
+        is_enough = dirty.is_overdue or dirty.ratio > place.log.config.min_cleanable_dirty_ratio
+        return dirty if is_enough else None
+
+    def _clean(self, key: Replica, place: Place, dirty: Dirty) -> None:
+        log, directory = place
+        before, begun = log.size, time.monotonic()
+        with self._io(directory, f"{log.folder} cannot be cleaned"):
+            try:
+                end = clean(
+                    log,
+                    dirty,
+                    memory=self._memory,
+                    load_factor=self._load_factor,
+                    now_ms=time.time_ns() // 1_000_000,
+                    is_stopped=lambda: self._is_stopped,
+                )
+                if end <= dirty.first_dirty:
+                    raise LogDirectoryError(
+                        f"{log.folder}, offset {end}: log.cleaner.dedupe.buffer.size is too small"
+                    )
+            except Stopped:
+                return
+            except LogDirectoryError as error:
+                logger.error("A log is not cleaned any more: %s", error)
+                with self._lock:
+                    self._damaged.add(key)
+                return
+            logger.info(
+                "Cleaned %s up to offset %d in %.1f s: %d of %d bytes are left",
+                log.folder, end, time.monotonic() - begun, log.size, before,
+            )  # fmt: skip
+            self._clean_up_to[key] = end
+            self.write_checkpoint(directory)
+
+    def write_checkpoint(self, directory: LogDirectory) -> None:
+        """Write up to where the logs of a directory are clean. Raises OSError."""
+        with self._lock:
+            offsets = {
+                key: self._clean_up_to[key]
+                for key, place in self._places().items()
+                if place.directory is directory and key in self._clean_up_to
+            }
+        directory.write_checkpoint(CLEANER_CHECKPOINT, offsets)
