@@ -47,13 +47,21 @@ class OffsetsLog:
     """Appends to and reads from the partitions of ``__consumer_offsets`` (an ``OffsetsTopic``).
 
     `find` returns the partition of this number, or None when this broker has no replica of it. `timeout_ms`:
-    offsets.commit.timeout.ms. `read_size`: bytes that are read at once (offsets.load.buffer.size).
+    offsets.commit.timeout.ms. `read_size`: bytes to read at once (offsets.load.buffer.size). `run_later`
+    calls its argument on a thread that holds no group's lock.
     """
 
-    def __init__(self, find: Callable[[int], PartitionLog | None], timeout_ms: int, read_size: int) -> None:
+    def __init__(
+        self,
+        find: Callable[[int], PartitionLog | None],
+        timeout_ms: int,
+        read_size: int,
+        run_later: Callable[[Callable[[], None]], object],
+    ) -> None:
         self._find = find
         self._timeout_ms = timeout_ms
         self._read_size = read_size
+        self._run_later = run_later
         self._closed = False
 
     def close(self) -> None:
@@ -70,20 +78,26 @@ class OffsetsLog:
             appended.set_result(Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return appended
 
-        def done(future: Future[tuple[int, int, int]]) -> None:
-            failure = future.exception()
-            if failure is not None:
-                appended.set_exception(failure)
-            else:
-                error, first_offset, _ = future.result()
-                appended.set_result(Appended(error, first_offset))
-
-        found.append(
+        stored = found.append(
             encode_batch(records, timestamp),
             origin=Origin.COORDINATOR,
             required_acks=acks,
             timeout_ms=self._timeout_ms,
-        ).add_done_callback(done)
+        )
+
+        def done() -> None:
+            failure = stored.exception()
+            if failure is not None:
+                appended.set_exception(failure)
+            else:
+                error, first_offset, _ = stored.result()
+                appended.set_result(Appended(error, first_offset))
+
+        if stored.done():
+            done()
+        else:
+            # An append of another group may end this one, while its thread holds the lock of that group.
+            stored.add_done_callback(lambda _: self._run_later(done))
         return appended
 
     def read(self, partition: int) -> Iterator[StoredBatch]:

@@ -1,4 +1,4 @@
-"""The group coordinator of a broker that stores records: started, stopped, and told of leaderships."""
+"""Starts and stops the group coordinator of a broker that stores records, and hands leaderships to it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 from ctrlchan.broker.coordinator.config import GroupConfig
 from ctrlchan.broker.coordinator.coordinator import GroupCoordinator
@@ -23,7 +24,7 @@ def _now_ms() -> int:
 
 
 class GroupService:
-    """Owns the coordinator, the thread of its timers, and the thread that loads and unloads groups.
+    """Owns the coordinator and its threads: timers, loading and unloading, appends that other replicas end.
 
     Any thread may call every method. `find_partition` returns this broker's replica of a topic's partition,
     or None. `now_ms` returns milliseconds since 1970.
@@ -37,15 +38,17 @@ class GroupService:
     ) -> None:
         self.config = config
         self._timers = TimerThread("group-timers")
+        # Its thread begins with the first append that waits for other replicas.
+        self._appends = ThreadPoolExecutor(1, "group-appends")
         self._log = OffsetsLog(
             lambda partition: find_partition(OFFSETS_TOPIC, partition),
             config.offsets_commit_timeout,
             config.offsets_load_buffer_size,
+            self._run_later,
         )
         self.coordinator = GroupCoordinator(config, self._log, self._timers, now_ms)
         # One thread: the changes of a partition's leadership are handled in their order.
         self._loader = ThreadPoolExecutor(1, "group-loader")
-        self._stopped = False
         self._counted = False
 
     def start(self) -> None:
@@ -55,11 +58,11 @@ class GroupService:
 
     def stop(self) -> None:
         """Refuse requests from now on, and end the threads. Requests that wait get no answer."""
-        self._stopped = True
         self.coordinator.close()
         self._log.close()
         self._loader.shutdown(cancel_futures=True)
         self._timers.stop()
+        self._appends.shutdown(cancel_futures=True)
 
     def count_partitions(self, count: Callable[[], int]) -> None:
         """Learn from `count` how many partitions ``__consumer_offsets`` has, until it is not 0 once.
@@ -84,10 +87,18 @@ class GroupService:
         self._submit(lambda: self.coordinator.partitions_deleted(deleted))
 
     def _submit(self, work: Callable[[], None]) -> None:
-        if not self._stopped:
-            self._loader.submit(work).add_done_callback(_log_failure)
+        _run_on(self._loader, work)
+
+    def _run_later(self, work: Callable[[], None]) -> None:
+        _run_on(self._appends, work)
+
+
+def _run_on(executor: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    """Call `work` on the executor's thread, unless the service stops."""
+    with suppress(RuntimeError):  # it was shut down
+        executor.submit(work).add_done_callback(_log_failure)
 
 
 def _log_failure(future: Future[None]) -> None:
     if not future.cancelled() and (failure := future.exception()) is not None:
-        _LOG.error("groups: a change of leadership failed", exc_info=failure)
+        _LOG.error("work for the group coordinator failed", exc_info=failure)

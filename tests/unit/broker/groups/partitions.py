@@ -14,13 +14,17 @@ from ctrlchan.errors import ErrorCode, KafkaError
 
 
 class LoggedPartition:
-    """One replica, which leads alone. ``error``: of the next appends, in place of appending."""
+    """One replica, which leads. ``error``: of the next appends, in place of appending.
+
+    ``held``: appends that wait for another replica, when it is not None; ``release`` ends them.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         self.log = Log(folder, LogConfig(cleanup_delete=False, cleanup_compact=True))
         self.error = 0
         self.fail_reads = False
+        self.held: list[tuple[Future[tuple[int, int, int]], tuple[int, int, int]]] | None = None
         self.acks: list[tuple[int, int]] = []
 
     def append(
@@ -35,8 +39,16 @@ class LoggedPartition:
         error, checked = check(data, AppendRules(now_ms=now, origin=origin, compacted=True))
         assert not error
         first, _ = self.log.append_as_leader(checked, 0, origin=origin)
-        appended.set_result((0, first, -1))
+        if self.held is None:
+            appended.set_result((0, first, -1))
+        else:
+            self.held.append((appended, (0, first, -1)))
         return appended
+
+    def release(self) -> None:
+        held, self.held = self.held or [], None
+        for appended, result in held:
+            appended.set_result(result)
 
     def read(self, offset: int, max_bytes: int, *, isolation: int) -> bytes:
         if self.fail_reads:

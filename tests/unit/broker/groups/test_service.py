@@ -162,6 +162,26 @@ def test_errors_of_the_log_become_errors_of_groups(partitions: LoggedPartitions)
         assert commit(service.coordinator, 1) is ErrorCode.NOT_COORDINATOR
 
 
+def test_the_thread_that_ends_an_append_waits_for_no_group(partitions: LoggedPartitions) -> None:
+    """It may hold the lock of another group, whose append has ended this one too."""
+    with serving(partitions) as service:
+        lead(service)
+        replica = partitions.replicas[0]
+        replica.held = []
+        answers: queue.Queue[dict[TopicPartition, ErrorCode]] = queue.Queue()
+        service.coordinator.commit(CommitRequest(GROUP, [OffsetToCommit(FOO, 5)]), answers.put)
+        group = service.coordinator._registry.find(GROUP)
+        assert group is not None
+        releasing = threading.Thread(target=replica.release)
+        with group.locked():
+            releasing.start()
+            releasing.join(DEADLINE)
+            assert not releasing.is_alive()
+            assert answers.empty()
+        assert answers.get(timeout=DEADLINE) == {FOO: ErrorCode.NONE}
+        assert committed(service.coordinator) == 5
+
+
 def test_a_partition_that_cannot_be_read_is_served_empty(
     partitions: LoggedPartitions, caplog: pytest.LogCaptureFixture
 ) -> None:
