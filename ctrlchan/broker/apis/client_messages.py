@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from kio.schema.errors import ErrorCode as KioError
 from kio.schema.index import api_key_map
@@ -63,6 +63,7 @@ class ClientMessages:
         entity = getattr(_schema(self.api, self.version, "request"), name)
         try:
             body, _ = entity_reader(entity)(request.frame, request.offset)
+            _refuse_null_arrays(body)
         except (SerialError, ValueError, KeyError) as error:
             raise DecodeError(str(error) or type(error).__name__, api=name, version=self.version) from error
         return body
@@ -98,6 +99,33 @@ def only_known_fields(entity: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of `values` that this version of `entity` has."""
     known = _field_names(entity)
     return {name: value for name, value in values.items() if name in known}
+
+
+def _refuse_null_arrays(entity: Any) -> None:
+    """Raise ValueError if an array is null that cannot be. kio reads such an array as None."""
+    kind: Any = type(entity)
+    for name, nullable, has_arrays in _array_fields(kind):
+        elements = getattr(entity, name)
+        if elements is None:
+            if not nullable:
+                raise ValueError(f"{name} is null")
+        elif has_arrays:
+            for element in elements:
+                _refuse_null_arrays(element)
+
+
+@cache
+def _array_fields(entity: Any) -> tuple[tuple[str, bool, bool], ...]:
+    """Return each array of an entity: its name, whether it may be null, whether its elements have arrays."""
+    found = []
+    for name, hint in get_type_hints(entity).items():
+        choices = [hint] if get_origin(hint) is tuple else get_args(hint)
+        for choice in choices:
+            if get_origin(choice) is tuple and name in _field_names(entity):
+                element = get_args(choice)[0]
+                has_arrays = hasattr(element, "__dataclass_fields__") and bool(_array_fields(element))
+                found.append((name, len(choices) > 1, has_arrays))
+    return tuple(found)
 
 
 def _camel_case(name: str) -> str:
