@@ -20,6 +20,7 @@ from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.metadata_cache import RepeatedListenerError
 from ctrlchan.errors import ErrorCode
+from ctrlchan.protocol import LEADER_DURING_DELETE
 
 __all__ = ["API"]
 
@@ -41,7 +42,20 @@ def _update(core: BrokerCore, message: UpdateMetadataRequest) -> ControlResponse
     core.controller_epoch = message.controller_epoch
     if core.partitions is not None:
         core.partitions.set_live_brokers(core.metadata.live_ids.tolist())
+    if core.groups is not None and (deleted := _deleted_partitions(message)):
+        core.groups.on_partitions_deleted(deleted)
     return _response(message, ErrorCode.NONE)
+
+
+def _deleted_partitions(message: UpdateMetadataRequest) -> list[tuple[str, int]]:
+    """Return topic and number of the partitions that are sent as deleted."""
+    rows = np.flatnonzero(message.partitions.leader == LEADER_DURING_DELETE)
+    topics = np.searchsorted(message.topic_starts, rows, "right") - 1
+    names = message.topics.names
+    return [
+        ((names[topic] or b"").decode(), partition)
+        for topic, partition in zip(topics.tolist(), message.partitions.partition[rows].tolist(), strict=True)
+    ]
 
 
 def _response(message: UpdateMetadataRequest, error_code: int) -> ControlResponse:

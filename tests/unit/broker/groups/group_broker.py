@@ -1,0 +1,217 @@
+"""A broker without a socket that serves the APIs of groups; requests and responses are kio's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from kio.index import load_request_schema
+from kio.static.primitive import i32Timedelta
+
+from ctrlchan._codec import decode_request_header, encode_response_header
+from ctrlchan.broker.apis import init_producer_id
+from ctrlchan.broker.apis.api import Reply, Request
+from ctrlchan.broker.apis.groups import APIS
+from ctrlchan.broker.coordinator.config import GroupConfig
+from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
+from ctrlchan.broker.groups.service import GroupService
+from ctrlchan.broker.producer_ids import ProducerIds, random_block
+from ctrlchan.state import Endpoint, SecurityProtocol
+from tests.kafka.waiting import wait_until
+from tests.unit.broker.groups.partitions import LoggedPartitions
+from tests.unit.broker.local_broker import (
+    CORRELATION_ID,
+    EPOCH,
+    OURS,
+    LocalBroker,
+    Part,
+    client_frame,
+    read_client_response,
+)
+
+GROUP = "a-group"
+TOPIC = "foo"
+DEADLINE = 60.0
+CONFIG = GroupConfig(min_session_timeout=1, initial_rebalance_delay=0, offsets_topic_partitions=1)
+
+_TABLE = {api.key: api for api in (*APIS, init_producer_id.API)}
+HIGHEST = {api.name: api.highest for api in _TABLE.values()}
+KEYS = {api.name: api.key for api in _TABLE.values()}
+
+
+def ms(time: int) -> i32Timedelta:
+    return i32Timedelta.parse(timedelta(milliseconds=time))
+
+
+def part(api: str, version: int, kind: str, /, **fields: Any) -> Any:
+    """A part of a request, with those of `fields` that the version has."""
+    module: Any = sys.modules[load_request_schema(KEYS[api], version).__module__]
+    return _known(getattr(module, kind), fields)
+
+
+def _known(entity: Any, fields: dict[str, Any]) -> Any:
+    known = entity.__dataclass_fields__
+    return entity(**{name: value for name, value in fields.items() if name in known})
+
+
+class GroupBroker:
+    """Calls the APIs as a handler thread does. ``core.groups`` runs; TOPIC has the partitions 0 and 1."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self.core = core
+        self.local = LocalBroker(core)
+
+    def send(self, api: str, version: int, *, host: str = "127.0.0.1", **fields: Any) -> Future[Any]:
+        """Send a request with those of `fields` that the version has; return the future response."""
+        schema: Any = load_request_schema(KEYS[api], version)
+        known = {name: value for name, value in fields.items() if name in schema.__dataclass_fields__}
+        frame = memoryview(client_frame(KEYS[api], version, **known))
+        table_entry = _TABLE[KEYS[api]]
+        assert not table_entry.locks_core
+        header = decode_request_header(frame, table_entry.request_header_version(version))
+        request = Request(
+            version, header.correlation_id, header.client_id, frame, header.size, client_host=host
+        )
+        reply = table_entry.handle(self.core, request)
+        answer: Future[Any] = Future()
+
+        def read(reply: Reply) -> None:
+            response = encode_response_header(table_entry.response_header_version(version), CORRELATION_ID)
+            answer.set_result(read_client_response(KEYS[api], version, response + reply.body))
+
+        if isinstance(reply, Future):
+            reply.add_done_callback(lambda done: read(done.result()))
+        else:
+            assert isinstance(reply, Reply)
+            read(reply)
+        return answer
+
+    def ask(self, api: str, version: int, **fields: Any) -> Any:
+        return self.send(api, version, **fields).result(DEADLINE)
+
+    # Requests with usual fields
+
+    def send_join(self, version: int = 9, member_id: str = "", **fields: Any) -> Future[Any]:
+        protocols = tuple(
+            part("JoinGroup", version, "JoinGroupRequestProtocol", name=name, metadata=metadata)
+            for name, metadata in fields.pop("protocols", [("range", b"metadata")])
+        )
+        usual = {
+            "group_id": GROUP,
+            "session_timeout": ms(30_000),
+            "rebalance_timeout": ms(30_000),
+            "protocol_type": "consumer",
+        }
+        return self.send(
+            "JoinGroup", version, member_id=member_id, protocols=protocols, **{**usual, **fields}
+        )
+
+    def join(self, version: int = 9, **fields: Any) -> Any:
+        """Join, a second time when the first answer brings the member id only."""
+        joined = self.send_join(version, **fields).result(DEADLINE)
+        if joined.error_code.value == 79:
+            joined = self.send_join(version, joined.member_id, **fields).result(DEADLINE)
+        return joined
+
+    def send_sync(
+        self, joined: Any, version: int = 5, assignments: dict[str, bytes] | None = None, **fields: Any
+    ) -> Future[Any]:
+        usual = {
+            "group_id": GROUP,
+            "generation_id": joined.generation_id,
+            "member_id": joined.member_id,
+            "protocol_type": "consumer",
+            "protocol_name": "range",
+        }
+        parts = tuple(
+            part(
+                "SyncGroup", version, "SyncGroupRequestAssignment", member_id=member_id, assignment=assignment
+            )
+            for member_id, assignment in (assignments or {}).items()
+        )
+        return self.send("SyncGroup", version, assignments=parts, **{**usual, **fields})
+
+    def stable(self, **fields: Any) -> Any:
+        """Make a Stable group of one member."""
+        joined = self.join(**fields)
+        assignments = {joined.member_id: b"all"}
+        assert self.send_sync(joined, assignments=assignments).result(DEADLINE).assignment == b"all"
+        return joined
+
+    def commit(
+        self, offsets: dict[tuple[str, int], int], version: int = 9, joined: Any = None, **fields: Any
+    ) -> dict[tuple[str, int], int]:
+        """Commit offsets; return the error of each partition."""
+        if joined is not None:
+            fields |= {"generation_id_or_member_epoch": joined.generation_id, "member_id": joined.member_id}
+        usual = {
+            "group_id": GROUP,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "retention_time": ms(-1),
+        }
+        topics = tuple(
+            part(
+                "OffsetCommit",
+                version,
+                "OffsetCommitRequestTopic",
+                name=topic,
+                partitions=(
+                    part(
+                        "OffsetCommit",
+                        version,
+                        "OffsetCommitRequestPartition",
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=2,
+                        committed_metadata="note",
+                        commit_timestamp=-1,
+                    ),
+                ),
+            )
+            for (topic, partition), offset in offsets.items()
+        )
+        response = self.ask("OffsetCommit", version, topics=topics, **{**usual, **fields})
+        return {
+            (topic.name, one.partition_index): one.error_code.value
+            for topic in response.topics
+            for one in topic.partitions
+        }
+
+
+def errors_of(response: Any) -> list[tuple[str, int, int]]:
+    """Topic, partition and error of each partition of a response, in its order."""
+    return [
+        (topic.name, one.partition_index, one.error_code.value)
+        for topic in response.topics
+        for one in topic.partitions
+    ]
+
+
+@contextmanager
+def group_broker(folder: Path, config: GroupConfig = CONFIG, *, leads: bool = True) -> Iterator[GroupBroker]:
+    """A broker with ``__consumer_offsets`` of one partition, which it leads if `leads`."""
+    partitions = LoggedPartitions(folder)
+    endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 9092)
+    core = BrokerCore(OURS, endpoint, epoch=EPOCH)
+    core.groups = groups = GroupService(config, partitions.get)
+    core.producer_ids = ProducerIds(random_block)
+    groups.start()
+    try:
+        broker = GroupBroker(core)
+        if leads:
+            assert broker.local.update_metadata(Part(TOPIC, 0), Part(TOPIC, 1), Part(OFFSETS_TOPIC)) == 0
+            groups.on_leader(0, 0)
+            wait_until(
+                lambda: not groups.coordinator.describe(GROUP).error, timeout=DEADLINE, what="the groups"
+            )
+        yield broker
+    finally:
+        groups.stop()
+        partitions.close()
