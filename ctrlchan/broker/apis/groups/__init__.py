@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ctrlchan.broker.apis.api import Api
-from ctrlchan.broker.apis.groups import administration, membership, offsets
+from ctrlchan.broker.apis.groups import administration, coordinators, membership, offsets
 from ctrlchan.broker.core import BrokerCore
 
 __all__ = ["APIS"]
@@ -19,4 +19,5 @@ APIS: Final[tuple[Api[BrokerCore], ...]] = (
     *membership.APIS,
     *administration.APIS,
     *offsets.APIS,
+    coordinators.API,
 )

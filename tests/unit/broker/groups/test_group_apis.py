@@ -42,6 +42,7 @@ RANGES = {
     "OffsetCommit": (8, 0, 9),
     "OffsetFetch": (9, 0, 9),
     "OffsetDelete": (47, 0, 0),
+    "FindCoordinator": (10, 0, 6),
 }
 
 
@@ -305,7 +306,7 @@ def test_offsets_of_a_deleted_topic_are_removed(broker: GroupBroker) -> None:
 @pytest.mark.parametrize(
     ("key", "version", "body"),
     [
-        (42, 2, b"\0\0\0"),  # DeleteGroups without groups
+        (10, 4, b"\0\0\0"),  # FindCoordinator without keys
         (9, 8, b"\2\2g\2\2t\0\0\0\0\0"),  # OffsetFetch: a topic without partitions
     ],
 )

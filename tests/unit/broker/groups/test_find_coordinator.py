@@ -1,0 +1,92 @@
+"""FindCoordinator of a broker that stores records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctrlchan.broker.apis.groups import coordinators
+from ctrlchan.broker.coordinator.config import GroupConfig
+from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
+from ctrlchan.errors import ErrorCode
+from tests.unit.broker.groups.group_broker import GROUP, GroupBroker, group_broker
+from tests.unit.broker.local_broker import Part
+
+GROUPS, TRANSACTIONS, SHARES = 0, 1, 2
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[GroupBroker]:
+    config = GroupConfig(offsets_topic_partitions=7, offsets_topic_replication_factor=2)
+    with group_broker(tmp_path, config, leads=False) as made:
+        yield made
+
+
+def find(broker: GroupBroker, version: int, *keys: str, key_type: int = GROUPS) -> list[Any]:
+    response = broker.ask("FindCoordinator", version, key=keys[0], coordinator_keys=keys, key_type=key_type)
+    return list(response.coordinators) if version >= 4 else [response]
+
+
+def fields(found: Any) -> tuple[int, int, str, int]:
+    return found.error_code.value, found.node_id, found.host, found.port
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_the_leader_of_the_groups_partition(broker: GroupBroker, version: int) -> None:
+    # The topic has another number of partitions than the settings say.
+    parts = [Part(OFFSETS_TOPIC, partition, leader=partition + 1) for partition in range(3)]
+    broker.local.update_metadata(*parts)
+    assert broker.core.groups is not None
+    keys = [GROUP, "another", "a third", "ω"] if version >= 4 else [GROUP]
+    found = find(broker, version, *keys)
+    for key, one in zip(keys, found, strict=True):
+        leader = broker.core.groups.coordinator.partition_for(key) + 1
+        assert fields(one) == (0, leader, f"host-{leader}", 9000 + leader)
+        assert getattr(one, "key", key) == key
+        assert getattr(one, "error_message", "") == ("NONE" if 1 <= version < 4 else "")
+
+
+def test_no_coordinator_while_the_partition_has_no_leader(broker: GroupBroker) -> None:
+    for leader in (-1, 9):
+        broker.local.update_metadata(Part(OFFSETS_TOPIC, 0, leader=leader))
+        [found] = find(broker, 3, GROUP)
+        assert fields(found) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+        assert found.error_message == "The coordinator is not available."
+
+
+def test_the_topic_is_created_when_a_client_asks(
+    broker: GroupBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    created: list[tuple[str, int, int, Mapping[str, str]]] = []
+
+    def create(_core: BrokerCore, *topic: Any) -> Future[int]:
+        created.append(topic)
+        return Future()
+
+    monkeypatch.setattr(coordinators, "create_topic", create)
+    assert find(broker, 6, GROUP)[0].error_code.value == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not created
+    assert "no controller" in caplog.text
+
+    monkeypatch.setattr(broker.core, "controller", object())
+    assert fields(find(broker, 6, GROUP)[0]) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+    configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
+    assert created == [(OFFSETS_TOPIC, 7, 2, configs)]
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_transactions_are_refused_with_a_message(broker: GroupBroker, version: int) -> None:
+    [found] = find(broker, version, "my-transactions", key_type=TRANSACTIONS)
+    assert fields(found) == (ErrorCode.UNSUPPORTED_VERSION, -1, "", -1)
+    assert "Transactions are not supported" in found.error_message
+
+
+@pytest.mark.parametrize("key_type", [SHARES, 3, -1])
+def test_other_types_are_refused(broker: GroupBroker, key_type: int) -> None:
+    [found] = find(broker, 6, "key", key_type=key_type)
+    assert fields(found) == (ErrorCode.INVALID_REQUEST, -1, "", -1)
