@@ -19,6 +19,8 @@ from ctrlchan.errors import ProtocolError
 
 __all__ = ["DisconnectError", "answer_of_fault", "hot_answer_of_fault"]
 
+#: ``acks`` of a producer that wants no response: Kafka shows it an error by closing the connection.
+_NO_ACKNOWLEDGEMENT: Final = 0
 _TEXT: Final = "A fault that a test wants."
 
 
@@ -34,7 +36,7 @@ def answer_of_fault(core: Any, api: Api[Any], request: Request) -> Reply | Futur
     fault, messages, body = _fault(core, api, request)
     if fault is None:
         return None
-    if fault.disconnect:
+    if fault.disconnect or (fault.error and getattr(body, "acks", None) == _NO_ACKNOWLEDGEMENT):
         raise DisconnectError("a fault that a test wants", api=api.name)
     if fault.seconds:
         delay: Future[None] = Future()
@@ -57,11 +59,13 @@ def hot_answer_of_fault(
     header = decode_request_header(frame, api.request_header_version(version))
     request = Request(version, header.correlation_id, header.client_id, frame, header.size)
     fault, messages, body = _fault(core, api, request)
-    if fault is None or fault.disconnect:
-        return fault is None
+    if fault is None:
+        return True
     if fault.seconds:
         sleep(fault.seconds)
         return True
+    if fault.disconnect or getattr(body, "acks", None) == _NO_ACKNOWLEDGEMENT:
+        return False
     answer = encode_response_header(api.response_header_version(version), header.correlation_id)
     return answer + error_response(messages, body, KioError(fault.error), _TEXT)
 

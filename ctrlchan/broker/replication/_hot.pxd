@@ -1,6 +1,6 @@
 # The APIs that processors answer themselves.
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from ctrlchan.broker.network._processor cimport Answer, HotHandler, HotRequest, Network, NetworkThreads, Result
 
@@ -50,3 +50,6 @@ cdef class BrokerHandler(HotHandler):
     cdef Entry entries[MOST_APIS]
     cdef int count
     cdef tuple apis
+    # Which entries have faults that a test wants: bit i for entry i. Read without a lock.
+    cdef uint32_t faulty
+    cdef object fault_answer

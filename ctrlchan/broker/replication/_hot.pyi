@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from ctrlchan.broker.network._processor import HotHandler, NetworkThreads
 
@@ -10,4 +10,7 @@ class HotApi:
 
 class BrokerHandler(HotHandler):
     def __init__(self, apis: Iterable[HotApi]) -> None: ...
+    def set_faults(
+        self, keys: Collection[int], answer: Callable[[int, int, bytes], bytes | bool]
+    ) -> None: ...
     def attach(self, threads: NetworkThreads) -> None: ...

@@ -4,18 +4,27 @@ Everything else (other keys, versions out of range, broken headers) goes to the 
 closes the connection.
 """
 
-from libc.stdint cimport int16_t, int32_t, uint8_t
+import logging
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int16_t, int32_t, uint8_t, uint32_t
 
 from ctrlchan.broker.network._processor cimport (
+    ARRIVED,
+    CLOSE,
+    DONE,
     QUEUE,
     Answer,
     HotHandler,
     HotRequest,
     NetworkThreads,
     Result,
+    append_bytes,
     append_room,
 )
 from ctrlchan.broker.replication._cursor cimport Cursor, read_i16, read_i32, skip_tags, take
+
+logger = logging.getLogger("ctrlchan.broker")
 
 cdef extern from "_wire/bytes.h":
     void put_i32(uint8_t* p, int32_t v) nogil
@@ -41,6 +50,7 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
     cdef RequestHeader header
     cdef const Entry* entry
     cdef Cursor c
+    cdef Result result
     cdef int i
     c.at, c.end, c.failed, c.flexible = request.data, request.data + request.size, False, False
     header.key, header.version = read_i16(&c), read_i16(&c)
@@ -51,6 +61,10 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
         if entry.key == header.key and entry.lowest <= header.version <= entry.highest:
             if not read_header(entry, &c, &header):
                 return QUEUE
+            if (<BrokerHandler>context).faulty >> i & 1 and request.reason == ARRIVED:
+                result = answer_fault(<BrokerHandler>context, &header, request, answer)
+                if result != QUEUE:
+                    return result
             return entry.function(entry.context, request, &header, answer)
     return QUEUE
 
@@ -62,6 +76,26 @@ cdef void append_header(Answer* answer, const RequestHeader* header) noexcept no
         put_i32(room, header.correlation_id)
         if header.flexible:
             room[4] = 0
+
+
+cdef Result answer_fault(
+    BrokerHandler self, const RequestHeader* header, HotRequest* request, Answer* answer
+) noexcept nogil:
+    """Do what a fault does to a request; QUEUE: no fault hits it."""
+    with gil:
+        try:
+            found = self.fault_answer(
+                header.key, header.version, PyBytes_FromStringAndSize(<const char*>request.data, request.size)
+            )
+            if found is True:
+                return QUEUE
+            if found is False:
+                return CLOSE
+            append_bytes(answer, PyBytes_AS_STRING(found), len(found))
+            return DONE
+        except Exception:
+            logger.exception("a fault cannot be answered")
+            return CLOSE
 
 
 cdef class HotApi:
@@ -89,6 +123,19 @@ cdef class BrokerHandler(HotHandler):
             self.entries[self.count] = api.entry
             self.count += 1
         self.function, self.context = handle_request, <void*>self
+
+    def set_faults(self, keys, answer):
+        """Ask `answer` before requests of these API keys are answered. It runs on the processors' threads.
+
+        ``answer(key, version, request)``: the response with its header; True: go on; False: close the connection.
+        """
+        cdef int i
+        cdef uint32_t faulty = 0
+        for i in range(self.count):
+            if self.entries[i].key in keys:
+                faulty |= <uint32_t>1 << i
+        self.fault_answer = answer
+        self.faulty = faulty
 
     def attach(self, NetworkThreads threads not None):
         """Tell the APIs where parked requests wait. The threads keep this object, not the reverse."""

@@ -33,10 +33,13 @@ Topics = Sequence[tuple[str, Sequence[tuple[int, bytes | None]]]]
 
 
 class ProduceServer:
-    """``server`` answers Produce from ``table``; what it queues is kept in ``queued`` and answered with QUEUED."""
+    """``server`` answers Produce from ``table``; ``queued``: what it queues, which is answered with QUEUED."""
 
-    def __init__(self, server: SocketServer, table: PartitionTable, api: ProduceApi, folder: Path) -> None:
+    def __init__(
+        self, server: SocketServer, table: PartitionTable, api: ProduceApi, hot: BrokerHandler, folder: Path
+    ) -> None:
         self.server = server
+        self.hot = hot
         self.table = table
         self.api = api
         self.folder = folder
@@ -68,7 +71,7 @@ def producing(folder: Path) -> Iterator[ProduceServer]:
     sockets = SocketServer([LOCAL], SocketServerSettings(), hot)
     hot.attach(sockets.threads)
     sockets.start()
-    server = ProduceServer(sockets, table, api, folder)
+    server = ProduceServer(sockets, table, api, hot, folder)
     try:
         with handling(sockets, server.take):
             yield server
