@@ -24,7 +24,7 @@ from ctrlchan.broker.groups.service import GroupService
 from ctrlchan.broker.producer_ids import ProducerIds, random_block
 from ctrlchan.state import Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until
-from tests.unit.broker.groups.partitions import LoggedPartitions
+from tests.unit.broker.groups.partitions import FaultyPartitions
 from tests.unit.broker.local_broker import (
     CORRELATION_ID,
     EPOCH,
@@ -197,7 +197,7 @@ def errors_of(response: Any) -> list[tuple[str, int, int]]:
 @contextmanager
 def group_broker(folder: Path, config: GroupConfig = CONFIG, *, leads: bool = True) -> Iterator[GroupBroker]:
     """A broker with ``__consumer_offsets`` of one partition, which it leads if `leads`."""
-    partitions = LoggedPartitions(folder)
+    partitions = FaultyPartitions(folder)
     endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 9092)
     core = BrokerCore(OURS, endpoint, epoch=EPOCH)
     core.groups = groups = GroupService(config, partitions.get)

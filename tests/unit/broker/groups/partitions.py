@@ -1,76 +1,81 @@
-"""Partitions of ``__consumer_offsets`` with real logs, in place of the broker's table."""
+"""Partitions of ``__consumer_offsets`` of a broker, with faults on demand."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
 from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
-from ctrlchan.broker.log._batches import AppendRules, check
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.config import LogConfig
+from ctrlchan.broker.replication._partitions import PartitionTable
 from ctrlchan.errors import ErrorCode, KafkaError
 
+_BROKER = 1
+_Result = tuple[int, int, int]
 
-class LoggedPartition:
-    """One replica, which leads. ``error``: of the next appends, in place of appending.
 
-    ``held``: appends that wait for another replica, when it is not None; ``release`` ends them.
+class FaultyPartition:
+    """A partition that this broker leads alone.
+
+    ``error``: of the next appends, in place of appending. ``held``: the ends of appends that wait, as for
+    another replica, when it is not None; ``release`` calls them.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, table: PartitionTable, folder: Path, partition: int) -> None:
         folder.mkdir(exist_ok=True)
-        self.log = Log(folder, LogConfig(cleanup_delete=False, cleanup_compact=True))
+        config = LogConfig(cleanup_delete=False, cleanup_compact=True)
+        self._partition = table.open(OFFSETS_TOPIC, partition)
+        self._partition.update_config(config)
+        self._partition.make_leader(Log(folder, config), 0, 0, (_BROKER,), (_BROKER,))
         self.error = 0
         self.fail_reads = False
-        self.held: list[tuple[Future[tuple[int, int, int]], tuple[int, int, int]]] | None = None
+        self.held: list[Callable[[], None]] | None = None
         self.acks: list[tuple[int, int]] = []
 
-    def append(
-        self, data: bytes, *, origin: int, required_acks: int, timeout_ms: int
-    ) -> Future[tuple[int, int, int]]:
-        now = time.time_ns() // 1_000_000
+    @property
+    def log(self) -> Log | None:
+        return self._partition.log
+
+    def append(self, data: bytes, *, origin: int, required_acks: int, timeout_ms: int) -> Future[_Result]:
         self.acks.append((required_acks, timeout_ms))
-        appended: Future[tuple[int, int, int]] = Future()
+        appended: Future[_Result] = Future()
         if self.error:
             appended.set_result((self.error, -1, -1))
             return appended
-        error, checked = check(data, AppendRules(now_ms=now, origin=origin, compacted=True))
-        assert not error
-        first, _ = self.log.append_as_leader(checked, 0, origin=origin)
+        stored = self._partition.append(
+            data, origin=origin, required_acks=required_acks, timeout_ms=timeout_ms
+        )
         if self.held is None:
-            appended.set_result((0, first, -1))
-        else:
-            self.held.append((appended, (0, first, -1)))
+            return stored
+        self.held.append(lambda: appended.set_result(stored.result()))
         return appended
 
     def release(self) -> None:
         held, self.held = self.held or [], None
-        for appended, result in held:
-            appended.set_result(result)
+        for end in held:
+            end()
 
     def read(self, offset: int, max_bytes: int, *, isolation: int) -> bytes:
         if self.fail_reads:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-        found = self.log.read_file_range(offset, max_bytes, isolation=isolation)
-        try:
-            return found.read()
-        finally:
-            found.close()
+        return self._partition.read(offset, max_bytes, isolation=isolation)
 
 
-class LoggedPartitions:
-    """Partitions 0 to `count` - 1 of ``__consumer_offsets`` in `folder`."""
+class FaultyPartitions:
+    """The only partition of ``__consumer_offsets``, with its log in `folder`."""
 
-    def __init__(self, folder: Path, count: int = 1) -> None:
-        self.replicas = {
-            partition: LoggedPartition(folder / f"{OFFSETS_TOPIC}-{partition}") for partition in range(count)
-        }
+    def __init__(self, folder: Path) -> None:
+        self._table = PartitionTable(_BROKER)
+        self.replicas = {0: FaultyPartition(self._table, folder / f"{OFFSETS_TOPIC}-0", 0)}
+        self._logs = [replica.log for replica in self.replicas.values()]
 
-    def get(self, topic: str, partition: int) -> LoggedPartition | None:
+    def get(self, topic: str, partition: int) -> FaultyPartition | None:
         return self.replicas.get(partition) if topic == OFFSETS_TOPIC else None
 
     def close(self) -> None:
-        for replica in self.replicas.values():
-            replica.log.close()
+        self._table.close()
+        for log in self._logs:
+            assert log is not None
+            log.close()

@@ -25,7 +25,7 @@ from ctrlchan.broker.coordinator.requests import (
 from ctrlchan.broker.groups.service import GroupService
 from ctrlchan.errors import ConfigError, ErrorCode
 from tests.kafka.waiting import wait_until
-from tests.unit.broker.groups.partitions import LoggedPartitions
+from tests.unit.broker.groups.partitions import FaultyPartitions
 
 DEADLINE = 60.0
 GROUP = "a-group"
@@ -42,7 +42,7 @@ def soon(condition: Callable[[], bool]) -> None:
 
 @contextmanager
 def serving(
-    partitions: LoggedPartitions, config: GroupConfig = CONFIG, **arguments: Callable[[], int]
+    partitions: FaultyPartitions, config: GroupConfig = CONFIG, **arguments: Callable[[], int]
 ) -> Iterator[GroupService]:
     service = GroupService(config, partitions.get, **arguments)
     service.start()
@@ -53,8 +53,8 @@ def serving(
 
 
 @pytest.fixture
-def partitions(tmp_path: Path) -> Iterator[LoggedPartitions]:
-    made = LoggedPartitions(tmp_path)
+def partitions(tmp_path: Path) -> Iterator[FaultyPartitions]:
+    made = FaultyPartitions(tmp_path)
     yield made
     made.close()
 
@@ -93,7 +93,7 @@ def committed(coordinator: GroupCoordinator) -> int:
 
 
 def test_groups_and_offsets_live_on_in_the_log(tmp_path: Path) -> None:
-    partitions = LoggedPartitions(tmp_path)
+    partitions = FaultyPartitions(tmp_path)
     with serving(partitions) as service:
         lead(service)
         joined = join(service.coordinator)
@@ -101,7 +101,7 @@ def test_groups_and_offsets_live_on_in_the_log(tmp_path: Path) -> None:
         described = service.coordinator.describe(GROUP)
     assert set(partitions.replicas[0].acks) == {(-1, 5_000)}
     partitions.close()
-    partitions = LoggedPartitions(tmp_path)
+    partitions = FaultyPartitions(tmp_path)
     with serving(partitions) as service:
         lead(service)
         assert service.coordinator.describe(GROUP) == described
@@ -109,7 +109,7 @@ def test_groups_and_offsets_live_on_in_the_log(tmp_path: Path) -> None:
     partitions.close()
 
 
-def test_groups_come_and_go_with_the_leadership(partitions: LoggedPartitions) -> None:
+def test_groups_come_and_go_with_the_leadership(partitions: FaultyPartitions) -> None:
     with serving(partitions) as service:
         coordinator = service.coordinator
         assert coordinator.describe(GROUP).error is ErrorCode.NOT_COORDINATOR
@@ -125,14 +125,14 @@ def test_groups_come_and_go_with_the_leadership(partitions: LoggedPartitions) ->
         soon(lambda: coordinator.describe(GROUP).error is ErrorCode.NOT_COORDINATOR)
 
 
-def test_a_silent_member_is_removed(partitions: LoggedPartitions) -> None:
+def test_a_silent_member_is_removed(partitions: FaultyPartitions) -> None:
     with serving(partitions) as service:
         lead(service)
         join(service.coordinator, session=50)
         soon(lambda: service.coordinator.describe(GROUP).state == "Empty")
 
 
-def test_offsets_expire(partitions: LoggedPartitions) -> None:
+def test_offsets_expire(partitions: FaultyPartitions) -> None:
     now = [1_700_000_000_000]
     config = GroupConfig(
         offsets_topic_partitions=1, offsets_retention=1_000, offsets_retention_check_interval=20
@@ -145,7 +145,7 @@ def test_offsets_expire(partitions: LoggedPartitions) -> None:
         soon(lambda: (0, 5_000) in partitions.replicas[0].acks)
 
 
-def test_offsets_of_deleted_topics_are_removed(partitions: LoggedPartitions) -> None:
+def test_offsets_of_deleted_topics_are_removed(partitions: FaultyPartitions) -> None:
     with serving(partitions) as service:
         lead(service)
         assert commit(service.coordinator, 8) is ErrorCode.NONE
@@ -153,7 +153,7 @@ def test_offsets_of_deleted_topics_are_removed(partitions: LoggedPartitions) -> 
         soon(lambda: committed(service.coordinator) == -1)
 
 
-def test_errors_of_the_log_become_errors_of_groups(partitions: LoggedPartitions) -> None:
+def test_errors_of_the_log_become_errors_of_groups(partitions: FaultyPartitions) -> None:
     with serving(partitions) as service:
         lead(service)
         partitions.replicas[0].error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -162,7 +162,7 @@ def test_errors_of_the_log_become_errors_of_groups(partitions: LoggedPartitions)
         assert commit(service.coordinator, 1) is ErrorCode.NOT_COORDINATOR
 
 
-def test_the_thread_that_ends_an_append_waits_for_no_group(partitions: LoggedPartitions) -> None:
+def test_the_thread_that_ends_an_append_waits_for_no_group(partitions: FaultyPartitions) -> None:
     """It may hold the lock of another group, whose append has ended this one too."""
     with serving(partitions) as service:
         lead(service)
@@ -183,7 +183,7 @@ def test_the_thread_that_ends_an_append_waits_for_no_group(partitions: LoggedPar
 
 
 def test_a_partition_that_cannot_be_read_is_served_empty(
-    partitions: LoggedPartitions, caplog: pytest.LogCaptureFixture
+    partitions: FaultyPartitions, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(partitions) as service:
         lead(service)
@@ -196,7 +196,7 @@ def test_a_partition_that_cannot_be_read_is_served_empty(
         assert committed(service.coordinator) == -1
 
 
-def test_the_topic_says_how_many_partitions_there_are(partitions: LoggedPartitions) -> None:
+def test_the_topic_says_how_many_partitions_there_are(partitions: FaultyPartitions) -> None:
     with serving(partitions, GroupConfig(offsets_topic_partitions=50)) as service:
         service.count_partitions(lambda: 0)
         assert service.coordinator.partition_for(GROUP) == partition_for(GROUP, 50)
@@ -205,7 +205,7 @@ def test_the_topic_says_how_many_partitions_there_are(partitions: LoggedPartitio
         assert service.coordinator.partition_for(GROUP) == partition_for(GROUP, 4)
 
 
-def test_stop_ends_the_threads_and_refuses_requests(partitions: LoggedPartitions) -> None:
+def test_stop_ends_the_threads_and_refuses_requests(partitions: FaultyPartitions) -> None:
     before = set(threading.enumerate())
     with serving(partitions) as service:
         lead(service)
