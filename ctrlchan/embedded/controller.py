@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final, TypeVar
 
 from ctrlchan.controller.core import ControllerCore
@@ -33,7 +34,8 @@ class LocalController:
     """Runs from construction to ``close``.
 
     ``controller_id``: an id that no broker has. ``num_partitions``, ``default_replication_factor``: of topics
-    that are created without.
+    that are created without. ``journal``: a file that keeps the nodes for the next cluster, None: they go with
+    this one.
     """
 
     def __init__(
@@ -43,10 +45,11 @@ class LocalController:
         num_partitions: int = 1,
         default_replication_factor: int = 1,
         unclean_leader_election: bool = False,
+        journal: Path | None = None,
     ) -> None:
         self._parts = ExitStack()
         with ExitStack() as cleanup:
-            self._nodes = cleanup.enter_context(MemoryZooKeeper())
+            self._nodes = cleanup.enter_context(MemoryZooKeeper(journal))
             config = ControllerConfig(
                 controller_id=controller_id,
                 zookeeper=self._nodes.address,

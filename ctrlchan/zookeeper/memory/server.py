@@ -10,11 +10,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from ctrlchan.errors import MalformedError, ResultCode
 from ctrlchan.zookeeper.memory import wire
+from ctrlchan.zookeeper.memory.journal import TreeJournal
 from ctrlchan.zookeeper.memory.tree import EventKind, NodeTree, TreeNode
 from ctrlchan.zookeeper.memory.wire import Reader, Writer
 from ctrlchan.zookeeper.operations import OperationFailed
@@ -66,11 +68,14 @@ class MemoryZooKeeper:
     """A ZooKeeper server without files, from construction to ``close``, for clients of this machine alone.
 
     A session whose client is connected never expires, however busy the machine is; a client that is gone for
-    its session timeout has none any more. Raises OSError when no port can be opened.
+    its session timeout has none any more. ``journal``: a file that keeps the nodes for the next server; None:
+    they go with this one. Raises OSError when no port or file can be opened, ConfigError for a file of
+    something else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Path | None = None) -> None:
         self._tree = NodeTree()
+        self._journal = None if journal is None else TreeJournal(journal, self._tree)
         self._sessions: dict[int, _Session] = {}
         self._last_session = 0
         self._connections: set[asyncio.Task[None]] = set()
@@ -83,6 +88,7 @@ class MemoryZooKeeper:
             self._loop, self._stop, self.port = self._started.result()
         except BaseException:
             self._thread.join()
+            self._close_journal()
             raise
 
     @property
@@ -108,6 +114,7 @@ class MemoryZooKeeper:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
+        self._close_journal()
 
     def __enter__(self) -> Self:
         return self
@@ -116,6 +123,10 @@ class MemoryZooKeeper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _close_journal(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
 
     # -- on the server's thread
 
@@ -268,8 +279,7 @@ class MemoryZooKeeper:
         else:
             for (kind, _), path in zip(asked, done, strict=True):
                 answer.multi_header(kind, 0)
-                body = _written(kind, path, self._tree.nodes.get(path))
-                answer._parts.append(body)
+                answer.raw(_written(kind, path, self._tree.nodes.get(path)))
         return 0, answer.multi_header(-1, -1, done=True).done()
 
     def _multi_read(self, request: Reader) -> bytes:

@@ -87,15 +87,32 @@ class _Refused(Exception):
         self.code = code
 
 
+@dataclass(slots=True)
+class _Change:
+    """A transaction that is being applied. ``lasting``: its writes of nodes that no session owns."""
+
+    zxid: int
+    session: int
+    undo: list[Callable[[], object]] = field(default_factory=list)
+    events: list[tuple[EventKind, str]] = field(default_factory=list)
+    lasting: list[Operation] = field(default_factory=list)
+
+    def note(self, operation: Operation, owner: int) -> None:
+        if owner == _PERSISTENT:
+            self.lasting.append(operation)
+
+
 class NodeTree:
     """Nodes by path. Belongs to one thread.
 
-    ``zxid``: the last transaction. A failed transaction changes nothing. Watches are called after the
-    transaction that concerns them, and then forgotten.
+    ``zxid``: the last transaction. A failed transaction changes nothing. ``on_change``: called with zxid and
+    writes of each transaction, without those of ephemeral nodes, in a form that repeats them. Watches are
+    called after the transaction that concerns them, and then forgotten.
     """
 
     def __init__(self) -> None:
         self.zxid = 0
+        self.on_change: Callable[[int, Sequence[Operation]], object] | None = None
         self.nodes: dict[str, TreeNode] = {_ROOT: TreeNode(b"", 0, 0, _PERSISTENT)}
         self._ephemerals: dict[int, set[str]] = defaultdict(set)
         self._data_watches: dict[str, dict[Watch, None]] = {}
@@ -123,19 +140,19 @@ class NodeTree:
 
     def apply(self, operations: Sequence[Operation], session: int) -> list[str] | OperationFailed:
         """Apply all operations or none; return the path of each, which for sequential nodes is a new one."""
-        zxid = self.zxid + 1
-        undo: list[Callable[[], object]] = []
-        events: list[tuple[EventKind, str]] = []
+        change = _Change(self.zxid + 1, session)
         paths: list[str] = []
         for place, operation in enumerate(operations):
             try:
-                paths.append(self._apply(operation, session, zxid, undo, events))
+                paths.append(self._apply(operation, change))
             except _Refused as refused:
-                for step in reversed(undo):
+                for step in reversed(change.undo):
                     step()
                 return OperationFailed(place, refused.code)
-        self.zxid = zxid
-        self._call(events)
+        self.zxid = change.zxid
+        if change.lasting and self.on_change is not None:
+            self.on_change(change.zxid, change.lasting)
+        self._call(change.events)
         return paths
 
     def owned_by(self, session: int) -> list[str]:
@@ -149,17 +166,10 @@ class NodeTree:
             self.apply([Delete(path) for path in owned], session)
         self._ephemerals.pop(session, None)
 
-    def _apply(
-        self,
-        operation: Operation,
-        session: int,
-        zxid: int,
-        undo: list[Callable[[], object]],
-        events: list[tuple[EventKind, str]],
-    ) -> str:
+    def _apply(self, operation: Operation, change: _Change) -> str:
         match operation:
             case Create():
-                return self._create(operation, session, zxid, undo, events)
+                return self._create(operation, change)
             case SetData(path, data, version):
                 node = self._checked(path, version)
                 before = (node.data, node.version, node.mzxid)
@@ -167,23 +177,17 @@ class NodeTree:
                 def restore() -> None:
                     node.data, node.version, node.mzxid = before
 
-                undo.append(restore)
-                node.data, node.version, node.mzxid = data, node.version + 1, zxid
-                events.append((EventKind.CHANGED, path))
+                change.undo.append(restore)
+                node.data, node.version, node.mzxid = data, node.version + 1, change.zxid
+                change.events.append((EventKind.CHANGED, path))
+                change.note(SetData(path, data), node.owner)
             case Delete(path, version):
-                self._delete(path, version, zxid, undo, events)
+                self._delete(path, version, change)
             case Check(path, version):
                 self._checked(path, version)
         return operation.path
 
-    def _create(
-        self,
-        operation: Create,
-        session: int,
-        zxid: int,
-        undo: list[Callable[[], object]],
-        events: list[tuple[EventKind, str]],
-    ) -> str:
+    def _create(self, operation: Create, change: _Change) -> str:
         parent = self._parent(operation.path)
         path = f"{operation.path}{parent.created:010d}" if operation.sequential else operation.path
         if path in self.nodes:
@@ -193,8 +197,9 @@ class NodeTree:
         name = path.rpartition("/")[2]
         if not name:
             raise _Refused(ResultCode.BAD_ARGUMENTS)
-        owner = session if operation.ephemeral else _PERSISTENT
-        self.nodes[path] = TreeNode(operation.data or b"", zxid, zxid, owner, pzxid=zxid)
+        owner = change.session if operation.ephemeral else _PERSISTENT
+        data = operation.data or b""
+        self.nodes[path] = TreeNode(data, change.zxid, change.zxid, owner, pzxid=change.zxid)
         before = parent.pzxid
 
         def remove() -> None:
@@ -204,23 +209,17 @@ class NodeTree:
             parent.pzxid = before
             self._ephemerals[owner].discard(path)
 
-        undo.append(remove)
+        change.undo.append(remove)
         parent.children.add(name)
         parent.created += 1
-        parent.pzxid = zxid
+        parent.pzxid = change.zxid
         if owner:
             self._ephemerals[owner].add(path)
-        events += [(EventKind.CREATED, path), (EventKind.CHILD, _parent_of(path))]
+        change.events += [(EventKind.CREATED, path), (EventKind.CHILD, _parent_of(path))]
+        change.note(Create(path, data), owner)
         return path
 
-    def _delete(
-        self,
-        path: str,
-        version: int,
-        zxid: int,
-        undo: list[Callable[[], object]],
-        events: list[tuple[EventKind, str]],
-    ) -> None:
+    def _delete(self, path: str, version: int, change: _Change) -> None:
         node = self._checked(path, version)
         if path == _ROOT:
             raise _Refused(ResultCode.BAD_ARGUMENTS)
@@ -235,13 +234,14 @@ class NodeTree:
             if node.owner:
                 self._ephemerals[node.owner].add(path)
 
-        undo.append(restore)
+        change.undo.append(restore)
         del self.nodes[path]
         parent.children.discard(name)
-        parent.pzxid = zxid
+        parent.pzxid = change.zxid
         if node.owner:
             self._ephemerals[node.owner].discard(path)
-        events += [(EventKind.DELETED, path), (EventKind.CHILD, _parent_of(path))]
+        change.events += [(EventKind.DELETED, path), (EventKind.CHILD, _parent_of(path))]
+        change.note(Delete(path), node.owner)
 
     def _checked(self, path: str, version: int) -> TreeNode:
         node = self.nodes.get(path)

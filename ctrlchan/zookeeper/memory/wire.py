@@ -131,6 +131,10 @@ class Writer:
         self._parts.append(_HEADER.pack(kind, done, error))
         return self
 
+    def raw(self, data: bytes) -> Writer:
+        self._parts.append(data)
+        return self
+
     def done(self) -> bytes:
         """Return the bytes."""
         return b"".join(self._parts)

@@ -33,7 +33,7 @@ Topics = Sequence[tuple[str, Sequence[tuple[int, bytes | None]]]]
 
 
 class ProduceServer:
-    """``server`` answers Produce from ``table``; ``queued``: what it queues, which is answered with QUEUED."""
+    """``server`` answers Produce from ``table``. ``queued``: what it queues and answers with QUEUED."""
 
     def __init__(
         self, server: SocketServer, table: PartitionTable, api: ProduceApi, hot: BrokerHandler, folder: Path
