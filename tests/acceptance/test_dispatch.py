@@ -11,7 +11,7 @@ from ctrlchan import ClusterState
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.errors import ErrorCode
 from ctrlchan.journal import read_journal
-from tests.acceptance.clients import TopicView, metadata
+from tests.acceptance.clients import TopicView, metadata, produce
 from tests.acceptance.frames import TRUE_HEAD, Row, Topic, control_errors, control_frame
 from tests.acceptance.recordings import target_of
 from tests.acceptance.test_push import ctrlchan
@@ -90,3 +90,27 @@ def test_a_former_controllers_frames_are_fenced(kafka: KafkaRig, snapshot: Path,
     assert ErrorCode.STALE_CONTROLLER_EPOCH in {one["error_code"] for one in outcomes}
     assert {one["outcome"] for one in outcomes} <= {"fenced", "stopped"}
     assert sum(one["applied"] for one in outcomes) == 0
+
+
+@pytest.mark.long
+def test_a_dispatch_makes_a_fresh_broker_lead_and_follow(
+    kafka: KafkaRig, controller: ZkController, views: dict[int, TopicView], tmp_path: Path
+) -> None:
+    """A broker that knows no live broker acknowledges LeaderAndIsr and follows nothing."""
+    fresh = 3
+    kafka.kill_broker(fresh)
+    logged = len(kafka.log_lines(fresh, "state-change.log"))
+    kafka.restart_broker(fresh)
+    snapshot, frames = str(tmp_path / "snapshot"), str(tmp_path / "frames")
+    ctrlchan("snapshot", "import", "--zookeeper", kafka.zookeeper_connect, snapshot)
+    ctrlchan("pipeline", "frames", snapshot, "-o", frames, *SPARK)
+    sent = json.loads(ctrlchan("pipeline", "dispatch", frames, "-j", str(tmp_path / "journal"), *SPARK))
+    assert sent["acknowledged"] == sent["brokers"] == len(kafka.broker_ids)
+    log = kafka.log_lines(fresh, "state-change.log")[logged:]
+    assert [line for line in log if "cannot become follower" in line] == []
+    for partition, role in ((0, "Follower"), (1, "Follower"), (2, "Leader")):
+        assert [line for line in log if f"{role} {TOPIC}-{partition} " in line], (role, partition)
+    # Acknowledged by all replicas.
+    produce(kafka.bootstrap, TOPIC, [b"x"] * 5, partition=0)
+    # The other tests of this session have its controller again.
+    controller.broker_is_back(fresh)

@@ -82,7 +82,11 @@ def full_push(
     leader_and_isr: bool = True,
     protocols: Mapping[int, str] | None = None,
 ) -> dict[int, list[bytes]]:
-    """Return broker id -> its frames: LeaderAndIsr of its replicas, UpdateMetadata of all partitions."""
+    """Return broker id -> its frames, in the order of a controller's failover.
+
+    A broker with replicas: UpdateMetadata of the live brokers, LeaderAndIsr; every broker: UpdateMetadata of
+    all partitions.
+    """
     brokers = state.broker_ids.tolist()
     epochs = {broker: state.broker(broker).epoch for broker in brokers}
     channel = _Channel(config, epochs, protocols or {})
@@ -92,6 +96,11 @@ def full_push(
         replicas = state.partitions.replicas
         rows, receivers = entry_rows(replicas), packed_values(replicas)
         known = state.partitions.leader_epoch[rows] != NO_LEADERSHIP
+        stopped = [state.topic_row(name) for name in state.deletion_in_progress]
+        known &= ~np.isin(state.partitions.topic_row[rows], stopped)
+        batch.add_update_metadata(np.unique(receivers[known & np.isin(receivers, brokers)]).tolist(), ())
+        batch.send_requests_to_brokers(state.controller_epoch)
+        batch.new_batch()
         for broker in brokers:
             mine = rows[(receivers == broker) & known]
             if len(mine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -32,6 +33,8 @@ from ctrlchan.errors import ConfigError
 from ctrlchan.pipeline import FramesConfig, frames, read_frames, read_snapshot, write_frames
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
 from ctrlchan.state.storage.schemas import PARTITIONS
+from tests.spark.cores import Cores
+from tests.spark.events import Controller, some_state
 from tests.spark.reference import full_push, shuffled
 from tests.spark.standalone import StandaloneCluster
 
@@ -98,7 +101,7 @@ def test_a_hundred_thousand_partitions_for_thirty_brokers(
     config = FramesConfig(inter_broker_protocol=ibp, max_request_bytes=100 * 2**20)
     write_frames(frames(spark, read_snapshot(spark, tmp_path / "snapshot"), config), tmp_path / "frames")
     read = read_frames(spark, tmp_path / "frames")
-    assert read.frames.count() == 2 * 30
+    assert read.frames.count() == 3 * 30
     assert made(read.frames) == full_push(state, config.channel(state.controller_id))
     assert read.about["controller_epoch"] == state.controller_epoch
 
@@ -145,8 +148,37 @@ def test_only_the_chosen_apis(spark: SparkSession, tmp_path: Path) -> None:
     expected = full_push(state, config.channel(state.controller_id))
     metadata = {broker: of[-1:] for broker, of in expected.items()}
     assert made(frames(spark, source, config).frames) == metadata
-    leaders = {broker: of[:1] for broker, of in expected.items()}
+    leaders = {broker: of[1:2] for broker, of in expected.items()}
     assert made(frames(spark, source, FramesConfig(apis=["LeaderAndIsr"])).frames) == leaders
+
+
+def test_fresh_brokers_lead_and_follow_all_their_replicas(spark: SparkSession, tmp_path: Path) -> None:
+    """A broker takes no LeaderAndIsr for a leader that is not live to it; it acknowledges the request."""
+    state = generate(GeneratorConfig(topics=100, partitions_per_topic=10, brokers=10, replication=3))
+    state.write(tmp_path / "snapshot")
+    fresh = Cores(state)
+    made_frames = frames(spark, read_snapshot(spark, tmp_path / "snapshot"), FramesConfig()).frames
+    fresh.handle(made_frames.orderBy("broker", "sequence").collect())
+    counts = [core.describe()["replicas"] for core in fresh.cores.values()]
+    assert sum(one["led"] for one in counts) == 1_000
+    assert sum(one["followed"] for one in counts) == 2_000
+
+
+def test_fresh_brokers_get_the_replicas_that_a_history_has_given_to_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also while topics are being deleted: their replicas are gone, and must not be made again."""
+    history = Controller(some_state(topics=40), random.Random(0))
+    for _ in range(55):
+        history.step()
+    assert history.state.deletion_in_progress
+    history.state.write(tmp_path / "snapshot")
+    fresh = Cores(history.state)
+    made_frames = frames(spark, read_snapshot(spark, tmp_path / "snapshot"), FramesConfig()).frames
+    fresh.handle(made_frames.orderBy("broker", "sequence").collect())
+    assert {broker: core.describe()["replicas"] for broker, core in fresh.cores.items()} == {
+        broker: core.describe()["replicas"] for broker, core in history.cores.cores.items()
+    }
 
 
 def test_the_last_frame_completes_the_metadata_of_a_broker(spark: SparkSession, tmp_path: Path) -> None:

@@ -54,10 +54,11 @@ _TASKS_PER_CORE: Final = 4
 def frames(spark: SparkSession, source: Snapshot | Difference, config: FramesConfig | None = None) -> Frames:
     """Return the frames for every broker of the source that a channel with these settings would send.
 
-    Frames have the order in which a broker must get them: LeaderAndIsr before UpdateMetadata; of a
-    difference the order of ``schemas.DIFF_ROWS``. One partition for each task, ascending by (broker,
-    sequence). Partitions without leadership are left out, as in Kafka. Lazy, except the table of brokers,
-    which is read here.
+    Frames have the order in which a broker must get them. Of a snapshot that is Kafka's order at failover:
+    UpdateMetadata of the live brokers, LeaderAndIsr, UpdateMetadata of the partitions (a broker without
+    LeaderAndIsr gets the last alone); of a difference the order of ``schemas.DIFF_ROWS``. One partition for
+    each task, ascending by (broker, sequence). Partitions without leadership are left out, as in Kafka;
+    LeaderAndIsr has no topic whose deletion has begun. Lazy, except the table of brokers, which is read here.
 
     Raises PipelineError if there is no broker. Wrong rows (SnapshotError) and values that a version cannot
     carry (EncodeError, UnsupportedVersionError) raise when the frames are made.
@@ -148,9 +149,12 @@ def _of_snapshot(snapshot: Snapshot, config: FramesConfig) -> _Rows:
     leaders = None
     if API_NAMES[LEADER_AND_ISR] in config.apis:
         leaders = known
+        if stopped := snapshot.cluster.get("deletion_in_progress"):
+            # Brokers have deleted these replicas, and would make them again.
+            leaders = leaders.where(~col("topic").isin(list(stopped)))
         if request_versions(config.inter_broker_protocol).leader_and_isr < RECOVERY_STATE_SINCE:
             # As in the batch: a controller of an older IBP does not set the recovery state.
-            leaders = known.withColumn("recovery_state", lit(0))
+            leaders = leaders.withColumn("recovery_state", lit(0))
     return _Rows(leaders, None, known if API_NAMES[UPDATE_METADATA] in config.apis else None)
 
 

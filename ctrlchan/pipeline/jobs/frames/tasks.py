@@ -230,8 +230,11 @@ def _parts_of(
     for one in packed:
         steps.setdefault(one.step, []).append(one.data)
     scope = plan.scopes.get(broker)
-    # The broker must have the live brokers before LeaderAndIsr; then it needs no UpdateMetadata for them.
-    live_first = scope == MetadataScope.BROKERS and Step.LEADER_AND_ISR in steps
+    # A broker rejects followers of a leader that is not live to it. So the live brokers come before
+    # LeaderAndIsr, as in Kafka's failover; then it needs no UpdateMetadata for them alone.
+    live_first = (
+        scope in (None, MetadataScope.BROKERS) and broker in plan.updates and Step.LEADER_AND_ISR in steps
+    )
     for step in _METADATA_FIRST if scope == MetadataScope.ALL else _API_OF_STEP:
         if step == Step.UPDATE_METADATA:
             if broker in plan.updates:
