@@ -321,6 +321,8 @@ def test_repeated_descriptions_and_incomplete_topics(ingesting: Ingesting) -> No
         "a.txt 4": "partition 1 of the topic is missing",
         "a.txt 5": "partition 1 of the topic is missing",
         "a.txt 6": "described differently in b.txt.gz line 3",
+        # Which PartitionCount is right is not known.
+        "a.txt 7": "the topic is incomplete without a.txt line 6",
         "b.txt.gz 3": "described differently in a.txt line 6",
         "a.txt 8": "the topic is incomplete without a.txt line 9",
         "a.txt 9": "the leader 1 is not in the ISR",
@@ -337,15 +339,42 @@ def test_repeated_descriptions_and_incomplete_topics(ingesting: Ingesting) -> No
         "rows.jsonl 8": "described differently in rows.jsonl line 7",
     }
     columns = state.partitions
-    assert [state.topic_name(row) for row in columns.topic_row.tolist()] == ["agreed", "cut", "same"]
-    assert columns.leader_epoch.tolist() == [6, 0, 0]
+    assert [state.topic_name(row) for row in columns.topic_row.tolist()] == ["agreed", "same"]
+    assert columns.leader_epoch.tolist() == [6, 0]
 
     kept, _ = ingesting.run(**inputs, whole_topics=False)
     columns = kept.partitions
     found = [
         f"{kept.topic_name(int(columns.topic_row[i]))}-{columns.partition[i]}" for i in range(len(columns))
     ]
-    assert found == ["agreed-0", "cut-0", "gap-0", "gap-2", "last-0", "same-0"]
+    assert found == ["agreed-0", "gap-0", "gap-2", "last-0", "same-0"]
+
+
+def test_partitions_are_refused_with_the_line_of_their_topic(ingesting: Ingesting) -> None:
+    """They would have no topic id, and nothing would show that the topic has more of them."""
+    lines = [
+        b"Topic: id\tTopicId: short\tPartitionCount: 1", line("id 0 1 1,2 1").encode(),
+        b"Topic: utf\tPartitionCount: 2\tConfigs: x=\xff", line("utf 0 1 1,2 1").encode(),
+        b"Topic: zero\tTopicId: AAAAAAAAAAAAAAAAAAAAAA\tPartitionCount: 1", line("zero 0 1 1,2 1").encode(),
+        b"Topic: again\tPartitionCount: 1", line("again 0 1 1,2 1").encode(),
+        b"Topic: again\tPartitionCount: 1",
+    ]  # fmt: skip
+    inputs: dict[str, Any] = {
+        "describe": [ingesting.file("a.txt", b"\n".join(lines))],
+        "brokers": [broker(1), broker(2)],
+    }
+    for whole_topics in (True, False):
+        state, rejects = ingesting.run(**inputs, whole_topics=whole_topics)
+        assert {row: reason for row, _, _, reason in rejects} == {
+            1: "'short' is not a topic id (22 base64url characters)",
+            2: "the topic is incomplete without a.txt line 1",
+            3: "not UTF-8",
+            4: "the topic is incomplete without a.txt line 3",
+            5: "'AAAAAAAAAAAAAAAAAAAAAA' is the id of no topic",
+            6: "the topic is incomplete without a.txt line 5",
+            9: "the same as a.txt line 7",
+        }
+        assert [state.topic_name(row) for row in state.partitions.topic_row.tolist()] == ["again"]
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from ctrlchan.errors import InvalidStateError, MalformedError
 from ctrlchan.protocol import NO_LEADER
 from ctrlchan.text import parse_number, quoted
-from ctrlchan.topic_names import id_from_text
+from ctrlchan.topic_names import ZERO_ID, id_from_text
 
 __all__ = ["PartitionLine", "TopicLine", "parse_line"]
 
@@ -121,7 +121,12 @@ def _topic_id(text: str | None, reasons: list[str]) -> bytes | None:
     if text is None:
         return None
     try:
-        return id_from_text(text)
+        topic_id = id_from_text(text)
+        if topic_id == ZERO_ID:
+            # The tool leaves it out.
+            reasons.append(f"{quoted(text)} is the id of no topic")
+            return None
+        return topic_id
     except InvalidStateError:
         reasons.append(f"{quoted(text)} is not a topic id (22 base64url characters)")
         return None

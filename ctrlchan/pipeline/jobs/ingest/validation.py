@@ -71,7 +71,14 @@ def validate_partitions(entries: DataFrame, facts: DataFrame, *, whole_topics: b
         "first",
         _valid() & _of_partition() & (_place() == sf.min(sf.when(_valid(), _place())).over(partition)),
     )
-    validated = validated.withColumn("made", sf.max("first").over(partition))
+    # A topic's own lines have no partition: one of each role is taken.
+    roles = sf.collect_set(sf.when(_valid() & _of_topic(), sf.col("role"))).over(partition)
+    validated = validated.withColumn(
+        "made",
+        sf.when(_of_topic(), sf.array_contains(roles, sf.col("role"))).otherwise(
+            sf.coalesce(sf.max("first").over(partition), sf.lit(False))
+        ),
+    )
     validated = _topics(validated, topic, whole_topics)
     return validated.withColumn("first", sf.col("first") & _valid()).drop(
         "absent", "offline", "cluster_epoch", "low", "high"
@@ -84,6 +91,10 @@ def _valid() -> Column:
 
 def _of_partition() -> Column:
     return sf.col("about") == About.PARTITION
+
+
+def _of_topic() -> Column:
+    return sf.col("about") == About.TOPIC
 
 
 def _place() -> Column:
@@ -256,14 +267,17 @@ def _broken() -> Column:
 
 
 def _topics(entries: DataFrame, topic: WindowSpec, whole_topics: bool) -> DataFrame:
-    """Refuse all entries of a topic that has two ids, shares its id, or is incomplete."""
+    """Refuse all entries of a topic that has two ids, shares its id, or is incomplete.
+
+    Without its own line a topic is incomplete in any case: the line has its id, and the number of partitions.
+    """
     ordered = Window.partitionBy("topic").orderBy("partition", *_PLACE)
     upto = ordered.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     number = sf.sum(sf.col("first").cast("bigint")).over(upto) - 1
     known_id = sf.when(_valid(), sf.col("topic_id"))
     count = sf.when(_valid(), sf.col("partition_count"))
-    # Refused entries whose partition no other entry makes.
-    lost = ~_valid() & _of_partition() & ~sf.coalesce("made", sf.lit(False))
+    # Refused entries whose partition or topic no other entry describes.
+    lost = ~_valid() & ~sf.col("made") & ((_of_partition() & sf.lit(whole_topics)) | _of_topic())
     validated = (
         entries.withColumn("number", number)
         .withColumn(
@@ -296,8 +310,8 @@ def _topics(entries: DataFrame, topic: WindowSpec, whole_topics: bool) -> DataFr
         ),
         sf.when(sf.col("sharer").isNotNull(), put("topic ", sf.col("sharer"), " has the same id")),
     ]
-    if whole_topics:
-        reasons.append(sf.coalesce(put("the topic is incomplete without ", sf.col("lost")), gap, counted))
+    incomplete = put("the topic is incomplete without ", sf.col("lost"))
+    reasons.append(sf.coalesce(incomplete, gap, counted) if whole_topics else incomplete)
     return validated.withColumn(
         "reasons", sf.when(_valid(), reasons_of(*reasons)).otherwise(sf.col("reasons"))
     ).drop("number", "gap", "missing", "lost", "made", "found", "ids", "count", "sharer")
