@@ -22,6 +22,7 @@ from ctrlchan.cli.commands import app
 from ctrlchan.errors import ConfigError, JournalError, PipelineError
 from ctrlchan.journal import read_journal
 from ctrlchan.pipeline import ReportConfig, report, write_report
+from ctrlchan.pipeline.jobs.report.charts import charts_of
 from ctrlchan.pipeline.jobs.report.figures import ACCURACY, bucket_of
 from tests.browser import CHROMIUM, chromium, pixels
 from tests.spark.planted import Planted, unfinished
@@ -206,6 +207,53 @@ def test_names_are_escaped(nasty: tuple[Path, Summary]) -> None:
     assert "&lt;script&gt;document.title=&#39;evil&#39;&lt;/script&gt;-0" in page
     assert "<img src=x" not in page
     assert "{{ 7 * 7 }}" in page
+
+
+def test_stale_brokers_are_among_the_lines_over_time() -> None:
+    """Also when others are slower, and when none of its requests has ended."""
+    begin = datetime(2026, 11, 21, tzinfo=UTC)
+    figures = [
+        {"broker": broker, "api_name": "UpdateMetadata"}
+        | {
+            f"{part}_{share}_ms": 9.0 - broker
+            for part in ("queue", "send", "remote", "total")
+            for share in SHARES
+        }
+        for broker in range(8)
+    ]
+    series = [
+        {
+            "at": begin + timedelta(seconds=second),
+            "broker": row["broker"],
+            "longest_ms": 1.0,
+            "requests": 1,
+            "failed": 0,
+        }
+        for second in range(3)
+        for row in figures
+    ]
+    waiting = [{"broker": 9, "enqueue_at": begin, "seen_at": begin + timedelta(seconds=30)}]
+    script, _ = charts_of(figures, series, 1, stale=[7, 9], waiting=waiting)["times"]
+    assert {int(broker) for broker in re.findall(r'"broker (\d)"', script)} == {0, 1, 2, 7, 9}
+    assert '"broker 9, waits"' in script
+    assert "30000.0" in script
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium or Chrome to show the page")
+def test_no_table_is_cut_on_a_narrow_page(synthetic: tuple[Path, Path, Summary], tmp_path: Path) -> None:
+    page = (synthetic[1] / "report.html").read_text()
+    cut = "tables.filter((one) => one.offsetWidth > one.parentElement.clientWidth).length"
+    (tmp_path / "page.html").write_text(
+        page.replace(
+            "</body>", f"<script>document.title = `${{tables.length}} tables, ${{{cut}}} cut`</script></body>"
+        )
+    )
+    for width in (600, 900, 1_280):
+        seen = chromium(f"--window-size={width},900", "--dump-dom", (tmp_path / "page.html").as_uri()).stdout
+        [title] = re.findall("<title>(.*)</title>", seen)
+        assert re.fullmatch(r"[1-9]\d* tables, 0 cut", title), (width, title)
+    # Its wide tables are lists of named cells.
+    assert 'data-name="Remote p95"' in seen
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium or Chrome to show the page")

@@ -6,7 +6,7 @@ Colours are readable on light and dark backgrounds and for red-green colour blin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from statistics import median
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ _P99: Final = "#e69f00"
 _FAILED: Final = "#d55e00"
 #: Colours of single brokers.
 _LINES: Final = ("#d55e00", "#e69f00", "#cc79a7", "#009e73", "#0072b2")
+_MILLISECOND: Final = timedelta(milliseconds=1)
 #: How many of the slowest brokers the chart of brokers shows.
 _BARS: Final = 20
 
@@ -39,14 +40,25 @@ def script() -> str:
     return str(Resources(mode="inline", components=["bokeh"]).js_raw[0])
 
 
-def charts_of(figures: Sequence[Row], series: Sequence[Row], bucket: int) -> Charts:
-    """Return the charts; none without rows. ``series``: sorted by time; ``bucket``: in seconds."""
+def charts_of(
+    figures: Sequence[Row],
+    series: Sequence[Row],
+    bucket: int,
+    *,
+    stale: Sequence[int] = (),
+    waiting: Sequence[Row] = (),
+) -> Charts:
+    """Return the charts; none without rows.
+
+    ``series``: sorted by time; ``bucket``: in seconds. ``stale``: brokers to show over time, besides the
+    slowest; ``waiting``: requests that have not ended.
+    """
     charts: Charts = {}
     if figures:
         charts["brokers"] = components(_bars(figures))
     if len({row["at"] for row in series}) > 1:
-        slowest = _slowest(figures, len(_LINES))
-        charts["times"] = components(_times(series, slowest))
+        chosen = list(dict.fromkeys([*stale[: len(_LINES) - 1], *_slowest(figures, len(_LINES))]))
+        charts["times"] = components(_times(series, waiting, chosen[: len(_LINES)]))
         charts["requests"] = components(_requests(series, bucket))
     return charts
 
@@ -96,15 +108,18 @@ def _bars(figures: Sequence[Row]) -> Any:
     return plot
 
 
-def _times(series: Sequence[Row], slowest: Sequence[int]) -> Any:
-    """Draw the longest request of each bucket: a line for each slow broker, the median of the others."""
+def _times(series: Sequence[Row], waiting: Sequence[Row], chosen: Sequence[int]) -> Any:
+    """Draw the longest request of each bucket: a line for each chosen broker, the median of the others.
+
+    A request that waits has no bucket: it is a ring at the time when it was queued, as high as it has waited.
+    """
     plot = _figure(
         x_axis_type="datetime", y_axis_type="log", height=280, y_axis_label="longest, milliseconds"
     )
     by_broker: dict[int, tuple[list[datetime], list[float]]] = {}
     others: dict[datetime, list[float]] = {}
     for row in series:
-        if row["broker"] in slowest:
+        if row["broker"] in chosen:
             times, values = by_broker.setdefault(row["broker"], ([], []))
             times.append(_local(row["at"]))
             values.append(row["longest_ms"])
@@ -113,9 +128,18 @@ def _times(series: Sequence[Row], slowest: Sequence[int]) -> Any:
     if others:
         source = _points(list(others), [median(values) for values in others.values()], "median of the others")
         _line(plot, source, _GREY, "median of the others")
-    for broker, colour in zip(slowest, _LINES, strict=False):
+    for broker, colour in zip(chosen, _LINES, strict=False):
+        name = f"broker {broker}"
         times, values = by_broker.get(broker, ([], []))
-        _line(plot, _points(times, values, f"broker {broker}"), colour, f"broker {broker}")
+        _line(plot, _points(times, values, name), colour, name)
+        ages = {
+            _local(row["enqueue_at"]): (row["seen_at"] - row["enqueue_at"]) / _MILLISECOND
+            for row in waiting
+            if row["broker"] == broker and row["seen_at"] > row["enqueue_at"]
+        }
+        if ages:
+            source = _points(list(ages), list(ages.values()), f"{name}, waits")
+            plot.scatter("at", "ms", source=source, line_color=colour, fill_color=None, size=9)
     _tooltips(plot, ("", "@who"), ("at", "@at{%F %T}"), ("longest", "@ms{0.00} ms"))
     _legend(plot)
     return plot

@@ -69,7 +69,9 @@ def page_of(data: PageData) -> str:
     shown: list[Finding] = []
     for kind in dict.fromkeys(one.kind for one in data.findings):
         shown += [one for one in data.findings if one.kind == kind][:_MOST_FINDINGS]
-    charts = charts_of(data.figures, data.series, data.summary["bucket"])
+    # Findings are ordered: the worst brokers come first.
+    stale = list(dict.fromkeys(one.broker for one in data.findings if one.kind in ("stale", "waiting")))
+    charts = charts_of(data.figures, data.series, data.summary["bucket"], stale=stale, waiting=data.waiting)
     return environment.get_template("page.html").render(
         summary=data.summary,
         findings=shown,
