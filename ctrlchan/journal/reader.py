@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from ctrlchan.errors import JournalError
-from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_LATER, JOURNAL_VERSION, JOURNAL_VERSION_KEY
+from ctrlchan.errors import JournalError, PipelineError
+from ctrlchan.paths import local_path
+from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_LATER, JOURNAL_VERSION, JOURNAL_VERSION_KEY, check
 
-__all__ = ["journal_dataset", "journal_files", "journal_schema", "read_journal"]
+__all__ = ["REMEDY", "journal_dataset", "journal_files", "journal_schema", "read_journal"]
+
+REMEDY: Final = "restore it from a copy, or move it out of the folder"
 
 
 def journal_files(path: str | Path) -> list[Path]:
@@ -20,7 +24,7 @@ def journal_files(path: str | Path) -> list[Path]:
 
     Raises JournalError when there is no such folder.
     """
-    folder = Path(path)
+    folder = local_path(path)
     if not folder.is_dir():
         raise JournalError(f"{folder}: no such journal folder")
     return sorted(file for file in folder.glob("*.parquet") if not file.name.startswith("."))
@@ -35,7 +39,9 @@ def journal_dataset(path: str | Path) -> ds.Dataset:
     journal, or is of a newer version.
     """
     files = [str(Path(path))] if Path(path).is_file() else [str(file) for file in journal_files(path)]
-    return ds.dataset(files, schema=journal_schema(files), format="parquet")
+    checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    parquet = ds.ParquetFileFormat(default_fragment_scan_options=checked)
+    return ds.dataset(files, schema=journal_schema(files), format=parquet)
 
 
 def journal_schema(files: Iterable[str | Path]) -> pa.Schema:
@@ -75,10 +81,15 @@ def _schema_of(file: Path) -> pa.Schema:
     try:
         schema = pq.read_schema(file)
     except (pa.ArrowException, OSError) as problem:
-        raise JournalError(f"{file}: not a whole Parquet file: {problem}") from problem
+        if file.is_file() and not file.stat().st_size:
+            raise JournalError(f"{file}: empty, which no journal writes: delete it") from problem
+        raise JournalError(f"{file}: not a whole Parquet file: {problem}; {REMEDY}") from problem
     written = (schema.metadata or {}).get(JOURNAL_VERSION_KEY)
     if written is None:
-        raise JournalError(f"{file}: not a journal file: its metadata has no {JOURNAL_VERSION_KEY.decode()}")
+        raise JournalError(
+            f"{file}: not a journal file (its metadata has no {JOURNAL_VERSION_KEY.decode()}): "
+            "move it out of the folder"
+        )
     try:
         version = int(written)
     except ValueError:
@@ -90,7 +101,11 @@ def _schema_of(file: Path) -> pa.Schema:
         )
     missing = [name for name in JOURNAL.names if name not in schema.names and name not in JOURNAL_LATER]
     if missing:
-        raise JournalError(f"{file}: these columns are missing: {', '.join(missing)}")
+        raise JournalError(f"{file}: these columns are missing: {', '.join(missing)}; {REMEDY}")
+    try:
+        check(schema, JOURNAL, file, optional=JOURNAL_LATER)
+    except PipelineError as problem:
+        raise JournalError(f"{problem}; {REMEDY}") from problem
     return schema
 
 

@@ -30,6 +30,7 @@ from ctrlchan.errors import ConfigError, JournalError
 from ctrlchan.journal.channels import write_channel
 from ctrlchan.journal.rows import ROW, ChannelStatus, Chunk, OutcomeSource
 from ctrlchan.journal.table import table_of, wall_offset
+from ctrlchan.paths import local_path
 from ctrlchan.state.storage.schemas import JOURNAL
 
 __all__ = ["Journal"]
@@ -94,7 +95,7 @@ class Journal:
                 f"max_file_bytes must be at least {ROW.itemsize} and at most max_pending_bytes, "
                 f"not {max_file_bytes} and {max_pending_bytes}"
             )
-        self.path = Path(path)
+        self.path = local_path(path)
         self._flush_interval = flush_interval
         self._most_rows_of_file = max_file_bytes // ROW.itemsize
         self._most_pending_rows = max_pending_bytes // ROW.itemsize
@@ -352,6 +353,8 @@ class Journal:
                     row_group_size=len(table),
                     use_dictionary=_REPEATING,  # type: ignore[arg-type]  # names are allowed
                     column_encoding=_ASCENDING,
+                    # zstd unpacks most changed bytes without an error.
+                    write_page_checksum=True,
                 )
                 file.flush()
                 os.fsync(file.fileno())

@@ -10,12 +10,14 @@ import shlex
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -99,7 +101,14 @@ def session(
 def stop(spark: SparkSession) -> None:
     """End the session and its JVM; running jobs are cancelled."""
     try:
-        spark.stop()
+        with warnings.catch_warnings():
+            # Of a JVM that has ended before; whoever used it has the error.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            spark.stop()
+    except (Py4JError, OSError):
+        # PySpark gave up half way: the next session must not find this one.
+        spark.sparkContext.stop()
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
     finally:
         restore()
         _end_jvm()

@@ -25,9 +25,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ctrlchan.errors import PipelineError
+from ctrlchan.journal.check import check_journal
 from ctrlchan.journal.reader import journal_files
+from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.dispatch.sink import FramesWriter
-from ctrlchan.pipeline.spark.footers import columns_of_files, columns_of_journal
+from ctrlchan.pipeline.spark.footers import columns_of_files
 from ctrlchan.pipeline.spark.tables import (
     FRAMES_FILE,
     FRAMES_FOLDER,
@@ -75,11 +77,11 @@ class CtrlchanSource(DataSource):
         path = self.options.get("path")
         if not path:
             raise PipelineError('no path: spark.read.format("ctrlchan").load(PATH)')
-        folder = Path(path)
+        folder = local_path(path)
         kind = self.options.get("kind") or _kind_of(folder)
         if kind == "journal":
             files = journal_files(folder)
-            return files, columns_of_journal(files)
+            return files, check_journal(folder, files)
         if kind not in _TABLES:
             raise PipelineError(f"{kind!r} is no kind of folder; there are snapshot, frames, journal")
         (require_snapshot if kind == "snapshot" else require_frames)(folder)
@@ -108,7 +110,7 @@ class _FilesReader(DataSourceReader):
             return
         schema = to_arrow_schema(self._schema, timezone="UTC")
         try:
-            with pq.ParquetFile(partition.value) as file:
+            with pq.ParquetFile(partition.value, page_checksum_verification=True) as file:
                 for batch in file.iter_batches():
                     yield _like(batch, schema)
         except (pa.ArrowException, OSError) as problem:

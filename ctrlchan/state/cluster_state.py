@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ctrlchan._codec import Brokers, ListColumn, Partitions, StringColumn, Topics
 from ctrlchan.errors import InvalidStateError, SnapshotError
+from ctrlchan.paths import local_path
 from ctrlchan.state.brokers import Broker, broker_at, brokers_from, brokers_list
 from ctrlchan.state.changes import Changes
 from ctrlchan.state.difference import StateDifference, difference
@@ -147,7 +148,7 @@ class ClusterState:
         """Read a snapshot folder (see ``ctrlchan.state.storage.snapshot``). Raises SnapshotError."""
         from ctrlchan.state.storage.snapshot import CLUSTER_FILE, read_snapshot
 
-        folder = Path(path)
+        folder = local_path(path)
         try:
             return cls.from_parts(read_snapshot(folder))
         except KeyError as error:
@@ -163,7 +164,7 @@ class ClusterState:
         """
         from ctrlchan.state.storage.snapshot import write_snapshot
 
-        write_snapshot(self, Path(path), overwrite=overwrite)
+        write_snapshot(self, local_path(path), overwrite=overwrite)
 
     @classmethod
     def from_zookeeper(

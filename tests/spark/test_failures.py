@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,10 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ctrlchan.errors import PipelineError, SnapshotError
+from ctrlchan.pipeline import read_journal
 from ctrlchan.pipeline.spark.failures import as_pipeline_errors, reason_of
+from ctrlchan.state.storage.schemas import JOURNAL
+from tests.spark.planted import Planted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +60,45 @@ def test_an_error_in_java(spark: SparkSession, tmp_path: Path) -> None:
         spark.range(1).write.parquet(str(tmp_path / "file" / "below"))
     assert str(tmp_path / "file") in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_python_worker_that_is_killed(spark: SparkSession) -> None:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    with (
+        pytest.raises(PipelineError, match=r"^a Python worker of Spark died: it was killed"),
+        as_pipeline_errors(),
+    ):
+        spark.range(2).mapInArrow(work, "id long").collect()
+
+
+def test_executors_without_a_package(spark: SparkSession) -> None:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import nopackage.inner  # type: ignore[import-not-found]  # noqa: F401
+
+        yield from batches
+
+    message = r"^the Python of Spark's executors has no nopackage: install 'ctrlchan\[spark\]' there"
+    with pytest.raises(PipelineError, match=message), as_pipeline_errors():
+        spark.range(2).mapInArrow(work, "id long").collect()
+
+
+def test_a_broken_page_of_a_file(spark: SparkSession, tmp_path: Path) -> None:
+    """Also one that unpacks without an error: pages of a journal have checksums."""
+    planted = Planted(tmp_path / "journal")
+    planted.full(*range(200))
+    planted.write()
+    [file] = (tmp_path / "journal").glob("*.parquet")
+    pq.write_table(pq.read_table(file), file, compression="none", write_page_checksum=True)
+    column = pq.read_metadata(file).row_group(0).column(JOURNAL.names.index("sequence"))
+    whole = bytearray(file.read_bytes())
+    whole[column.data_page_offset + column.total_compressed_size - 1] ^= 1
+    file.write_bytes(whole)
+    message = f"^{file}: damaged, Spark cannot read it: restore it from a copy"
+    with pytest.raises(PipelineError, match=message), as_pipeline_errors():
+        read_journal(spark, file.parent).toArrow()
 
 
 def test_an_error_on_the_driver_passes_unchanged() -> None:
@@ -98,7 +143,54 @@ def test_a_command_prints_the_error_once(tmp_path: Path) -> None:
     assert lines == ["error: f: row 3: leader is -7"]
 
 
+#: A JVM that ends: at the end of the second line a broker could be meant.
+ENDING = """
+import os, signal, sys
+from ctrlchan.cli import main
+from ctrlchan.cli.pipeline import app
+from ctrlchan.cli.pipeline.common import RunOptions, spark_of
+from ctrlchan.pipeline import running
+
+@app.command()
+def ending() -> None:
+    run = RunOptions(master="local[1]", conf={"spark.driver.memory": "600m"}, as_json=True)
+    with spark_of("ending", run) as spark:
+        os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)
+        spark.sparkContext._gateway.proc.wait()
+        spark.range(2).count()
+
+try:
+    main(["pipeline", "ending"])
+except SystemExit as ended:
+    print(ended.code)
+# Another session is not disturbed by it.
+with running(master="local[1]", conf={"spark.driver.memory": "600m"}) as spark:
+    print(spark.range(3).count())
+"""
+
+
+def test_a_jvm_that_is_killed_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "ending.py"
+    script.write_text(ENDING)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240, check=False)
+    lines = [line for line in ran.stderr.splitlines() if "incubator modules" not in line]
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: Spark's JVM has ended: it was killed, or had no memory left")
+    assert ran.stdout == "1\n3\n"
+
+
 TEXTS = {
+    "x.SparkException: Job aborted: Lost task 0.3 in stage 1.0 (TID 4) (host executor 2): "
+    "ExecutorLostFailure (executor 2 exited caused by one of the running tasks) "
+    "Reason: Command exited with code 137\nStack:": (
+        "an executor of Spark died: executor 2 exited caused by one of the running tasks: Command exited "
+        "with code 137 (spark.executor.memory is what it may use)"
+    ),
+    "Traceback (most recent call last):\n  File 1\nx.PySparkImportError: [PACKAGE_NOT_INSTALLED] PyArrow >= "
+    "18.0.0 must be installed; however, it was not found.\n": (
+        "the Python of Spark's executors has no PyArrow: install 'ctrlchan[spark]' there, or name another "
+        "Python by PYSPARK_PYTHON"
+    ),
     "An error occurred while calling o9.parquet.\n: java.io.IOException: no\n\tat a.b(C.java:1)": (
         "java.io.IOException: no"
     ),

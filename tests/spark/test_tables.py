@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,11 @@ import pytest
 
 import ctrlchan
 from ctrlchan.errors import JournalError, PipelineError
-from ctrlchan.pipeline import read_journal, read_snapshot, write_snapshot
+from ctrlchan.pipeline import MonitorConfig, monitor, read_journal, read_snapshot, write_snapshot
+from ctrlchan.pipeline.spark.text_lines import lines
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
 from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_VERSION_KEY
+from tests.unit.state.helpers import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,12 +96,35 @@ def test_a_newer_snapshot_is_refused(spark: SparkSession, tmp_path: Path) -> Non
         read_snapshot(spark, tmp_path / "s")
 
 
-@pytest.mark.parametrize("most", [64, 1])
-def test_a_journal_is_what_arrow_reads(
-    most: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def remote_default(spark: SparkSession) -> Iterator[None]:
+    """Spark's paths without a scheme are of an HDFS that nobody serves."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    before = hadoop.get("fs.defaultFS")
+    hadoop.set("fs.defaultFS", "hdfs://127.0.0.1:1")
+    yield
+    hadoop.set("fs.defaultFS", before)
+
+
+@pytest.mark.usefixtures("remote_default")
+def test_plain_paths_are_local_with_another_default_file_system(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also with delta encoding and microseconds; footers are read by the driver or by tasks."""
-    monkeypatch.setattr("ctrlchan.pipeline.spark.footers._MOST", most)
+    monkeypatch.chdir(tmp_path)
+    state = a_snapshot(tmp_path / "s [1]")
+    write_snapshot(read_snapshot(spark, "s [1]"), "again")
+    assert rows_of(ctrlchan.ClusterState.read("again")) == rows_of(state)
+    a_journal(tmp_path / "journal", 1)
+    with monitor(spark, MonitorConfig(journal="journal", checkpoint="checkpoint")) as running:
+        running.catch_up()
+        assert running.look().rows == read_journal(spark, "journal").count() == 2
+    Path("a text").write_text("one\ntwo\n")
+    for paths in ("a text", "a t*", (tmp_path / "a text").as_uri().replace("%20", " ")):
+        assert [row["text"] for row in lines(spark, paths).collect()] == ["one", "two"]
+
+
+def test_a_journal_is_what_arrow_reads(spark: SparkSession, tmp_path: Path) -> None:
+    """Also with delta encoding and microseconds."""
     a_journal(tmp_path / "journal", 3)
     expected = ctrlchan.read_journal(tmp_path / "journal").sort_by("sequence")
     found = read_journal(spark, tmp_path / "journal").toArrow().sort_by("sequence")
@@ -108,11 +134,7 @@ def test_a_journal_is_what_arrow_reads(
         assert found[name].to_pylist() == expected[name].to_pylist(), name
 
 
-@pytest.mark.parametrize("most", [64, 1])
-def test_a_broken_or_newer_journal_is_refused(
-    most: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ctrlchan.pipeline.spark.footers._MOST", most)
+def test_a_broken_or_newer_journal_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(3):
         pq.write_table(JOURNAL.empty_table(), tmp_path / f"{number}.parquet")
     assert read_journal(spark, tmp_path).count() == 0

@@ -13,9 +13,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from ctrlchan.cli.pipeline import app
 from ctrlchan.cli.pipeline.options import with_options
-from ctrlchan.errors import ConfigError
+from ctrlchan.errors import ConfigError, CtrlchanError
+from ctrlchan.journal import Journal, journal_files
 from ctrlchan.pipeline.settings import Setting, check_settings
+from ctrlchan.state import ClusterState
 
 
 def _pair(text: str) -> tuple[str, int]:
@@ -113,6 +116,62 @@ def test_help_has_words_for_values() -> None:
 def test_a_program_gets_the_same_check() -> None:
     with pytest.raises(ConfigError, match="tasks: 0 is below 1"):
         Config(logs=Logs(paths=()), tasks=0)
+
+
+#: Commands with paths for {there}, a folder, and {wrong}.
+COMMANDS = (
+    "diff {wrong} {there} out", "diff {there} {wrong} out", "frames {wrong} -o out",
+    "dispatch {wrong} -j journal", "ingest out --snapshot {wrong}", "report {wrong} -o out",
+    "report {there} -o out --snapshot {wrong}", "monitor {wrong}", "monitor {there} --snapshot {wrong}",
+    "explain t-0 {there} --journal {wrong}",
+)  # fmt: skip
+OUTPUTS = (
+    "diff {there} {there} {wrong}", "frames {there} -o {wrong}", "dispatch {there} -j {wrong}",
+    "ingest {wrong} --snapshot {there}", "ingest out --snapshot {there} --rejects {wrong}",
+    "report {there} -o {wrong}", "monitor {there} --checkpoint {wrong}", "merge-logs {there} -o {wrong}",
+    "demo -o {wrong}",
+)  # fmt: skip
+#: Texts may be URLs.
+TEXTS = ("ingest out --describe {wrong}", "merge-logs {wrong}", "explain t-0 {wrong}")
+
+
+def _error(command: str, there: Path, wrong: str, monkeypatch: pytest.MonkeyPatch) -> Exception:
+    """Return the error of a command, which must not start Spark."""
+    monkeypatch.setattr("ctrlchan.pipeline.sessions.session", lambda *_, **__: pytest.fail("Spark started"))
+    words = [word.format(there=there, wrong=wrong) for word in command.split()]
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, CtrlchanError), result.output
+    return result.exception
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *OUTPUTS])
+@pytest.mark.parametrize("url", ["hdfs://host:1/folder", "file:///tmp/folder"])
+def test_a_url_is_refused_before_spark_starts(
+    command: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "folder: a URL; only paths of a file system that is mounted" in str(
+        _error(command, tmp_path, url, monkeypatch)
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *TEXTS])
+def test_a_missing_input_is_found_before_spark_starts(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = _error(command, tmp_path, str(tmp_path / "missing"), monkeypatch)
+    assert str(problem) == f"{tmp_path}/missing: no such file or folder"
+
+
+def test_a_program_cannot_use_urls_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would become local folders of other names, which nobody reads."""
+    monkeypatch.chdir(tmp_path)
+    for use in (Journal, journal_files, ClusterState.read, ClusterState.empty().write):
+        for url in ("s3a://bucket/x", "file:///x"):
+            with pytest.raises(ConfigError, match="a URL"):
+                use(url)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_options_and_help_need_no_spark() -> None:

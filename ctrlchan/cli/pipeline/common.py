@@ -6,10 +6,11 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Overwrite", "RunOptions", "say", "spark_of"]
 
+#: Characters of Hadoop's patterns.
+_PATTERN: Final = frozenset("*?[{\\")
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")]
 
 
@@ -52,14 +55,26 @@ class RunOptions:
 
 
 @contextmanager
-def spark_of(title: str, run: RunOptions, *, shows_progress: bool = True) -> Iterator[SparkSession]:
+def spark_of(
+    title: str,
+    run: RunOptions,
+    *,
+    reads: Iterable[str | Path | None] = (),
+    texts: Iterable[str | Path] = (),
+    writes: Iterable[str | Path | None] = (),
+    shows_progress: bool = True,
+) -> Iterator[SparkSession]:
     """Start a Spark session for one command, and stop it at the end.
 
-    Progress is shown on standard error, except with ``--json``.
+    ``reads``, ``texts``, ``writes``: paths of the command, which are checked before Spark starts; None is no
+    path. ``texts`` may be patterns, and URLs of Hadoop's file systems. Progress is shown on standard error,
+    except with ``--json``.
 
-    Raises PipelineError if PySpark or Java is missing or Spark does not start. An error of Spark becomes a
-    PipelineError with its reason in one line.
+    Raises ConfigError for a URL, PipelineError for an input that does not exist, if PySpark or Java is
+    missing, or if Spark does not start. An error of Spark becomes a PipelineError with its reason in one
+    line.
     """
+    _check_paths(reads, texts, writes)
     shown = shows_progress and not run.as_json
     try:
         import pyspark  # noqa: F401
@@ -83,6 +98,22 @@ def spark_of(title: str, run: RunOptions, *, shows_progress: bool = True) -> Ite
             yield spark
     finally:
         stop(spark)
+
+
+def _check_paths(
+    reads: Iterable[str | Path | None], texts: Iterable[str | Path], writes: Iterable[str | Path | None]
+) -> None:
+    from ctrlchan.errors import PipelineError
+    from ctrlchan.paths import is_url, local_path
+
+    for path in writes:
+        if path is not None:
+            local_path(path)
+    needed = [local_path(path) for path in reads if path is not None]
+    needed += [Path(path) for path in texts if not is_url(path) and not _PATTERN.intersection(str(path))]
+    for path in needed:
+        if not path.exists():
+            raise PipelineError(f"{path}: no such file or folder")
 
 
 def say(summary: Mapping[str, Any], *, as_json: bool) -> None:

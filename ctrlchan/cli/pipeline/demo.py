@@ -67,7 +67,7 @@ def demo(
         raise ConfigError(f"{output}: already there (--overwrite replaces it)")
     slow, stale = brokers - 2, brokers - 1
     shape = GeneratorConfig(topics=topics, partitions_per_topic=partitions, brokers=brokers, replication=3)
-    with spark_of("demo", run) as spark, ExitStack() as stack:
+    with spark_of("demo", run, writes=[output]) as spark, ExitStack() as stack:
         with step(f"starting {brokers} embedded brokers"):
             embedded = [
                 stack.enter_context(EmbeddedBroker(number, response_delay=_DELAY if number == slow else 0.0))

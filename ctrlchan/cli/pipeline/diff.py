@@ -37,7 +37,7 @@ def diff(
       ctrlchan pipeline diff yesterday today changes
       ctrlchan pipeline diff old new changes --json | jq .leader_and_isr_rows
     """
-    with spark_of("diff", run) as spark:
+    with spark_of("diff", run, reads=[config.old, config.new], writes=[out]) as spark:
         from ctrlchan import pipeline
 
         found = pipeline.diff(spark, config)

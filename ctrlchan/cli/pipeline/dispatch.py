@@ -40,7 +40,7 @@ def dispatch(
       ctrlchan pipeline dispatch frames/ --journal outcomes/
       ctrlchan pipeline dispatch frames/ -j outcomes/ --config server.properties --master spark://host:7077
     """
-    with spark_of("dispatch", run) as spark:
+    with spark_of("dispatch", run, reads=[frames], writes=[config.journal]) as spark:
         from ctrlchan import pipeline
 
         sent = pipeline.dispatch(spark, pipeline.read_frames(spark, frames), config)

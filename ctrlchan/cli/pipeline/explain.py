@@ -44,7 +44,8 @@ def explain(
       ctrlchan pipeline explain orders-0 logs/ --journal outcomes/ --snapshot live/
       ctrlchan pipeline explain orders-0 logs/ --json | jq '.findings[] | select(.severity == "fault")'
     """
-    with spark_of("explain", run) as spark:
+    inputs = [config.journal, config.snapshot]
+    with spark_of("explain", run, reads=inputs, texts=config.logs.paths) as spark:
         from ctrlchan import pipeline
 
         history = pipeline.explain(spark, config)

@@ -37,7 +37,7 @@ def frames(
       ctrlchan pipeline frames big/ -o frames/ --api UpdateMetadata --broker-protocol 7=2.8
       ctrlchan pipeline diff yesterday/ today/ changes/ && ctrlchan pipeline frames changes/ -o frames/
     """
-    with spark_of("frames", run) as spark:
+    with spark_of("frames", run, reads=[source], writes=[output]) as spark:
         from pyspark.sql.functions import col, count, countDistinct, lit, sum
 
         from ctrlchan import pipeline

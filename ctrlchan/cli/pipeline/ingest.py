@@ -78,7 +78,8 @@ def ingest(
     live = None if brokers is None else parse_brokers(brokers)
     config = replace(config, brokers=live, whole_topics=not incomplete_topics)
     folder = out.with_name(f"{out.name}.rejects") if rejects is None else rejects
-    with spark_of("ingest", run) as spark:
+    texts = [*config.describe, *config.zookeeper, *config.rows, *config.reassignments]
+    with spark_of("ingest", run, reads=config.snapshots, texts=texts, writes=[out, folder]) as spark:
         from ctrlchan import pipeline
 
         with pipeline.ingest(spark, config) as found:

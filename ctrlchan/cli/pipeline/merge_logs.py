@@ -78,7 +78,7 @@ def merge_logs(
         if path is not None and path.exists() and not overwrite:
             raise typer.BadParameter(f"{path}: already there (--overwrite replaces it)")
     shown = output is None and not run.as_json
-    with spark_of("merge-logs", run) as spark:
+    with spark_of("merge-logs", run, texts=config.paths, writes=[output, rejects]) as spark:
         from ctrlchan import pipeline
 
         with pipeline.merge_logs(spark, config) as merged:

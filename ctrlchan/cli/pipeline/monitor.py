@@ -116,7 +116,8 @@ def monitor(
       ctrlchan pipeline monitor outcomes --snapshot live --rules alerts.toml --fail-on-alert
     """
     # Progress would run through the table.
-    with spark_of("monitor", run, shows_progress=False) as spark:
+    reads, writes = [config.journal, config.snapshot], [config.checkpoint, prometheus]
+    with spark_of("monitor", run, reads=reads, writes=writes, shows_progress=False) as spark:
         chosen = _rules(rules, stuck=stuck, error_rate=error_rate, fenced=fenced, diverged=diverged)
         from ctrlchan import pipeline
 

@@ -33,7 +33,7 @@ def report(
       ctrlchan pipeline report outcomes --snapshot live -o report
       ctrlchan pipeline report outcomes --since 2026-11-21 -o today --json | jq .result
     """
-    with spark_of("report", run) as spark:
+    with spark_of("report", run, reads=[config.journal, config.snapshot], writes=[output]) as spark:
         from ctrlchan import pipeline
 
         summary = pipeline.write_report(spark, pipeline.report(spark, config), output, overwrite=overwrite)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -21,6 +22,31 @@ _CAUSE: Final = "Caused by: "
 _CALLING: Final = re.compile(r"^An error occurred while calling [^\n]*\n: ")
 #: Where a message ends and a stack begins, or what Spark adds to a message.
 _STACK: Final = re.compile(r"\n\s*\n|\n\s*(?:at |\.\.\. \d+ more)|\n\nJVM stacktrace|\n\nDriver stacktrace")
+#: What died, and what to do about it, where Spark's own words name something else.
+_DEATHS: Final = (
+    (
+        re.compile(r"Python worker exited unexpectedly"),
+        "a Python worker of Spark died: it was killed, or the machine had no memory left "
+        "(give more by spark.executor.memoryOverhead, or use fewer cores)",
+    ),
+    (
+        re.compile(r"ExecutorLostFailure \(([^\n)]*)\)(?:[^\n]*Reason: ([^\n]*))?"),
+        "an executor of Spark died: {0}: {1} (spark.executor.memory is what it may use)",
+    ),
+    (
+        re.compile(r"(?:ModuleNotFoundError: No module named|\[PACKAGE_NOT_INSTALLED\]) '?([\w.]+)"),
+        "the Python of Spark's executors has no {0}: install 'ctrlchan[spark]' there, or name another "
+        "Python by PYSPARK_PYTHON",
+    ),
+    (
+        re.compile(r"Encountered error while reading file (?:file:)?(?://)?(\S+?)\.?(?:\s|$)"),
+        "{0}: damaged, Spark cannot read it: restore it from a copy, or move it out of its folder",
+    ),
+)
+_NO_JVM: Final = (
+    "Spark's JVM has ended: it was killed, or had no memory left (spark.driver.memory is what it may use); "
+    "run the job again"
+)
 
 
 @contextmanager
@@ -36,10 +62,8 @@ def as_pipeline_errors() -> Iterator[None]:
     except Exception as problem:
         if was_interrupted():
             raise KeyboardInterrupt from None
-        if isinstance(problem, Py4JNetworkError):
-            raise PipelineError(
-                "Spark's JVM has ended, or does not answer (spark.driver.memory is what it may use)"
-            ) from problem
+        if isinstance(problem, Py4JNetworkError) or _of_connection(problem):
+            raise PipelineError(_NO_JVM) from problem
         if not isinstance(problem, (PySparkException, Py4JError)):
             raise
         text = str(problem)
@@ -53,12 +77,25 @@ def as_pipeline_errors() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+def _of_connection(problem: Exception) -> bool:
+    """Return whether the connection to the JVM has failed: with a socket's error, which names nobody."""
+    if not isinstance(problem, (ConnectionError, EOFError)):
+        return False
+    called = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(problem.__traceback__))
+    return any(name.startswith(("py4j.", "pyspark.")) for name in called)
+
+
 def reason_of(text: str) -> str:
     """Return the innermost reason in the text of an exception of Spark.
+
+    What died, and what to do, where a process or a file is the reason.
 
     For an error in a Python worker: the last line of its traceback, without the class name if the class is
     ours. For an error in Java: the message of the last cause.
     """
+    for pattern, words in _DEATHS:
+        if found := pattern.search(text):
+            return words.format(*found.groups("unknown"))
     if _TRACEBACK in text:
         lines = text.rpartition(_TRACEBACK)[2].strip("\n").split("\n")
         # The frames of a traceback are indented, its last line is not.

@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from ctrlchan.errors import CtrlchanError, PipelineError
-from ctrlchan.journal.reader import journal_schema
 from ctrlchan.state.storage.schemas import check
 
-__all__ = ["columns_of_files", "columns_of_journal"]
+__all__ = ["columns_of_files"]
 
 #: Footers that the driver reads itself when it has tasks to do it, and that one task reads.
 _MOST: Final = 64
@@ -55,11 +54,6 @@ def columns_of_files(
         return together
 
     return _columns([str(file) for file in files], read, spark)
-
-
-def columns_of_journal(files: Sequence[Path], *, spark: SparkSession | None = None) -> pa.Schema:
-    """Return the columns of journal files, as ``journal_schema`` does. Raises JournalError."""
-    return _columns([str(file) for file in files], journal_schema, spark)
 
 
 def _columns(files: Sequence[str], read: _Read, spark: SparkSession | None) -> pa.Schema:

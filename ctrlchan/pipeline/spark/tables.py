@@ -7,6 +7,7 @@ small JSON files, never rows.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -21,8 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ctrlchan.errors import PipelineError
-from ctrlchan.journal.reader import journal_files
-from ctrlchan.pipeline.spark.footers import columns_of_files, columns_of_journal
+from ctrlchan.journal.check import check_journal
+from ctrlchan.paths import is_url, local_path
+from ctrlchan.pipeline.spark.footers import columns_of_files
 from ctrlchan.state.storage.schemas import (
     BROKERS,
     FRAMES,
@@ -42,8 +44,10 @@ from ctrlchan.state.storage.snapshot import (
 __all__ = [
     "FRAMES_FILE",
     "FRAMES_FOLDER",
+    "JOURNAL_OPTIONS",
     "Frames",
     "Snapshot",
+    "destination",
     "literally",
     "new_folder",
     "parts_of",
@@ -71,6 +75,8 @@ _LARGE_CELLS: Final = {
     "parquet.block.row.count.limit": "16",
     "parquet.enable.dictionary#frame": "false",
 }
+#: How Spark reads a journal: the files of ``journal_files``, with their checksums.
+JOURNAL_OPTIONS: Final = {"pathGlobFilter": "*.parquet", "parquet.page.verify-checksum.enabled": "true"}
 _FRAMES_NAME: Final = "ctrlchan-frames"
 
 
@@ -100,7 +106,7 @@ def read_snapshot(spark: SparkSession, path: str | Path) -> Snapshot:
 
     Raises PipelineError, naming the file, if it is missing, broken, newer or has other columns.
     """
-    folder = Path(path)
+    folder = local_path(path)
     cluster = require_snapshot(folder)
     return Snapshot(
         read_parquet(spark, folder / PARTITIONS_FILE, PARTITIONS, PARTITIONS_LATER),
@@ -122,9 +128,11 @@ def write_snapshot(snapshot: Snapshot, path: str | Path, *, overwrite: bool = Fa
 
     The folder appears when it is complete. Raises PipelineError if it exists and ``overwrite`` is false.
     """
-    with new_folder(Path(path), CLUSTER_FILE, overwrite=overwrite) as folder:
+    with new_folder(local_path(path), CLUSTER_FILE, overwrite=overwrite) as folder:
         ordered = snapshot.partitions.repartitionByRange("topic", "partition")
-        ordered.sortWithinPartitions("topic", "partition").write.parquet(str(folder / PARTITIONS_FILE))
+        ordered.sortWithinPartitions("topic", "partition").write.parquet(
+            destination(folder / PARTITIONS_FILE)
+        )
         write_brokers(snapshot.brokers, folder)
         write_json(
             folder / CLUSTER_FILE,
@@ -140,7 +148,7 @@ def read_frames(spark: SparkSession, path: str | Path) -> Frames:
 
     Raises PipelineError, naming the file, if it is missing, broken, newer or has other columns.
     """
-    folder = Path(path)
+    folder = local_path(path)
     about = require_frames(folder)
     return Frames(
         read_parquet(spark, folder / FRAMES_FOLDER, FRAMES),
@@ -162,8 +170,8 @@ def write_frames(frames: Frames, path: str | Path, *, overwrite: bool = False) -
 
     The folder appears when it is complete. Raises PipelineError if it exists and ``overwrite`` is false.
     """
-    with new_folder(Path(path), FRAMES_FILE, overwrite=overwrite) as folder:
-        frames.frames.write.options(**_LARGE_CELLS).parquet(str(folder / FRAMES_FOLDER))
+    with new_folder(local_path(path), FRAMES_FILE, overwrite=overwrite) as folder:
+        frames.frames.write.options(**_LARGE_CELLS).parquet(destination(folder / FRAMES_FOLDER))
         write_brokers(frames.brokers, folder)
         write_json(
             folder / FRAMES_FILE, {**frames.about, "format": _FRAMES_NAME, "format_version": FRAMES_VERSION}
@@ -176,19 +184,23 @@ def write_frames(frames: Frames, path: str | Path, *, overwrite: bool = False) -
 def read_journal(spark: SparkSession, path: str | Path) -> DataFrame:
     """Return all rows of a journal folder, also of one that is being written.
 
-    Columns that older files do not have are null. Raises JournalError, naming the file, if it is broken, no
-    journal, or of a newer version.
+    Columns that older files do not have are null. Raises JournalError as ``check_journal`` does.
     """
-    columns = columns_of_journal(journal_files(path), spark=spark)
-    return spark.read.schema(from_arrow_schema(columns)).parquet(literally(path))
+    columns = check_journal(path)
+    return spark.read.schema(from_arrow_schema(columns)).options(**JOURNAL_OPTIONS).parquet(literally(path))
 
 
 # -- folders and files
 
 
+def destination(path: str | Path) -> str:
+    """Return the path as Spark must be given it: of the local file system, which need not be its default."""
+    return str(path) if is_url(path) else f"file://{os.path.abspath(path)}"
+
+
 def literally(path: str | Path) -> str:
-    """Return the path with escapes, so that Spark does not read it as a pattern."""
-    return "".join(f"\\{c}" if c in "{}[]*?\\" else c for c in str(path))
+    """Return ``destination`` with escapes, so that Spark does not read it as a pattern."""
+    return "".join(f"\\{c}" if c in "{}[]*?\\" else c for c in destination(path))
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from ctrlchan.errors import PipelineError
-from ctrlchan.pipeline.spark.tables import literally
+from ctrlchan.pipeline.spark.tables import destination, literally
 
 __all__ = ["files", "frozen", "lines", "plain_path"]
 
@@ -32,7 +32,8 @@ def lines(
 ) -> DataFrame:
     """Return every line of these files: file string, line int64 (from 1), text string.
 
-    ``paths``: files, folders (with all that is in them), or Hadoop's patterns (``logs/*/state-change.log``).
+    ``paths``: files, folders (with all that is in them), or Hadoop's patterns (``logs/*/state-change.log``);
+    local ones, or URLs of Hadoop's file systems.
     ``name``: which files of a folder are read, by patterns of their names; a file that is itself named is
     always read. ``file`` is a plain path for local files and a URI for others. ``text`` may hold bytes that
     are not UTF-8. Lines of one piece stay together and in order. Raises PipelineError if a path does
@@ -133,7 +134,7 @@ def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     try:
-        location = jvm.org.apache.hadoop.fs.Path(path)
+        location = jvm.org.apache.hadoop.fs.Path(destination(path))
         hadoop = location.getFileSystem(_context(spark).hadoopConfiguration())
         return hadoop, location.makeQualified(hadoop.getUri(), hadoop.getWorkingDirectory())
     except Exception as problem:

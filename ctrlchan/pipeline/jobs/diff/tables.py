@@ -16,8 +16,10 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.diff.job import Diff
 from ctrlchan.pipeline.spark.tables import (
+    destination,
     new_folder,
     read_json,
     read_parquet,
@@ -44,7 +46,7 @@ def read_diff(spark: SparkSession, path: str | Path) -> Diff:
 
     Raises PipelineError, naming the file, if it is missing, broken, newer or has other columns.
     """
-    folder = Path(path)
+    folder = local_path(path)
     require_folder(folder)
     cluster = read_json(folder / DIFF_FILE, _FORMAT)
     check_version(cluster.get("format_version"), DIFF_VERSION, "a diff", folder / DIFF_FILE)
@@ -61,9 +63,9 @@ def write_diff(found: Diff, path: str | Path, *, overwrite: bool = False) -> Non
 
     The folder appears when it is complete. Raises PipelineError if it exists and ``overwrite`` is false.
     """
-    with new_folder(Path(path), DIFF_FILE, overwrite=overwrite) as folder:
+    with new_folder(local_path(path), DIFF_FILE, overwrite=overwrite) as folder:
         ordered = found.rows.repartitionByRange(*_ORDER).sortWithinPartitions(*_ORDER)
-        ordered.write.parquet(str(folder / ROWS_FOLDER))
+        ordered.write.parquet(destination(folder / ROWS_FOLDER))
         write_brokers(found.brokers, folder)
         cluster = {**found.cluster, "format": _FORMAT, "format_version": DIFF_VERSION}
         write_json(folder / DIFF_FILE, cluster)

@@ -16,7 +16,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,6 +23,8 @@ import pyarrow as pa
 from pyspark.sql.functions import broadcast, col
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from ctrlchan.journal.check import check_journal
+from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.dispatch.checkpoint import Checkpoint, checkpoints
 from ctrlchan.pipeline.jobs.dispatch.claims import Run
 from ctrlchan.pipeline.jobs.dispatch.config import DispatchConfig
@@ -68,12 +69,14 @@ def dispatch(spark: SparkSession, frames: Frames, config: DispatchConfig) -> Dis
     The same call continues where an earlier one ended, however that ended. On the main thread, Ctrl-C stops
     after the frames in flight, with a complete journal; a second Ctrl-C stops at once.
 
-    Raises PipelineError, ConfigError. Errors of brokers are in the result, not raised.
+    Raises PipelineError, ConfigError, JournalError. Errors of brokers are in the result, not raised.
     """
     sending = sending_of(frames.about, frames.brokers.toArrow(), config)
     run = Run(config.journal, sending.run)
     run.begin()
     try:
+        # It is the checkpoint; and an error after sending would hide the results.
+        check_journal(config.journal)
         done = checkpoints(sending.journal, sending.dataset, sending.broker_of)
         work = _work(spark, frames.frames, config, sending, done)
         with _stopping_on_interrupt(run) as interrupted:
@@ -101,12 +104,12 @@ def sending_of(about: Mapping[str, Any], brokers: pa.Table, config: DispatchConf
     """Return the settings of the tasks, from ``about`` and ``brokers`` of the frames. Raises ConfigError."""
     sending = Sending(
         run=uuid.uuid4().hex,
-        journal=str(Path(config.journal).absolute()),
+        journal=str(local_path(config.journal).absolute()),
         dataset=about["dataset"],
         controller_epoch=about["controller_epoch"],
         brokers=pack(brokers.combine_chunks()),
         state_id=about.get("state_id"),
-        properties=None if config.properties is None else str(Path(config.properties).absolute()),
+        properties=None if config.properties is None else str(local_path(config.properties).absolute()),
         listener=config.listener,
         settings={
             "controller_id": about["controller_id"],

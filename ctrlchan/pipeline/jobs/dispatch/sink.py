@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ctrlchan.errors import PipelineError
+from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.dispatch.claims import Run
 from ctrlchan.pipeline.jobs.dispatch.config import DispatchConfig
 from ctrlchan.pipeline.jobs.dispatch.job import sending_of
@@ -57,7 +57,7 @@ class FramesWriter(DataSourceArrowWriter):
         if not journal:
             raise PipelineError("option journal is needed: the folder of the outcomes and of the checkpoint")
         check(to_arrow_schema(schema, timezone="UTC"), FRAMES, "the frames", optional=("from_version",))
-        folder = Path(path)
+        folder = local_path(path)
         brokers = pa.concat_tables([pq.read_table(part) for part in parts_of(folder / BROKERS_FILE)])
         config = DispatchConfig(
             journal=journal,

@@ -98,7 +98,7 @@ def _text(*names: str) -> Column:
 
 def _cluster(spark: SparkSession, path: str, cluster: dict[str, object]) -> DataFrame:
     names = ("cluster_id", "controller_id", "controller_epoch")
-    file = str(Path(path) / "cluster.json") if "://" not in path else f"{path}/cluster.json"
+    file = str(Path(path) / "cluster.json")
     row = spark.range(1).select(sf.lit(file).alias("file"), sf.lit(0).alias("row"))
     facts = sf.struct(*(sf.lit(cluster[name]).alias(name) for name in names))
     entry = record(

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ctrlchan.errors import PipelineError
+from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.ingest.job import Ingested
-from ctrlchan.pipeline.spark.tables import literally, new_folder, write_snapshot
+from ctrlchan.pipeline.spark.tables import destination, literally, new_folder, write_snapshot
 from ctrlchan.state.storage.snapshot import PARTITIONS_FILE, check_writable
 
 __all__ = ["write_ingested"]
@@ -30,10 +31,11 @@ def write_ingested(
     snapshot, if there are more than ``max_rejects`` or no partition is left; also if the files do not have
     the rows that were counted. Raises SnapshotError if a folder exists.
     """
-    check_writable(Path(snapshot), overwrite=overwrite)
+    snapshot, rejects = local_path(snapshot), local_path(rejects)
+    check_writable(snapshot, overwrite=overwrite)
     counts = found.counts()
-    with new_folder(Path(rejects), _MARK, overwrite=overwrite) as folder:
-        found.rejects.write.mode("append").parquet(str(folder))
+    with new_folder(rejects, _MARK, overwrite=overwrite) as folder:
+        found.rejects.write.mode("append").parquet(destination(folder))
     spark = found.validated.sparkSession
     written = spark.read.parquet(literally(rejects)).count()
     if written != counts["refused"]:
@@ -43,7 +45,7 @@ def write_ingested(
     if not counts["partitions"]:
         raise PipelineError(f"no valid partition in {counts['in']:,} entries; see {rejects}")
     write_snapshot(found.snapshot(), snapshot, overwrite=overwrite)
-    on_disk = spark.read.parquet(literally(Path(snapshot) / PARTITIONS_FILE))
+    on_disk = spark.read.parquet(literally(snapshot / PARTITIONS_FILE))
     partitions = on_disk.count()
     if partitions != counts["partitions"]:
         raise PipelineError(

@@ -125,6 +125,11 @@ class MergeLogsConfig:
             raise ConfigError(f"the end {self.end} is before the start {self.start}")
 
     @property
+    def paths(self) -> Sequence[str | Path]:
+        """The files, folders and patterns."""
+        return [self.logs] if isinstance(self.logs, (str, Path)) else self.logs
+
+    @property
     def origins(self) -> FileOrigins:
         """The rules for brokers and time zones of files."""
         return FileOrigins(self.time_zone, tuple(self.brokers.items()), tuple(self.time_zones.items()))

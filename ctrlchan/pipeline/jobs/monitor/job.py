@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import shutil
 import tempfile
 import threading
@@ -22,22 +21,22 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ctrlchan.errors import CtrlchanError, PipelineError
-from ctrlchan.journal import journal_files
+from ctrlchan.journal.check import check_journal
+from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.monitor.aggregates import JOURNAL_COLUMNS, aggregates_of
 from ctrlchan.pipeline.jobs.monitor.checkpoint import CheckpointStore, MonitorState
 from ctrlchan.pipeline.jobs.monitor.config import MonitorConfig
 from ctrlchan.pipeline.jobs.monitor.divergence import diverged_brokers
 from ctrlchan.pipeline.jobs.monitor.figures import Diverged, Figures, figures_of
 from ctrlchan.pipeline.jobs.monitor.unfinished import RequestKey, UnfinishedRequests, read_unfinished
-from ctrlchan.pipeline.spark.footers import columns_of_journal
-from ctrlchan.pipeline.spark.tables import literally
+from ctrlchan.pipeline.spark.failures import reason_of
+from ctrlchan.pipeline.spark.tables import JOURNAL_OPTIONS, destination, literally
 from ctrlchan.pipeline.spark.text_lines import plain_path
 from ctrlchan.state.storage.schemas import JOURNAL
 
 __all__ = ["Monitor", "monitor"]
 
 _PY4J: Final = "py4j.clientserver"
-_UNREADABLE: Final = re.compile(r"Encountered error while reading file (\S+?)\.?(?:\s|$)")
 _READ: Final = pa.schema([JOURNAL.field(name).with_nullable(True) for name in JOURNAL_COLUMNS])
 
 
@@ -50,10 +49,11 @@ class Monitor(AbstractContextManager["Monitor"]):
     def __init__(self, spark: SparkSession, config: MonitorConfig) -> None:
         self._spark = spark
         self._config = config
-        journal_files(config.journal)  # raises JournalError if there is no such folder
-        self._journal = str(Path(config.journal).resolve())
+        check_journal(config.journal)
+        self._journal = str(local_path(config.journal).resolve())
         self._temporary = config.checkpoint is None
-        self._folder = Path(config.checkpoint or tempfile.mkdtemp(prefix="ctrlchan-monitor-")).resolve()
+        folder = config.checkpoint or tempfile.mkdtemp(prefix="ctrlchan-monitor-")
+        self._folder = local_path(folder).resolve()
         self._checkpoint = CheckpointStore(self._folder / "sums", self._journal)
         self._lock = threading.Lock()
         self._state = self._checkpoint.newest()
@@ -109,12 +109,12 @@ class Monitor(AbstractContextManager["Monitor"]):
     def _start(self, *, available_now: bool) -> StreamingQuery:
         stream = (
             self._spark.readStream.schema(from_arrow_schema(_READ))
-            .option("maxFilesPerTrigger", self._config.max_files)
+            .options(maxFilesPerTrigger=self._config.max_files, **JOURNAL_OPTIONS)
             .parquet(literally(self._journal))
             .select("*", F.col("_metadata.file_path").alias("file"))
         )
         writer = stream.writeStream.foreachBatch(self._process).option(
-            "checkpointLocation", str(self._folder / "spark")
+            "checkpointLocation", destination(self._folder / "spark")
         )
         if available_now:
             return writer.trigger(availableNow=True).start()
@@ -128,7 +128,7 @@ class Monitor(AbstractContextManager["Monitor"]):
             self._problem = problem
             raise
         except Exception as problem:
-            self._problem = PipelineError(f"{self._config.journal}: {_cause(problem)}")
+            self._problem = PipelineError(f"{self._config.journal}: {reason_of(str(problem))}")
             raise
         with self._lock:
             self._state = state
@@ -151,9 +151,9 @@ class Monitor(AbstractContextManager["Monitor"]):
         return state
 
     def _check(self, batch: DataFrame) -> None:
-        """Check the versions in the footers of the files, which Spark does not read."""
+        """Check the files, of whose footers Spark reads one."""
         files = batch.select(plain_path(F.col("file")).alias("file")).distinct().collect()
-        columns_of_journal([Path(row["file"]) for row in files], spark=self._spark)
+        check_journal(self._journal, [Path(row["file"]) for row in files])
 
     def _ended(self, batch: DataFrame, unfinished: UnfinishedRequests) -> list[RequestKey]:
         """Return the requests of the batch that channel files list as unfinished (16 per broker at most)."""
@@ -173,7 +173,7 @@ class Monitor(AbstractContextManager["Monitor"]):
         except StreamingQueryException as problem:
             if self._problem is not None:
                 raise self._problem from None
-            raise PipelineError(f"{self._config.journal}: {_cause(problem)}") from problem
+            raise PipelineError(f"{self._config.journal}: {reason_of(str(problem))}") from problem
 
 
 @dataclass
@@ -192,16 +192,6 @@ class _Divergence:
             self.found = diverged_brokers(self.spark, self.config.journal, self.config.snapshot)
             self.at = time.monotonic()
         return self.found
-
-
-def _cause(problem: Exception) -> str:
-    """Return the cause of a Spark error: the unreadable file, else the first line that Spark itself wrote."""
-    text = str(problem).strip() or type(problem).__name__
-    file = _UNREADABLE.search(text)
-    if file is not None:
-        return f"{file[1]} cannot be read; is it a whole Parquet file?"
-    lines = [line for line in text.splitlines() if not line.startswith("An error occurred while calling")]
-    return lines[0].removeprefix(": ") if lines else text
 
 
 def monitor(spark: SparkSession, config: MonitorConfig) -> Monitor:

@@ -30,9 +30,7 @@ class ReportConfig:
 
     journal: Annotated[
         str | Path,
-        Setting(
-            "A journal folder, also one that is still written.", value="FOLDER", argument=True, exists=True
-        ),
+        Setting("A journal folder, also one that is still written.", value="FOLDER", argument=True),
     ]
     snapshot: Annotated[
         str | Path | None,

@@ -10,11 +10,12 @@ from typing import Any, Final, TypeAlias
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
+from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.report.divergence import Divergence, with_counts
 from ctrlchan.pipeline.jobs.report.findings import findings_of, notes_of, result_of
 from ctrlchan.pipeline.jobs.report.job import Report
 from ctrlchan.pipeline.jobs.report.page import PageData, page_of
-from ctrlchan.pipeline.spark.tables import literally, new_folder
+from ctrlchan.pipeline.spark.tables import destination, literally, new_folder
 
 __all__ = ["PAGE", "SUMMARY", "Summary", "write_report"]
 
@@ -38,7 +39,7 @@ def write_report(
     driver. Releases what Spark caches for the report. Raises PipelineError when ``output`` exists and
     ``overwrite`` is false.
     """
-    with new_folder(Path(output), SUMMARY, overwrite=overwrite) as folder:
+    with new_folder(local_path(output), SUMMARY, overwrite=overwrite) as folder:
         rows = {
             name: _write(spark, getattr(report, name), folder / name)
             for name in ("figures", "errors", "series", "channels", "waiting")
@@ -67,7 +68,7 @@ def write_report(
 
 def _write(spark: SparkSession, table: DataFrame, folder: Path) -> _Rows:
     """Write a small table as one file and return its rows."""
-    table.coalesce(1).write.parquet(str(folder))
+    table.coalesce(1).write.parquet(destination(folder))
     return _rows(spark.read.schema(table.schema).parquet(literally(folder)))
 
 
@@ -84,7 +85,7 @@ def _divergence(
     if divergence is None:
         return [], {}
     place = folder / "divergence"
-    divergence.partitions.sort("broker", "topic", "partition").write.parquet(str(place))
+    divergence.partitions.sort("broker", "topic", "partition").write.parquet(destination(place))
     # This table may be large: it is computed once, and read back for the rest.
     partitions = spark.read.schema(divergence.partitions.schema).parquet(literally(place))
     counted = with_counts(Divergence(partitions, divergence.brokers))

@@ -1,0 +1,151 @@
+"""Checks all files of a journal folder before a job counts their rows.
+
+Only names and footers are read; of files whose footers do not show that their rows are different ones, also
+the keys (channel, sequence). Bytes that changed within a page show when the page is read: it has a checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ctrlchan.errors import JournalError
+from ctrlchan.journal.reader import REMEDY, journal_files, journal_schema
+from ctrlchan.state.storage.schemas import JOURNAL
+
+__all__ = ["check_journal"]
+
+_KEY: Final = ("channel", "sequence")
+_REQUIRED: Final = frozenset(field.name for field in JOURNAL if not field.nullable)
+#: Footers that are read at the same time.
+_THREADS: Final = 4
+
+
+class _Rows(NamedTuple):
+    """Rows of one channel in one file, from ``first`` to ``last`` sequence."""
+
+    channel: str
+    first: int
+    last: int
+    rows: int
+    file: Path
+
+
+def check_journal(path: str | Path, files: Sequence[Path] | None = None) -> pa.Schema:
+    """Return the columns of a journal's files together, as ``journal_schema`` does. ``files``: only these.
+
+    Raises JournalError, with the file and what to do about it: an empty or broken file, a file that is not of
+    a journal, a newer version, a column with another type or with nulls that no journal has, and rows that
+    are there twice.
+    """
+    if files is None:
+        files = journal_files(path)
+        _refuse_other_files(Path(path))
+    schema = journal_schema(files)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        rows = [one for of_file in pool.map(_checked, files) for one in of_file]
+    _refuse_repeated(rows)
+    return schema
+
+
+def _refuse_other_files(folder: Path) -> None:
+    for file in sorted(folder.iterdir()):
+        if file.suffix != ".parquet" and not file.name.startswith((".", "_")) and file.is_file():
+            raise JournalError(f"{file}: not a file of a journal: move it out of the folder")
+
+
+def _checked(file: Path) -> list[_Rows]:
+    """Return the rows of a file by channel. Raises JournalError for a null in a column that has none."""
+    try:
+        # Opened by name, a file could be replaced between footer and keys.
+        with pq.ParquetFile(file) as parquet:
+            _refuse_nulls(parquet, file)
+            return list(_rows_of_groups(parquet, file))
+    except (pa.ArrowException, OSError) as problem:
+        raise JournalError(f"{file}: broken: {problem}; {REMEDY}") from problem
+
+
+def _refuse_nulls(parquet: pq.ParquetFile, file: Path) -> None:
+    nullable = [field.name for field in parquet.schema_arrow if field.nullable and field.name in _REQUIRED]
+    if not nullable:
+        return
+    for name, chunk in _chunks(parquet, nullable):
+        statistics = chunk.statistics
+        if statistics is None or not statistics.has_null_count:
+            nulls = parquet.read(columns=[name])[name].null_count
+        else:
+            nulls = statistics.null_count
+        if nulls:
+            raise JournalError(
+                f"{file}: {nulls} of its rows have no {name}, which no journal writes; {REMEDY}"
+            )
+
+
+def _chunks(parquet: pq.ParquetFile, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Yield (name, metadata) of the columns ``names`` in every row group."""
+    for number in range(parquet.num_row_groups):
+        group = parquet.metadata.row_group(number)
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            if chunk.path_in_schema in names:
+                yield chunk.path_in_schema, chunk
+
+
+def _rows_of_groups(parquet: pq.ParquetFile, file: Path) -> Iterator[_Rows]:
+    """Yield the rows of each row group by channel: from its statistics if it has one channel."""
+    for number in range(parquet.num_row_groups):
+        group = parquet.metadata.row_group(number)
+        bounds: dict[str, tuple[Any, Any]] = {}
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            if chunk.path_in_schema in _KEY and (found := chunk.statistics) and found.has_min_max:
+                bounds[chunk.path_in_schema] = found.min, found.max
+        if len(bounds) == len(_KEY) and bounds["channel"][0] == bounds["channel"][1]:
+            first, last = bounds["sequence"]
+            yield _Rows(bounds["channel"][0], first, last, group.num_rows, file)
+            continue
+        keys = parquet.read_row_group(number, columns=list(_KEY))
+        sums = keys.group_by("channel").aggregate([("sequence", how) for how in ("min", "max", "count")])
+        for row in sums.to_pylist():
+            first, last, count = (row[f"sequence_{how}"] for how in ("min", "max", "count"))
+            yield _Rows(row["channel"], first, last, count, file)
+
+
+def _refuse_repeated(rows: Sequence[_Rows]) -> None:
+    """Raise JournalError if a (channel, sequence) is there twice."""
+    suspects: set[Path] = set()
+    before: _Rows | None = None
+    for one in sorted(rows):
+        if one.rows != one.last - one.first + 1:
+            suspects.add(one.file)
+        if before is not None and before.channel == one.channel and one.first <= before.last:
+            suspects |= {before.file, one.file}
+        if before is None or before.channel != one.channel or one.last > before.last:
+            before = one
+    if not suspects:
+        return
+    tables = []
+    names = sorted(map(str, suspects))
+    for number, name in enumerate(names):
+        keys = pq.read_table(name, columns=list(_KEY))
+        tables.append(keys.append_column("file", pa.repeat(number, len(keys))))
+    sums = (
+        pa.concat_tables(tables)
+        .group_by(list(_KEY))
+        .aggregate([("file", how) for how in ("count", "min", "max")])
+    )
+    repeated = sums.filter(pc.field("file_count") > 1)
+    if not len(repeated):
+        return
+    row = repeated.slice(0, 1).to_pylist()[0]
+    first, last = names[row["file_min"]], names[row["file_max"]]
+    what = f"{len(repeated):,} requests of the journal are there twice"
+    if first == last:
+        raise JournalError(f"{first}: {what}; {REMEDY}")
+    raise JournalError(f"{last}: {what}, also in {first}: move one of the two out of the folder")
