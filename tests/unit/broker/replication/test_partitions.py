@@ -36,8 +36,8 @@ class Rig:
             max_lag_ms=1000,
         )
 
-    def log(self, name: str = "t-0", **config: int | str) -> Log:
-        return Log(self.folder / name, LogConfig(**config))  # type: ignore[arg-type]
+    def log(self, **config: int | str) -> Log:
+        return Log(self.folder / "t-0", LogConfig(**config))  # type: ignore[arg-type]
 
     def leader(self, *replicas: int, isr: tuple[int, ...] | None = None, **config: int | str) -> Partition:
         partition = self.table.open("t", 0, TOPIC_ID)
