@@ -1,49 +1,291 @@
-"""Produce (0): refused, because an embedded broker stores no records.
+"""Produce (0) on a handler thread: what the processors leave to Python (``replication/_produce.pyx``).
 
-The API is announced, so that clients report the error of each partition: librdkafka tries for minutes when
-Produce is not announced, and franz-go takes a broker without Produce for one that has no ApiVersions.
+That is compressed records, partitions that this broker does not lead, batches that are refused, and all else
+that is unusual. Errors, their order and the fields beside them are Kafka's:
+``KafkaApis.handleProduceRequest``, ``ReplicaManager.appendRecords``. Of two entries for one partition the
+last counts, as in Kafka's map.
+
+Transactions are refused: no producer has been given an id for one.
 """
 
 from __future__ import annotations
 
+import struct
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Final, NamedTuple
+
+import numpy as np
+
 from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.broker.apis.client_messages import ClientMessages
 from ctrlchan.broker.core import BrokerCore
-from ctrlchan.errors import ProtocolError
+from ctrlchan.broker.metadata.lookups import Node
+from ctrlchan.broker.replication._partitions import ProduceResult
+from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
 
 __all__ = ["API"]
 
-_REFUSAL = "Produce is not supported: an embedded broker stores no records"
-_NO_ACKNOWLEDGEMENT = 0  # `acks`: the producer wants no response
-_NO_OFFSET = -1
+_FLEXIBLE_FROM: Final = 9
+_ZSTD_FROM: Final = 7
+_START_OFFSET_FROM: Final = 5
+_RECORD_ERRORS_FROM: Final = 8
+_CURRENT_LEADER_FROM: Final = 10
+_ADMIN_CLIENT: Final = b"__admin_client"
+_INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+_TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
+_NO_TRANSACTIONS: Final = "transactions are not supported"
+
+#: Base offset, length, leader epoch, magic, CRC, attributes of a batch.
+_HEAD: Final = struct.Struct(">qiibIh")
+_LEAST_LENGTH: Final = 14  # of a batch of any format
+_OFFSET_AND_LENGTH: Final = 12
+_HEADER_LENGTH: Final = 49  # of a batch of format 2
+_COMPRESSION, _TRANSACTIONAL, _ZSTD = 0x07, 0x10, 4
+
+#: Topic and partition.
+Key = tuple[str, int]
 
 
-def _handle(core: BrokerCore, request: Request) -> Reply:
-    messages = ClientMessages("produce", request.version)
-    body = messages.decode(request)
-    if body.acks == _NO_ACKNOWLEDGEMENT:
-        # Kafka's only way to show an error to such a producer.
-        raise ProtocolError(_REFUSAL)
-    responses = tuple(
-        messages.part(
-            "TopicProduceResponse",
-            name=topic.name,
-            partition_responses=tuple(
-                messages.part(
-                    "PartitionProduceResponse",
-                    index=partition.index,
-                    error_code=KioError.unsupported_version,
-                    base_offset=_NO_OFFSET,
-                    record_errors=(),
-                    error_message=_REFUSAL,
-                )
-                for partition in topic.partition_data
-            ),
-        )
+class _Leader(NamedTuple):
+    id: int
+    epoch: int
+
+
+def _handle(core: BrokerCore, request: Request) -> Future[Reply]:
+    body = ClientMessages("produce", request.version).decode(request)
+    entries = {
+        (str(topic.name), int(partition.index)): partition.records
         for topic in body.topic_data
+        for partition in topic.partition_data
+    }
+    if None in entries.values():
+        # Kafka has no answer to this either.
+        raise DecodeError("null for records", api="ProduceRequest", version=request.version)
+    timeout_ms = int(body.timeout.total_seconds() * 1000)
+    if body.transactional_id is not None or any(map(_is_transactional, entries.values())):
+        refusal = ProduceResult(_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message=_NO_TRANSACTIONS)
+        results: dict[Key, ProduceResult | Future[ProduceResult]] = dict.fromkeys(entries, refusal)
+    else:
+        results = {
+            key: _append(core, request, key, records, body.acks, timeout_ms)
+            for key, records in entries.items()
+        }
+    return _when_done(core, request, body.acks, results)
+
+
+API = Api(
+    key=0,
+    name="Produce",
+    lowest=3,
+    highest=11,
+    flexible_from=_FLEXIBLE_FROM,
+    handle=_handle,
+    locks_core=False,
+)
+
+
+def _append(
+    core: BrokerCore, request: Request, key: Key, records: bytes, acks: int, timeout_ms: int
+) -> ProduceResult | Future[ProduceResult]:
+    """Append the records of one partition, or say why not."""
+    partition = core.partitions.get(*key)
+    if partition is None and _leader_of(core, key) is None:
+        return ProduceResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    error = _error_of_records(records, request.version)
+    if error:
+        return ProduceResult(error)
+    if not -1 <= acks <= 1:
+        return ProduceResult(ErrorCode.INVALID_REQUIRED_ACKS)
+    if key[0] in _INTERNAL_TOPICS and request.client_id != _ADMIN_CLIENT:
+        return ProduceResult(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if partition is None:
+        return ProduceResult(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    appended: Future[ProduceResult] = partition.append_records(
+        records, required_acks=acks, timeout_ms=timeout_ms, refuses_zstd=request.version < _ZSTD_FROM
     )
-    partitions = sum(len(topic.partition_responses) for topic in responses)
-    return Reply(messages.response(responses=responses), partition_errors=partitions, rows=partitions)
+    return appended
 
 
-API = Api(key=0, name="Produce", lowest=0, highest=11, flexible_from=9, handle=_handle)
+def _is_transactional(records: bytes) -> bool:
+    return len(records) >= _HEAD.size and bool(_HEAD.unpack_from(records)[5] & _TRANSACTIONAL)
+
+
+def _error_of_records(records: bytes, version: int) -> int:
+    """Return what is wrong with the number and the kind of batches (``ProduceRequest.validateRecords``)."""
+    try:
+        size = _batch_size(records)
+        if not size:
+            return ErrorCode.INVALID_RECORD
+        _, _, _, magic, _, attributes = _HEAD.unpack_from(records)
+        if magic != 2:
+            return ErrorCode.INVALID_RECORD
+        if version < _ZSTD_FROM and attributes & _COMPRESSION == _ZSTD:
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        return ErrorCode.INVALID_RECORD if _batch_size(records[size:]) else ErrorCode.NONE
+    except ValueError:
+        return ErrorCode.CORRUPT_MESSAGE
+
+
+def _batch_size(data: bytes) -> int:
+    """Return the size of the batch at the begin, 0: no whole batch. Raises ValueError for what is none.
+
+    Source: ``ByteBufferLogInputStream``.
+    """
+    if len(data) < _OFFSET_AND_LENGTH:
+        return 0
+    length = int.from_bytes(data[8:12], "big", signed=True)
+    if length < _LEAST_LENGTH:
+        raise ValueError(f"a batch of {length} bytes")
+    if len(data) <= _OFFSET_AND_LENGTH + 4:
+        return 0
+    magic = data[_OFFSET_AND_LENGTH + 4]
+    if magic > 2:
+        raise ValueError(f"a batch of format {magic}")
+    if len(data) - _OFFSET_AND_LENGTH < length:
+        return 0
+    if magic == 2 and length < _HEADER_LENGTH:
+        raise ValueError(f"a batch of {length} bytes")
+    return _OFFSET_AND_LENGTH + length
+
+
+def _leader_of(core: BrokerCore, key: Key) -> _Leader | None:
+    """Return the leader of a partition as the metadata have it, None: they do not have the partition."""
+    with core.lock:
+        state = core.metadata.state
+        try:
+            rows = state.rows_of_topic(key[0])
+        except KeyError:
+            return None
+        row = rows.start + int(np.searchsorted(state.partitions.partition[rows], key[1]))
+        if row == rows.stop or state.partitions.partition[row] != key[1]:
+            return None
+        return _Leader(int(state.partitions.leader[row]), int(state.partitions.leader_epoch[row]))
+
+
+def _when_done(
+    core: BrokerCore,
+    request: Request,
+    acks: int,
+    results: Mapping[Key, ProduceResult | Future[ProduceResult]],
+) -> Future[Reply]:
+    """Return the reply that is made when all appends are acknowledged."""
+    answer: Future[Reply] = Future()
+    waiting = [result for result in results.values() if isinstance(result, Future)]
+    # One more, so that the last one comes after all callbacks are set.
+    left, lock = len(waiting) + 1, threading.Lock()
+
+    def finish(_: object) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            if left:
+                return
+        try:
+            known = {
+                key: result.result() if isinstance(result, Future) else result
+                for key, result in results.items()
+            }
+            answer.set_result(_reply(core, request, acks, known))
+        except Exception as error:  # noqa: BLE001  (who sends the answer gets it)
+            answer.set_exception(error)
+
+    for future in waiting:
+        future.add_done_callback(finish)
+    finish(None)
+    return answer
+
+
+def _reply(core: BrokerCore, request: Request, acks: int, results: Mapping[Key, ProduceResult]) -> Reply:
+    """Return the response. Raises ProtocolError for an error that the producer does not want to hear of."""
+    errors = [result.error_code for result in results.values() if result.error_code]
+    if not acks:
+        if errors:
+            # Kafka's only way to show an error to such a producer.
+            raise ProtocolError(f"Produce with acks=0: {ErrorCode.name_of(errors[0])}")
+        return Reply(b"", rows=len(results), is_sent=False)
+    leaders: dict[Key, _Leader] = {}
+    nodes: list[Node] = []
+    if request.version >= _CURRENT_LEADER_FROM and ErrorCode.NOT_LEADER_OR_FOLLOWER in errors:
+        for key, result in results.items():
+            if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                leaders[key] = _current_leader(core, key)
+        with core.lock:
+            ids = {leader.id for leader in leaders.values()}
+            nodes = [node for node in core.metadata.nodes(request.listener) if node.id in ids]
+    body = _Response(request.version).encode(results, leaders, nodes)
+    return Reply(body, partition_errors=len(errors), rows=len(results))
+
+
+def _current_leader(core: BrokerCore, key: Key) -> _Leader:
+    partition = core.partitions.get(*key)
+    if partition is not None:
+        return _Leader(partition.leader, partition.leader_epoch)
+    return _leader_of(core, key) or _Leader(-1, -1)
+
+
+class _Response:
+    """Writes a response of one version. Layout: see ``replication/_produce.pyx``."""
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self._flexible = version >= _FLEXIBLE_FROM
+
+    def encode(
+        self, results: Mapping[Key, ProduceResult], leaders: Mapping[Key, _Leader], nodes: list[Node]
+    ) -> bytes:
+        topics: dict[str, list[tuple[int, ProduceResult, _Leader | None]]] = {}
+        for key, result in results.items():
+            topics.setdefault(key[0], []).append((key[1], result, leaders.get(key)))
+        parts = [self._count(len(topics))]
+        for name, partitions in topics.items():
+            parts += [self._text(name), self._count(len(partitions))]
+            parts += [self._partition(*partition) for partition in partitions]
+            parts.append(self._tags())
+        # Nobody is throttled.
+        parts.append(bytes(4))
+        endpoints = [
+            struct.pack(">i", node.id)
+            + self._text(node.host)
+            + struct.pack(">i", node.port)
+            + self._text(node.rack)
+            + self._tags()
+            for node in nodes
+        ]
+        parts.append(self._tags(self._count(len(endpoints)) + b"".join(endpoints) if endpoints else b""))
+        return b"".join(parts)
+
+    def _partition(self, index: int, result: ProduceResult, leader: _Leader | None) -> bytes:
+        data = struct.pack(">ihqq", index, result.error_code, result.base_offset, result.append_time)
+        if self._version >= _START_OFFSET_FROM:
+            data += struct.pack(">q", result.log_start_offset)
+        if self._version >= _RECORD_ERRORS_FROM:
+            data += self._count(len(result.record_errors))
+            for number, message in result.record_errors:
+                data += struct.pack(">i", number) + self._text(message) + self._tags()
+            data += self._text(result.error_message)
+        return data + self._tags(struct.pack(">iix", *leader) if leader else b"")
+
+    def _count(self, count: int) -> bytes:
+        return _uvarint(count + 1) if self._flexible else struct.pack(">i", count)
+
+    def _text(self, text: str | None) -> bytes:
+        data = b"" if text is None else text.encode()
+        size = -1 if text is None else len(data)
+        return (_uvarint(size + 1) if self._flexible else struct.pack(">h", size)) + data
+
+    def _tags(self, field: bytes = b"") -> bytes:
+        """Return the tagged fields where the version has them: none, or field 0."""
+        if not self._flexible:
+            return b""
+        return b"\x01\x00" + _uvarint(len(field)) + field if field else b"\x00"
+
+
+def _uvarint(value: int) -> bytes:
+    data = bytearray()
+    while value >= 0x80:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    data.append(value)
+    return bytes(data)
