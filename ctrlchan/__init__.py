@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from ctrlchan.batch import ControllerBrokerRequestBatch
     from ctrlchan.broker import EmbeddedBroker, EmbeddedCluster
+    from ctrlchan.broker.launch.log_dirs import TEMPORARY
     from ctrlchan.channel import (
         ChannelConfig,
         ControllerChannelManager,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "TEMPORARY",
     "Broker",
     "ChannelConfig",
     "ChannelMetrics",
@@ -75,6 +77,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "TEMPORARY": "broker.launch.log_dirs",
     "Broker": "state",
     "ChannelConfig": "channel",
     "ChannelMetrics": "channel.observability.metrics",

@@ -2,7 +2,8 @@
 
 In: frames on a socket. Out: responses, and a state that tests can inspect: the cluster as the controllers
 have sent it (a ClusterState), and the replicas that the broker hosts. It answers as a Kafka 3.9 broker in
-ZooKeeper mode does, down to the order of partitions in a response to a controller. It stores no records.
+ZooKeeper mode does, down to the order of partitions in a response to a controller. It stores records when it
+has a log directory.
 
 It is stricter than Kafka with frames that no controller sends: bytes after the end of a control request,
 names that are not UTF-8 and, in clients' requests, tagged fields that kio does not have close the connection.

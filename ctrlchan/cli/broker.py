@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import logging
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from ctrlchan.cli.limits import MAX_INT32, MAX_INT64, MAX_PORT, MAX_SECONDS
 
 __all__ = ["broker"]
+
+
+logger = logging.getLogger("ctrlchan.broker")
 
 
 def broker(
@@ -77,14 +83,31 @@ def broker(
             min=0, max=MAX_SECONDS, metavar="SECONDS", help="Delay every answer for so long: a slow broker."
         ),
     ] = 0.0,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="A broker's server.properties; --id, --log-dir and --zookeeper count before it.",
+        ),
+    ] = None,
+    log_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            file_okay=False,
+            help="Store records there, as Kafka does; with several brokers: in FOLDER/broker-ID.",
+            show_default="log.dirs of --config; without both no records are stored",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each broker as a line of JSON.")] = False,
 ) -> None:
     """Run embedded brokers until Ctrl-C (or SIGTERM).
 
     Each has a port and a state of its own. They take LeaderAndIsr, StopReplica and UpdateMetadata from a
     controller as a Kafka 3.9 broker in ZooKeeper mode does, and answer Metadata, DescribeCluster,
-    DescribeConfigs and ApiVersions, so that any Kafka client reads back what the controller sent. They store
-    no records: Produce and Fetch get an error.
+    DescribeConfigs and ApiVersions, so that any Kafka client reads back what the controller sent. With
+    --log-dir or --config they store records; otherwise Produce and Fetch get an error.
 
     A line is printed for each broker when it listens. With `ctrlchan -vv broker` each control request is
     logged to standard error.
@@ -96,10 +119,15 @@ def broker(
       ctrlchan broker --count 30 --json
 
       ctrlchan -vv broker --id 7 --zookeeper localhost:2181
+
+      ctrlchan broker --config server.properties
+
+      ctrlchan broker --id 7 --zookeeper localhost:2181 --log-dir /var/lib/records
     """
     from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
     from ctrlchan.broker.launch.runner import run
     from ctrlchan.broker.launch.service import BrokerConfig
+    from ctrlchan.cli.progress import log_progress
     from ctrlchan.state import Broker
     from ctrlchan.state.brokers import check_host
 
@@ -113,24 +141,38 @@ def broker(
     chosen = ids or list(range(first_id, first_id + (count or 1)))
     if len(set(chosen)) < len(chosen):
         raise typer.BadParameter(f"an id is repeated: {', '.join(map(str, chosen))}")
-    if port and port + len(chosen) - 1 > MAX_PORT:
+    folder = None if log_dir is None else str(log_dir)
+    if config is not None:
+        from ctrlchan.cli.broker_properties import read_broker_properties
+
+        if len(chosen) > 1:
+            raise typer.BadParameter("--config is of one broker")
+        properties = read_broker_properties(config, chosen[0] if ids or count else None, folder)
+        for key in properties.without_effect:
+            logger.warning("%s: %s has no effect", config, key)
+        zookeeper = zookeeper or properties.zookeeper
+        settings: dict[str, Any] = {"cluster_id": cluster_id or DEFAULT_CLUSTER_ID, **properties.settings}
+        configs = [BrokerConfig(**settings)]
+    elif port and port + len(chosen) - 1 > MAX_PORT:
         raise typer.BadParameter(
             f"{len(chosen)} brokers need ports up to {port + len(chosen) - 1}, above {MAX_PORT}"
         )
-    configs = [
-        BrokerConfig(
-            id=broker_id,
-            host=host,
-            port=port and port + place,
-            listener=listener,
-            epoch=epoch,
-            rack=rack,
-            cluster_id=cluster_id or DEFAULT_CLUSTER_ID,
-            max_request_bytes=max_request_bytes,
-            response_delay=response_delay,
-        )
-        for place, broker_id in enumerate(chosen)
-    ]
+    else:
+        configs = [
+            BrokerConfig(
+                id=broker_id,
+                host=host,
+                port=port and port + place,
+                listener=listener,
+                epoch=epoch,
+                rack=rack,
+                cluster_id=cluster_id or DEFAULT_CLUSTER_ID,
+                max_request_bytes=max_request_bytes,
+                response_delay=response_delay,
+                log_dirs=_log_dirs(folder, broker_id, len(chosen)),
+            )
+            for place, broker_id in enumerate(chosen)
+        ]
 
     def listening(one: Broker) -> None:
         endpoint = one.endpoints[0]
@@ -146,4 +188,17 @@ def broker(
         else:
             typer.echo(f"broker {one.id} listens on {endpoint}")
 
-    run(configs, listening, zookeeper=zookeeper, keep_cluster_id=cluster_id is not None)
+    with log_progress() if configs[0].log_dirs else nullcontext() as progress:
+        run(
+            configs,
+            listening,
+            zookeeper=zookeeper,
+            keep_cluster_id=cluster_id is not None,
+            progress=progress,
+        )
+
+
+def _log_dirs(folder: str | None, broker_id: int, count: int) -> tuple[str, ...]:
+    if folder is None:
+        return ()
+    return (folder if count == 1 else f"{folder}/broker-{broker_id}",)

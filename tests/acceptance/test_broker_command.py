@@ -69,10 +69,9 @@ def test_a_jvm_follower_of_an_embedded_leader_backs_off_without_warnings(jvm_rig
     """The follower's fetches are answered, and its log has no warning about them."""
     lines_before = len(jvm_rig.log_lines(1))
     with EmbeddedBroker(OURS) as embedded:
-        registrations = Registrations(
-            jvm_rig.zookeeper_connect, [embedded.broker], lambda _, epoch: embedded.set_epoch(epoch)
-        )
-        registrations.start()
+        registrations = Registrations(jvm_rig.zookeeper_connect, lambda _, epoch: embedded.set_epoch(epoch))
+        registrations.connect()
+        registrations.register([embedded.broker])
         try:
             topic = "followed"
             jvm_rig.zookeeper.create(f"/config/topics/{topic}", b'{"version":1,"config":{}}')

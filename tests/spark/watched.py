@@ -84,7 +84,8 @@ class WatchedBroker:
 
     def _watch(self, core: BrokerCore) -> None:
         # The server calls it for each frame, on the broker's own thread.
-        server = self.embedded._service._server
+        runner: Any = self.embedded._runner
+        server = runner._service._server
         permits = self._permits
         handle = server.handle
 

@@ -78,6 +78,8 @@ class RequestHandler(Generic[C]):
     ) -> None:
         self.core = core
         self.counters: dict[str, ApiCounters] = {}
+        #: Returns what a fault makes of a request, None: nothing. A Future: when the request is handled.
+        self.fault: Callable[[Api[C], Request], Reply | Future[None] | None] | None = None
         self._apis = apis
         self._lock = threading.RLock() if lock is None else lock
         self._counting = threading.Lock()
@@ -106,24 +108,45 @@ class RequestHandler(Generic[C]):
         """
         began = perf_counter()
         api, request = self._parse(memoryview(frame), listener, client_host)
+        fault = None if self.fault is None else self.fault(api, request)
+        if isinstance(fault, Future):
+            return self._when_complete(fault, lambda _: self._reply(api, request), api, request, began)
+        reply = fault or self._reply(api, request)
+        if isinstance(reply, Future):
+            return self._when_complete(reply, lambda reply: reply, api, request, began)
+        return _without_size(self._finish(api, request, reply, began))
+
+    def _reply(self, api: Api[C], request: Request) -> Reply | Future[Reply]:
+        """Let the API handle the request on this thread."""
         if api.locks_core:
             with self._lock:
                 reply = api.handle(self.core, request)
         else:
             reply = api.handle(self.core, request)
-        if callable(reply):
-            reply = reply()
-        if not isinstance(reply, Future):
-            return _without_size(self._finish(api, request, cast(Reply, reply), began))
+        return cast(Reply | Future[Reply], reply() if callable(reply) else reply)
+
+    def _when_complete(
+        self,
+        waited_for: Future[Any],
+        reply_of: Callable[[Any], Reply | Future[Reply]],
+        api: Api[C],
+        request: Request,
+        began: float,
+    ) -> Future[Buffers]:
+        """Return the future answer: the reply that `reply_of` makes of the result of `waited_for`."""
         answer: Future[Buffers] = Future()
 
-        def finish(done: Future[Reply]) -> None:
+        def finish(done: Future[Any], reply_of: Callable[[Any], Reply | Future[Reply]]) -> None:
             try:
-                answer.set_result(_without_size(self._finish(api, request, done.result(), began)))
+                reply = reply_of(done.result())
+                if isinstance(reply, Future):
+                    reply.add_done_callback(lambda done: finish(done, lambda reply: reply))
+                else:
+                    answer.set_result(_without_size(self._finish(api, request, reply, began)))
             except BaseException as error:  # noqa: BLE001  (who sends the answer gets it)
                 answer.set_exception(error)
 
-        reply.add_done_callback(finish)
+        waited_for.add_done_callback(lambda done: finish(done, reply_of))
         return answer
 
     def _parse(self, frame: memoryview, listener: str = "", client_host: str = "") -> tuple[Api[C], Request]:

@@ -26,12 +26,14 @@ def served_apis() -> Mapping[int, Api[BrokerCore]]:
     return _table((*_ALWAYS, refused.PRODUCE, refused.FETCH, find_coordinator.API))
 
 
-def storing_apis(others: Iterable[Api[BrokerCore]] = ()) -> Mapping[int, Api[BrokerCore]]:
-    """Return every API of a broker that stores records, by key; `others` are those of its services."""
+def storing_apis(core: BrokerCore) -> Mapping[int, Api[BrokerCore]]:
+    """Return every API of a broker that stores records, by key. ``core`` has its services already."""
     # Imported here: a broker without a log directory needs none of them.
-    from ctrlchan.broker.apis import fetch, produce
+    from ctrlchan.broker.apis import admin, describe_log_dirs, fetch, groups, init_producer_id, produce
 
-    return _table((*_ALWAYS, produce.API, fetch.API, *others))
+    own = (produce.API, fetch.API, describe_log_dirs.API, init_producer_id.API)
+    # Those of ``admin`` replace Metadata and DescribeConfigs.
+    return _table((*_ALWAYS, *own, *groups.APIS, *admin.apis(core)))
 
 
 _ALWAYS: tuple[Api[BrokerCore], ...] = (

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
+from ctrlchan.broker.launch.log_dirs import LogDir, LogFolder
 from ctrlchan.broker.launch.service import BrokerConfig
 from ctrlchan.errors import ConfigError, CtrlchanError
 from ctrlchan.interpreter import child_command
@@ -26,6 +27,7 @@ from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 __all__ = ["EmbeddedCluster"]
 
 _STOP_SECONDS = 10.0
+_STOP_STORING_SECONDS = 60.0  # logs are flushed
 
 
 class EmbeddedCluster:
@@ -36,8 +38,10 @@ class EmbeddedCluster:
     in turn. ``processes``: None is one for each core, at most one for each broker. ``zookeeper``:
     ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers are registered; their epochs and their cluster id
     come from there. ``session_timeout``: seconds after which killed brokers are not registered any more.
-    Raises ConfigError when a value is not valid, and CtrlchanError when a child process does not start or has
-    ended.
+    ``log_dir``: a folder in which broker N stores records, in ``broker-N``; ``TEMPORARY``: one that is
+    removed by ``close``; None: no records are stored. ``configs``: other settings of brokers that store
+    records, under Kafka's names. ``controller``: HOST:PORT of a controller that is no broker. Raises
+    ConfigError when a value is not valid, and CtrlchanError when a child process does not start or has ended.
 
         with EmbeddedCluster(count=30) as cluster:
             channel.startup(cluster.brokers)
@@ -56,31 +60,44 @@ class EmbeddedCluster:
         processes: int | None = None,
         zookeeper: str | None = None,
         session_timeout: float = 10.0,
+        log_dir: LogDir = None,
+        configs: Mapping[str, str] | None = None,
+        controller: str | None = None,
     ) -> None:
         if count < 1:
             raise ConfigError(f"a cluster of {count} brokers")
-        configs = [
-            BrokerConfig(
-                id=broker_id,
-                host=host,
-                listener=listener,
-                epoch=epoch if isinstance(epoch, int) else epoch.get(broker_id, -1),
-                rack=racks[place % len(racks)] if racks else None,
-                cluster_id=cluster_id,
-            )
-            for place, broker_id in enumerate(range(first_id, first_id + count))
-        ]
         processes = min(count, (os.cpu_count() or 1) if processes is None else processes)
         if processes < 1:
             raise ConfigError(f"{processes} processes cannot hold {count} brokers")
+        settings = dict(configs or {})
+        if log_dir is not None:
+            # Kafka's own embedded clusters have these values, too.
+            settings.setdefault("offsets.topic.replication.factor", str(min(3, count)))
+            settings.setdefault("group.initial.rebalance.delay.ms", "0")
         self._zookeeper = zookeeper
         self._session_timeout = session_timeout
         self._children: list[_Child] = []
+        self._folder = LogFolder(log_dir)
+        folder = self._folder.path
         with ExitStack() as cleanup:
             cleanup.callback(self.close)
+            brokers = [
+                BrokerConfig(
+                    id=broker_id,
+                    host=host,
+                    listener=listener,
+                    epoch=epoch if isinstance(epoch, int) else epoch.get(broker_id, -1),
+                    rack=racks[place % len(racks)] if racks else None,
+                    cluster_id=cluster_id,
+                    log_dirs=() if folder is None else (os.path.join(folder, f"broker-{broker_id}"),),
+                    configs=settings,
+                    controller=controller,
+                )
+                for place, broker_id in enumerate(range(first_id, first_id + count))
+            ]
             # All are started before the first is waited for, so they start side by side.
             for first in range(processes):
-                self._children.append(self._new_child(configs[first::processes]))
+                self._children.append(self._new_child(brokers[first::processes]))
             #: The brokers, by ascending id; also those that were killed.
             self.brokers: list[Broker] = sorted(
                 (broker for child in self._children for broker in child.wait_ready()),
@@ -153,6 +170,7 @@ class EmbeddedCluster:
         for child in self._children:
             child.wait_stopped()
         self._children.clear()
+        self._folder.close()
 
     def __enter__(self) -> Self:
         return self
@@ -207,7 +225,7 @@ class _Child:
 
     def wait_stopped(self) -> None:
         try:
-            self.process.wait(_STOP_SECONDS)
+            self.process.wait(_STOP_STORING_SECONDS if self.configs[0].log_dirs else _STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ctrlchan.errors import ConfigError, MalformedError, NodeError, ResultCode, ZooKeeperError
 from ctrlchan.state import Broker
+from ctrlchan.topic_names import id_to_text, new_id
 from ctrlchan.zookeeper import nodes, paths
+from ctrlchan.zookeeper.brokers import BrokerNodes
 from ctrlchan.zookeeper.session import ZooKeeperSession
 from ctrlchan.zookeeper.settings import ZooKeeperSettings
 
@@ -45,15 +47,15 @@ class Registrations:
     def __init__(
         self,
         zookeeper: str,
-        brokers: list[Broker],
         registered: Callable[[int, int], None],
         *,
         session_timeout: float = SESSION_TIMEOUT,
     ) -> None:
         self._zookeeper = zookeeper
-        self._brokers = brokers
+        self._brokers: list[Broker] = []
         self._registered = registered
-        self._session = ZooKeeperSession(
+        #: The session, for who needs other nodes.
+        self.session = ZooKeeperSession(
             ZooKeeperSettings(connect=zookeeper, session_timeout=session_timeout), on_expired=self._expired
         )
         # An entry of a former session goes within one timeout of its own.
@@ -62,31 +64,40 @@ class Registrations:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="broker-registrations", daemon=True)
 
-    def start(self) -> str | None:
-        """Register all brokers; return the cluster's id, None when there is none yet. Raises ConfigError."""
+    def connect(self, *, create_cluster_id: bool = False) -> str | None:
+        """Start the session; return the cluster's id, None when there is none. Raises ConfigError.
+
+        ``create_cluster_id``: give the cluster an id when it has none, as Kafka's brokers do.
+        """
         try:
-            self._session.start(_CONNECT_TIMEOUT)
+            self.session.start(_CONNECT_TIMEOUT)
         except ZooKeeperError:
             raise ConfigError(f"no ZooKeeper answers at {self._zookeeper}") from None
         try:
-            self._register_all()
-            cluster_id = self._cluster_id()
+            if create_cluster_id:
+                return BrokerNodes(self.session).create_cluster_id(id_to_text(new_id()))
+            return self._cluster_id()
         except BaseException:
-            self._session.close()
+            self.session.close()
             raise
+
+    def register(self, brokers: Sequence[Broker]) -> None:
+        """Register `brokers`, and again after each lost session. Raises ConfigError."""
+        self._brokers = list(brokers)
+        self._register_all()
         self._thread.start()
-        return cluster_id
 
     def stop(self) -> None:
         """Remove the registrations and end the session."""
         self._stopped.set()
         self._lost.set()
         # A registration that waits for ZooKeeper ends with the session.
-        self._session.close()
-        self._thread.join()
+        self.session.close()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _cluster_id(self) -> str | None:
-        node = self._session.get(paths.CLUSTER_ID)
+        node = self.session.get(paths.CLUSTER_ID)
         try:
             return None if node is None else nodes.parse_cluster_id(node.data)
         except MalformedError:
@@ -100,18 +111,18 @@ class Registrations:
         """Return the czxid of the broker's new entry. Waits until an entry of a former session has gone."""
         path = paths.broker(broker.id)
         data = registration_json(broker)
-        self._session.create_path(paths.BROKER_IDS)
+        self.session.create_path(paths.BROKER_IDS)
         while True:
             try:
-                self._session.create(path, data, ephemeral=True)
+                self.session.create(path, data, ephemeral=True)
             except NodeError as error:
                 if error.code != ResultCode.NODE_EXISTS:
                     raise
             gone = threading.Event()
-            node = self._session.watch_node(path, lambda _path, gone=gone: gone.set())  # type: ignore[misc]
+            node = self.session.watch_node(path, lambda _path, gone=gone: gone.set())  # type: ignore[misc]
             if node is None:
                 continue
-            if node.ephemeral_owner == self._session.session_id:
+            if node.ephemeral_owner == self.session.session_id:
                 return node.czxid
             if not gone.wait(self._former_session_wait):
                 raise ConfigError(f"broker {broker.id} is registered in {self._zookeeper} already")
@@ -127,7 +138,7 @@ class Registrations:
                 return
             self._lost.clear()
             logger.warning("the ZooKeeper session was lost: registering again")
-            self._session.renew()
+            self.session.renew()
             while not self._stopped.is_set():
                 try:
                     self._register_all()

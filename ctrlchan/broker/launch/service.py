@@ -1,11 +1,15 @@
-"""A broker in a running event loop: its state, its APIs and its server, started and stopped together."""
+"""A broker without a log directory, in a running event loop: its state, its APIs and its server.
+
+``BrokerConfig`` has the settings of every broker; ``storing_service`` runs those with a log directory.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ctrlchan.broker.apis.request_handler import RequestHandler
@@ -15,7 +19,7 @@ from ctrlchan.broker.network.server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQ
 from ctrlchan.errors import ConfigError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 
-__all__ = ["BrokerConfig", "BrokerService", "answer_threads"]
+__all__ = ["BrokerConfig", "BrokerService", "answer_threads", "core_of"]
 
 _MAX_ID = 2**31 - 1
 
@@ -24,13 +28,17 @@ _MAX_ID = 2**31 - 1
 class BrokerConfig:
     """Settings of one embedded broker. Raises ConfigError when a value is not valid.
 
-    ``id``: 0 to 2^31 − 1 (``broker.id``). ``host``: address to listen on and to be reached at.
-    ``port``: 0 to 65535, 0: any free one. ``listener``: name of the only listener (``listeners``); its
-    security protocol is PLAINTEXT. ``epoch``: broker epoch of its registration; requests with a lower one get
-    STALE_BROKER_EPOCH; -1: unknown, none is refused. ``rack``: ``broker.rack``. ``cluster_id``: for clients.
-    ``max_request_bytes``: a larger request closes the connection (``socket.request.max.bytes``).
-    ``idle_timeout``: seconds until an idle connection is closed (``connections.max.idle.ms``), None: never.
-    ``response_delay``: seconds that every answer is delayed, for tests with a slow broker.
+    ``id``: 0 to 2^31 − 1 (``broker.id``). ``host``: address to listen on and to be reached at, but for
+    ``advertised``: the host and port that others are given. ``port``: 0 to 65535, 0: any free one.
+    ``listener``: name of the only listener (``listeners``); its security protocol is PLAINTEXT. ``epoch``:
+    broker epoch of its registration; requests with a lower one get STALE_BROKER_EPOCH; -1: unknown, none is
+    refused. ``rack``: ``broker.rack``. ``cluster_id``: for clients. ``max_request_bytes``: a larger request
+    closes the connection (``socket.request.max.bytes``). ``idle_timeout``: seconds until an idle connection
+    is closed (``connections.max.idle.ms``), None: never. ``response_delay``: seconds that every answer is
+    delayed, for tests with a slow broker. ``log_dirs``: where records are stored (``log.dirs``); none: the
+    broker stores no records. ``configs``: other settings of a broker that stores records, under Kafka's
+    names. ``controller``: HOST:PORT of a controller that is no broker; None: the controller is the broker
+    that the metadata names.
     """
 
     id: int
@@ -43,6 +51,10 @@ class BrokerConfig:
     max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
     idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT
     response_delay: float = 0.0
+    log_dirs: Sequence[str] = ()
+    configs: Mapping[str, str] = field(default_factory=dict)
+    controller: str | None = None
+    advertised: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.id <= _MAX_ID:
@@ -57,14 +69,22 @@ class BrokerConfig:
             raise ConfigError(f"idle_timeout {self.idle_timeout} closes every connection; None is never")
         if not 0 <= self.response_delay < math.inf:
             raise ConfigError(f"response_delay {self.response_delay} is not a number of seconds from 0")
+        if self.log_dirs and self.response_delay:
+            raise ConfigError("response_delay: only for a broker without a log directory")
+        if self.configs and not self.log_dirs:
+            raise ConfigError(f"{next(iter(self.configs))}: only for a broker with a log directory")
 
     def kafka_configs(self) -> dict[str, str]:
-        """Return the limits of the server under Kafka's names."""
+        """Return the settings that have a name of Kafka's, by name."""
         idle_ms = -1 if self.idle_timeout is None else round(self.idle_timeout * 1000)
-        return {
+        configs = {
             "connections.max.idle.ms": str(idle_ms),
             "socket.request.max.bytes": str(self.max_request_bytes),
+            **self.configs,
         }
+        if self.log_dirs:
+            configs["log.dirs"] = ",".join(self.log_dirs)
+        return configs
 
 
 def answer_threads() -> ThreadPoolExecutor:
@@ -72,19 +92,25 @@ def answer_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="broker-answers")
 
 
+def core_of(config: BrokerConfig) -> BrokerCore:
+    """Return the state of a new broker."""
+    host, port = config.advertised or (config.host, config.port)
+    return BrokerCore(
+        config.id,
+        Endpoint(config.listener, SecurityProtocol.PLAINTEXT, host, port),
+        epoch=config.epoch,
+        rack=config.rack,
+        cluster_id=config.cluster_id,
+        configs=config.kafka_configs(),
+    )
+
+
 class BrokerService:
-    """Runs one broker. Only the event loop's thread may use ``core``."""
+    """Runs one broker that stores no records. Only the event loop's thread may use ``core``."""
 
     def __init__(self, config: BrokerConfig, executor: ThreadPoolExecutor) -> None:
-        endpoint = Endpoint(config.listener, SecurityProtocol.PLAINTEXT, config.host, config.port)
-        self.core = BrokerCore(
-            config.id,
-            endpoint,
-            epoch=config.epoch,
-            rack=config.rack,
-            cluster_id=config.cluster_id,
-            configs=config.kafka_configs(),
-        )
+        self.config = config
+        self.core = core_of(config)
         self._handler = RequestHandler(self.core, served_apis())
         self._server = Server(
             self._handler.handle,
@@ -99,7 +125,8 @@ class BrokerService:
     async def start(self) -> Broker:
         """Listen, and return the broker with its port. Raises OSError."""
         port = await self._server.start()
-        self.core.endpoint = dataclasses.replace(self.core.endpoint, port=port)
+        if not self.core.endpoint.port:
+            self.core.endpoint = dataclasses.replace(self.core.endpoint, port=port)
         return self.core.broker
 
     async def stop(self) -> None:

@@ -12,15 +12,18 @@ __all__ = ["DEFAULTS", "boolean", "integer", "setting"]
 #: Kafka's defaults, but for ``num.network.threads`` and the sizes of socket buffers.
 #: See ``SocketServerSettings``.
 DEFAULTS: Final[Mapping[str, str]] = {
+    "auto.create.topics.enable": "true",
     "connections.max.idle.ms": "600000",
     "controlled.shutdown.enable": "true",
     "controlled.shutdown.max.retries": "3",
     "controlled.shutdown.retry.backoff.ms": "5000",
+    "default.replication.factor": "1",
     "max.connections": "2147483647",
     "max.connections.per.ip": "2147483647",
     "max.connections.per.ip.overrides": "",
     "num.io.threads": "8",
     "num.network.threads": "1",
+    "num.partitions": "1",
     "queued.max.requests": "500",
     "replica.lag.time.max.ms": "30000",
     "socket.listen.backlog.size": "50",

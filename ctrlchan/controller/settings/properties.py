@@ -25,7 +25,7 @@ from ctrlchan.state.brokers import parse_host_port
 from ctrlchan.zookeeper.client import check_servers
 from ctrlchan.zookeeper.settings import TlsSettings
 
-__all__ = ["settings_of"]
+__all__ = ["listener_settings", "settings_of"]
 
 _Read: TypeAlias = Callable[[str], Any]
 
@@ -60,7 +60,7 @@ def settings_of(
     if "controller_id" in channel:
         settings["controller_id"] = channel["controller_id"]
     settings["channel"] = ChannelConfig(**channel)
-    settings |= _listeners(file)
+    settings |= listener_settings(file)
     defaults = dict(topic_defaults(file.value, file.refuse))
     if defaults:
         settings["topic_defaults"] = defaults
@@ -148,7 +148,8 @@ def _kind_of(location: str) -> str:
 # -- listeners
 
 
-def _listeners(file: PropertiesFile) -> dict[str, Any]:
+def listener_settings(file: PropertiesFile) -> dict[str, Any]:
+    """Return ``listeners``, ``advertised_listeners`` and ``listener_security``, if the file has listeners."""
     text = file.value("listeners")
     if text is None:
         return {}

@@ -71,6 +71,8 @@ class LiveBroker:
     id: int
     listeners: tuple[tuple[str, int], ...] = (("PLAINTEXT", 0),)  # name, security protocol
     rack: str | None = None
+    host: str | None = None  # by default a made-up one
+    port: int | None = None
 
 
 LIVE = (LiveBroker(1), LiveBroker(2), LiveBroker(3))
@@ -279,7 +281,7 @@ def _stop_replica_row(part: Part) -> Tree:
 
 
 def _live_broker(broker: LiveBroker) -> Tree:
-    host, port = f"host-{broker.id}", 9000 + broker.id
+    host, port = broker.host or f"host-{broker.id}", broker.port or 9000 + broker.id
     return {
         "id": broker.id,
         "rack": broker.rack,

@@ -165,9 +165,10 @@ def test_a_cut_connection_leaves_nothing(broker: EmbeddedBroker) -> None:
 
 def test_idle_connections_own_no_receive_memory() -> None:
     with EmbeddedBroker(1, epoch=EPOCH) as broker:
+        runner: Any = broker._runner
 
         def memory() -> list[int]:
-            return sorted(one.memory for one in broker._service._server.connections)
+            return sorted(one.memory for one in runner._service._server.connections)
 
         def owned() -> list[int]:
             return broker.inspect(lambda _: memory())

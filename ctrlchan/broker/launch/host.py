@@ -1,0 +1,135 @@
+"""The brokers of one process in an event loop: started, registered in ZooKeeper and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ctrlchan.broker.launch.service import BrokerConfig, BrokerService, answer_threads
+from ctrlchan.errors import ConfigError
+from ctrlchan.state import Broker
+from ctrlchan.state.brokers import format_host_port
+
+if TYPE_CHECKING:
+    from ctrlchan.broker.launch.registration import Registrations
+    from ctrlchan.broker.launch.storing_service import Progress, StoringService
+
+__all__ = ["BrokerHost"]
+
+
+class BrokerHost:
+    """Runs the brokers of ``configs``, with and without log directories.
+
+    ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` to register at; the brokers take their epochs from
+    there, and the cluster id unless ``keep_cluster_id``. ``session_timeout``: seconds; None: the default.
+    ``progress``: called while logs are loaded.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[BrokerConfig],
+        *,
+        zookeeper: str | None = None,
+        session_timeout: float | None = None,
+        keep_cluster_id: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self._executor = answer_threads()
+        # Loads logs, waits for ZooKeeper. One thread: brokers start and stop in order.
+        self._blocking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="broker-start")
+        self._zookeeper = zookeeper
+        self._session_timeout = session_timeout
+        self._keep_cluster_id = keep_cluster_id
+        self._registrations: Registrations | None = None
+        self.services = [self._service(config, progress) for config in configs]
+
+    @property
+    def brokers(self) -> list[Broker]:
+        """Return the brokers with their ports and epochs."""
+        return [service.core.broker for service in self.services]
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return what each broker holds and its counters, in values that JSON can carry."""
+        return [service.describe() for service in self.services]
+
+    async def start(self) -> None:
+        """Start all brokers. Raises CtrlchanError; ``stop`` must be called then, too."""
+        if self._zookeeper is not None:
+            await self._connect(self._zookeeper)
+        for service in self.services:
+            try:
+                if isinstance(service, BrokerService):
+                    await service.start()
+                else:
+                    session = None if self._registrations is None else self._registrations.session
+                    await self._in_thread(partial(service.start, session))
+            except OSError as problem:
+                where = format_host_port(service.config.host, service.config.port)
+                raise ConfigError(
+                    f"broker {service.config.id}: cannot listen on {where}: {problem.strerror}"
+                ) from None
+        if self._registrations is not None:
+            registrations = self._registrations
+            await self._in_thread(lambda: registrations.register(self.brokers))
+        for service in self._storing():
+            service.serve()
+
+    async def stop(self) -> None:
+        """Stop all brokers, then remove their registrations."""
+        storing = self._storing()
+        if self._registrations is not None and not storing:
+            await self._in_thread(self._registrations.stop)
+        await asyncio.gather(
+            *(service.stop() for service in self.services if isinstance(service, BrokerService))
+        )
+        for one in storing:
+            await self._in_thread(one.stop)
+        if self._registrations is not None and storing:
+            await self._in_thread(self._registrations.stop)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._blocking.shutdown()
+
+    def _service(self, config: BrokerConfig, progress: Progress | None) -> BrokerService | StoringService:
+        if not config.log_dirs:
+            return BrokerService(config, self._executor)
+        # Imported here: a broker without a log directory needs none of it.
+        from ctrlchan.broker.launch.storing_service import StoringService
+
+        return StoringService(config, progress)
+
+    def _storing(self) -> list[StoringService]:
+        return [service for service in self.services if not isinstance(service, BrokerService)]
+
+    async def _connect(self, zookeeper: str) -> None:
+        """Start the ZooKeeper session, and take the cluster's id from it."""
+        # Imported here, because only a registered broker needs kazoo.
+        from ctrlchan.broker.launch.registration import SESSION_TIMEOUT, Registrations
+
+        loop = asyncio.get_running_loop()
+        by_id = {service.core.id: service for service in self.services}
+
+        def set_epoch(broker_id: int, epoch: int) -> None:
+            by_id[broker_id].core.epoch = epoch
+
+        def registered(broker_id: int, epoch: int) -> None:
+            service = by_id[broker_id]
+            if isinstance(service, BrokerService):
+                loop.call_soon_threadsafe(set_epoch, broker_id, epoch)
+            else:
+                service.registered(epoch)
+
+        registrations = Registrations(
+            zookeeper, registered, session_timeout=self._session_timeout or SESSION_TIMEOUT
+        )
+        storing = bool(self._storing())
+        cluster_id = await self._in_thread(lambda: registrations.connect(create_cluster_id=storing))
+        self._registrations = registrations
+        if cluster_id is not None and not self._keep_cluster_id:
+            for service in self.services:
+                service.core.cluster_id = cluster_id
+
+    async def _in_thread(self, function: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._blocking, function)

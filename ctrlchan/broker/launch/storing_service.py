@@ -1,0 +1,278 @@
+"""A broker that stores records: logs, SocketServer, handler threads, in the order of ``KafkaServer``.
+
+``start`` loads the logs and binds the port; ``serve`` answers requests, after the broker was registered;
+``stop`` hands the leaders over, answers what is in progress, and closes the logs cleanly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from enum import IntEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ctrlchan.broker.apis.api import Api
+from ctrlchan.broker.apis.request_handler import RequestHandler
+from ctrlchan.broker.apis.table import storing_apis
+from ctrlchan.broker.controller.client import ControllerClient
+from ctrlchan.broker.controller.configs import BrokerConfigs
+from ctrlchan.broker.coordinator.config import GroupConfig
+from ctrlchan.broker.core import DEFAULT_CLUSTER_ID, BrokerCore
+from ctrlchan.broker.faults import Faults
+from ctrlchan.broker.groups.service import GroupService
+from ctrlchan.broker.launch.service import BrokerConfig, core_of
+from ctrlchan.broker.log.config import LogConfig
+from ctrlchan.broker.log.manager import LogManager, LogManagerSettings, read_identity
+from ctrlchan.broker.metadata.settings import boolean, integer, setting
+from ctrlchan.broker.network.handler_pool import HandlerPool
+from ctrlchan.broker.network.socket_server import Listener, SocketServer, SocketServerSettings
+from ctrlchan.broker.producer_ids import ProducerIds, random_block
+from ctrlchan.broker.replication._hot import BrokerHandler
+from ctrlchan.broker.replication._produce import ProduceApi
+from ctrlchan.broker.replication.replica_manager import ReplicaManager
+from ctrlchan.errors import ConfigError, CtrlchanError, ErrorCode, ZooKeeperError
+from ctrlchan.state import Broker
+
+if TYPE_CHECKING:
+    from ctrlchan.zookeeper.session import ZooKeeperSession
+
+__all__ = ["BrokerState", "Progress", "StoringService"]
+
+logger = logging.getLogger("ctrlchan.broker")
+
+#: Log directory, loaded logs, all logs, folder of the replica.
+Progress: TypeAlias = Callable[[Path, int, int, str], None]
+
+#: How long requests in progress may take at the end, in seconds.
+_DRAIN_SECONDS: Final = 1.0
+_HANDLER_SECONDS: Final = 10.0
+#: How long the controller may take to move the leaders of a broker that stops, in seconds.
+_CONTROLLER_SECONDS: Final = 30.0
+
+
+class BrokerState(IntEnum):
+    """``org.apache.kafka.metadata.BrokerState``."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERY = 2
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    SHUTTING_DOWN = 7
+
+
+class StoringService:
+    """Runs one broker with log directories. ``core`` is guarded by ``core.lock``.
+
+    ``progress``: called for each loaded log, on the threads that load.
+    """
+
+    def __init__(self, config: BrokerConfig, progress: Progress | None = None) -> None:
+        self.config = config
+        self.core = core_of(config)
+        self.state = BrokerState.NOT_RUNNING
+        self._progress = progress
+        self._stopping = threading.Lock()
+        # What ``stop`` does, in reverse order; a ``start`` that fails does it at once.
+        self._cleanup = ExitStack()
+        self._handler: RequestHandler[Any]
+        self._server: SocketServer
+        self._pool: HandlerPool
+
+    def start(self, session: ZooKeeperSession | None = None) -> Broker:
+        """Load the logs and bind the port; return the broker with its port. ``session``: of its registration.
+
+        Raises ConfigError, LogDirectoryError, and OSError when the address cannot be listened on.
+        """
+        core, config = self.core, self.config
+        self.state = BrokerState.STARTING
+        with ExitStack() as cleanup:
+            if session is None and config.cluster_id == DEFAULT_CLUSTER_ID:
+                identity = read_identity(config.log_dirs)
+                if identity is not None and identity.cluster_id is not None:
+                    core.cluster_id = identity.cluster_id
+            core.log_defaults = LogConfig.from_broker_configs(core.configs)
+            if session is not None:
+                core.config_store = BrokerConfigs(core, session)
+                core.config_store.start()
+            self.state = BrokerState.RECOVERY
+            logs = LogManager(
+                config.log_dirs,
+                core.log_defaults,
+                core.id,
+                core.cluster_id,
+                settings=LogManagerSettings.from_configs(core.configs),
+                progress=self._progress,
+                on_offline=self._log_dir_failed,
+            )
+            logs.start(core.topic_log_config)
+            cleanup.callback(lambda: logs.stop(core.epoch))
+            self.state = BrokerState.STARTING
+            if session is not None:
+                core.controller = ControllerClient(core, config.controller)
+                core.metadata.hides_controller = config.controller is not None
+                cleanup.callback(core.controller.stop)
+            manager = ReplicaManager(
+                core.id,
+                logs,
+                self._log_config,
+                core.replicas,
+                core.lock,
+                max_lag_ms=integer(core.configs, "replica.lag.time.max.ms"),
+            )
+            manager.start(core.controller)
+            cleanup.callback(manager.stop)
+            core.partitions, core.logs, core.replica_manager = manager.table, logs, manager
+            core.producer_ids = ProducerIds(
+                random_block if core.controller is None else core.controller.allocate_producer_ids
+            )
+            core.groups = manager.groups = GroupService(
+                GroupConfig.from_settings(core.configs), manager.table.get
+            )
+            cleanup.callback(core.groups.stop)
+            hot = BrokerHandler([ProduceApi(manager.table)])
+            apis = storing_apis(core)
+            self._handler = RequestHandler(core, apis, core.lock)
+            core.faults = Faults(partial(self._faults_changed, hot, apis))
+            self._server = SocketServer(
+                [Listener(config.listener, config.host, config.port)], self._server_settings(), hot
+            )
+            self._pool = HandlerPool(
+                core.id, self._server.requests, self._handler.serve, integer(core.configs, "num.io.threads")
+            )
+            hot.attach(self._server.threads)
+            cleanup.callback(self._stop_serving)
+            if not core.endpoint.port:
+                core.endpoint = dataclasses.replace(core.endpoint, port=self._server.ports[config.listener])
+            self._cleanup = cleanup.pop_all()
+        return core.broker
+
+    def serve(self) -> None:
+        """Answer requests."""
+        self.core.replica_manager.serve()
+        self.core.groups.start()
+        self._pool.start()
+        self._server.start()
+        self.state = BrokerState.RUNNING
+
+    def stop(self) -> None:
+        """Hand the leaders over, end all threads, and close the logs. May be called again."""
+        with self._stopping:
+            if self.state == BrokerState.RUNNING:
+                self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+                self._shut_down_controlled()
+            self.state = BrokerState.SHUTTING_DOWN
+            self._cleanup.close()
+            if self.core.config_store is not None:
+                self.core.config_store.stop()
+            self.state = BrokerState.NOT_RUNNING
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the broker holds and its counters, in values that JSON can carry."""
+        with self.core.lock:
+            return self._handler.describe()
+
+    def _stop_serving(self) -> None:
+        self._server.stop(_DRAIN_SECONDS)
+        if not self._pool.join(_HANDLER_SECONDS):
+            logger.error("broker %d: a request is still handled after %.0f s", self.core.id, _HANDLER_SECONDS)
+
+    def registered(self, epoch: int) -> None:
+        """Take the epoch of a new registration; configs may have changed before it."""
+        with self.core.lock:
+            self.core.epoch = epoch
+        if self.state == BrokerState.RUNNING and self.core.config_store is not None:
+            self.core.config_store.read_again()
+
+    def _faults_changed(
+        self, hot: BrokerHandler, apis: Mapping[int, Api[BrokerCore]], names: frozenset[str]
+    ) -> None:
+        """Look for faults from now on in requests of the APIs of these names."""
+        # Imported here: only tests want faults.
+        from ctrlchan.broker.apis.faulty_answers import answer_of_fault, hot_answer_of_fault
+
+        self._handler.fault = partial(answer_of_fault, self.core) if names else None
+        keys = [api.key for api in apis.values() if api.name in names]
+        hot.set_faults(keys, partial(hot_answer_of_fault, self.core, apis))
+
+    def _shut_down_controlled(self) -> None:
+        """Let the controller move this broker's leaders. Source: ``KafkaServer.controlledShutdown``."""
+        configs, core = self.core.configs, self.core
+        if core.controller is None or not boolean(configs, "controlled.shutdown.enable"):
+            return
+        attempts = 1 + integer(configs, "controlled.shutdown.max.retries", 0)
+        pause = integer(configs, "controlled.shutdown.retry.backoff.ms", 0) / 1000
+        for attempt in range(attempts):
+            if attempt:
+                time.sleep(pause)
+            try:
+                remaining = core.controller.controlled_shutdown().result(_CONTROLLER_SECONDS)
+            except (CtrlchanError, TimeoutError) as error:
+                logger.info("broker %d: no controlled shutdown yet: %s", core.id, error)
+                continue
+            if not remaining:
+                return
+            logger.info("broker %d: still leads %d partitions", core.id, len(remaining))
+        logger.warning("broker %d: stops without a controlled shutdown", core.id)
+
+    def _log_config(self, topic: str) -> LogConfig:
+        """Return the settings of a topic that gets a log. The log may come before the news of its configs."""
+        core = self.core
+        if core.config_store is not None and topic not in core.topic_overrides:
+            try:
+                core.topic_overrides[topic] = dict(core.config_store.read_topic_config(topic) or {})
+            except ZooKeeperError as error:
+                logger.warning("broker %d: the configs of %s cannot be read: %s", core.id, topic, error)
+        return core.topic_log_config(topic)
+
+    def _missing_error(self, topic: str | None, topic_id: bytes, partition: int) -> int:
+        """Return the error of a partition that is not hosted. For processors: it never waits for the lock."""
+        metadata = self.core.metadata
+        try:
+            if topic is None:
+                topic = metadata.topic_name(topic_id)
+                if topic is None:
+                    return ErrorCode.UNKNOWN_TOPIC_ID
+            rows = metadata.state.rows_of_topic(topic)
+            known = partition in metadata.state.partitions.partition[rows]
+        except (KeyError, IndexError):
+            # Unknown, or the metadata changes at this moment.
+            known = False
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _log_dir_failed(self, path: Path, partitions: list[tuple[str, int]]) -> None:
+        logger.error("broker %d: log directory %s is offline", self.core.id, path)
+        if self.core.replica_manager is not None:
+            self.core.replica_manager.log_dir_failed(partitions)
+
+    def _server_settings(self) -> SocketServerSettings:
+        configs = self.core.configs
+        return SocketServerSettings(
+            num_network_threads=integer(configs, "num.network.threads"),
+            queued_max_requests=integer(configs, "queued.max.requests"),
+            socket_request_max_bytes=integer(configs, "socket.request.max.bytes"),
+            socket_send_buffer_bytes=integer(configs, "socket.send.buffer.bytes", -1),
+            socket_receive_buffer_bytes=integer(configs, "socket.receive.buffer.bytes", -1),
+            socket_listen_backlog_size=integer(configs, "socket.listen.backlog.size"),
+            connections_max_idle_ms=integer(configs, "connections.max.idle.ms", -1, 2**63 - 1),
+            max_connections=integer(configs, "max.connections", 0),
+            max_connections_per_ip=integer(configs, "max.connections.per.ip", 0),
+            max_connections_per_ip_overrides=_overrides(setting(configs, "max.connections.per.ip.overrides")),
+        )
+
+
+def _overrides(text: str) -> dict[str, int]:
+    """Return the limit of each host in ``host:limit,…``. Raises ConfigError."""
+    limits = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        host, _, limit = part.rpartition(":")
+        if not host or not limit.isdigit():
+            raise ConfigError(f"max.connections.per.ip.overrides: {part!r} is not HOST:LIMIT")
+        limits[host] = int(limit)
+    return limits

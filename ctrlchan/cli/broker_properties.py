@@ -1,0 +1,127 @@
+"""A broker's ``server.properties`` as settings of an embedded broker."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any, Final, NamedTuple
+
+from ctrlchan.broker.log.manager import read_identity
+from ctrlchan.broker.metadata.configs import broker_configs
+from ctrlchan.broker.metadata.settings import DEFAULTS
+from ctrlchan.channel.properties_file import PropertiesFile
+from ctrlchan.controller.settings.properties import listener_settings
+from ctrlchan.errors import ConfigError
+from ctrlchan.protocol import SecurityProtocol
+from ctrlchan.state import Endpoint
+from ctrlchan.zookeeper.client import check_servers
+
+__all__ = ["BrokerProperties", "read_broker_properties"]
+
+#: Kafka's default of ``log.dir``.
+_LOG_DIR: Final = "/tmp/kafka-logs"
+#: Settings that a broker acts on and that no table of configs has.
+_OTHERS: Final = frozenset(
+    {
+        "advertised.listeners",
+        "broker.id",
+        "broker.rack",
+        "controlled.shutdown.enable",
+        "group.initial.rebalance.delay.ms",
+        "group.max.session.timeout.ms",
+        "group.max.size",
+        "group.min.session.timeout.ms",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "log.flush.offset.checkpoint.interval.ms",
+        "log.flush.scheduler.interval.ms",
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "log.retention.check.interval.ms",
+        "log.retention.hours",
+        "log.retention.minutes",
+        "log.roll.hours",
+        "log.roll.jitter.hours",
+        "offset.metadata.max.bytes",
+        "offsets.commit.timeout.ms",
+        "offsets.load.buffer.size",
+        "offsets.retention.check.interval.ms",
+        "offsets.retention.minutes",
+        "offsets.topic.compression.codec",
+        "offsets.topic.num.partitions",
+        "offsets.topic.replication.factor",
+        "offsets.topic.segment.bytes",
+        "producer.id.expiration.check.interval.ms",
+        "replica.high.watermark.checkpoint.interval.ms",
+        "security.inter.broker.protocol",
+        "zookeeper.connect",
+    }
+)
+
+
+class BrokerProperties(NamedTuple):
+    """``settings``: arguments for BrokerConfig. ``without_effect``: keys that this broker does not act on."""
+
+    settings: dict[str, Any]
+    zookeeper: str | None
+    without_effect: list[str]
+
+
+def read_broker_properties(
+    source: str | PathLike[str], broker_id: int | None = None, log_dir: str | None = None
+) -> BrokerProperties:
+    """Return the settings in a file; the given id and folder count before those of the file.
+
+    Without an id that of the log directories is taken. Raises ConfigError with file, line and key.
+    """
+    file = PropertiesFile.read(source)
+    listeners = listener_settings(file)
+    given: tuple[Endpoint, ...] = listeners.get("listeners") or (
+        Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "0.0.0.0", 9092),
+    )
+    if len(given) > 1:
+        file.refuse("listeners", "one listener is served, not more")
+    (listener,) = given
+    if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
+        file.refuse("listeners", f"{listener}: only PLAINTEXT is served")
+    advertised: tuple[Endpoint, ...] | None = listeners.get("advertised_listeners")
+    log_dirs = [log_dir] if log_dir is not None else _log_dirs(file)
+    settings: dict[str, Any] = {
+        "id": _broker_id(file, log_dirs) if broker_id is None else broker_id,
+        "host": listener.host,
+        "port": listener.port,
+        "listener": listener.listener,
+        "rack": file.value("broker.rack"),
+        "log_dirs": log_dirs,
+    }
+    if advertised:
+        settings["advertised"] = (advertised[0].host, advertised[0].port)
+    zookeeper = file.value("zookeeper.connect")
+    if zookeeper is not None:
+        check_servers(zookeeper)
+    known = _OTHERS | DEFAULTS.keys() | {config.name for config in broker_configs({})}
+    own = {"broker.id", "broker.rack", "log.dir", "log.dirs", "zookeeper.connect"}
+    settings["configs"] = {
+        key: value
+        for key in file.entries
+        if key in known and key not in own and (value := file.value(key)) is not None
+    }
+    return BrokerProperties(settings, zookeeper, [key for key in file.entries if key not in known])
+
+
+def _log_dirs(file: PropertiesFile) -> list[str]:
+    text = file.value("log.dirs") or file.value("log.dir") or _LOG_DIR
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _broker_id(file: PropertiesFile, log_dirs: list[str]) -> int:
+    text = file.value("broker.id")
+    if text is not None and text != "-1":
+        if not text.isdigit():
+            file.refuse("broker.id", f"{text!r} is not a broker's id")
+        return int(text)
+    identity = read_identity(log_dirs)
+    if identity is None or identity.broker_id is None:
+        raise ConfigError(f"{file.name}: broker.id is not set, and no log directory has one")
+    return identity.broker_id
