@@ -96,6 +96,7 @@ replication_parts = [
     "ctrlchan/broker/replication/_cursor.pxd",
     "ctrlchan/broker/replication/_hot.pxd",
     "ctrlchan/broker/replication/_partitions.pxd",
+    *sorted(glob.glob("ctrlchan/broker/replication/_fetching/*")),
 ]
 network_parts = [
     "ctrlchan/_wire/bytes.h",
@@ -133,7 +134,7 @@ if not CHANNEL_ONLY:
         extension(
             f"ctrlchan.broker.replication.{name}", replication_parts, trace=False, include_dirs=["ctrlchan"]
         )
-        for name in ("_partitions", "_hot", "_produce")
+        for name in ("_partitions", "_hot", "_produce", "_fetch")
     ]
 
 # Guarded: where processes are spawned, Cython's workers import this file again.

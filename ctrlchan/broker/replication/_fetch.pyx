@@ -1,0 +1,349 @@
+"""Fetch, versions 4 to 17, on the thread of a processor and without the GIL.
+
+A request names partitions, or the session that has them (KIP-227). Each partition is read once: the answer has its
+offsets, and the records as a range of the segment's file, which the kernel sends. A request that finds too little waits
+with a watcher in each of its partitions; one that is woken reads all of them again. A follower's Fetch tells the leader
+how far its log is. Python is only asked for the error of a partition that is not hosted.
+
+Order of locks: session, then partition, log or cache of sessions. The GIL may be waited for with a session's mutex.
+
+Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch, FetchSession.
+"""
+
+cimport cython
+from libc.stdint cimport INT16_MAX, INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+from ctrlchan.broker.log._log cimport (
+    HIGH_WATERMARK,
+    LAST_STABLE_OFFSET,
+    LOG_END,
+    AbortedEntry,
+    Isolation,
+    Log,
+    Range,
+)
+from ctrlchan.broker.log._segment cimport Segment, release
+from ctrlchan.broker.network._processor cimport (
+    ABANDONED,
+    ARRIVED,
+    CLOSE,
+    DONE,
+    EXPIRED,
+    PARKED,
+    QUEUE,
+    Answer,
+    HotRequest,
+    Result,
+    append_bytes,
+    append_file_range,
+    append_room,
+)
+from ctrlchan.broker.replication._cursor cimport (
+    Cursor,
+    read_i32,
+    read_i64,
+    read_size,
+    read_string,
+    read_uvarint,
+    skip_tags,
+    take,
+)
+from ctrlchan.broker.replication._hot cimport HotApi, RequestHeader, append_header
+from ctrlchan.broker.replication._partitions cimport (
+    RECORDS_APPENDED,
+    WATERMARK_MOVED,
+    PartitionState,
+    PartitionTable,
+    Table,
+    Watcher,
+    find_partition,
+    find_partition_by_id,
+    lock_partition,
+    release_partition,
+    unlock_partition,
+    unwatch,
+    update_follower,
+    wall_ms,
+    watch,
+)
+
+import logging
+import os
+
+cdef extern from "_wire/bytes.h":
+    void put_i16(uint8_t* p, int16_t v) nogil
+    void put_i32(uint8_t* p, int32_t v) nogil
+    void put_i64(uint8_t* p, int64_t v) nogil
+    uint8_t* put_uvarint(uint8_t* p, uint32_t v) nogil
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t*, void*)
+    int pthread_mutex_destroy(pthread_mutex_t*)
+    int pthread_mutex_lock(pthread_mutex_t*)
+    int pthread_mutex_unlock(pthread_mutex_t*)
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    static inline int64_t add(int64_t *number, int64_t more) {
+        return __atomic_add_fetch(number, more, __ATOMIC_ACQ_REL);
+    }
+    """
+    int64_t add(int64_t* number, int64_t more) nogil
+
+cdef enum:
+    # Kafka's error codes.
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    KAFKA_STORAGE_ERROR = 56
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+
+    FETCH_KEY = 1
+    LOWEST_VERSION = 4
+    HIGHEST_VERSION = 17
+
+    TOPIC_ID_BYTES = 16
+    READ_COMMITTED = 1
+    # The number of a codec in compression.type
+    ZSTD_CODEC = 4
+    # A session's place is its id modulo the capacity.
+    MOST_SESSIONS = 1 << 20
+
+logger = logging.getLogger("ctrlchan.broker")
+
+
+include "_fetching/partitions.pxi"
+include "_fetching/cache.pxi"
+include "_fetching/requests.pxi"
+
+
+# A request in progress: on the stack, or as the state of a parked request.
+cdef struct Fetch:
+    FetchRequest request
+    FetchSession* session
+    SessionKind kind
+    # One for each partition of a parked request; NULL: it has not waited
+    Watcher* watchers
+    int32_t watcher_count
+
+
+include "_fetching/reading.pxi"
+include "_fetching/answers.pxi"
+
+
+cdef Result handle_fetch(void* context, HotRequest* hot, const RequestHeader* header, Answer* answer) noexcept nogil:
+    """The ``ApiFunction``."""
+    return handle(<FetchApi>context, hot, header, answer)
+
+
+cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, Answer* answer) noexcept nogil:
+    """Answer or park a request, or go on with a parked one."""
+    cdef Fetch current
+    cdef Fetch* parked = <Fetch*>hot.state
+    cdef Result result
+    cdef int16_t error
+    if parked != NULL:
+        current = parked[0]
+        stop_watching(&current)
+        if hot.reason == ABANDONED:
+            hot.state = NULL
+            end_fetch(&current, parked)
+            return CLOSE
+        if hot.reason == EXPIRED:
+            add(&self.expired, 1)
+    else:
+        memset(&current, 0, sizeof(Fetch))
+        if not read_request(header.body, header.end, header.version, &current.request):
+            # Python knows how to refuse it.
+            return QUEUE
+        add(&self.requests, 1)
+        current.session = open_session(self.cache, &current.request, wall_ms(), &current.kind, &error)
+        if current.session == NULL:
+            return CLOSE if error == NONE else put_session_error(answer, header, error, NO_SESSION)
+    pthread_mutex_lock(&current.session.mutex)
+    if current.kind == INCREMENTAL and current.session.epoch != next_epoch(current.request.session_epoch):
+        result = put_session_error(answer, header, INVALID_FETCH_SESSION_EPOCH, current.session.id)
+    else:
+        result = fetch_partitions(self, &current, hot, header, answer)
+    pthread_mutex_unlock(&current.session.mutex)
+    if result == PARKED:
+        if parked == NULL:
+            add(&self.waited, 1)
+            parked = <Fetch*>malloc(sizeof(Fetch))
+        if parked != NULL:
+            parked[0] = current
+            hot.state, hot.wait_ms = parked, current.request.max_wait_ms
+            return PARKED
+        stop_watching(&current)
+        result = CLOSE
+    hot.state = NULL
+    end_fetch(&current, parked)
+    return result
+
+
+cdef void stop_watching(Fetch* self) noexcept nogil:
+    cdef int32_t i
+    for i in range(self.watcher_count):
+        unwatch(&self.watchers[i])
+
+
+cdef void end_fetch(Fetch* self, Fetch* parked) noexcept nogil:
+    """Give back all that a request has. It watches nothing."""
+    free(self.watchers)
+    release_session(self.session)
+    free(parked)
+
+
+cdef Result fetch_partitions(
+    FetchApi self, Fetch* current, HotRequest* hot, const RequestHeader* header, Answer* answer
+) noexcept nogil:
+    """Read the partitions of the session, whose mutex is held, and answer or park the request."""
+    cdef Reading reading
+    cdef bint may_wait = hot.reason != EXPIRED and current.request.max_wait_ms > 0
+    cdef Result result = DONE
+    if not begin_reading(&reading, current.session.count):
+        return CLOSE
+    read_partitions(self, current, hot, NULL, &reading)
+    if may_wait and not reading.is_complete:
+        # What came after the first look must not be waited for.
+        if current.watchers == NULL:
+            current.watcher_count = current.session.count
+            current.watchers = <Watcher*>calloc(current.watcher_count, sizeof(Watcher))
+        if current.watchers == NULL:
+            current.watcher_count = 0
+            result = CLOSE
+        else:
+            read_partitions(self, current, hot, current.watchers, &reading)
+            if reading.is_complete:
+                stop_watching(current)
+            else:
+                result = PARKED
+    if result == DONE:
+        put_answer(self, current, &reading, header, answer)
+    end_reading(&reading)
+    return result
+
+
+cdef void put_answer(
+    FetchApi self, Fetch* current, Reading* reading, const RequestHeader* header, Answer* answer
+) noexcept nogil:
+    """Write the response, and note in the session what it says."""
+    cdef FetchSession* session = current.session
+    cdef int32_t session_id = NO_SESSION
+    cdef int32_t i
+    cdef int64_t size = 0
+    for i in range(reading.count):
+        size += reading.answers[i].records.size
+        if current.kind != SESSIONLESS:
+            note_answer(session, &reading.answers[i], current.kind == INCREMENTAL)
+    add(&self.bytes_out, size)
+    if current.kind == FULL:
+        session_id = add_session(self.cache, session, session.count, wall_ms())
+    elif current.kind == INCREMENTAL:
+        session_id = session.id
+    put_head(answer, header, NONE, session_id)
+    put_topics(session, reading, header, answer)
+
+
+cdef void note_answer(FetchSession* session, PartitionAnswer* answer, bint may_leave_out) noexcept nogil:
+    """Leave out a partition without news. Source: CachedPartition.maybeUpdateResponseData."""
+    cdef CachedPartition* cached = &session.partitions[answer.number]
+    if may_leave_out:
+        answer.is_left_out = (
+            answer.records.size == 0
+            and answer.error == NONE
+            and answer.diverging_epoch < 0
+            and cached.answered_watermark == answer.high_watermark
+            and cached.answered_start_offset == answer.start_offset
+        )
+        if answer.records.size > 0:
+            move_to_end(session, answer.number)
+    # After an error the partition is always answered: no high watermark is -1.
+    cached.answered_watermark = answer.high_watermark
+    cached.answered_start_offset = answer.start_offset
+
+
+cdef class FetchApi(HotApi):
+    """Fetch on processors, for the partitions of a table.
+
+    ``missing(topic, topic_id, partition)`` returns Kafka's error code for a partition that is not in the table; ``topic``
+    is None where the request has topic ids. ``max_bytes``: fetch.max.bytes. ``sessions``:
+    max.incremental.fetch.session.cache.slots. ``eviction_ms``: how long a session is kept for sure.
+    """
+
+    def __cinit__(
+        self, PartitionTable partitions not None, missing, *, int64_t max_bytes=57_671_680, int32_t sessions=1000,
+        int64_t eviction_ms=120_000
+    ):
+        cdef int32_t i
+        if not 0 <= sessions <= MOST_SESSIONS:
+            raise ValueError(f"{sessions} fetch sessions, at most {MOST_SESSIONS}")
+        self.partitions, self.missing, self.max_bytes = partitions, missing, max_bytes
+        self.table = &partitions.table
+        self.cache = <SessionCache*>calloc(1, sizeof(SessionCache))
+        if self.cache == NULL:
+            raise MemoryError()
+        pthread_mutex_init(&self.cache.mutex, NULL)
+        self.cache.capacity, self.cache.eviction_ms = sessions, eviction_ms
+        self.cache.seed = int.from_bytes(os.urandom(8))
+        self.cache.places = <FetchSession**>calloc(max(1, sessions), sizeof(FetchSession*))
+        self.cache.free_places = <int32_t*>calloc(max(1, sessions), sizeof(int32_t))
+        if self.cache.places == NULL or self.cache.free_places == NULL:
+            raise MemoryError()
+        for i in range(sessions):
+            self.cache.free_places[i] = i
+        self.entry.key, self.entry.lowest, self.entry.highest = FETCH_KEY, LOWEST_VERSION, HIGHEST_VERSION
+        self.entry.flexible_from, self.entry.function, self.entry.context = FLEXIBLE, handle_fetch, <void*>self
+
+    def __dealloc__(self):
+        cdef int32_t i
+        if self.cache == NULL:
+            return
+        if self.cache.places != NULL:
+            for i in range(self.cache.capacity):
+                if self.cache.places[i] != NULL:
+                    drop_session(self.cache, self.cache.places[i])
+        pthread_mutex_destroy(&self.cache.mutex)
+        free(self.cache.places)
+        free(self.cache.free_places)
+        free(self.cache)
+
+    cdef int16_t error_of_missing(self, bytes topic, bint is_id, int32_t index, int16_t otherwise) noexcept:
+        try:
+            if is_id:
+                return self.missing(None, topic, index)
+            return self.missing(topic.decode(errors="replace"), bytes(TOPIC_ID_BYTES), index)
+        except Exception:
+            logger.exception("no error for partition %d of topic %r", index, topic)
+            return otherwise
+
+    def counters(self):
+        """Return counters by name."""
+        cdef dict found
+        with nogil:
+            pthread_mutex_lock(&self.cache.mutex)
+        found = {
+            "requests": self.requests,
+            "waited": self.waited,
+            "expired": self.expired,
+            "bytes_out": self.bytes_out,
+            "sessions": self.cache.count,
+            "session_partitions": self.cache.partitions,
+            "session_evictions": self.cache.evictions,
+        }
+        pthread_mutex_unlock(&self.cache.mutex)
+        return found
