@@ -5,7 +5,9 @@ that is unusual. Errors, their order and the fields beside them are Kafka's:
 ``KafkaApis.handleProduceRequest``, ``ReplicaManager.appendRecords``. Of two entries for one partition the
 last counts, as in Kafka's map.
 
-Transactions are refused: no producer has been given an id for one.
+Transactions are refused: no producer has been given an id for one. Records of format 0 and 1, which only
+versions 0 to 2 may carry, are refused too. These versions are announced because librdkafka compresses nothing
+for a broker without them.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
 __all__ = ["API"]
 
 _FLEXIBLE_FROM: Final = 9
+_THROTTLE_FROM: Final = 1
+_APPEND_TIME_FROM: Final = 2
+_FORMAT_2_FROM: Final = 3
 _ZSTD_FROM: Final = 7
 _START_OFFSET_FROM: Final = 5
 _RECORD_ERRORS_FROM: Final = 8
@@ -64,7 +69,7 @@ def _handle(core: BrokerCore, request: Request) -> Future[Reply]:
         # Kafka has no answer to this either.
         raise DecodeError("null for records", api="ProduceRequest", version=request.version)
     timeout_ms = int(body.timeout.total_seconds() * 1000)
-    if body.transactional_id is not None or any(map(_is_transactional, entries.values())):
+    if getattr(body, "transactional_id", None) is not None or any(map(_is_transactional, entries.values())):
         refusal = ProduceResult(_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message=_NO_TRANSACTIONS)
         results: dict[Key, ProduceResult | Future[ProduceResult]] = dict.fromkeys(entries, refusal)
     else:
@@ -78,7 +83,7 @@ def _handle(core: BrokerCore, request: Request) -> Future[Reply]:
 API = Api(
     key=0,
     name="Produce",
-    lowest=3,
+    lowest=0,
     highest=11,
     flexible_from=_FLEXIBLE_FROM,
     handle=_handle,
@@ -120,7 +125,12 @@ def _error_of_records(records: bytes, version: int) -> int:
             return ErrorCode.INVALID_RECORD
         _, _, _, magic, _, attributes = _HEAD.unpack_from(records)
         if magic != 2:
-            return ErrorCode.INVALID_RECORD
+            # Kafka converts them where the version allows them.
+            return (
+                ErrorCode.INVALID_RECORD
+                if version >= _FORMAT_2_FROM
+                else ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+            )
         if version < _ZSTD_FROM and attributes & _COMPRESSION == _ZSTD:
             return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         return ErrorCode.INVALID_RECORD if _batch_size(records[size:]) else ErrorCode.NONE
@@ -243,8 +253,9 @@ class _Response:
             parts += [self._text(name), self._count(len(partitions))]
             parts += [self._partition(*partition) for partition in partitions]
             parts.append(self._tags())
-        # Nobody is throttled.
-        parts.append(bytes(4))
+        if self._version >= _THROTTLE_FROM:
+            # Nobody is throttled.
+            parts.append(bytes(4))
         endpoints = [
             struct.pack(">i", node.id)
             + self._text(node.host)
@@ -257,7 +268,9 @@ class _Response:
         return b"".join(parts)
 
     def _partition(self, index: int, result: ProduceResult, leader: _Leader | None) -> bytes:
-        data = struct.pack(">ihqq", index, result.error_code, result.base_offset, result.append_time)
+        data = struct.pack(">ihq", index, result.error_code, result.base_offset)
+        if self._version >= _APPEND_TIME_FROM:
+            data += struct.pack(">q", result.append_time)
         if self._version >= _START_OFFSET_FROM:
             data += struct.pack(">q", result.log_start_offset)
         if self._version >= _RECORD_ERRORS_FROM:

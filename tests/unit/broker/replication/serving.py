@@ -98,8 +98,9 @@ def produce_frame(
     if version >= FLEXIBLE_FROM:
         # A tagged field that nobody knows.
         header += b"\x01\x63\x02xy"
+    since_3 = {"transactional_id": transactional_id} if version >= 3 else {}
     body = schema.ProduceRequest(
-        transactional_id=transactional_id,
+        **since_3,
         acks=acks,
         timeout=i32Timedelta.parse(timedelta(milliseconds=timeout_ms)),
         topic_data=tuple(
