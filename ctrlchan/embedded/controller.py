@@ -34,8 +34,8 @@ class LocalController:
     """Runs from construction to ``close``.
 
     ``controller_id``: an id that no broker has. ``num_partitions``, ``default_replication_factor``: of topics
-    that are created without. ``journal``: a file that keeps the nodes for the next cluster, None: they go with
-    this one.
+    that are created without. ``journal``: a file that keeps the nodes for the next cluster; None: they go
+    with this one.
     """
 
     def __init__(

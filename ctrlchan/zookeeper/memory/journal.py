@@ -69,4 +69,8 @@ def _operation(kind: str, path: str, data: str | None) -> Operation:
     if kind == "delete":
         return Delete(path)
     value = (data or "").encode("latin-1")
-    return {"create": Create, "set": SetData}[kind](path, value)
+    if kind == "create":
+        return Create(path, value)
+    if kind == "set":
+        return SetData(path, value)
+    raise ValueError(kind)
