@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ctrlchan.batch import ControllerBrokerRequestBatch
-    from ctrlchan.broker import EmbeddedBroker, EmbeddedCluster
+    from ctrlchan.broker import EmbeddedBroker
     from ctrlchan.broker.launch.log_dirs import TEMPORARY
     from ctrlchan.channel import (
         ChannelConfig,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ctrlchan.controller.settings.listener_security import ListenerSecurity
     from ctrlchan.controller.status.metrics import ControllerMetrics
     from ctrlchan.controller.term.notifications import LeaderChanges, Notification, NotificationKind
+    from ctrlchan.embedded import EmbeddedCluster
     from ctrlchan.errors import CtrlchanError, OutcomesTimeoutError, ProtocolError
     from ctrlchan.journal import Journal, journal_dataset, read_channels, read_journal
     from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol, StateDifference
@@ -89,7 +90,7 @@ _HOMES: Final = {
     "ControllerMetrics": "controller.status.metrics",
     "CtrlchanError": "errors",
     "EmbeddedBroker": "broker",
-    "EmbeddedCluster": "broker",
+    "EmbeddedCluster": "embedded",
     "Endpoint": "state",
     "Journal": "journal",
     "KafkaController": "controller.kafka_controller",

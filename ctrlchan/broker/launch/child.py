@@ -1,7 +1,8 @@
 """The child process of an EmbeddedCluster: JSON lines on standard input and output.
 
 In: first ``brokers`` (their settings), ``zookeeper`` (null: they are not registered) and ``session_timeout``;
-then ``"describe"`` any number of times. The process ends at the end of the input. Out: one line for each,
+then, any number of times, ``"describe"``, or ``broker`` (an id) and ``fault`` (null: none from now on), which
+brokers that store records take. The process ends at the end of the input. Out: one line for each,
 ``{"ok": …}`` (the port and the epoch of each broker; the descriptions) or ``{"error": "…"}``.
 """
 
@@ -66,8 +67,12 @@ async def _serve(out: Any) -> None:
 
 async def _answer(lines: asyncio.StreamReader, out: Any, host: BrokerHost, stop: asyncio.Event) -> None:
     while line := await lines.readline():
-        if json.loads(line) == "describe":
+        message = json.loads(line)
+        if message == "describe":
             _write(out, {"ok": host.describe()})
+        else:
+            host.change_faults(message["broker"], message["fault"])
+            _write(out, {"ok": None})
     stop.set()
 
 

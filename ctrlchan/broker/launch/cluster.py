@@ -209,9 +209,13 @@ class _Child:
         ]
 
     def describe(self) -> list[dict[str, Any]]:
-        self._send("describe")
-        described: list[dict[str, Any]] = self._receive()
+        described: list[dict[str, Any]] = self.call("describe")
         return described
+
+    def call(self, message: Any) -> Any:
+        """Send a line and return what the child answers. Raises CtrlchanError."""
+        self._send(message)
+        return self._receive()
 
     def kill(self) -> None:
         self.killed = True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ctrlchan.broker.faults import Fault
 from ctrlchan.broker.launch.service import BrokerConfig, BrokerService, answer_threads
 from ctrlchan.errors import ConfigError
 from ctrlchan.state import Broker
@@ -54,6 +55,14 @@ class BrokerHost:
     def describe(self) -> list[dict[str, Any]]:
         """Return what each broker holds and its counters, in values that JSON can carry."""
         return [service.describe() for service in self.services]
+
+    def change_faults(self, broker_id: int, fault: Mapping[str, Any] | None) -> None:
+        """Add a fault to a broker that stores records, None: end all."""
+        (faults,) = (one.core.faults for one in self._storing() if one.core.id == broker_id)
+        if fault is None:
+            faults.clear()
+        else:
+            faults.add(Fault(**fault))
 
     async def start(self) -> None:
         """Start all brokers. Raises CtrlchanError; ``stop`` must be called then, too."""

@@ -1,0 +1,225 @@
+"""EmbeddedCluster: brokers in child processes and, without ZooKeeper, their controller in this one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
+from ctrlchan.broker.faults import Fault, FaultTarget
+from ctrlchan.broker.launch import cluster as broker_cluster
+from ctrlchan.broker.launch.log_dirs import TEMPORARY, LogDir
+from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ctrlchan.embedded.controller import LocalController
+    from ctrlchan.embedded.records import TopicRecord
+    from ctrlchan.state import Broker
+
+__all__ = ["ClusterBroker", "EmbeddedCluster"]
+
+#: So many brokers have a process of their own, so that one can be killed; more of them share processes.
+_OWN_PROCESSES: Final = 12
+#: Of a cluster without ZooKeeper: the end of a connection to its nodes ends no session, the cluster does.
+_SESSION_TIMEOUT: Final = 60.0
+#: Seconds until all brokers know one another, or what has changed.
+_KNOWN_SECONDS: Final = 60.0
+_PAUSE_SECONDS: Final = 0.02
+_FIRST_CONTROLLER_ID: Final = 1000
+_JOURNAL: Final = "zookeeper.jsonl"
+#: A topic whose leader is moving.
+_RETRIABLE: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
+
+
+class EmbeddedCluster(broker_cluster.EmbeddedCluster):
+    __doc__ = (
+        (broker_cluster.EmbeddedCluster.__doc__ or "")
+        + """
+    Brokers that store records without ``zookeeper`` have a controller in this process, which is a
+    ``KafkaController``: topics are created by clients and by brokers, and leaders move when a broker dies.
+    Its nodes are in the file ``zookeeper.jsonl`` of ``log_dir``: a cluster with the same ``log_dir`` goes on.
+
+        with EmbeddedCluster(1, log_dir=TEMPORARY) as cluster:
+            producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    """
+    )
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        first_id: int = 1,
+        host: str = "127.0.0.1",
+        listener: str = "PLAINTEXT",
+        epoch: int | Mapping[int, int] = -1,
+        racks: Sequence[str] = (),
+        cluster_id: str = DEFAULT_CLUSTER_ID,
+        processes: int | None = None,
+        zookeeper: str | None = None,
+        session_timeout: float = 10.0,
+        log_dir: LogDir = None,
+        configs: Mapping[str, str] | None = None,
+        controller: str | None = None,
+    ) -> None:
+        self._controller: LocalController | None = None
+        if log_dir is not None and processes is None and count <= _OWN_PROCESSES:
+            processes = count
+        if log_dir is not None and zookeeper is None:
+            # The brokers end together, after their controller: nobody could take their leaders over.
+            configs = {"controlled.shutdown.enable": "false", **(configs or {})}
+            self._controller = _controller(_FIRST_CONTROLLER_ID + first_id + count, configs, log_dir)
+            zookeeper, controller = self._controller.zookeeper, self._controller.address
+            session_timeout = _SESSION_TIMEOUT
+        try:
+            super().__init__(
+                count,
+                first_id=first_id,
+                host=host,
+                listener=listener,
+                epoch=epoch,
+                racks=racks,
+                cluster_id=cluster_id,
+                processes=processes,
+                zookeeper=zookeeper,
+                session_timeout=session_timeout,
+                log_dir=log_dir,
+                configs=configs,
+                controller=controller,
+            )
+        except BaseException:
+            if self._controller is not None:
+                self._controller.close()
+            raise
+        if self._controller is not None:
+            try:
+                self._controller.wait_until_active()
+                self._wait_until_known()
+            except BaseException:
+                self.close()
+                raise
+
+    def broker(self, broker_id: int) -> ClusterBroker:
+        """Return one broker, to which faults can be given. Raises KeyError for no such broker."""
+        self._child_of(broker_id)
+        return ClusterBroker(self, broker_id)
+
+    def clear_faults(self) -> None:
+        """End the faults of all brokers that live."""
+        for described in self.describe():
+            self.broker(described["id"]).clear_faults()
+
+    def kill_broker(self, broker_id: int) -> None:
+        """Kill the process of this broker with SIGKILL, as a machine that fails.
+
+        A cluster without ZooKeeper notices at once, one with ZooKeeper after its session timeout. Raises
+        ConfigError when the process has other brokers, too, and KeyError for no such broker.
+        """
+        super().kill_broker(broker_id)
+        if self._controller is not None:
+            self._controller.broker_died(broker_id)
+
+    def start_broker(self, broker_id: int) -> Broker:
+        """Start a killed broker again, on the same port, with a new epoch if it is registered.
+
+        Raises CtrlchanError when it does not start, KeyError for no such broker.
+        """
+        broker = super().start_broker(broker_id)
+        if self._controller is not None:
+            self._wait_until_known()
+        return broker
+
+    def move_leader(self, topic: str, partition: int, broker_id: int) -> None:
+        """Let another in-sync replica lead a partition.
+
+        Raises KafkaError when it cannot, and CtrlchanError in a cluster with ZooKeeper, whose controller is
+        asked by clients.
+        """
+        if self._controller is None:
+            raise CtrlchanError("only a cluster with a controller of its own can move a leader")
+        self._controller.move_leader(topic, partition, broker_id)
+
+    def records(self, topic: str, *, at_least: int = 0, timeout: float = 10.0) -> list[TopicRecord]:
+        """Return all records of a topic that consumers see, by partition and offset.
+
+        ``at_least``: wait until there are so many, for ``timeout`` seconds; then return those that there are.
+        Raises KafkaError for a topic that does not exist.
+        """
+        # Imported here: the messages of clients take time to import.
+        from ctrlchan.embedded.records import read_topic
+
+        deadline = time.monotonic() + timeout
+        while True:
+            (endpoint, *_) = next(one.endpoints for one in self.brokers if not self._child_of(one.id).killed)
+            try:
+                found = read_topic((endpoint.host, endpoint.port), topic)
+            except KafkaError as error:
+                if error.code not in _RETRIABLE or not at_least or time.monotonic() > deadline:
+                    raise
+            else:
+                if len(found) >= at_least or time.monotonic() > deadline:
+                    return found
+            time.sleep(_PAUSE_SECONDS)
+
+    def close(self) -> None:
+        """End the controller, then the brokers, and wait until they have ended."""
+        if self._controller is not None:
+            self._controller.stop()
+        super().close()
+        if self._controller is not None:
+            self._controller.close()
+
+    def _change_faults(self, broker_id: int, fault: Fault | None) -> None:
+        self._child_of(broker_id).call(
+            {"broker": broker_id, "fault": None if fault is None else asdict(fault)}
+        )
+
+    def _wait_until_known(self) -> None:
+        """Wait until every live broker has the metadata of all of them. Raises CtrlchanError."""
+
+        def is_known() -> bool:
+            described = self.describe()
+            ids = {one["id"] for one in described}
+            return all(ids <= set(one["metadata"]["live_brokers"]) for one in described)
+
+        _wait(is_known, "the brokers do not know one another")
+
+
+class ClusterBroker(FaultTarget):
+    """One broker of an EmbeddedCluster that stores records."""
+
+    def __init__(self, cluster: EmbeddedCluster, broker_id: int) -> None:
+        self.id = broker_id
+        self._cluster = cluster
+
+    def _change_faults(self, fault: Fault | None) -> None:
+        self._cluster._change_faults(self.id, fault)
+
+
+def _controller(controller_id: int, configs: Mapping[str, str], log_dir: LogDir) -> LocalController:
+    # Imported here: brokers that a user's own channel drives need no controller.
+    from ctrlchan.embedded.controller import LocalController
+
+    journal = None if log_dir is None or log_dir is TEMPORARY else Path(log_dir) / _JOURNAL
+    return LocalController(
+        controller_id,
+        num_partitions=int(configs.get("num.partitions", 1)),
+        default_replication_factor=int(configs.get("default.replication.factor", 1)),
+        unclean_leader_election=configs.get("unclean.leader.election.enable", "false").lower() == "true",
+        journal=journal,
+    )
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _KNOWN_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise CtrlchanError(f"{what} after {_KNOWN_SECONDS:g} s")
+        time.sleep(_PAUSE_SECONDS)

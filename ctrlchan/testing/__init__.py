@@ -1,0 +1,1 @@
+"""For users' tests: the pytest plugin of ``ctrlchan[testing]``, with the fixture ``kafka_cluster``."""
