@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ctrlchan.errors import JournalError
+from ctrlchan.journal.reader import REMEDY, require_types
 from ctrlchan.journal.rows import ChannelStatus, Unfinished
 from ctrlchan.state.storage.schemas import CHANNELS, JOURNAL_VERSION, JOURNAL_VERSION_KEY
 
@@ -69,8 +70,8 @@ def read_channels(path: str | Path) -> pa.Table:
 
     One row for each channel and broker, columns as in ``ctrlchan.state.storage.schemas.CHANNELS``; times are
     UTC microseconds (``_at``) and monotonic nanoseconds (``_ns``). No rows for a folder without channels,
-    such as that of an older version. Raises JournalError naming the file that is broken or of a newer
-    version.
+    such as that of an older version. Raises JournalError naming the file that is broken, of a newer
+    version, or of other types, or that has nulls where no journal has any.
     """
     tables = [CHANNELS.empty_table()]
     for file in channel_files(path):
@@ -81,7 +82,7 @@ def read_channels(path: str | Path) -> pa.Table:
             # It was removed after the folder was listed.
             continue
         except (pa.ArrowException, OSError) as problem:
-            raise JournalError(f"{file}: not a whole Parquet file: {problem}") from problem
+            raise JournalError(f"{file}: not a whole Parquet file: {problem}; {REMEDY}") from problem
         written = (table.schema.metadata or {}).get(JOURNAL_VERSION_KEY, b"")
         if not written.isdigit() or int(written) > JOURNAL_VERSION:
             raise JournalError(
@@ -89,7 +90,15 @@ def read_channels(path: str | Path) -> pa.Table:
             )
         missing = [name for name in CHANNELS.names if name not in table.column_names]
         if missing:
-            raise JournalError(f"{file}: these columns are missing: {', '.join(missing)}")
+            raise JournalError(f"{file}: these columns are missing: {', '.join(missing)}; {REMEDY}")
+        require_types(table.schema, CHANNELS, file)
+        nulls = [field.name for field in CHANNELS if not field.nullable and table[field.name].null_count]
+        if nulls:
+            raise JournalError(f"{file}: rows have no {', '.join(nulls)}, which no journal writes; {REMEDY}")
+        if set(table["channel"].to_pylist()) - {file.stem}:
+            raise JournalError(
+                f"{file}: its rows are of another channel (a copy?): move it out of the folder"
+            )
         tables.append(table)
     return pa.concat_tables(tables, promote_options="permissive")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from ctrlchan.errors import JournalError, PipelineError
 from ctrlchan.paths import local_path
 from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_LATER, JOURNAL_VERSION, JOURNAL_VERSION_KEY, check
 
-__all__ = ["REMEDY", "journal_dataset", "journal_files", "journal_schema", "read_journal"]
+__all__ = ["REMEDY", "journal_dataset", "journal_files", "journal_schema", "read_journal", "require_types"]
 
 REMEDY: Final = "restore it from a copy, or move it out of the folder"
 
@@ -102,11 +102,16 @@ def _schema_of(file: Path) -> pa.Schema:
     missing = [name for name in JOURNAL.names if name not in schema.names and name not in JOURNAL_LATER]
     if missing:
         raise JournalError(f"{file}: these columns are missing: {', '.join(missing)}; {REMEDY}")
+    require_types(schema, JOURNAL, file, optional=JOURNAL_LATER)
+    return schema
+
+
+def require_types(found: pa.Schema, wanted: pa.Schema, file: Path, *, optional: Collection[str] = ()) -> None:
+    """Raise JournalError, with what to do, if a column of the file has another type."""
     try:
-        check(schema, JOURNAL, file, optional=JOURNAL_LATER)
+        check(found, wanted, file, optional=optional)
     except PipelineError as problem:
         raise JournalError(f"{problem}; {REMEDY}") from problem
-    return schema
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -148,6 +149,31 @@ def test_journals_without_channels_are_read_and_newer_ones_refused(tmp_path: Pat
     pq.write_table(table.drop_columns(["closed"]), place / "broken.parquet")
     with pytest.raises(JournalError, match="columns are missing: closed"):
         read_channels(tmp_path)
+
+
+def test_files_of_channels_are_checked(tmp_path: Path) -> None:
+    """A copied file would count each waiting request twice."""
+    with (
+        peers(1) as [peer],
+        Journal(tmp_path) as journal,
+        ControllerChannelManager(config(), 7, journal=journal) as channel,
+    ):
+        channel.startup([peer.broker])
+        channel.wait(channel.send_requests([1], update(0)), 10)
+    [file] = channel_files(tmp_path)
+    rows = pq.read_table(file)
+    copy = file.with_name("copy.parquet")
+    copy.write_bytes(file.read_bytes())
+    with pytest.raises(JournalError, match=r"copy\.parquet: its rows are of another channel \(a copy\?\)"):
+        read_channels(tmp_path)
+    copy.unlink()
+    for name, column, message in (
+        ("state", pa.array([None], pa.string()), "rows have no state, which no journal writes; restore it"),
+        ("unfinished", pa.array(["1"]), "column unfinished has type string, expected int64; restore it"),
+    ):
+        pq.write_table(rows.set_column(rows.column_names.index(name), name, column), file)
+        with pytest.raises(JournalError, match=f"{file}: {message}"):
+            read_channels(tmp_path)
 
 
 @dataclass
