@@ -28,7 +28,6 @@ from ctrlchan.errors import PipelineError
 from ctrlchan.journal.check import check_journal
 from ctrlchan.journal.reader import journal_files
 from ctrlchan.paths import local_path
-from ctrlchan.pipeline.jobs.dispatch.sink import FramesWriter
 from ctrlchan.pipeline.spark.footers import columns_of_files
 from ctrlchan.pipeline.spark.tables import (
     FRAMES_FILE,
@@ -71,6 +70,9 @@ class CtrlchanSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer, which sends frames to brokers; see ``ctrlchan.pipeline.jobs.dispatch.sink``."""
+        # The channel, which readers do not need.
+        from ctrlchan.pipeline.jobs.dispatch.sink import FramesWriter
+
         return FramesWriter(self.options, schema, overwrite)
 
     def _files(self) -> tuple[list[Path], pa.Schema]:

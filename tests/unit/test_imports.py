@@ -80,3 +80,49 @@ def test_every_public_name_loads() -> None:
         assert getattr(ctrlchan, name) is not None
     with pytest.raises(AttributeError, match="nothing_like_this"):
         _ = ctrlchan.nothing_like_this
+
+
+#: The modules with the functions that tasks of the pipeline run.
+TASKS = {
+    "pipeline.jobs": [
+        "dispatch.sender",
+        "frames.tasks",
+        "ingest.describe",
+        "ingest.zookeeper",
+        "merge_logs.grouping",
+    ],
+    "pipeline": ["source", "spark.footers"],
+}
+
+
+def test_tasks_of_the_pipeline_import_neither_the_page_nor_the_command() -> None:
+    pytest.importorskip("pyspark")
+    modules = ", ".join(f"ctrlchan.{room}.{name}" for room, names in TASKS.items() for name in names)
+    packages = {name.split(".")[0] for name in modules_after(f"import {modules}")}
+    libraries = {
+        "bokeh",
+        "jinja2",
+        "markupsafe",
+        "typer",
+        "rich",
+        "kio",
+        "kazoo",
+        "prometheus_client",
+        "psutil",
+    }
+    assert packages & libraries == set()
+
+
+def test_functions_for_notebooks_do_not_import_the_page() -> None:
+    pytest.importorskip("pyspark")
+    statement = (
+        "import ctrlchan.pipeline\n[getattr(ctrlchan.pipeline, name) for name in ctrlchan.pipeline.__all__]"
+    )
+    packages = {name.split(".")[0] for name in modules_after(statement)}
+    assert "pyspark" in packages
+    assert packages & {"bokeh", "jinja2", "typer", "rich"} == set()
+
+
+def test_a_reader_of_the_data_source_does_not_import_the_channel() -> None:
+    pytest.importorskip("pyspark")
+    assert "ctrlchan.channel.manager" not in modules_after("import ctrlchan.pipeline.source")

@@ -14,7 +14,6 @@ from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.report.divergence import Divergence, with_counts
 from ctrlchan.pipeline.jobs.report.findings import findings_of, notes_of, result_of
 from ctrlchan.pipeline.jobs.report.job import Report
-from ctrlchan.pipeline.jobs.report.page import PageData, page_of
 from ctrlchan.pipeline.spark.tables import destination, literally, new_folder
 
 __all__ = ["PAGE", "SUMMARY", "Summary", "write_report"]
@@ -39,6 +38,9 @@ def write_report(
     driver. Releases what Spark caches for the report. Raises PipelineError when ``output`` exists and
     ``overwrite`` is false.
     """
+    # Bokeh and Jinja2, which only the page needs.
+    from ctrlchan.pipeline.jobs.report.page import PageData, page_of
+
     with new_folder(local_path(output), SUMMARY, overwrite=overwrite) as folder:
         rows = {
             name: _write(spark, getattr(report, name), folder / name)
