@@ -51,7 +51,8 @@ def _handle(core: BrokerCore, request: Request) -> Reply | Future[Reply]:
                 body.transactional_id[:100],
                 suffix,
             )
-        return reply(ErrorCode.UNSUPPORTED_VERSION)
+        # librdkafka repeats its request after most other errors.
+        return reply(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     replied: Future[Reply] = Future()
 
     def answer(taken: Future[int]) -> None:

@@ -98,7 +98,8 @@ def _fields(found: _Found, message: str) -> dict[str, Any]:
 
 def _find(core: BrokerCore, listener: str, key_type: int, key: str) -> _Found:
     if key_type == _Type.TRANSACTION:
-        return _Found(ErrorCode.UNSUPPORTED_VERSION, _NO_TRANSACTIONS)
+        # Of the errors that end a producer in every client, the one whose message Java's and librdkafka show.
+        return _Found(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
     if key_type != _Type.GROUP:
         return _Found(ErrorCode.INVALID_REQUEST, f"There are no coordinators of type {key_type}")
     partition = coordinator_of(core).partition_for(key)

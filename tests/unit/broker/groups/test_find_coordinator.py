@@ -82,7 +82,7 @@ def test_the_topic_is_created_when_a_client_asks(
 @pytest.mark.parametrize("version", range(1, 7))
 def test_transactions_are_refused_with_a_message(broker: GroupBroker, version: int) -> None:
     [found] = find(broker, version, "my-transactions", key_type=TRANSACTIONS)
-    assert fields(found) == (ErrorCode.UNSUPPORTED_VERSION, -1, "", -1)
+    assert fields(found) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1, "", -1)
     assert "Transactions are not supported" in found.error_message
 
 

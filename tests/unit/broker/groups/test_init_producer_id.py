@@ -68,5 +68,9 @@ def test_an_id_without_an_epoch_is_invalid(broker: GroupBroker) -> None:
 
 def test_transactional_ids_are_refused(broker: GroupBroker, caplog: pytest.LogCaptureFixture) -> None:
     for version in range(HIGHEST + 1):
-        assert answer(send(broker, version, "my-transactions")) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+        assert answer(send(broker, version, "my-transactions")) == (
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            -1,
+            -1,
+        )
     assert "'my-transactions' is refused: transactions are not supported" in caplog.text
