@@ -29,9 +29,27 @@ def served_apis() -> Mapping[int, Api[BrokerCore]]:
 def storing_apis(core: BrokerCore) -> Mapping[int, Api[BrokerCore]]:
     """Return every API of a broker that stores records, by key. ``core`` has its services already."""
     # Imported here: a broker without a log directory needs none of them.
-    from ctrlchan.broker.apis import admin, describe_log_dirs, fetch, groups, init_producer_id, produce
+    from ctrlchan.broker.apis import (
+        admin,
+        delete_records,
+        describe_log_dirs,
+        fetch,
+        groups,
+        init_producer_id,
+        list_offsets,
+        offset_for_leader_epoch,
+        produce,
+    )
 
-    own = (produce.API, fetch.API, describe_log_dirs.API, init_producer_id.API)
+    own = (
+        produce.API,
+        fetch.API,
+        list_offsets.API,
+        offset_for_leader_epoch.API,
+        delete_records.API,
+        describe_log_dirs.API,
+        init_producer_id.API,
+    )
     # Those of ``admin`` replace Metadata and DescribeConfigs.
     return _table((*_ALWAYS, *own, *groups.APIS, *admin.apis(core)))
 

@@ -97,6 +97,13 @@ class MetadataLookups:
         partitions = self.state.rows_of_topic(name)
         return row if partitions.stop > partitions.start else None
 
+    def has_partition(self, topic: str, partition: int) -> bool:
+        """Return whether the cluster has this partition."""
+        if self.row_of(topic) is None:
+            return False
+        rows = self.state.rows_of_topic(topic)
+        return partition in self.state.partitions.partition[rows]
+
     def topic_id(self, name: str) -> bytes:
         """Return the topic's id, ZERO_ID when it is unknown."""
         row = self.row_of(name)

@@ -93,6 +93,8 @@ cdef struct PartitionState:
     Watcher* watchers
     # The least offset that an append from Python waits for
     int64_t wanted_watermark
+    # Somebody listens to the low watermark
+    bint tells_low_watermark
     # Counters: appended records, their bytes, appends that failed
     int64_t records_in
     int64_t bytes_in
@@ -227,6 +229,8 @@ cdef class Partition:
     cdef readonly tuple isr
     # Appends that wait for the high watermark; guarded by the table's lock
     cdef list waiting
+    # Who listens to the low watermark; guarded by the table's lock
+    cdef list low_watermark_listeners
 
     cdef void lock(self) noexcept
     cdef object _append(self, data, int origin, int required_acks, bint refuses_zstd, int64_t* required_offset)

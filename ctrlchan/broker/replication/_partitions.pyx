@@ -76,6 +76,7 @@ cdef enum:
     COMPLETE_APPENDS = 1
     ASK_FOR_ISR = 2
     REPORT_FAILURE = 4
+    TELL_LOW_WATERMARK = 8
 
     LEAST_CAPACITY = 64
     TOPIC_ID_BYTES = 16
@@ -310,6 +311,8 @@ cdef void wake(PartitionState* p, bint everybody, bint appended, int64_t high_wa
     if p.wanted_watermark != NEVER and (everybody or p.wanted_watermark <= high_watermark):
         p.wanted_watermark = NEVER
         raise_event(p, COMPLETE_APPENDS)
+    if everybody and p.tells_low_watermark:
+        raise_event(p, TELL_LOW_WATERMARK)
 
 
 # -- leaders and followers
@@ -446,6 +449,8 @@ cdef int16_t update_follower(
             follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
         elif fetch_offset >= follower.leader_end_offset:
             follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
+        if p.tells_low_watermark and start_offset != follower.start_offset:
+            raise_event(p, TELL_LOW_WATERMARK)
         follower.start_offset, follower.end_offset = start_offset, fetch_offset
         follower.leader_end_offset = max(follower.leader_end_offset, leader_end)
         follower.fetched_ms, follower.broker_epoch = now_ms, broker_epoch
@@ -667,6 +672,9 @@ cdef class PartitionTable:
                     self.isr_wanted(partition, isr)
             if events & REPORT_FAILURE and self.storage_failed is not None:
                 self.storage_failed(partition)
+            if events & TELL_LOW_WATERMARK:
+                for listener in list(partition.low_watermark_listeners):
+                    listener()
         except Exception:
             logger.exception("broker %d: %s-%d", self.broker_id, partition.topic, partition.partition)
 
@@ -733,7 +741,7 @@ cdef class Partition:
 
     def __cinit__(self):
         pthread_mutex_init(&self.state.mutex, NULL)
-        self.replicas, self.isr, self.waiting = (), (), []
+        self.replicas, self.isr, self.waiting, self.low_watermark_listeners = (), (), [], []
 
     def __init__(self):
         raise TypeError("PartitionTable.open makes partitions")
@@ -789,6 +797,54 @@ cdef class Partition:
         """The offset that consumers may read up to, -1 without a log."""
         log = self.log
         return -1 if log is None else log.high_watermark
+
+    @property
+    def epoch_start_offset(self):
+        """The end of the log when this broker began to lead in this epoch."""
+        return self.state.epoch_start_offset
+
+    @property
+    def low_watermark(self):
+        """The least start offset of the leader's log and of those of the live followers, -1: not known, or no leader."""
+        cdef PartitionState* p = &self.state
+        cdef int64_t offset = NO_OFFSET
+        cdef int32_t i
+        self.lock()
+        if p.is_leader and p.log != NULL:
+            offset = (<Log>p.log).start_offset_
+            for i in range(p.follower_count):
+                if is_live(p.table, p.followers[i].broker_id):
+                    offset = min(offset, p.followers[i].start_offset)
+        unlock_partition(p)
+        return offset
+
+    def add_low_watermark_listener(self, listener):
+        """Call ``listener()`` on the table's thread when the low watermark may have moved, or the leader has changed."""
+        with self.table.lock:
+            self.low_watermark_listeners.append(listener)
+        self.lock()
+        self.state.tells_low_watermark = True
+        unlock_partition(&self.state)
+        self.table._start()
+
+    def remove_low_watermark_listener(self, listener):
+        """Call ``listener`` no more."""
+        with self.table.lock:
+            if listener in self.low_watermark_listeners:
+                self.low_watermark_listeners.remove(listener)
+            none_is_left = not self.low_watermark_listeners
+        if none_is_left:
+            self.lock()
+            self.state.tells_low_watermark = False
+            unlock_partition(&self.state)
+
+    def follow_watermark(self, int64_t offset):
+        """Move the high watermark of a follower to the leader's, and wake who reads from the follower."""
+        cdef PartitionState* p = &self.state
+        self.lock()
+        if p.log != NULL and not p.is_leader:
+            wake(p, False, False, (<Log>p.log).set_high_watermark(offset))
+        unlock_partition(p)
 
     @property
     def counters(self):
@@ -1008,11 +1064,13 @@ cdef class Partition:
         finally:
             unlock_partition(p)
 
-    def update_follower(self, int32_t replica_id, int64_t fetch_offset, int64_t broker_epoch, int64_t now_ms):
+    def update_follower(
+        self, int32_t replica_id, int64_t fetch_offset, int64_t broker_epoch, int64_t now_ms, *, int64_t start_offset=0
+    ):
         """Note what a follower has fetched. Raises KafkaError."""
         cdef int16_t error
         with nogil:
-            error = update_follower(&self.state, replica_id, fetch_offset, 0, broker_epoch, now_ms)
+            error = update_follower(&self.state, replica_id, fetch_offset, start_offset, broker_epoch, now_ms)
         if error != NONE:
             raise KafkaError(error)
 
