@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,11 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from ctrlchan.cli.limits import MAX_INT32, MAX_INT64, MAX_PORT, MAX_SECONDS
+from ctrlchan.text import printable
 
 __all__ = ["broker"]
-
-
-logger = logging.getLogger("ctrlchan.broker")
 
 
 def broker(
@@ -149,7 +146,7 @@ def broker(
             raise typer.BadParameter("--config is of one broker")
         properties = read_broker_properties(config, chosen[0] if ids or count else None, folder)
         for key in properties.without_effect:
-            logger.warning("%s: %s has no effect", config, key)
+            typer.echo(f"warning: {config}: {printable(key)} has no effect", err=True)
         zookeeper = zookeeper or properties.zookeeper
         settings: dict[str, Any] = {"cluster_id": cluster_id or DEFAULT_CLUSTER_ID, **properties.settings}
         configs = [BrokerConfig(**settings)]

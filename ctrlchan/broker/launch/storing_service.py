@@ -33,6 +33,7 @@ from ctrlchan.broker.metadata.settings import boolean, integer, setting
 from ctrlchan.broker.network.handler_pool import HandlerPool
 from ctrlchan.broker.network.socket_server import Listener, SocketServer, SocketServerSettings
 from ctrlchan.broker.producer_ids import ProducerIds, random_block
+from ctrlchan.broker.replication._fetch import FetchApi
 from ctrlchan.broker.replication._hot import BrokerHandler
 from ctrlchan.broker.replication._produce import ProduceApi
 from ctrlchan.broker.replication.replica_manager import ReplicaManager
@@ -136,7 +137,13 @@ class StoringService:
                 GroupConfig.from_settings(core.configs), manager.table.get
             )
             cleanup.callback(core.groups.stop)
-            hot = BrokerHandler([ProduceApi(manager.table)])
+            fetch = FetchApi(
+                manager.table,
+                self._missing_error,
+                max_bytes=integer(core.configs, "fetch.max.bytes", 1024),
+                sessions=integer(core.configs, "max.incremental.fetch.session.cache.slots", 0),
+            )
+            hot = BrokerHandler([ProduceApi(manager.table), fetch])
             apis = storing_apis(core)
             self._handler = RequestHandler(core, apis, core.lock)
             core.faults = Faults(partial(self._faults_changed, hot, apis))

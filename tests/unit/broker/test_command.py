@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -127,3 +128,43 @@ def test_help_has_examples() -> None:
     ran = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0
     assert "ctrlchan broker --count 30" in ran.stdout
+
+
+def test_a_properties_file_with_log_dirs(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "broker.id=7\nlisteners=INTERNAL://127.0.0.1:0\nlistener.security.protocol.map=INTERNAL:PLAINTEXT\n"
+        f"log.dirs={folders[0]},{folders[1]}\nnum.io.threads=2\nnot.known=1\n"
+    )
+    with running("--config", str(file)) as process:
+        printed = re.fullmatch(r"broker 7 listens on INTERNAL://127\.0\.0\.1:(\d+)", line(process))
+        assert printed is not None
+        assert answers_api_versions("127.0.0.1", int(printed[1]))
+        status, errors = ended(process, signal.SIGTERM)
+    assert status == 0
+    assert "server.properties: not.known has no effect" in errors
+    assert len(errors.splitlines()) == 1
+    assert all((folder / ".kafka_cleanshutdown").exists() for folder in folders)
+    # Without an id that of the folders is taken; an option counts before the file.
+    file.write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
+    with running("--config", str(file), "--log-dir", str(folders[0]), "--json") as process:
+        assert json.loads(line(process))["id"] == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("listeners=SSL://127.0.0.1:0", "only PLAINTEXT is served"),
+        ("broker.id=x", "'x' is not a broker's id"),
+        ("log.dirs=none", "broker.id is not set"),
+        ("broker.id=1\nnum.io.threads=none", "num.io.threads=none: not a number"),
+    ],
+)
+def test_a_properties_file_that_cannot_be_is_one_line(tmp_path: Path, text: str, reason: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"log.dir={tmp_path}\n{text}\n")
+    ran = subprocess.run([*COMMAND, "--config", str(file)], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1
+    (line,) = ran.stderr.splitlines()
+    assert reason in line

@@ -1,0 +1,175 @@
+"""A broker with a log directory: what control requests do to its logs, its start and its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ctrlchan
+from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
+from ctrlchan.broker import EmbeddedBroker
+from ctrlchan.broker.log.checkpoints import read_meta_properties
+from ctrlchan.errors import ConfigError, ErrorCode, LogDirectoryError
+from tests.kafka.waiting import wait_until
+from tests.kafka.wire import exchange
+from tests.unit.broker.local_broker import (
+    LiveBroker,
+    Part,
+    client_frame,
+    control_frame,
+    read_client_response,
+    read_control_response,
+    topic_id,
+)
+
+ALONE: Any = {"replicas": (1,), "isr": (1,)}
+
+
+def send(broker: EmbeddedBroker, api_key: int, *parts: Part, **head: Any) -> list[tuple[str, int, int]]:
+    """Send a control request; return the error of each partition."""
+    version = {LEADER_AND_ISR: 7, STOP_REPLICA: 4, UPDATE_METADATA: 8}[api_key]
+    head = {"live": [LiveBroker(1, host="127.0.0.1", port=broker.port)], "broker_epoch": -1, **head}
+    frame = control_frame(api_key, version, parts, **head)
+    names = {topic_id(part.topic): part.topic for part in parts}
+    names |= {raw: name for name, raw in (head.get("ids") or {}).items()}
+    error, errors = read_control_response(api_key, version, exchange("127.0.0.1", broker.port, frame), names)
+    assert error == 0
+    return errors
+
+
+def ask(broker: EmbeddedBroker, api_key: int, version: int, **fields: Any) -> Any:
+    frame = client_frame(api_key, version, **fields)
+    return read_client_response(api_key, version, exchange("127.0.0.1", broker.port, frame))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(1, log_dir=tmp_path / "logs", configs={"num.io.threads": "2"}) as started:
+        yield started
+
+
+def test_leaders_and_followers_have_logs_until_they_are_deleted(broker: EmbeddedBroker) -> None:
+    assert broker.log_dir is not None
+    folder = Path(broker.log_dir)
+    followed = Part("alpha", 1, leader=2, replicas=(2, 1), isr=(2, 1))
+
+    def roles() -> dict[int, tuple[bool, int]]:
+        return broker.inspect(
+            lambda core: {p.partition: (p.is_leader, p.leader_epoch) for p in core.partitions.partitions()}
+        )
+
+    errors = send(
+        broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE), followed, Part("alpha", 2, replicas=(2, 3))
+    )
+    assert sorted(errors) == [("alpha", 0, 0), ("alpha", 1, 0), ("alpha", 2, 3)]
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"alpha-0", "alpha-1"}
+    # The leader of partition 1 is not live: the partition has a log, and waits.
+    assert roles() == {0: (True, 0), 1: (False, -1)}
+    send(broker, UPDATE_METADATA, live=[LiveBroker(1), LiveBroker(2)])
+    send(broker, LEADER_AND_ISR, followed)
+    assert roles() == {0: (True, 0), 1: (False, 0)}
+    # Without the delete flag nothing changes.
+    assert send(broker, STOP_REPLICA, Part("alpha", 0, leader_epoch=1)) == [("alpha", 0, 0)]
+    assert broker.inspect(lambda core: core.partitions.get("alpha", 0) is not None)
+    assert send(broker, STOP_REPLICA, Part("alpha", 0, leader_epoch=1, delete=True)) == [("alpha", 0, 0)]
+    assert broker.inspect(lambda core: core.partitions.get("alpha", 0)) is None
+    assert not (folder / "alpha-0").exists()
+
+
+def test_logs_outlive_the_broker_and_keep_their_topic_ids(tmp_path: Path) -> None:
+    with EmbeddedBroker(1, log_dir=tmp_path, cluster_id="a-cluster") as broker:
+        send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE))
+    properties = read_meta_properties(tmp_path)
+    assert properties is not None
+    assert (properties.cluster_id, properties.broker_id) == ("a-cluster", 1)
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    with EmbeddedBroker(1, log_dir=tmp_path) as broker:
+        # The id of the cluster is that of the folder.
+        assert broker.describe()["cluster_id"] == "a-cluster"
+        # A topic of the same name is another topic.
+        other = send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE), ids={"alpha": bytes(15) + b"\x01"})
+        assert other == [("alpha", 0, ErrorCode.INCONSISTENT_TOPIC_ID)]
+        assert send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE)) == [("alpha", 0, 0)]
+    with pytest.raises(LogDirectoryError):
+        EmbeddedBroker(2, log_dir=tmp_path)
+
+
+def test_a_failed_log_directory_is_an_error_of_each_partition(broker: EmbeddedBroker) -> None:
+    send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE))
+    broker.inspect(lambda core: core.replica_manager.log_dir_failed([("alpha", 0), ("not-hosted", 3)]))
+    assert broker.inspect(lambda core: core.partitions.get("alpha", 0).is_offline)
+    assert broker.describe()["replicas"]["offline"] == 1
+    later = send(broker, LEADER_AND_ISR, Part("alpha", 0, leader_epoch=1, **ALONE))
+    assert later == [("alpha", 0, ErrorCode.KAFKA_STORAGE_ERROR)]
+
+
+def test_a_temporary_folder_goes_with_the_broker() -> None:
+    before = set(threading.enumerate())
+    with EmbeddedBroker(1, log_dir=ctrlchan.TEMPORARY) as broker:
+        assert broker.log_dir is not None
+        assert Path(broker.log_dir, "meta.properties").exists()
+    assert not Path(broker.log_dir).exists()
+    broker.close()
+    wait_until(lambda: set(threading.enumerate()) <= before, what="all threads have ended")
+
+
+def test_what_is_announced_is_served(broker: EmbeddedBroker) -> None:
+    announced = ask(broker, 18, 0).api_keys
+    keys = {api.api_key for api in announced}
+    # Produce, Fetch, groups, ids for producers; no transactions, no KRaft.
+    assert {0, 1, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 22, 35, 60} <= keys
+    assert keys.isdisjoint({24, 25, 26, 27, 28, 52, 55})
+    # A version that nobody knows is answered; other requests close the connection.
+    unknown = client_frame(18, 0)
+    unknown = unknown[:2] + (99).to_bytes(2, "big") + unknown[4:] + b"\0"
+    assert int.from_bytes(exchange("127.0.0.1", broker.port, unknown)[4:6], "big") == 35
+    not_served, no_version = b"\0\x18\0\0" + bytes(20), b"\0\x03\0\x63" + bytes(20)
+    for frame in (not_served, no_version, b"\0"):
+        with pytest.raises(ConnectionError):
+            exchange("127.0.0.1", broker.port, frame)
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"num.io.threads": "0"},
+        {"log.index.interval.bytes": "few"},
+        {"max.connections.per.ip.overrides": "here"},
+    ],
+)
+def test_settings_that_cannot_be_are_refused_and_leave_nothing(
+    tmp_path: Path, configs: dict[str, str]
+) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(ConfigError, match=next(iter(configs)).removeprefix("log.")):
+        EmbeddedBroker(1, log_dir=tmp_path, configs=configs)
+    assert set(threading.enumerate()) <= before
+    with EmbeddedBroker(1, log_dir=tmp_path):
+        pass
+
+
+def test_settings_need_a_log_directory() -> None:
+    with pytest.raises(ConfigError, match=r"num\.partitions"):
+        EmbeddedBroker(1, configs={"num.partitions": "3"})
+    with pytest.raises(ConfigError, match="response_delay"):
+        EmbeddedBroker(1, log_dir=ctrlchan.TEMPORARY, response_delay=1)
+
+
+def test_configs_of_topics_and_brokers_reach_open_logs(broker: EmbeddedBroker) -> None:
+    send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE))
+
+    def config(core: Any) -> tuple[int, int]:
+        found = core.partitions.get("alpha", 0).log.config
+        return found.segment_bytes, found.retention_ms
+
+    assert broker.inspect(config) == (1 << 30, 604_800_000)
+    broker.inspect(lambda core: core.set_topic_configs("alpha", {"segment.bytes": "4096"}))
+    broker.inspect(lambda core: core.set_broker_configs({"log.retention.ms": "77"}, {}))
+    assert broker.inspect(config) == (4096, 77)
+    with pytest.raises(ConfigError):
+        broker.inspect(lambda core: core.set_topic_configs("alpha", {"segment.bytes": "x"}))
+    assert broker.inspect(lambda core: core.topic_overrides) == {"alpha": {"segment.bytes": "4096"}}
