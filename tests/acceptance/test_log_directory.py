@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from ctrlchan.broker.log._log import Log
+from ctrlchan.broker.log.cleaner import clean, dirty_part
 from ctrlchan.broker.log.config import LogConfig
 from tests.kafka.class_archive import JVM_OPTIONS
 from tests.kafka.jars import SHORT_LIVED, java_command
-from tests.unit.broker.log.batches import CONTROL, TRANSACTIONAL, PlainBatch, PlainRecord
+from tests.unit.broker.log.batches import CONTROL, TRANSACTIONAL, PlainBatch, PlainRecord, batch_of
 from tests.unit.broker.log.made_batches import batch, checked
 
 TIMEOUT = 120.0  # s, for a JVM on a busy machine
@@ -96,6 +97,33 @@ def test_kafka_finds_nothing_wrong_in_a_log(kafka_jars_ready: None, tmp_path: Pa
     assert f"producerId: 8 firstOffset: {first} lastOffset: {last} lastStableOffset: {last + 1}" in output
     _, output = dump(folder, "--index-sanity-check")
     assert output.count("passed sanity check.") == 2 * len(segments)
+    assert complaints(output) == []
+
+
+def test_kafka_finds_nothing_wrong_in_a_compacted_log(kafka_jars_ready: None, tmp_path: Path) -> None:
+    folder = tmp_path / "orders-0"
+    config = CONFIG._replace(segment_bytes=4000, cleanup_compact=True, cleanup_delete=False)
+    log = Log(folder, config, producer_expiration_ms=2**62)
+    clean_up_to = 0
+    for round_ in range(3):
+        for n in range(200):
+            record = PlainRecord(0, key=b"%d" % (n % (7 + 50 * round_)), value=None if n % 5 else bytes(n))
+            data = batch_of([record], n % 5, base_offset=log.end_offset, base_timestamp=1000 + n)
+            log.append_as_follower(data.encoded())
+        log.update_high_watermark(log.end_offset)
+        dirty = dirty_part(log, clean_up_to, 10**6)
+        assert dirty is not None
+        clean_up_to = clean(log, dirty, memory=1 << 20, now_ms=10**6)
+    segments = log.segment_offsets()
+    log.close()
+    log.delete_files(2**62)
+    files, output = dump(folder)
+    assert [name for name in files if name.endswith(".log")] == [f"{base:020d}.log" for base in segments]
+    assert "deleteHorizonMs: OptionalLong[" in output
+    assert complaints(output) == []
+    _, output = dump(folder, "--index-sanity-check")
+    # A segment of which nothing is left has an index without an entry.
+    assert len(re.findall(r"passed sanity check\.|index is empty\.", output)) == 2 * len(segments)
     assert complaints(output) == []
 
 

@@ -274,11 +274,7 @@ class _Cleaning:
                 offsets, records, count, header.base_offset, not is_over
             )
         if number == 0:
-            return (
-                _with_records(header, b"", 0, header.max_timestamp, header.max_timestamp)
-                if keeps_header
-                else None
-            )
+            return _with_records(header, b"", 0, -1, header.max_timestamp) if keeps_header else None
         needs_horizon = horizon is None and (has_tombstone or (can_discard and is_control))
         if number == count and not needs_horizon:
             return batch

@@ -463,6 +463,22 @@ class LogManager:
             if name == topic:
                 log.update_config(config)
 
+    def truncate(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Remove the records at an offset and above from the log of each (topic, partition).
+
+        The recovery points are written at once: what is appended afterwards is recovered after a crash. A disk that
+        fails takes its directory offline.
+        """
+        changed = set()
+        for key, offset in offsets.items():
+            place = self._places.get(key)
+            if place is not None:
+                with self._io(place.directory, f"{place.log.folder} cannot be truncated"):
+                    if place.log.truncate_to(offset):
+                        changed.add(place.directory)
+        for directory in changed:
+            self._write_recovery_points(directory)
+
     def delete_log(self, topic: str, partition: int, *, stray: bool = False) -> None:
         """Rename the folder of a replica; it is deleted after file.delete.delay.ms. See ``delete_logs``."""
         self.delete_logs([(topic, partition)], stray=stray)

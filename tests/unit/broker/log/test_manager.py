@@ -181,6 +181,20 @@ def test_a_deleted_replica_is_renamed_and_then_removed(managers: Managers) -> No
     until(lambda: not list(folder.glob("orders-2*")), "the folder's deletion")
 
 
+def test_a_truncation_is_written_at_once(managers: Managers) -> None:
+    manager = managers()
+    fill(manager, "orders", 25)
+    log = manager.log("orders", 0)
+    assert log is not None
+    log.flush()
+    file = managers.dirs[0] / checkpoints.RECOVERY_POINT_CHECKPOINT
+    manager.truncate({("orders", 0): 30, ("payments", 0): 1})
+    assert not file.exists()
+    manager.truncate({("orders", 0): 12})
+    assert checkpoints.read_offsets(file) == {("orders", 0): 12}
+    assert log.end_offset == 12
+
+
 def test_retention_and_flushes_run_in_the_background(managers: Managers) -> None:
     manager = managers(settings=FAST, config=SMALL._replace(file_delete_delay_ms=0, retention_bytes=800))
     log = manager.open_log("orders", 0, TOPIC_ID)

@@ -1,0 +1,193 @@
+"""Compaction beside Kafka's own Cleaner: the same segments, batches and records, round after round."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctrlchan.broker.log import dump
+from ctrlchan.broker.log._batches import read_header
+from ctrlchan.broker.log._log import Log
+from ctrlchan.broker.log.cleaner import clean, dirty_part
+from ctrlchan.broker.log.config import LogConfig
+from ctrlchan.broker.log.records import HEADER_BYTES, records_of
+from tests.kafka.jars import compile_java, java_command
+from tests.kafka.requirement import require_kafka
+from tests.unit.broker.log.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, PlainRecord, batch_of
+
+SMALL_SEGMENTS = LogConfig(
+    segment_bytes=1500, segment_index_bytes=65536, index_interval_bytes=100, cleanup_compact=True,
+    cleanup_delete=False, delete_retention_ms=1000,
+)  # fmt: skip
+#: Compressed batches are of another size than Kafka's, so segments must not end by size.
+LARGE_SEGMENTS = SMALL_SEGMENTS._replace(segment_bytes=1 << 20)
+#: Producers do not expire.
+TODAY = time.time_ns() // 1_000_000
+FOREVER = 2**62
+
+
+class Kafka:
+    """Kafka's Cleaner in a Java process (CleanerOracle.java describes the protocol of lines)."""
+
+    def __init__(self) -> None:
+        classes = compile_java(Path(__file__).with_name("CleanerOracle.java"))
+        self._process = subprocess.Popen(
+            java_command("CleanerOracle", classes=classes),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+
+    def clean(self, folder: Path, config: LogConfig, first_dirty: int, now_ms: int) -> int:
+        """Clean the log in the folder up to its active segment; return the end of what is clean."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        words = ("clean", first_dirty, now_ms, config.segment_bytes, config.delete_retention_ms, folder)
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        kind, _, answer = self._process.stdout.readline().rstrip("\n").partition(" ")
+        assert kind == "ok", answer
+        return int(answer)
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Kafka]:
+    """Kafka's own cleaner; skipped without Java or Maven, failed in CI."""
+    require_kafka()
+    oracle = Kafka()
+    yield oracle
+    oracle.close()
+
+
+class Writer:
+    """Appends the same batches to two logs; producers have right sequence numbers and transactions."""
+
+    def __init__(self, config: LogConfig) -> None:
+        self.config = config
+        self.sequences: dict[int, int] = {}
+        self.open: set[int] = set()
+        self.written: list[bytes] = []
+        self.end = 0
+
+    def add(self, kind: str, producer: int, pairs: list[tuple[bytes, bytes | None]], codec: int) -> None:
+        fields = {"base_timestamp": TODAY + self.end, "base_offset": self.end, "leader_epoch": 0}
+        records = [PlainRecord(n, n % 3, key=key, value=value) for n, (key, value) in enumerate(pairs)]
+        if kind == "marker":
+            if producer not in self.open:
+                return
+            self.open.discard(producer)
+            key, value = struct.pack(">hh", 0, codec % 2), struct.pack(">hi", 0, 0)
+            records, codec = [PlainRecord(0, key=key, value=value)], 0
+            fields |= {"attributes": TRANSACTIONAL | CONTROL, "producer_id": producer, "producer_epoch": 0}
+        elif kind != "plain":
+            fields |= {"producer_id": producer, "producer_epoch": 0}
+            fields["base_sequence"] = self.sequences.get(producer, 0)
+            self.sequences[producer] = fields["base_sequence"] + len(pairs)
+            if kind == "transaction":
+                self.open.add(producer)
+                fields["attributes"] = TRANSACTIONAL
+            elif producer in self.open:
+                return
+        elif producer == 3:
+            fields |= {"attributes": LOG_APPEND_TIME, "max_timestamp": TODAY + self.end + 7}
+        codec = codec if self.config is LARGE_SEGMENTS else 0
+        self.written.append(batch_of(records, codec, **fields).encoded())
+        self.end += len(records)
+
+    def end_transactions(self) -> None:
+        """Abort what is open, so that everything may be cleaned."""
+        for producer in sorted(self.open):
+            self.add("marker", producer, [], 0)
+
+    def append_to(self, folder: Path) -> None:
+        """Append what is new, begin a segment and close the log."""
+        log = Log(folder, self.config, clean=folder.exists(), producer_expiration_ms=FOREVER)
+        for one in self.written:
+            log.append_as_follower(one)
+        log.roll()
+        log.close()
+
+
+def ours(folder: Path, config: LogConfig, first_dirty: int, now_ms: int) -> int:
+    log = Log(folder, config, clean=True, producer_expiration_ms=FOREVER)
+    log.update_high_watermark(log.end_offset)
+    dirty = dirty_part(log, first_dirty, now_ms)
+    assert dirty is not None
+    end = clean(log, dirty, memory=1 << 20, now_ms=now_ms)
+    log.close()
+    return end
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """Return the batches of each segment, decompressed, and the transaction indexes."""
+    found: dict[str, object] = {}
+    for path in sorted(folder.glob("*.log")):
+        data, position, batches = path.read_bytes(), 0, []
+        while position < len(data):
+            header = read_header(data, position)
+            batch = data[position : position + header.size]
+            batches.append((header._replace(size=0, crc=0), bytes(records_of(header, batch))))
+            if not header.attributes & 7:
+                assert len(batch) == HEADER_BYTES + len(batches[-1][1])
+            position += header.size
+        found[path.name] = batches
+    for path in folder.glob("*.txnindex"):
+        if path.stat().st_size:
+            found[path.name] = path.read_bytes()
+    return found
+
+
+PAIRS = st.lists(
+    st.tuples(st.sampled_from([b"a", b"b", b"c", b"dd"]), st.none() | st.binary(max_size=40)),
+    min_size=1, max_size=5,
+)  # fmt: skip
+BATCHES = st.lists(
+    st.tuples(
+        st.sampled_from(["plain", "plain", "producer", "transaction", "marker"]),
+        st.integers(1, 3), PAIRS, st.integers(0, 4),
+    ),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [SMALL_SEGMENTS, LARGE_SEGMENTS], ids=["small", "compressed"])
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(BATCHES, st.sampled_from([0, 500, 1500])), min_size=1, max_size=3))
+def test_our_segments_are_kafkas(
+    kafka: Kafka,
+    config: LogConfig,
+    rounds: list[tuple[list[tuple[str, int, list[tuple[bytes, bytes | None]], int]], int]],
+) -> None:
+    root = Path(tempfile.mkdtemp())
+    folders = root / "ours" / "orders-0", root / "kafka" / "orders-0"
+    writer, now, clean_up_to = Writer(config), TODAY, 0
+    try:
+        for batches, later in rounds:
+            writer.add("plain", 1, [(b"a", b"1")], 0)
+            for batch in batches:
+                writer.add(*batch)
+            writer.end_transactions()
+            for folder in folders:
+                writer.append_to(folder)
+            writer.written.clear()
+            now += later
+            end = ours(folders[0], config, clean_up_to, now)
+            assert end == kafka.clean(folders[1], config, clean_up_to, now)
+            assert contents(folders[0]) == contents(folders[1])
+            clean_up_to = end
+        damage = [
+            row for path in dump.files_of(root / "ours") for row in dump.dump_file(path) if "damage" in row
+        ]
+        assert damage == []
+    finally:
+        shutil.rmtree(root)

@@ -1,0 +1,80 @@
+"""DescribeLogDirs: sizes of replicas by directory, in all versions, and a directory that is offline."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+
+from ctrlchan.broker.apis.api import Reply, Request
+from ctrlchan.broker.apis.describe_log_dirs import API
+from ctrlchan.broker.log.config import LogConfig
+from ctrlchan.broker.log.manager import LogManager
+from tests.unit.broker.log.made_batches import batch, checked
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[LogManager]:
+    (tmp_path / "broken").write_text("no folder")
+    manager = LogManager([tmp_path / "a", tmp_path / "broken"], LogConfig(), 1, "c")
+    manager.start()
+    for topic, partition in (("alpha", 0), ("alpha", 1), ("beta", 0)):
+        log = manager.open_log(topic, partition, bytes(16), is_new=True)
+        log.append_as_leader(checked(batch([b"value"])), 0)
+    yield manager
+    manager.kill()
+
+
+def describe(logs: LogManager | None, version: int, topics: dict[str, tuple[int, ...]] | None) -> Any:
+    """Return the decoded response."""
+    entity: Any = load_request_schema(API.key, version)
+    part = sys.modules[entity.__module__].DescribableLogDirTopic
+    fields = None
+    if topics is not None:
+        key = "partitions" if "partitions" in part.__dataclass_fields__ else "partition_index"
+        fields = tuple(part(topic=name, **{key: indexes}) for name, indexes in topics.items())
+    buffer = io.BytesIO()
+    entity_writer(entity)(buffer, entity(topics=fields))
+    request = Request(version, 1, None, memoryview(buffer.getvalue()), 0)
+    reply = API.handle(SimpleNamespace(logs=logs), request)
+    assert callable(reply)
+    done = reply()
+    assert isinstance(done, Reply)
+    response, size = entity_reader(load_response_schema(API.key, version))(memoryview(done.body), 0)
+    assert size == len(done.body)
+    return response
+
+
+@pytest.mark.parametrize("version", range(API.lowest, API.highest + 1))
+def test_sizes_of_all_replicas(logs: LogManager, tmp_path: Path, version: int) -> None:
+    online, offline = describe(logs, version, None).results
+    assert (online.error_code, online.log_dir) == (ErrorCode.none, str(tmp_path / "a"))
+    found = {
+        (topic.name, one.partition_index): (one.partition_size, one.offset_lag, one.is_future_key)
+        for topic in online.topics
+        for one in topic.partitions
+    }
+    size = len(batch([b"value"]))
+    assert found == dict.fromkeys([("alpha", 0), ("alpha", 1), ("beta", 0)], (size, 0, False))
+    assert (offline.error_code, offline.topics) == (ErrorCode.kafka_storage_error, ())
+    if version >= 4:
+        assert 0 < online.usable_bytes <= online.total_bytes
+        assert (offline.total_bytes, offline.usable_bytes) == (-1, -1)
+
+
+def test_some_replicas(logs: LogManager) -> None:
+    online, _ = describe(logs, 4, {"alpha": (1, 7), "gamma": (0,)}).results
+    [topic] = online.topics
+    assert (topic.name, [one.partition_index for one in topic.partitions]) == ("alpha", [1])
+
+
+def test_a_broker_without_logs() -> None:
+    assert describe(None, 4, None).results == ()
