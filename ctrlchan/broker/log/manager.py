@@ -466,8 +466,8 @@ class LogManager:
     def truncate(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Remove the records at an offset and above from the log of each (topic, partition).
 
-        The recovery points are written at once: what is appended afterwards is recovered after a crash. A disk that
-        fails takes its directory offline.
+        The recovery points are written at once: what is appended afterwards is recovered after a crash. A
+        disk that fails takes its directory offline.
         """
         changed = set()
         for key, offset in offsets.items():
