@@ -74,7 +74,9 @@ def test_links_between_documents_lead_to_files() -> None:
 
 def test_every_public_name_is_in_the_reference() -> None:
     reference = "\n".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
-    documented = set(re.findall(r"^\.\. auto(?:class|function)::\s+(ctrlchan\.\S+)", reference, re.MULTILINE))
+    documented = set(
+        re.findall(r"^\.\. auto(?:class|function|data)::\s+(ctrlchan\.\S+)", reference, re.MULTILINE)
+    )
     if ".. automodule:: ctrlchan.errors" in reference:
         documented |= {f"ctrlchan.{name}" for name in ctrlchan.__all__ if hasattr(errors, name)}
     public = {f"ctrlchan.{name}" for name in ctrlchan.__all__ if not name.startswith("__")}

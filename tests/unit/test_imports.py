@@ -42,6 +42,14 @@ def test_a_sender_imports_of_ours_only_what_it_shares_with_the_parent() -> None:
     assert ours - shared == {"ctrlchan", "ctrlchan.channel"}
 
 
+def test_a_broker_without_records_imports_nothing_that_stores_them() -> None:
+    modules = modules_after("import ctrlchan\nctrlchan.EmbeddedCluster\nimport ctrlchan.broker.launch.child")
+    rooms = tuple(
+        f"ctrlchan.broker.{room}" for room in ("controller", "coordinator", "groups", "log", "replication")
+    )
+    assert not [name for name in modules if name.startswith(rooms)]
+
+
 @pytest.mark.parametrize("words", [[], ["--help"], ["push", "--help"], ["pipeline", "--help"], ["--version"]])
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
     heavy = {

@@ -150,6 +150,7 @@ def test_a_properties_file_with_log_dirs(tmp_path: Path) -> None:
     file.write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
     with running("--config", str(file), "--log-dir", str(folders[0]), "--json") as process:
         assert json.loads(line(process))["id"] == 7
+        assert ended(process, signal.SIGTERM) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_what_is_announced_is_served(broker: EmbeddedBroker) -> None:
     announced = ask(broker, 18, 0).api_keys
     keys = {api.api_key for api in announced}
     # Produce, Fetch, groups, ids for producers; no transactions, no KRaft.
-    assert {0, 1, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 22, 35, 60} <= keys
+    assert {0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 21, 22, 23, 35, 60} <= keys
     assert keys.isdisjoint({24, 25, 26, 27, 28, 52, 55})
     # A version that nobody knows is answered; other requests close the connection.
     unknown = client_frame(18, 0)

@@ -315,7 +315,7 @@ def test_a_follower_moves_the_high_watermark(broker: Broker) -> None:
         assert (answered.batches, answered.high_watermark) == ([(3, 1)], 3)
 
 
-def test_a_follower_is_told_where_its_log_diverges(broker: Broker) -> None:
+def test_a_follower_learns_where_its_log_diverges(broker: Broker) -> None:
     partition = broker.lead("orders", 3, replicas=(BROKER, FOLLOWER))
     log = partition.log
     assert log is not None
