@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,25 @@ def test_configs_of_topics_and_brokers_reach_open_logs(broker: EmbeddedBroker) -
     with pytest.raises(ConfigError):
         broker.inspect(lambda core: core.set_topic_configs("alpha", {"segment.bytes": "x"}))
     assert broker.inspect(lambda core: core.topic_overrides) == {"alpha": {"segment.bytes": "4096"}}
+
+
+class _Controller:
+    """A controller that moves the leaders of a broker with its second answer."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def controlled_shutdown(self) -> Future[list[tuple[str, int]]]:
+        self.asked += 1
+        answer: Future[list[tuple[str, int]]] = Future()
+        answer.set_result([("alpha", 0)] if self.asked == 1 else [])
+        return answer
+
+
+@pytest.mark.parametrize(("enabled", "asked"), [("true", 2), ("false", 0)])
+def test_the_controller_moves_leaders_before_a_broker_ends(enabled: str, asked: int) -> None:
+    configs = {"controlled.shutdown.enable": enabled, "controlled.shutdown.retry.backoff.ms": "0"}
+    controller = _Controller()
+    with EmbeddedBroker(1, log_dir=ctrlchan.TEMPORARY, configs=configs) as broker:
+        broker.inspect(lambda core: setattr(core, "controller", controller))
+    assert controller.asked == asked
