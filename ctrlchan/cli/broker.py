@@ -97,6 +97,15 @@ def broker(
             show_default="log.dirs of --config; without both no records are stored",
         ),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MAX_PORT,
+            metavar="PORT",
+            help="Serve Prometheus metrics of a broker that stores records on this port of 127.0.0.1.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each broker as a line of JSON.")] = False,
 ) -> None:
     """Run embedded brokers until Ctrl-C (or SIGTERM).
@@ -192,6 +201,7 @@ def broker(
             zookeeper=zookeeper,
             keep_cluster_id=cluster_id is not None,
             progress=progress,
+            metrics_port=metrics_port,
         )
 
 

@@ -8,14 +8,17 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ctrlchan.broker.core import DEFAULT_CLUSTER_ID, BrokerCore
 from ctrlchan.broker.launch.log_dirs import LogDir, LogFolder
 from ctrlchan.broker.launch.service import BrokerConfig, BrokerService, answer_threads
 from ctrlchan.broker.network.server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES
-from ctrlchan.errors import IllegalStateError
+from ctrlchan.errors import ConfigError, IllegalStateError
 from ctrlchan.state import Broker
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
 
 __all__ = ["EmbeddedBroker"]
 
@@ -94,6 +97,14 @@ class EmbeddedBroker:
         """The folder where records are stored, None: nowhere."""
         return self._folder.path
 
+    @property
+    def metrics(self) -> Collector:
+        """Kafka's metrics of a broker that stores records, for a registry of ``prometheus_client``.
+
+        Raises ConfigError for a broker without a log directory.
+        """
+        return self._runner.metrics()
+
     def inspect(self, function: Callable[[BrokerCore], T]) -> T:
         """Run `function` between two requests, and return its result.
 
@@ -141,6 +152,7 @@ class _Runner(Protocol):
     def core(self) -> BrokerCore: ...
     def inspect(self, function: Callable[[BrokerCore], T]) -> T: ...
     def describe(self) -> dict[str, Any]: ...
+    def metrics(self) -> Collector: ...
     def close(self) -> None: ...
 
 
@@ -165,6 +177,11 @@ class _Threads:
     def inspect(self, function: Callable[[BrokerCore], T]) -> T:
         with self.core.lock:
             return function(self.core)
+
+    def metrics(self) -> Collector:
+        from ctrlchan.broker.launch.metrics import BrokerMetrics
+
+        return BrokerMetrics(self._service)
 
 
 class _EventLoop:
@@ -200,6 +217,9 @@ class _EventLoop:
 
     def describe(self) -> dict[str, Any]:
         return self.inspect(lambda _: self._service.describe())
+
+    def metrics(self) -> Collector:
+        raise ConfigError("metrics: only of a broker with a log directory")
 
     def close(self) -> None:
         if self._thread.is_alive():

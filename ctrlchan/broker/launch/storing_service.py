@@ -83,8 +83,11 @@ class StoringService:
         # What ``stop`` does, in reverse order; a ``start`` that fails does it at once.
         self._cleanup = ExitStack()
         self._handler: RequestHandler[Any]
-        self._server: SocketServer
-        self._pool: HandlerPool
+        #: Set by ``start``.
+        self.server: SocketServer
+        self.pool: HandlerPool
+        self.produce: ProduceApi
+        self.fetch: FetchApi
 
     def start(self, session: ZooKeeperSession | None = None) -> Broker:
         """Load the logs and bind the port; return the broker with its port. ``session``: of its registration.
@@ -137,26 +140,27 @@ class StoringService:
                 GroupConfig.from_settings(core.configs), manager.table.get
             )
             cleanup.callback(core.groups.stop)
-            fetch = FetchApi(
+            self.produce = ProduceApi(manager.table)
+            self.fetch = FetchApi(
                 manager.table,
                 self._missing_error,
                 max_bytes=integer(core.configs, "fetch.max.bytes", 1024),
                 sessions=integer(core.configs, "max.incremental.fetch.session.cache.slots", 0),
             )
-            hot = BrokerHandler([ProduceApi(manager.table), fetch])
+            hot = BrokerHandler([self.produce, self.fetch])
             apis = storing_apis(core)
             self._handler = RequestHandler(core, apis, core.lock)
             core.faults = Faults(partial(self._faults_changed, hot, apis))
-            self._server = SocketServer(
+            self.server = SocketServer(
                 [Listener(config.listener, config.host, config.port)], self._server_settings(), hot
             )
-            self._pool = HandlerPool(
-                core.id, self._server.requests, self._handler.serve, integer(core.configs, "num.io.threads")
+            self.pool = HandlerPool(
+                core.id, self.server.requests, self._handler.serve, integer(core.configs, "num.io.threads")
             )
-            hot.attach(self._server.threads)
+            hot.attach(self.server.threads)
             cleanup.callback(self._stop_serving)
             if not core.endpoint.port:
-                core.endpoint = dataclasses.replace(core.endpoint, port=self._server.ports[config.listener])
+                core.endpoint = dataclasses.replace(core.endpoint, port=self.server.ports[config.listener])
             self._cleanup = cleanup.pop_all()
         return core.broker
 
@@ -164,8 +168,8 @@ class StoringService:
         """Answer requests."""
         self.core.replica_manager.serve()
         self.core.groups.start()
-        self._pool.start()
-        self._server.start()
+        self.pool.start()
+        self.server.start()
         self.state = BrokerState.RUNNING
 
     def stop(self) -> None:
@@ -186,8 +190,8 @@ class StoringService:
             return self._handler.describe()
 
     def _stop_serving(self) -> None:
-        self._server.stop(_DRAIN_SECONDS)
-        if not self._pool.join(_HANDLER_SECONDS):
+        self.server.stop(_DRAIN_SECONDS)
+        if not self.pool.join(_HANDLER_SECONDS):
             logger.error("broker %d: a request is still handled after %.0f s", self.core.id, _HANDLER_SECONDS)
 
     def registered(self, epoch: int) -> None:

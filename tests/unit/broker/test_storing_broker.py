@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 import ctrlchan
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
@@ -196,3 +197,29 @@ def test_the_controller_moves_leaders_before_a_broker_ends(enabled: str, asked: 
     with EmbeddedBroker(1, log_dir=ctrlchan.TEMPORARY, configs=configs) as broker:
         broker.inspect(lambda core: setattr(core, "controller", controller))
     assert controller.asked == asked
+
+
+def test_metrics_have_kafkas_names(broker: EmbeddedBroker) -> None:
+    send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE), Part("alpha", 1, replicas=(1, 2), isr=(1,)))
+    registry = CollectorRegistry()
+    registry.register(broker.metrics)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, labels)
+
+    assert value("kafka_server_kafkaserver_brokerstate") == 3
+    assert value("kafka_server_replicamanager_leadercount") == 2
+    assert value("kafka_server_replicamanager_underreplicatedpartitions") == 1
+    assert value("kafka_log_log_logendoffset", topic="alpha", partition="1") == 0
+    assert value("kafka_network_requestmetrics_requests_total", request="LeaderAndIsr") == 1
+    assert value("kafka_server_brokertopicmetrics_messagesin_total", topic="alpha") == 0
+    idle = value("kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent")
+    assert idle is not None
+    assert 0 <= idle <= 1
+    broker.close()
+    assert value("kafka_server_kafkaserver_brokerstate") == 0
+
+
+def test_only_brokers_with_records_have_metrics() -> None:
+    with EmbeddedBroker(1) as without, pytest.raises(ConfigError):
+        _ = without.metrics
