@@ -193,7 +193,8 @@ cdef bint read_request(
     while topics > 0:
         name = read_string(&c, &size)
         partitions = read_size(&c, False)
-        if name == NULL or partitions < 0:
+        # Kafka does not answer a topic without partitions.
+        if name == NULL or partitions <= 0:
             return False
         while partitions > 0:
             if not read_part(table, produce, &c, name, size, token, &rules):

@@ -245,6 +245,7 @@ UNUSUAL = {
     "compressed records": produce_frame(9, [("t", [(0, GZIP)])]),
     "transactional records": produce_frame(9, [("t", [(0, TRANSACTIONAL)])]),
     "a transactional id": produce_frame(9, [("t", [(0, PLAIN)])], transactional_id="tx"),
+    "a topic without partitions": produce_frame(9, [("t", [(0, PLAIN)]), ("u", [])]),
     "no records": produce_frame(9, [("t", [(0, b"")])]),
     "null for records": produce_frame(9, [("t", [(0, None)])]),
     "two batches": produce_frame(9, [("t", [(0, PLAIN + PLAIN)])]),

@@ -192,6 +192,7 @@ def test_requests_as_a_whole(rig: Rig) -> None:
         ("t", 0, NO_TRANSACTIONS, -1)
     ]
     assert outcomes(9, rig.ask(produce_frame(9, []))) == []
+    assert produced(9, rig.ask(produce_frame(9, [("t", [])]))).responses == ()
     # Of two entries the last counts.
     twice = [("t", [(0, PLAIN), (0, batch([b"a", b"b"]))])]
     assert outcomes(9, rig.ask(produce_frame(9, twice))) == [("t", 0, 0, 0)]
