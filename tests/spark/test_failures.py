@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JError
 
 from ctrlchan.errors import PipelineError, SnapshotError
 from ctrlchan.pipeline import read_journal
@@ -177,6 +178,18 @@ def test_a_jvm_that_is_killed_is_named(tmp_path: Path) -> None:
     assert len(lines) == 1, lines
     assert lines[0].startswith("error: Spark's JVM has ended: it was killed, or had no memory left")
     assert ran.stdout == "1\n3\n"
+
+
+class _OfDeadJvm(Py4JError):
+    """Asks the JVM for its text, as ``Py4JJavaError`` does."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_an_error_whose_text_has_gone_with_the_jvm() -> None:
+    with pytest.raises(PipelineError, match="Spark's JVM has ended"), as_pipeline_errors():
+        raise _OfDeadJvm("x")
 
 
 TEXTS = {

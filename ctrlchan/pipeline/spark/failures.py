@@ -54,7 +54,8 @@ def as_pipeline_errors() -> Iterator[None]:
     """Raise PipelineError with the reason in place of an error of Spark, whose whole text becomes a note.
 
     Errors of ctrlchan raised on the driver pass unchanged. After Ctrl-C, which cancels the job, any error
-    becomes KeyboardInterrupt. The JVM must still run: it is asked for the text of an error.
+    becomes KeyboardInterrupt. The text of an error in Java is asked of the
+    JVM; if that has ended, this is the error.
     """
     was_interrupted()
     try:
@@ -66,7 +67,10 @@ def as_pipeline_errors() -> Iterator[None]:
             raise PipelineError(_NO_JVM) from problem
         if not isinstance(problem, (PySparkException, Py4JError)):
             raise
-        text = str(problem)
+        try:
+            text = str(problem)
+        except (Py4JError, OSError):
+            raise PipelineError(_NO_JVM) from None
         error = PipelineError(reason_of(text))
         error.add_note(text)
         # No chain: the JVM gives the text of the first error only while it runs.
