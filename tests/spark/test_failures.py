@@ -180,7 +180,7 @@ def test_a_jvm_that_is_killed_is_named(tmp_path: Path) -> None:
     assert ran.stdout == "1\n3\n"
 
 
-class _OfDeadJvm(Py4JError):
+class _OfDeadJvm(Py4JError):  # type: ignore[misc]  # py4j has no types
     """Asks the JVM for its text, as ``Py4JJavaError`` does."""
 
     def __str__(self) -> str:
