@@ -36,6 +36,7 @@ from ctrlchan.broker.producer_ids import ProducerIds, random_block
 from ctrlchan.broker.replication._fetch import FetchApi
 from ctrlchan.broker.replication._hot import BrokerHandler
 from ctrlchan.broker.replication._produce import ProduceApi
+from ctrlchan.broker.replication.fetcher import FetcherSettings
 from ctrlchan.broker.replication.replica_manager import ReplicaManager
 from ctrlchan.errors import ConfigError, CtrlchanError, ErrorCode, ZooKeeperError
 from ctrlchan.state import Broker
@@ -129,6 +130,8 @@ class StoringService:
                 core.replicas,
                 core.lock,
                 max_lag_ms=integer(core.configs, "replica.lag.time.max.ms"),
+                find_address=self._address_of,
+                fetching=self._fetcher_settings(),
             )
             manager.start(core.controller)
             cleanup.callback(manager.stop)
@@ -256,6 +259,23 @@ class StoringService:
             # Unknown, or the metadata changes at this moment.
             known = False
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+        """Return where another broker listens for this one."""
+        core = self.core
+        with core.lock:
+            nodes = core.metadata.nodes(core.endpoint.listener)
+        return next(((node.host, node.port) for node in nodes if node.id == broker_id), None)
+
+    def _fetcher_settings(self) -> FetcherSettings:
+        configs = self.core.configs
+        return FetcherSettings(
+            max_wait_ms=integer(configs, "replica.fetch.wait.max.ms"),
+            min_bytes=integer(configs, "replica.fetch.min.bytes"),
+            max_bytes=integer(configs, "replica.fetch.response.max.bytes"),
+            partition_max_bytes=integer(configs, "replica.fetch.max.bytes"),
+            backoff_ms=integer(configs, "replica.fetch.backoff.ms"),
+        )
 
     def _log_dir_failed(self, path: Path, partitions: list[tuple[str, int]]) -> None:
         logger.error("broker %d: log directory %s is offline", self.core.id, path)

@@ -19,6 +19,7 @@ from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.broker.metadata.hosted_replicas import Assignment, HostedReplicas
 from ctrlchan.broker.replication._partitions import Partition, PartitionTable
+from ctrlchan.broker.replication.fetcher import Address, FetcherSettings, ReplicaFetchers
 from ctrlchan.errors import ErrorCode, KafkaError
 
 __all__ = ["Groups", "IsrController", "ReplicaManager"]
@@ -69,7 +70,8 @@ class ReplicaManager:
 
     ``lock`` guards ``replicas``, which has the same partitions as columns; ``topic_config`` returns the
     settings of a topic's logs. Methods that open or delete logs are called with the lock held.
-    ``max_lag_ms``: ``replica.lag.time.max.ms``.
+    ``max_lag_ms``: ``replica.lag.time.max.ms``. ``find_address``: returns where a broker listens, None while
+    that is not known; it is called without a lock.
     """
 
     def __init__(
@@ -81,6 +83,8 @@ class ReplicaManager:
         lock: AbstractContextManager[object],
         *,
         max_lag_ms: int,
+        find_address: Callable[[int], Address | None] = lambda _broker_id: None,
+        fetching: FetcherSettings | None = None,
     ) -> None:
         self._broker_id = broker_id
         self._logs = logs
@@ -92,6 +96,7 @@ class ReplicaManager:
         self.controller: IsrController | None = None
         self.groups: Groups | None = None
         self.table: PartitionTable
+        self._fetchers = ReplicaFetchers(broker_id, find_address, self._truncate, fetching)
         self._stopped = threading.Event()
         self._isr_thread = threading.Thread(target=self._shrink_isrs, name="isr-expiration", daemon=True)
 
@@ -125,6 +130,7 @@ class ReplicaManager:
 
     def delete(self, topic: str, partition: int, leader_epoch: int) -> None:
         """Delete a replica and its log, if there is one."""
+        self._fetchers.unfollow(topic, partition)
         self.table.remove(topic, partition)
         try:
             self._logs.delete_log(topic, partition)
@@ -182,12 +188,14 @@ class ReplicaManager:
         return errors
 
     def _make_leader(self, one: Assignment, partition: Partition, log: Log) -> None:
+        self._fetchers.unfollow(one.topic, one.partition)
         partition.make_leader(log, one.leader_epoch, one.partition_epoch, one.replicas, one.isr)
         if one.topic == _OFFSETS_TOPIC and self.groups is not None:
             self.groups.on_leader(one.partition, one.leader_epoch)
 
     def _make_follower(self, one: Assignment, partition: Partition, log: Log) -> None:
         partition.make_follower(log, one.leader, one.leader_epoch, one.partition_epoch, one.replicas, one.isr)
+        self._fetchers.follow(partition)
         if one.topic == _OFFSETS_TOPIC and self.groups is not None:
             self.groups.on_resigned(one.partition, one.leader_epoch)
 
@@ -201,9 +209,13 @@ class ReplicaManager:
     def stop(self) -> None:
         """End the threads. Appends that wait for followers are answered."""
         self._stopped.set()
+        self._fetchers.stop()
         if self._isr_thread.ident is not None:
             self._isr_thread.join()
         self.table.close()
+
+    def _truncate(self, topic: str, partition: int, offset: int) -> None:
+        self._logs.truncate({(topic, partition): offset})
 
     def _shrink_isrs(self) -> None:
         while not self._stopped.wait(self._max_lag_ms / 2000):
