@@ -252,6 +252,17 @@ cdef bint is_kept(OffsetMap offsets, const uint8_t* data, const Parts* parts, in
 
 
 @cython.overflowcheck(False)
+cdef inline int64_t sum_of(int64_t one, int64_t other) noexcept nogil:
+    """Return the sum as Java does it: a leader's batch may have any timestamps."""
+    return <int64_t>(<uint64_t>one + <uint64_t>other)
+
+
+@cython.overflowcheck(False)
+cdef inline int64_t difference_of(int64_t one, int64_t other) noexcept nogil:
+    return <int64_t>(<uint64_t>one - <uint64_t>other)
+
+
+@cython.overflowcheck(False)
 cdef int put_varint(uint8_t* out, int64_t value) noexcept nogil:
     cdef uint64_t raw = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
     cdef int size = 0
@@ -322,11 +333,11 @@ def rebuilt(
                 break
             if not kept[i]:
                 continue
-            timestamp = old_base + parts.timestamp_delta if append_time < 0 else append_time
+            timestamp = sum_of(old_base, parts.timestamp_delta) if append_time < 0 else append_time
             if base < 0 and filled == 0:
                 base = timestamp
             largest = max(largest, timestamp)
-            size = put_varint(head, timestamp - base)
+            size = put_varint(head, difference_of(timestamp, base))
             size += put_varint(head + size, parts.offset_delta)
             body = 1 + size + parts.end - parts.rest
             filled += put_varint(out + filled, body)

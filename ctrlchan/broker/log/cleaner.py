@@ -34,6 +34,7 @@ TRANSACTIONAL, CONTROL = 0x10, 0x20
 OVERHEAD: Final = 12
 CHECKED_FROM: Final = 21
 MAX_INT32: Final = 2**31 - 1
+MAX_INT64: Final = 2**63 - 1
 #: Base offset, length, leader epoch, magic, CRC; and what the CRC covers, up to the records.
 HEAD, CHECKED = struct.Struct(">qiibI"), struct.Struct(">hiqqqhii")
 ABORT, COMMIT = 0, 1
@@ -234,6 +235,10 @@ class _Cleaning:
                 header = read_header(batch)
                 if crc32c_of(batch[CHECKED_FROM:]) != header.crc:
                     raise LogDirectoryError(f"{path}, byte {position}: a batch whose CRC is wrong")
+                if header.last_offset_delta < 0 or not (
+                    0 <= header.base_offset - segment.base_offset <= MAX_INT32
+                ):
+                    raise LogDirectoryError(f"{path}, byte {position}: offset {header.base_offset}")
                 yield header, batch
                 position += length
 
@@ -279,7 +284,7 @@ class _Cleaning:
         if number == count and not needs_horizon:
             return batch
         if needs_horizon:
-            horizon = self._now_ms + self._log.config.delete_retention_ms
+            horizon = min(self._now_ms + self._log.config.delete_retention_ms, MAX_INT64)
         append_time = header.max_timestamp if attributes & LOG_APPEND_TIME else -1
         data, base, largest = rebuilt(
             records, kept, header.base_timestamp, append_time, -1 if horizon is None else horizon

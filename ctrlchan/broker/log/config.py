@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from ctrlchan.errors import ConfigError
@@ -143,24 +144,30 @@ class LogConfig(NamedTuple):
 
     def check(self) -> LogConfig:
         """Return this. Raises ConfigError for a value that Kafka refuses."""
-        for field, value in self._asdict().items():
-            name = field.replace("_", ".")
-            if isinstance(value, str):
-                if value not in _CHOICES[field]:
-                    raise ConfigError(f"{name}={quoted(value)}: not one of {', '.join(_CHOICES[field])}")
-                continue
-            if isinstance(value, bool):
-                continue
-            least = _LEAST.get(field, 0)
-            most = _MAX_INT32 if field in _INT32 else 1 if isinstance(value, float) else _MAX_INT64
-            if not least <= value <= most:
-                raise ConfigError(f"{name}={value}: not from {least} to {most}")
-        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
-            raise ConfigError(
-                f"min.compaction.lag.ms={self.min_compaction_lag_ms} is above "
-                f"max.compaction.lag.ms={self.max_compaction_lag_ms}"
-            )
-        return self
+        return _checked(self)
+
+
+@lru_cache(256)
+def _checked(config: LogConfig) -> LogConfig:
+    """Return the settings if they can be: many logs have the same ones."""
+    for field, value in config._asdict().items():
+        name = field.replace("_", ".")
+        if isinstance(value, str):
+            if value not in _CHOICES[field]:
+                raise ConfigError(f"{name}={quoted(value)}: not one of {', '.join(_CHOICES[field])}")
+            continue
+        if isinstance(value, bool):
+            continue
+        least = _LEAST.get(field, 0)
+        most = _MAX_INT32 if field in _INT32 else 1 if isinstance(value, float) else _MAX_INT64
+        if not least <= value <= most:
+            raise ConfigError(f"{name}={value}: not from {least} to {most}")
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise ConfigError(
+            f"min.compaction.lag.ms={config.min_compaction_lag_ms} is above "
+            f"max.compaction.lag.ms={config.max_compaction_lag_ms}"
+        )
+    return config
 
 
 def _integer(name: str, text: str) -> int:

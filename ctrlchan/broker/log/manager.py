@@ -430,8 +430,9 @@ class LogManager:
                 f"{name} may be in a log directory that is offline: {', '.join(map(str, self.offline_dirs))}",
             )
         logs = dict.fromkeys(self._online(), 0)
-        for place in self._places.values():
-            logs[place.directory] += 1
+        if len(logs) > 1:
+            for place in self._places.values():
+                logs[place.directory] += 1
         for directory in sorted(logs, key=lambda one: logs[one]):
             with self._io(directory, f"{name} cannot be created"):
                 log = Log(

@@ -7,6 +7,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,18 @@ def test_log_append_time_stays(folder: Path) -> None:
     append(log, [(b"a", b"2")])
     clean_all(log)
     assert [(one.offset, one.timestamp) for one in records(log)] == [(1, 2000), (2, 1000)]
+
+
+def test_times_that_no_clock_has(folder: Path) -> None:
+    log = Log(folder, COMPACT._replace(delete_retention_ms=2**63 - 1))
+    far = 2**63 - 1
+    data = batch_of([PlainRecord(0, far, key=b"a", value=None), PlainRecord(1, -far, key=b"b")])
+    log.append_as_follower(with_offset(replace(data, base_timestamp=far, max_timestamp=far).encoded(), 0))
+    append(log, [(b"c", b"1")])
+    before = pairs_of(log)
+    clean_all(log)
+    assert pairs_of(log) == before
+    assert read_header(batches(log)[0]).base_timestamp == far
 
 
 def test_records_of_aborted_transactions_go_and_then_their_markers(folder: Path) -> None:

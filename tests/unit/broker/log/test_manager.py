@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ctrlchan.broker.log import checkpoints
 from ctrlchan.broker.log.config import LogConfig
@@ -18,6 +23,7 @@ from tests.kafka.waiting import wait_until
 from tests.unit.broker.log.made_batches import batch, checked
 
 CLUSTER = "fIzLt5gES8yVtylT72FT-w"
+NOW = time.time_ns() // 1_000_000
 SMALL = LogConfig(segment_bytes=800, segment_index_bytes=400, index_interval_bytes=150)
 TOPIC_ID, OTHER_ID, NO_ID = bytes(range(16)), bytes(range(1, 17)), bytes(16)
 #: Everything that is due is done within milliseconds.
@@ -308,3 +314,72 @@ def test_settings() -> None:
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=name):
             LogConfig(max_compaction_lag_ms=1).with_topic_configs({name: text})
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log directory with every kind of file, closed in order."""
+    folder = tmp_path_factory.mktemp("closed") / "logs"
+    manager = LogManager([folder], SMALL, 1, CLUSTER)
+    manager.start()
+    for partition in range(2):
+        log = manager.open_log("orders", partition, TOPIC_ID)
+        for n in range(25):
+            data = batch([b"0123456789ab"], timestamp=NOW + n, producer_id=7, producer_epoch=0, sequence=n)
+            log.append_as_leader(checked(data), n // 10)
+        log.update_high_watermark(25)
+        log.increment_start_offset(3)
+    manager.stop(broker_epoch=7)
+    return folder
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    file=st.integers(0, 10**6), place=st.floats(0, 1), clean=st.booleans(),
+    damage=st.sampled_from(["flip", "cut", "more", "zeros", "empty", "folder", "gone"]),
+)  # fmt: skip
+def test_no_file_is_trusted(
+    closed: Path, tmp_path_factory: pytest.TempPathFactory, file: int, place: float, clean: bool, damage: str
+) -> None:
+    folder = tmp_path_factory.mktemp("damaged") / "logs"
+    shutil.copytree(closed, folder)
+    if not clean:
+        (folder / checkpoints.CLEAN_SHUTDOWN).unlink()
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    victim = files[file % len(files)]
+    data = bytearray(victim.read_bytes())
+    at = int(place * max(0, len(data) - 1))
+    if damage == "flip" and data:
+        data[at] ^= 1 << file % 8
+    elif damage == "zeros":
+        data[at:] = bytes(len(data) - at)
+    victim.unlink()
+    if damage == "folder":
+        victim.mkdir()
+    elif damage != "gone":
+        victim.write_bytes({"cut": data[:at], "more": data + data[at:], "empty": b""}.get(damage, data))
+    manager = LogManager([folder], SMALL, 1, CLUSTER)
+    refused = ""
+    try:
+        manager.start()
+    except LogDirectoryError as error:
+        refused = str(error)
+    if refused:
+        assert str(folder) in refused
+        shutil.rmtree(folder.parent)
+        return
+    for log in manager.logs().values():
+        # What was flushed long ago is not read before somebody asks for it.
+        with suppress(KafkaError):
+            found = log.read_file_range(log.start_offset, 1 << 20)
+            found.read()
+            found.close()
+        log.append_as_leader(checked(batch([b"x"])), 3)
+    other = manager.log("orders", 1 - int("orders-1" in str(victim)))
+    assert other is not None
+    assert other.end_offset == 26 or "orders-" not in str(victim)
+    manager.stop()
+    again = LogManager([folder], SMALL, 1, CLUSTER)
+    again.start()
+    again.kill()
+    shutil.rmtree(folder.parent)
