@@ -60,10 +60,15 @@ def _stop_replicas(core: BrokerCore, message: StopReplicaRequest) -> ControlResp
     replicas.remove(hosted[exists & deleted])
     if core.replica_manager is not None:
         # Also partitions that are not hosted: their topic may have been deleted while this broker was down.
-        names = message.topics.names
-        for row in rows[deleted].tolist():
-            name = (names[int(message.topic_row[row])] or b"").decode()
-            core.replica_manager.delete(name, int(message.partition[row]), int(message.leader_epoch[row]))
+        names, gone = message.topics.names.to_list(), rows[deleted]
+        core.replica_manager.delete(
+            zip(
+                (names[topic] or "" for topic in message.topic_row[gone].tolist()),
+                message.partition[gone].tolist(),
+                message.leader_epoch[gone].tolist(),
+                strict=True,
+            )
+        )
 
     order = scala_map_order(keys[rows], hashes[rows])
     return _response(message, rows[order], errors[order])

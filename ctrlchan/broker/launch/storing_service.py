@@ -235,10 +235,10 @@ class StoringService:
             logger.info("broker %d: still leads %d partitions", core.id, len(remaining))
         logger.warning("broker %d: stops without a controlled shutdown", core.id)
 
-    def _log_config(self, topic: str) -> LogConfig:
-        """Return the settings of a topic that gets a log. The log may come before the news of its configs."""
+    def _log_config(self, topic: str, is_new: bool) -> LogConfig:
+        """Return the settings of a topic that gets a log. Nobody announces the configs of a new topic."""
         core = self.core
-        if core.config_store is not None and topic not in core.topic_overrides:
+        if core.config_store is not None and (is_new or topic not in core.topic_overrides):
             try:
                 core.topic_overrides[topic] = dict(core.config_store.read_topic_config(topic) or {})
             except ZooKeeperError as error:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, TypeAlias
 
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.config import LogConfig
@@ -29,6 +30,13 @@ logger = logging.getLogger("ctrlchan.broker")
 _OFFSETS_TOPIC: Final = "__consumer_offsets"
 #: Answers of the controller after which the ISR stays as it is.
 _NOT_CHANGED: Final = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
+
+
+#: So many logs are opened by several threads.
+_MANY: Final = 16
+_OPENING_THREADS: Final = 8
+
+_Become: TypeAlias = Callable[[Assignment, Partition, Log], None]
 
 
 class AlteredPartition(Protocol):
@@ -69,16 +77,16 @@ class ReplicaManager:
     """The replicas of the broker ``broker_id``: ``table`` has the partitions, ``logs`` the logs.
 
     ``lock`` guards ``replicas``, which has the same partitions as columns; ``topic_config`` returns the
-    settings of a topic's logs. Methods that open or delete logs are called with the lock held.
-    ``max_lag_ms``: ``replica.lag.time.max.ms``. ``find_address``: returns where a broker listens, None while
-    that is not known; it is called without a lock.
+    settings of a topic's logs; True: the topic may be new. Methods that open or delete logs are called with
+    the lock held. ``max_lag_ms``: ``replica.lag.time.max.ms``. ``find_address``: returns where a broker
+    listens, None while that is not known; it is called without a lock.
     """
 
     def __init__(
         self,
         broker_id: int,
         logs: LogManager,
-        topic_config: Callable[[str], LogConfig],
+        topic_config: Callable[[str, bool], LogConfig],
         replicas: HostedReplicas,
         lock: AbstractContextManager[object],
         *,
@@ -128,16 +136,19 @@ class ReplicaManager:
         """Make the logs of replicas whose leader is not live. Return as ``make_leaders``."""
         return self._apply(assignments, lambda _one, _partition, _log: None)
 
-    def delete(self, topic: str, partition: int, leader_epoch: int) -> None:
-        """Delete a replica and its log, if there is one."""
-        self._fetchers.unfollow(topic, partition)
-        self.table.remove(topic, partition)
+    def delete(self, replicas: Iterable[tuple[str, int, int]]) -> None:
+        """Delete (topic, partition, leader epoch of the request) and their logs, where there are any."""
+        deleted = list(replicas)
+        for topic, partition, _ in deleted:
+            self._fetchers.unfollow(topic, partition)
+            self.table.remove(topic, partition)
         try:
-            self._logs.delete_log(topic, partition)
+            self._logs.delete_logs([(topic, partition) for topic, partition, _ in deleted])
         except (KafkaError, OSError) as error:
-            logger.error("broker %d: cannot delete %s-%d: %s", self._broker_id, topic, partition, error)
-        if topic == _OFFSETS_TOPIC and self.groups is not None:
-            self.groups.on_resigned(partition, leader_epoch if leader_epoch >= 0 else None)
+            logger.error("broker %d: not all logs can be deleted: %s", self._broker_id, error)
+        for topic, partition, leader_epoch in deleted:
+            if topic == _OFFSETS_TOPIC and self.groups is not None:
+                self.groups.on_resigned(partition, leader_epoch if leader_epoch >= 0 else None)
 
     def topics(self) -> set[str]:
         """Return the topics that have a log here."""
@@ -164,28 +175,34 @@ class ReplicaManager:
                 except KeyError:
                     continue  # a log without a replica: no controller has named it
 
-    def _apply(
-        self, assignments: Iterable[Assignment], become: Callable[[Assignment, Partition, Log], None]
-    ) -> dict[int, int]:
-        errors: dict[int, int] = {}
+    def _apply(self, assignments: Iterable[Assignment], become: _Become) -> dict[int, int]:
+        rows = list(assignments)
         configs: dict[str, LogConfig] = {}
-        for place, one in enumerate(assignments):
-            config = configs.get(one.topic)
-            if config is None:
-                config = configs[one.topic] = self._topic_config(one.topic)
-            partition = self.table.open(one.topic, one.partition, one.topic_id)
-            try:
-                log = self._logs.open_log(one.topic, one.partition, one.topic_id, config, is_new=one.is_new)
-                become(one, partition, log)
-            except (KafkaError, OSError) as error:
-                code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-                logger.error(
-                    "broker %d: %s-%d has no log: %s", self._broker_id, one.topic, one.partition, error
-                )
-                errors[place] = int(code)
-                if code == ErrorCode.KAFKA_STORAGE_ERROR:
-                    partition.set_offline()
-        return errors
+        for one in rows:
+            if one.topic not in configs:
+                configs[one.topic] = self._topic_config(one.topic, one.is_new)
+        apply = partial(self._apply_one, become, configs)
+        if len(rows) < _MANY:
+            return _errors(map(apply, rows))
+        # A new log waits for the disk four times, and the disk serves several waits at once.
+        with ThreadPoolExecutor(_OPENING_THREADS, "log-opening") as pool:
+            return _errors(pool.map(apply, rows))
+
+    def _apply_one(self, become: _Become, configs: Mapping[str, LogConfig], one: Assignment) -> int:
+        """Open the log of one partition and give it its role; return an error code."""
+        partition = self.table.open(one.topic, one.partition, one.topic_id)
+        try:
+            log = self._logs.open_log(
+                one.topic, one.partition, one.topic_id, configs[one.topic], is_new=one.is_new
+            )
+            become(one, partition, log)
+        except (KafkaError, OSError) as error:
+            code = error.code if isinstance(error, KafkaError) else int(ErrorCode.KAFKA_STORAGE_ERROR)
+            logger.error("broker %d: %s-%d has no log: %s", self._broker_id, one.topic, one.partition, error)
+            if code == ErrorCode.KAFKA_STORAGE_ERROR:
+                partition.set_offline()
+            return code
+        return 0
 
     def _make_leader(self, one: Assignment, partition: Partition, log: Log) -> None:
         self._fetchers.unfollow(one.topic, one.partition)
@@ -270,3 +287,8 @@ class ReplicaManager:
                 )
             except KeyError:
                 return  # deleted in between
+
+
+def _errors(codes: Iterable[int]) -> dict[int, int]:
+    """Return the codes that are errors, by place."""
+    return {place: code for place, code in enumerate(codes) if code}

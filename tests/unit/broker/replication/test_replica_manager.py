@@ -67,7 +67,9 @@ def manager(tmp_path: Path) -> Iterator[ReplicaManager]:
     keys = replicas.keys_of(topics, np.zeros(1, np.int32), np.zeros(1, np.int32))
     replicas.create(keys, topics)
     replicas.assign(np.array([0]), {"leader_epoch": np.int32(5), "partition_epoch": np.int32(7)}, {})
-    made = ReplicaManager(1, logs, lambda _: LogConfig(), replicas, threading.RLock(), max_lag_ms=1_000)
+    made = ReplicaManager(
+        1, logs, lambda _topic, _is_new: LogConfig(), replicas, threading.RLock(), max_lag_ms=1_000
+    )
     made.start(Controller())
     made.groups = Groups()
     yield made
@@ -112,8 +114,7 @@ def test_the_group_coordinator_knows_which_offsets_are_led_here(manager: Replica
     offsets = "__consumer_offsets"
     manager.make_leaders([assignment(offsets, partition=3), assignment()])
     manager.make_followers([assignment(offsets, partition=4, leader=2)])
-    manager.delete(offsets, 3, -2)
-    manager.delete(offsets, 9, 6)  # not hosted
+    manager.delete([(offsets, 3, -2), (offsets, 9, 6)])  # the second one is not hosted
     assert groups.events == [("leader", 3, 5), ("resigned", 4, 5), ("resigned", 3, None), ("resigned", 9, 6)]
     assert manager.table.get(offsets, 3) is None
     assert manager.topics() == {offsets, "alpha"}
