@@ -23,7 +23,6 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from ctrlchan.errors import PipelineError
-from ctrlchan.pipeline.source import CtrlchanSource
 from ctrlchan.pipeline.spark.failures import as_pipeline_errors
 from ctrlchan.pipeline.spark.interrupts import cancel_when_interrupted, restore
 from ctrlchan.pipeline.spark.java import java_home
@@ -43,6 +42,17 @@ _OURS_LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
 }
+#: For small inputs on one machine. What Spark plans and compiles for speed would cost more than the work; so
+#: would the line of each call, which PySpark hands to the JVM for its error messages.
+_OURS_SMALL: Final = {
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.default.parallelism": "1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+}
+#: A JVM for small inputs runs for seconds: its optimizing compiler would cost more than it gains.
+_JAVA_SMALL: Final = "-XX:TieredStopAtLevel=1"
 #: Spark sets it when Python starts it; its progress bar would disturb ours.
 _CONSOLE_PROGRESS: Final = "spark.ui.showConsoleProgress"
 #: Options of the JVM that stand before those of the user's settings.
@@ -52,12 +62,19 @@ _PATIENCE: Final = 30
 
 
 def session(
-    name: str = "ctrlchan", *, master: str | None = None, conf: Mapping[str, str] | None = None
+    name: str = "ctrlchan",
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    small: bool = False,
+    source: bool = True,
 ) -> SparkSession:
     """Return the Spark session of this process; start the JVM and the session if there is none.
 
     ``master``: as Spark's (``local[*]``, ``spark://host:7077``, ``yarn``, ...); None: Spark's own setting,
-    else ``local[*]``. ``conf``: Spark's settings by name. An existing session is returned unchanged.
+    else ``local[*]``. ``conf``: Spark's settings by name. ``small``: the inputs have a few MiB at most, so on
+    one machine a single task does the work of a stage. ``source``: register ``format("ctrlchan")``, for which
+    Spark starts a Python process. An existing session is returned unchanged.
     Executors run this Python, unless PYSPARK_PYTHON names another, so ctrlchan must be installed there.
 
     Raises PipelineError if there is no Java or Spark does not start.
@@ -74,7 +91,7 @@ def session(
     if master is not None:
         given.setMaster(master)
     interrupted = signal.getsignal(signal.SIGINT)
-    with _environment(given):
+    with _environment(given, small=small):
         try:
             # The JVM first: it reads the user's files, and our settings only fill the gaps.
             SparkContext._ensure_initialized(conf=given)
@@ -82,12 +99,13 @@ def session(
             for key, value in given.getAll():
                 merged.set(key, value)
             where = merged.setIfMissing("spark.master", "local[*]").get("spark.master") or ""
-            for key, value in {**_OURS, **(_OURS_LOCAL if _is_local(where) else {})}.items():
+            for key, value in _settings(where, small=small).items():
                 merged.setIfMissing(key, value)
             if not given.contains(_CONSOLE_PROGRESS):
                 merged.set(_CONSOLE_PROGRESS, "false")
             spark = SparkSession.builder.config(conf=merged).getOrCreate()
-            spark.dataSource.register(CtrlchanSource)
+            if source:
+                _register(spark)
             cancel_when_interrupted(spark.sparkContext, interrupted)
         except KeyboardInterrupt:
             _end_jvm()
@@ -116,13 +134,17 @@ def stop(spark: SparkSession) -> None:
 
 @contextmanager
 def running(
-    name: str = "ctrlchan", *, master: str | None = None, conf: Mapping[str, str] | None = None
+    name: str = "ctrlchan",
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    small: bool = False,
 ) -> Iterator[SparkSession]:
-    """Start a session, and stop it at the end of the block, also after Ctrl-C.
+    """Start a session as ``session`` does, and stop it at the end of the block, also after Ctrl-C.
 
     Errors of Spark become PipelineErrors with their reason in one line.
     """
-    spark = session(name, master=master, conf=conf)
+    spark = session(name, master=master, conf=conf, small=small)
     try:
         with as_pipeline_errors():
             yield spark
@@ -130,23 +152,40 @@ def running(
         stop(spark)
 
 
+def _register(spark: SparkSession) -> None:
+    from ctrlchan.pipeline.source import CtrlchanSource
+
+    spark.dataSource.register(CtrlchanSource)
+
+
 def _is_local(master: str) -> bool:
     return master.startswith("local")
 
 
+def _settings(master: str, *, small: bool) -> dict[str, str]:
+    """Return our settings for this master."""
+    if not _is_local(master):
+        return _OURS
+    return {**_OURS, **_OURS_LOCAL, **(_OURS_SMALL if small else {})}
+
+
 @contextmanager
-def _environment(given: SparkConf) -> Iterator[None]:
+def _environment(given: SparkConf, *, small: bool) -> Iterator[None]:
     """Set the environment variables that the JVM and the context read while they start."""
     with as_file(files("ctrlchan.pipeline.spark") / "log4j2.properties") as logging:
-        wanted = {}
+        wanted, options = {}, []
+        local = _is_local(given.get("spark.master") or "local[*]")
         if not _is_started():
             wanted["JAVA_HOME"] = str(java_home())
+        if small and local:
+            options.append(_JAVA_SMALL)
         if not _has_own_logging():
-            option = shlex.quote(f"-Dlog4j2.configurationFile={logging.as_uri()}")
-            wanted[_JAVA_OPTIONS] = f"{option} {os.environ.get(_JAVA_OPTIONS, '')}".rstrip()
+            options.append(shlex.quote(f"-Dlog4j2.configurationFile={logging.as_uri()}"))
+        if options:
+            wanted[_JAVA_OPTIONS] = " ".join([*options, os.environ.get(_JAVA_OPTIONS, "")]).rstrip()
         if "PYSPARK_PYTHON" not in os.environ:
             wanted["PYSPARK_PYTHON"] = given.get("spark.pyspark.python") or sys.executable
-        if _is_local(given.get("spark.master") or "local[*]") and "SPARK_LOCAL_IP" not in os.environ:
+        if local and "SPARK_LOCAL_IP" not in os.environ:
             # Other machines must not reach it; and host names of laptops often have no address.
             wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
         before = {name: os.environ.get(name) for name in wanted}

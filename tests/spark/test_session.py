@@ -101,12 +101,14 @@ class TestSession:
             "spark.sql.session.timeZone Asia/Tokyo\n"
             "spark.master local[1]\n"
             "spark.driver.extraJavaOptions -Dtheirs=1\n"
+            "spark.sql.adaptive.enabled true\n"
         )
         code = (
             "import json\n"
             "from ctrlchan.pipeline import running\n"
-            "names = ['spark.sql.session.timeZone', 'spark.sql.shuffle.partitions', 'spark.master']\n"
-            "with running(conf={'spark.sql.shuffle.partitions': '3'}) as spark:\n"
+            "names = ['session.timeZone', 'shuffle.partitions', 'adaptive.enabled', 'codegen.wholeStage']\n"
+            "names = [*(f'spark.sql.{name}' for name in names), 'spark.master']\n"
+            "with running(conf={'spark.sql.shuffle.partitions': '3'}, small=True) as spark:\n"
             "    system = spark.sparkContext._jvm.java.lang.System\n"
             "    properties = [system.getProperty(n) for n in ('theirs', 'log4j2.configurationFile')]\n"
             "    print(json.dumps([*map(spark.conf.get, names), *properties]))\n"
@@ -120,7 +122,7 @@ class TestSession:
             check=True,
         )
         *found, logging = json.loads(ran.stdout)
-        assert found == ["Asia/Tokyo", "3", "local[1]", "1"]
+        assert found == ["Asia/Tokyo", "3", "true", "false", "local[1]", "1"]
         assert logging.endswith("ctrlchan/pipeline/spark/log4j2.properties")
 
     def test_the_users_logging_settings_are_kept(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ctrlchan.pipeline.settings import Setting
+from ctrlchan.pipeline.spark.input_size import are_small
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,13 +63,14 @@ def spark_of(
     reads: Iterable[str | Path | None] = (),
     texts: Iterable[str | Path] = (),
     writes: Iterable[str | Path | None] = (),
+    small: bool | None = None,
     shows_progress: bool = True,
 ) -> Iterator[SparkSession]:
     """Start a Spark session for one command, and stop it at the end.
 
     ``reads``, ``texts``, ``writes``: paths of the command, which are checked before Spark starts; None is no
-    path. ``texts`` may be patterns, and URLs of Hadoop's file systems. Progress is shown on standard error,
-    except with ``--json``.
+    path. ``texts`` may be patterns, and URLs of Hadoop's file systems. ``small``: see ``session``; None:
+    whether ``reads`` and ``texts`` are. Progress is shown on standard error, except with ``--json``.
 
     Raises ConfigError for a URL, PipelineError for an input that does not exist, if PySpark or Java is
     missing, or if Spark does not start. An error of Spark becomes a PipelineError with its reason in one
@@ -76,6 +78,9 @@ def spark_of(
     """
     _check_paths(reads, texts, writes)
     shown = shows_progress and not run.as_json
+    inputs = [*reads, *texts]
+    if small is None:
+        small = bool(inputs) and are_small(*inputs)
     try:
         import pyspark  # noqa: F401
     except ImportError:
@@ -92,7 +97,7 @@ def spark_of(
     # Spark starts its Python workers with -m, which would import from the working directory.
     os.environ["PYTHONSAFEPATH"] = "1"
     with step("starting Spark") if shown else nullcontext():
-        spark = session(f"ctrlchan {title}", master=run.master, conf=run.conf)
+        spark = session(f"ctrlchan {title}", master=run.master, conf=run.conf, small=small, source=False)
     try:
         with as_pipeline_errors(), progress(spark, title, shown=shown):
             yield spark

@@ -27,6 +27,8 @@ _RECEIVED: Final = 40
 _MISSED: Final = 12
 #: Seconds for one round.
 _TIMEOUT: Final = 60.0
+#: Partitions of a small cluster.
+_SMALL: Final = 20_000
 _FLUSH: Final = 0.2
 
 
@@ -67,7 +69,8 @@ def demo(
         raise ConfigError(f"{output}: already there (--overwrite replaces it)")
     slow, stale = brokers - 2, brokers - 1
     shape = GeneratorConfig(topics=topics, partitions_per_topic=partitions, brokers=brokers, replication=3)
-    with spark_of("demo", run, writes=[output]) as spark, ExitStack() as stack:
+    small = topics * partitions <= _SMALL
+    with spark_of("demo", run, writes=[output], small=small) as spark, ExitStack() as stack:
         with step(f"starting {brokers} embedded brokers"):
             embedded = [
                 stack.enter_context(EmbeddedBroker(number, response_delay=_DELAY if number == slow else 0.0))

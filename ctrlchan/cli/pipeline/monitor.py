@@ -117,7 +117,8 @@ def monitor(
     """
     # Progress would run through the table.
     reads, writes = [config.journal, config.snapshot], [config.checkpoint, prometheus]
-    with spark_of("monitor", run, reads=reads, writes=writes, shows_progress=False) as spark:
+    # A journal grows while it is watched.
+    with spark_of("monitor", run, reads=reads, writes=writes, small=False, shows_progress=False) as spark:
         chosen = _rules(rules, stuck=stuck, error_rate=error_rate, fenced=fenced, diverged=diverged)
         from ctrlchan import pipeline
 

@@ -47,9 +47,12 @@ __all__ = [
     "JOURNAL_OPTIONS",
     "Frames",
     "Snapshot",
+    "count_rows",
     "destination",
+    "gathered",
     "literally",
     "new_folder",
+    "one_partition",
     "parts_of",
     "read_frames",
     "read_journal",
@@ -271,6 +274,21 @@ def parts_of(path: Path) -> list[Path]:
     if not parts:
         raise PipelineError(f"{path}: no part files in it")
     return parts
+
+
+def gathered(table: DataFrame) -> DataFrame:
+    """Return the rows in one partition if shuffles have only one: Spark then plans none."""
+    return table.coalesce(1) if one_partition(table) else table
+
+
+def one_partition(table: DataFrame) -> bool:
+    """Return whether shuffles of this session have one partition, as those of small inputs."""
+    return table.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1"
+
+
+def count_rows(path: Path) -> int:
+    """Return the number of rows of a file or a folder of part files, from their footers."""
+    return sum(pq.read_metadata(part).num_rows for part in parts_of(path))
 
 
 def read_parquet(

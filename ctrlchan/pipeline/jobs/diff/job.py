@@ -34,7 +34,7 @@ from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.jobs.diff.config import DiffConfig
 from ctrlchan.pipeline.jobs.diff.events import comparisons, events_of, undeliverable_changes
 from ctrlchan.pipeline.jobs.diff.steps import MetadataScope, Step
-from ctrlchan.pipeline.spark.tables import Snapshot, read_snapshot
+from ctrlchan.pipeline.spark.tables import Snapshot, gathered, read_snapshot
 from ctrlchan.protocol import LEADER_DURING_DELETE, NO_BROKER_EPOCH
 from ctrlchan.state.storage.schemas import BROKERS, DIFF_ROWS, PARTITIONS
 from ctrlchan.topic_names import ZERO_ID
@@ -193,7 +193,7 @@ def _with_scopes(receivers: DataFrame, old: Snapshot, new: Snapshot) -> DataFram
 
 def _marked(snapshot: Snapshot, side: str) -> DataFrame:
     """Return (topic, partition, a struct named ``side`` of the row's columns and flags of its topic)."""
-    return snapshot.partitions.select(
+    return gathered(snapshot.partitions).select(
         *_KEY,
         sf.struct(
             *_VALUES,
@@ -222,7 +222,7 @@ def _rows(pairs: DataFrame, old: Snapshot, new: Snapshot, receivers: DataFrame) 
         )
     )
     # A removed partition has the id of its topic, if the topic exists.
-    current_ids = new.partitions.groupBy("topic").agg(sf.max("topic_id").alias("current_id"))
+    current_ids = gathered(new.partitions).groupBy("topic").agg(sf.max("topic_id").alias("current_id"))
     events = events.join(current_ids, "topic", "left")
     metadata = sf.col("step") == Step.UPDATE_METADATA
     gone, deleting = metadata & sf.col("gone"), metadata & sf.col("during_delete")

@@ -1,0 +1,43 @@
+"""Finds out, before Spark starts, whether the inputs of a job are small."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+__all__ = ["are_small"]
+
+#: Bytes and files of small inputs together: what one task reads within seconds.
+_MOST_BYTES: Final = 1 << 20
+_MOST_FILES: Final = 1_000
+
+
+def are_small(*inputs: str | Path | None) -> bool:
+    """Return whether these local files, folders and patterns have few bytes in few files. None: no input.
+
+    Inputs that cannot be seen from here, such as URLs, are not small.
+    """
+    size = 0
+    for count, file in enumerate(_files(inputs), 1):
+        try:
+            size += os.stat(file).st_size
+        except OSError:
+            return False
+        if size > _MOST_BYTES or count > _MOST_FILES:
+            return False
+    return True
+
+
+def _files(paths: Iterable[str | Path | None]) -> Iterator[str]:
+    """Yield the files, and the path itself of an input that does not exist."""
+    for path in (str(one) for one in paths if one is not None):
+        for found in [path] if os.path.lexists(path) else glob.glob(path, recursive=True) or [path]:
+            if os.path.isdir(found):
+                yield from (
+                    os.path.join(folder, name) for folder, _, names in os.walk(found) for name in names
+                )
+            else:
+                yield found
