@@ -47,8 +47,7 @@ def lines(
             F.col("_metadata.file_path").alias("uri"),
             F.col("_metadata.file_block_start").alias("piece"),
             F.monotonically_increasing_id().alias("place"),
-            # Bytes: rows become a java.lang.String on the way, which would change invalid UTF-8.
-            F.col("value").cast("binary").alias("text"),
+            F.col("value").alias("text"),
         )
     )
     pieces = frozen(spark, scan)
@@ -64,9 +63,7 @@ def lines(
         )
     )
     return pieces.join(F.broadcast(offsets), ["uri", "piece"]).select(
-        "file",
-        (F.col("place") + F.col("offset")).alias("line"),
-        F.col("text").cast("string").alias("text"),
+        "file", (F.col("place") + F.col("offset")).alias("line"), "text"
     )
 
 
@@ -149,7 +146,8 @@ def frozen(spark: SparkSession, scan: DataFrame) -> DataFrame:
     """Return the same rows with a fixed division into tasks.
 
     Spark divides files into tasks by the number of executors, again for each use of a DataFrame. While a
-    cluster still grows, counting and numbering would see different pieces.
+    cluster still grows, counting and numbering would see different pieces. Rows keep Spark's internal form:
+    ``DataFrame.rdd`` would convert each of them twice.
     """
-    session = spark._jsparkSession
-    return DataFrame(session.createDataFrame(scan._jdf.toJavaRDD(), scan._jdf.schema()), spark)
+    rows = scan._jdf.queryExecution().toRdd()
+    return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, scan._jdf.schema(), False), spark)

@@ -22,7 +22,7 @@ from ctrlchan.pipeline.jobs.ingest.json_rows import json_entries, reassignment_e
 from ctrlchan.pipeline.jobs.ingest.snapshots import snapshot_entries
 from ctrlchan.pipeline.jobs.ingest.validation import validate_partitions, validate_single
 from ctrlchan.pipeline.jobs.ingest.zookeeper import zookeeper_entries
-from ctrlchan.pipeline.spark.tables import Snapshot, read_snapshot
+from ctrlchan.pipeline.spark.tables import Snapshot, gathered, read_snapshot
 from ctrlchan.pipeline.spark.text_lines import frozen
 from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.brokers import brokers_from
@@ -75,21 +75,20 @@ class Ingested:
                 f"inputs of several clusters: {', '.join(ids)} (option cluster_id chooses one)"
             )
         newest = max(facts, key=lambda fact: fact["controller_epoch"] or 0, default={})
-        epoch = _first(self.config.controller_epoch, newest.get("controller_epoch"))
-        if epoch is None:
-            highest = self.partitions.agg(sf.max("controller_epoch")).first()
-            epoch = max(0, (highest[0] if highest is not None else None) or 0)
-        kept = self.partitions.select("topic").distinct()
-        deleting = (
-            self.validated.filter(sf.col("first") & sf.col("merged.deleting"))
-            .select("topic")
-            .distinct()
-            .collect()
+        of_partitions = (
+            self.validated.filter("first")
+            .agg(
+                sf.max("merged.controller_epoch").alias("epoch"),
+                sf.collect_set(sf.when(sf.col("merged.deleting"), sf.col("topic"))).alias("deleting"),
+            )
+            .first()
         )
+        assert of_partitions is not None
+        highest = max(0, of_partitions["epoch"] or 0)
         cluster = {
             "cluster_id": _first(self.config.cluster_id, *ids, ""),
             "controller_id": _first(self.config.controller_id, newest.get("controller_id"), -1),
-            "controller_epoch": epoch,
+            "controller_epoch": _first(self.config.controller_epoch, newest.get("controller_epoch"), highest),
             # A new state: the row versions of the inputs do not apply to it.
             "state_id": uuid4().hex,
             "state_version": 0,
@@ -97,11 +96,12 @@ class Ingested:
         }
         begun = self.flags["deletion_in_progress"]
         if begun:
-            begun = [row[0] for row in kept.filter(sf.col("topic").isin(begun)).collect()]
+            kept = self.partitions.select("topic").filter(sf.col("topic").isin(begun)).distinct()
+            begun = [row[0] for row in kept.collect()]
         live = {row[0] for row in self.brokers.select("id").collect()}
         lists = {
             "shutting_down": sorted(live.intersection(self.flags["shutting_down"])),
-            "deleting": sorted(row[0] for row in deleting),
+            "deleting": sorted(of_partitions["deleting"]),
             "deletion_in_progress": sorted(begun),
         }
         return {**cluster, **{name: values for name, values in lists.items() if values}}
@@ -111,13 +111,18 @@ class Ingested:
         return Snapshot(self.partitions, self.brokers, self.cluster())
 
     def counts(self) -> dict[str, int]:
-        """Return in, taken, refused (entries) and partitions. Raises PipelineError if an entry is lost."""
+        """Return in, taken, refused (entries), partitions and topics.
+
+        Raises PipelineError if an entry is lost.
+        """
         read = {row["kind"]: row["count"] for row in self.entries.groupBy("kind").count().collect()}
         taken: Counter[str] = Counter()
         refused: Counter[str] = Counter()
+        about_partitions = 0
         for row in self.accounts.collect():
             taken[row["kind"]] += row["taken"]
             refused[row["kind"]] += row["refused"]
+            about_partitions += row["taken"] if row["about"] == About.PARTITION else 0
         for kind, entries in sorted(read.items()):
             if taken[kind] + refused[kind] != entries:
                 raise PipelineError(
@@ -125,10 +130,13 @@ class Ingested:
                 )
         made = (
             self.validated.filter("first")
-            .agg(sf.count("*").alias("rows"), sf.sum("sources").alias("entries"))
+            .agg(
+                sf.count("*").alias("rows"),
+                sf.sum("sources").alias("entries"),
+                sf.count_distinct("topic").alias("topics"),
+            )
             .first()
         )
-        about_partitions = _valid_partitions(self.validated).count()
         assert made is not None
         if (made["entries"] or 0) != about_partitions:
             raise PipelineError(
@@ -140,6 +148,7 @@ class Ingested:
             "taken": taken.total(),
             "refused": refused.total(),
             "partitions": made["rows"],
+            "topics": made["topics"],
         }
 
     def close(self) -> None:
@@ -162,20 +171,21 @@ def ingest(spark: SparkSession, config: IngestConfig) -> Ingested:
     Raises PipelineError or SnapshotError for inputs that do not exist or are of another kind.
     """
     # Frozen: the plan is used many times, so it must be small.
-    entries = frozen(spark, check_values(_entries(spark, config))).persist(StorageLevel.DISK_ONLY)
+    entries = gathered(frozen(spark, check_values(_entries(spark, config)))).persist(StorageLevel.DISK_ONLY)
     single = sf.col("about").isin(About.BROKER, About.CLUSTER)
     # Entries without a topic are compared with nothing.
     loose = ~single & sf.col("topic").isNull()
     flags = _flags(spark, config)
     small = validate_single(entries.filter(single))
-    brokers = _brokers(spark, config, small, entries)
-    facts = _cluster_facts(config, small, brokers, entries, flags["shutting_down"])
+    # Read now: each use of these small tables would run their plans again.
+    brokers = _collected(_brokers(spark, config, small, entries))
+    facts = _collected(_cluster_facts(config, small, brokers, entries, flags["shutting_down"]))
     of_topics = entries.filter(~single & ~loose).join(_shared_ids(entries), "topic", "left")
     of_topics = validate_partitions(of_topics, facts, whole_topics=config.whole_topics)
     validated = of_topics
     for others in (small, entries.filter(loose)):
         validated = validated.unionByName(others, allowMissingColumns=True)
-    validated = frozen(spark, validated).persist(StorageLevel.DISK_ONLY)
+    validated = gathered(frozen(spark, validated)).persist(StorageLevel.DISK_ONLY)
     refused = sf.size("reasons") > 0
     return Ingested(
         partitions=_partitions(validated),
@@ -223,6 +233,11 @@ def _flags(spark: SparkSession, config: IngestConfig) -> dict[str, list[Any]]:
         for name, values in flags.items():
             values += cluster.get(name) or []
     return flags
+
+
+def _collected(table: DataFrame) -> DataFrame:
+    """Return a small table whose rows are in the driver."""
+    return table.sparkSession.createDataFrame(table.toArrow(), table.schema)
 
 
 def _valid_partitions(entries: DataFrame) -> DataFrame:

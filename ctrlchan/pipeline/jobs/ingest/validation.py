@@ -18,6 +18,7 @@ from pyspark.sql import functions as sf
 
 from ctrlchan.pipeline.jobs.ingest.entries import INTS, LISTS, About, array_of, put, reasons_of
 from ctrlchan.pipeline.jobs.ingest.zookeeper import KIND as ZOOKEEPER
+from ctrlchan.pipeline.spark.tables import one_partition
 from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.new_rows import NO_LEADERSHIP
 from ctrlchan.topic_names import ZERO_ID
@@ -57,7 +58,8 @@ def validate_partitions(entries: DataFrame, facts: DataFrame, *, whole_topics: b
     role = Window.partitionBy("topic", "partition", "role")
     partition = Window.partitionBy("topic", "partition")
     topic = Window.partitionBy("topic")
-    validated = entries.repartition("topic").crossJoin(sf.broadcast(facts))
+    by_topic = entries if one_partition(entries) else entries.repartition("topic")
+    validated = by_topic.crossJoin(sf.broadcast(facts))
     validated = _twice(validated, role, sf.struct(*_VALUES))
     validated = _halves(validated, partition)
     validated = _contradictions(validated, partition)

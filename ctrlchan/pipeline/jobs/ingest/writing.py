@@ -8,7 +8,7 @@ from typing import Any, Final
 from ctrlchan.errors import PipelineError
 from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.ingest.job import Ingested
-from ctrlchan.pipeline.spark.tables import destination, literally, new_folder, write_snapshot
+from ctrlchan.pipeline.spark.tables import count_rows, destination, new_folder, write_snapshot
 from ctrlchan.state.storage.snapshot import PARTITIONS_FILE, check_writable
 
 __all__ = ["write_ingested"]
@@ -36,8 +36,7 @@ def write_ingested(
     counts = found.counts()
     with new_folder(rejects, _MARK, overwrite=overwrite) as folder:
         found.rejects.write.mode("append").parquet(destination(folder))
-    spark = found.validated.sparkSession
-    written = spark.read.parquet(literally(rejects)).count()
+    written = count_rows(rejects)
     if written != counts["refused"]:
         raise PipelineError(f"{rejects}: {counts['refused']} entries were refused, {written} are on disk")
     if max_rejects is not None and written > max_rejects:
@@ -45,10 +44,9 @@ def write_ingested(
     if not counts["partitions"]:
         raise PipelineError(f"no valid partition in {counts['in']:,} entries; see {rejects}")
     write_snapshot(found.snapshot(), snapshot, overwrite=overwrite)
-    on_disk = spark.read.parquet(literally(snapshot / PARTITIONS_FILE))
-    partitions = on_disk.count()
+    partitions = count_rows(snapshot / PARTITIONS_FILE)
     if partitions != counts["partitions"]:
         raise PipelineError(
             f"{snapshot}: {counts['partitions']} partitions were taken, {partitions} are on disk"
         )
-    return {**counts, "topics": on_disk.select("topic").distinct().count(), "brokers": found.brokers.count()}
+    return {**counts, "brokers": found.brokers.count()}
