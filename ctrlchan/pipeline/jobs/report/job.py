@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
+from operator import and_
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from ctrlchan._codec import UPDATE_METADATA
@@ -23,7 +26,7 @@ from ctrlchan.pipeline.jobs.report.figures import (
     series_of,
     sums_of,
 )
-from ctrlchan.pipeline.spark.tables import Snapshot, read_journal, read_snapshot
+from ctrlchan.pipeline.spark.tables import Snapshot, gathered, read_journal, read_snapshot
 from ctrlchan.state import NO_LEADERSHIP
 from ctrlchan.state.storage.schemas import CHANNELS
 
@@ -61,22 +64,15 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
     """
     # Channel files are read before outcomes: a request that ends in between is in the journal.
     connections = spark.createDataFrame(read_channels(config.journal).select(CHANNELS.names))
-    journal = read_journal(spark, config.journal)
+    journal = gathered(read_journal(spark, config.journal))
     snapshot = None if config.snapshot is None else read_snapshot(spark, config.snapshot)
-    counted = journal
-    if config.since is not None:
-        counted = counted.where(F.col("end_at") >= F.lit(config.since))
-    if config.until is not None:
-        counted = counted.where(F.col("end_at") < F.lit(config.until))
-    first = counted.agg(
-        F.count("*").alias("rows"),
-        F.unix_micros(F.min("end_at")).alias("first_at"),
-        F.unix_micros(F.max("end_at")).alias("last_at"),
-    ).first()
-    assert first is not None
-    seconds = (first["last_at"] - first["first_at"]) / 1e6 if first["rows"] else 0.0
-    bucket = config.bucket or bucket_of(seconds)
-    lineage, newest, reason = _lineage(journal, snapshot)
+    in_time = _in_time(config)
+    counted = journal if in_time is None else journal.where(in_time)
+    states = _states(journal, F.lit(True) if in_time is None else in_time)
+    first = min((state["first_at"] for state in states if state["first_at"] is not None), default=None)
+    last = max((state["last_at"] for state in states if state["last_at"] is not None), default=None)
+    bucket = config.bucket or bucket_of(0.0 if first is None or last is None else (last - first) / 1e6)
+    lineage, newest, reason = _lineage(states, snapshot)
     kept: list[DataFrame] = []
 
     def keep(table: DataFrame) -> DataFrame:
@@ -101,9 +97,9 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
             "journal": str(config.journal),
             "snapshot": None if config.snapshot is None else str(config.snapshot),
             "cluster_id": None if snapshot is None else snapshot.cluster.get("cluster_id"),
-            "rows": first["rows"],
-            "first_at": _iso(first["first_at"]),
-            "last_at": _iso(first["last_at"]),
+            "rows": sum(state["rows"] for state in states),
+            "first_at": _iso(first),
+            "last_at": _iso(last),
             "bucket": bucket,
             "state_id": None if lineage is None else lineage.state_id,
             "state_version": None if lineage is None else lineage.version,
@@ -120,14 +116,42 @@ def _sent_rows(snapshot: Snapshot) -> int:
     return snapshot.partitions.where(F.col("leader_epoch") != NO_LEADERSHIP).count()
 
 
-def _lineage(journal: DataFrame, snapshot: Snapshot | None) -> tuple[Lineage | None, int | None, str | None]:
+def _in_time(config: ReportConfig) -> Column | None:
+    """Return whether a request is counted; None: each is."""
+    bounds = [] if config.since is None else [F.col("end_at") >= F.lit(config.since)]
+    bounds += [] if config.until is None else [F.col("end_at") < F.lit(config.until)]
+    return reduce(and_, bounds) if bounds else None
+
+
+def _states(journal: DataFrame, in_time: Column) -> list[Row]:
+    """Return a row for each state that was sent by UpdateMetadata, and one for all other requests.
+
+    ``version``, ``ended_at``: the newest of the state. ``rows``, ``first_at``, ``last_at``: of the requests
+    that are counted. Times are microseconds since 1970.
+    """
+    ended_at = F.when(in_time, F.col("end_at"))
+    return (
+        journal.groupBy(F.when(F.col("api") == UPDATE_METADATA, F.col("state_id")).alias("state_id"))
+        .agg(
+            F.max("state_version").alias("version"),
+            F.unix_micros(F.max("end_at")).alias("ended_at"),
+            F.count_if(in_time).alias("rows"),
+            F.unix_micros(F.min(ended_at)).alias("first_at"),
+            F.unix_micros(F.max(ended_at)).alias("last_at"),
+        )
+        .collect()
+    )
+
+
+def _lineage(
+    states: Sequence[Row], snapshot: Snapshot | None
+) -> tuple[Lineage | None, int | None, str | None]:
     """Return the state to compare with, the newest version in the journal, or why nothing can be compared."""
-    requests = journal.where((F.col("api") == UPDATE_METADATA) & F.col("state_id").isNotNull())
     if snapshot is None:
-        last = requests.groupBy().agg(F.max_by("state_id", "end_at").alias("state_id")).first()
-        if last is None or last["state_id"] is None:
+        ended = {row["state_id"]: row["ended_at"] for row in states if None not in (row[0], row["ended_at"])}
+        if not ended:
             return None, None, "no request in the journal has the id and version of its state"
-        state_id, version, brokers_version = str(last["state_id"]), None, 0
+        state_id, version, brokers_version = str(max(ended, key=lambda one: ended[one])), None, 0
     else:
         cluster = snapshot.cluster
         if not cluster.get("state_id"):
@@ -135,13 +159,11 @@ def _lineage(journal: DataFrame, snapshot: Snapshot | None) -> tuple[Lineage | N
             return None, None, f"{reason}read it, write it again, and push the new one"
         state_id = str(cluster["state_id"])
         version, brokers_version = int(cluster["state_version"]), int(cluster.get("brokers_version", 0))
-    newest = requests.where(F.col("state_id") == state_id).agg(F.max("state_version").alias("newest")).first()
-    assert newest is not None
-    if newest["newest"] is None:
+    newest = next((row["version"] for row in states if row["state_id"] == state_id), None)
+    if newest is None:
         reason = "the journal has no request of the snapshot's state: they are of different clusters or times"
         return None, None, reason
-    found = int(newest["newest"])
-    return Lineage(state_id, found if version is None else version, brokers_version), found, None
+    return Lineage(state_id, newest if version is None else version, brokers_version), newest, None
 
 
 def _iso(microseconds: int | None) -> str | None:

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
@@ -20,6 +22,8 @@ __all__ = ["PAGE", "SUMMARY", "Summary", "write_report"]
 
 SUMMARY: Final = "report.json"
 PAGE: Final = "report.html"
+#: The file of a small table.
+_FILE: Final = "part-00000.zstd.parquet"
 #: Stale partitions of each broker that the page lists.
 _NAMED: Final = 50
 
@@ -43,7 +47,7 @@ def write_report(
 
     with new_folder(local_path(output), SUMMARY, overwrite=overwrite) as folder:
         rows = {
-            name: _write(spark, getattr(report, name), folder / name)
+            name: _write(getattr(report, name), folder / name)
             for name in ("figures", "errors", "series", "channels", "waiting")
         }
         brokers, named = _divergence(spark, report.divergence, folder)
@@ -68,15 +72,18 @@ def write_report(
     return summary
 
 
-def _write(spark: SparkSession, table: DataFrame, folder: Path) -> _Rows:
-    """Write a small table as one file and return its rows."""
-    table.coalesce(1).write.parquet(destination(folder))
-    return _rows(spark.read.schema(table.schema).parquet(literally(folder)))
+def _write(table: DataFrame, folder: Path) -> _Rows:
+    """Write a small table as one file, through the driver, and return its rows."""
+    rows = table.toArrow()
+    folder.mkdir()
+    # Times as Spark writes them in the other tables.
+    pq.write_table(rows, folder / _FILE, compression="zstd", use_deprecated_int96_timestamps=True)
+    return _rows(rows)
 
 
-def _rows(table: DataFrame) -> _Rows:
+def _rows(table: pa.Table) -> _Rows:
     # Times in Arrow's rows have a time zone, in Spark's rows they have none.
-    rows: _Rows = table.toArrow().to_pylist()
+    rows: _Rows = table.to_pylist()
     return rows
 
 
@@ -91,7 +98,7 @@ def _divergence(
     # This table may be large: it is computed once, and read back for the rest.
     partitions = spark.read.schema(divergence.partitions.schema).parquet(literally(place))
     counted = with_counts(Divergence(partitions, divergence.brokers))
-    brokers = _write(spark, counted, folder / "brokers")
+    brokers = _write(counted, folder / "brokers")
     first = Window.partitionBy("broker").orderBy(F.desc("certain"), "topic", "partition")
     shown = (
         partitions.withColumn("place", F.row_number().over(first))
@@ -99,6 +106,6 @@ def _divergence(
         .orderBy("broker", "place")
     )
     named: dict[int, _Rows] = {}
-    for row in _rows(shown):
+    for row in _rows(shown.toArrow()):
         named.setdefault(row["broker"], []).append(row)
     return brokers, named
