@@ -5,9 +5,11 @@ Both end with the folder's last test, so that the other tests have the machine f
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from subprocess import CompletedProcess
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pytest
 
@@ -15,6 +17,9 @@ from tests.spark.standalone import StandaloneCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_SHUFFLES: Final = "spark.sql.shuffle.partitions"
 
 
 @pytest.fixture(scope="package")
@@ -28,13 +33,51 @@ def spark() -> Iterator[SparkSession]:
         conf={
             # Tests that compare every frame of a cluster have all of them in one answer.
             "spark.driver.memory": "6g",
-            # A third of the time of small queries, together. Commands and jobs on the cluster do without.
-            "spark.sql.shuffle.partitions": "2",
+            # A third of the time of small queries, together. Jobs on the cluster do without.
+            _SHUFFLES: "2",
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.codegen.wholeStage": "false",
         },
     ) as session:
         yield session
+
+
+class Command(Protocol):
+    """Runs ``ctrlchan pipeline`` with these words."""
+
+    def __call__(self, *words: object) -> CompletedProcess[str]: ...
+
+
+@pytest.fixture
+def command(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Command]:
+    """The command in this process, with the shared session in place of one of its own.
+
+    Shuffles have one partition, as for the small inputs of a command.
+    """
+    from ctrlchan.cli import main
+    from ctrlchan.pipeline import sessions
+
+    monkeypatch.setattr(sessions, "stop", lambda _: None)
+    # The command sets both.
+    monkeypatch.setenv("PYTHONSAFEPATH", os.environ.get("PYTHONSAFEPATH", ""))
+    py4j = logging.getLogger("py4j")
+    level, shuffles = py4j.level, spark.conf.get(_SHUFFLES) or ""
+    spark.conf.set(_SHUFFLES, "1")
+
+    def run(*words: object) -> CompletedProcess[str]:
+        assert sessions.session() is spark
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main(["pipeline", *map(str, words)])
+        output = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return CompletedProcess([*map(str, words)], end.value.code, output.out, output.err)
+
+    yield run
+    spark.conf.set(_SHUFFLES, shuffles)
+    py4j.setLevel(level)
 
 
 @pytest.fixture(scope="package")

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
+from ctrlchan.cli import main
 from ctrlchan.journal import read_channels
 from ctrlchan.state import ClusterState
 
 
-def test_the_report_names_both(tmp_path: Path) -> None:
+def test_the_report_names_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, "-m", "ctrlchan", "pipeline", "demo", "-o", str(tmp_path / "demo"), "--json"]
     settings = ["--master", "local[2]", "--conf", "spark.driver.memory=1g", "--topics", "20"]
     ran = subprocess.run([*command, *settings], capture_output=True, text=True, timeout=280)
@@ -32,6 +34,7 @@ def test_the_report_names_both(tmp_path: Path) -> None:
     assert {(row["topic"], row["partition"]) for row in divergence} == changed
     # The channel has ended with the demo, and says so.
     assert all(read_channels(tmp_path / "demo" / "journal")["closed"].to_pylist())
-    again = subprocess.run(command, capture_output=True, text=True, timeout=280)
-    assert again.returncode == 1
-    assert "already there (--overwrite replaces it)" in again.stderr
+    with pytest.raises(SystemExit) as again:
+        main(command[3:])
+    assert again.value.code == 1
+    assert "already there (--overwrite replaces it)" in capsys.readouterr().err

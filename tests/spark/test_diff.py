@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ import pytest
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.state import ClusterState
+from tests.spark.conftest import Command
 from tests.spark.cores import replicas_of
 from tests.spark.events import Controller, some_state
 from tests.unit.batch.manual_channel import broker, metadata_of
@@ -239,12 +238,13 @@ def test_a_broker_that_shuts_down_stops_following(pair: Pair) -> None:
     assert [row for row in summaries(rows) if row[1] != "UpdateMetadata"] == [(2, "StopReplica", "t-0")]
 
 
-def test_undeliverable_changes_are_counted(pair: Pair, tmp_path: Path) -> None:
+def test_undeliverable_changes_are_counted(command: Command, tmp_path: Path) -> None:
     old, new = small_state(), small_state()
     new.update(0, leader=2)
     old.write(tmp_path / "a")
     new.write(tmp_path / "b")
-    ran = run("diff", str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "out"), "--json")
+    words = ("diff", tmp_path / "a", tmp_path / "b", tmp_path / "out")
+    ran = command(*words, "--json")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == {
         "diff": str(tmp_path / "out"),
@@ -255,7 +255,7 @@ def test_undeliverable_changes_are_counted(pair: Pair, tmp_path: Path) -> None:
         "brokers_with_all_rows": 0,
         "undeliverable": 1,
     }
-    again = run("diff", str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "out"))
+    again = command(*words)
     assert (again.returncode, again.stdout) == (1, "")
     assert "already there" in again.stderr
 
@@ -283,12 +283,3 @@ def test_snapshots_of_two_clusters(pair: Pair) -> None:
     new.cluster_id = "another"
     with pytest.raises(PipelineError, match="snapshots of two clusters: 'c' and 'another'"):
         pair.diff(old, new)
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ctrlchan", "pipeline", *arguments, "--master", "local[2]"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )

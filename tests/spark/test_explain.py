@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ from pyspark.sql import SparkSession
 from ctrlchan import ClusterState
 from ctrlchan.pipeline import ExplainConfig, MergeLogsConfig, TopicPartition, explain
 from ctrlchan.pipeline.jobs.explain import job
+from tests.spark.conftest import Command
 from tests.spark.journals import NOW, row, write_file
 
 _AT = "2026-02-02 02:40:00"  # NOW
@@ -122,25 +120,12 @@ def test_a_row_from_a_snapshot(
     assert history.context.snapshot.isr == (1, 2)
 
 
-def test_the_command(logs: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "ctrlchan",
-        "pipeline",
-        "explain",
-        "t-x-0",
-        str(logs),
-        "--master",
-        "local[2]",
-    ]
-    done = subprocess.run(
-        [*command, "--json"], capture_output=True, text=True, timeout=240, env=dict(os.environ)
-    )
+def test_the_command(command: Command, logs: Path) -> None:
+    done = command("explain", "t-x-0", logs, "--json")
     assert done.returncode == 0, done.stderr
     history = json.loads(done.stdout)
     assert history["findings"][0]["kind"] == "not_applied"
     assert history["findings"][0]["time"] == "2026-02-02T02:40:00.001Z"
-    wrong = subprocess.run([*command[:5], "t-x", str(logs)], capture_output=True, text=True, timeout=240)
+    wrong = command("explain", "t-x", logs)
     assert wrong.returncode == 1
     assert "error: 't-x' is not TOPIC-PARTITION" in wrong.stderr

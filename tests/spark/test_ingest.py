@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.importing.describe_text import import_describe
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
+from tests.spark.conftest import Command
 from tests.unit.batch.manual_channel import broker
 from tests.unit.state.helpers import rows_of
 from tests.unit.state.test_import_zookeeper import FakeZooKeeper
@@ -420,17 +419,17 @@ def test_no_input(ingesting: Ingesting) -> None:
         ingesting.run(describe=[str(ingesting.folder / "missing.txt")])
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(command: Command, tmp_path: Path) -> None:
     (tmp_path / "topics.txt").write_text(DESCRIBE + "garbage\n")
-    command = [
-        sys.executable, "-m", "ctrlchan", "pipeline", "ingest", str(tmp_path / "out"), "--master", "local[2]",
-        "--describe", str(tmp_path / "*.txt"), "--brokers", "1=b1:9092,2=SSL://b2:9093,3=b3:1", "--json",
+    words = [
+        "ingest", tmp_path / "out", "--describe", tmp_path / "*.txt",
+        "--brokers", "1=b1:9092,2=SSL://b2:9093,3=b3:1", "--json",
     ]  # fmt: skip
-    ran = subprocess.run([*command, "--max-rejects", "0"], capture_output=True, text=True, timeout=300)
+    ran = command(*words, "--max-rejects", "0")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "1 entries were refused, more than 0" in ran.stderr
     assert not (tmp_path / "out").exists()
-    ran = subprocess.run([*command, "--overwrite"], capture_output=True, text=True, timeout=300)
+    ran = command(*words, "--overwrite")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == {
         "snapshot": str(tmp_path / "out"), "rejects": str(tmp_path / "out.rejects"),

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from ctrlchan.errors import ConfigError, PipelineError
 from ctrlchan.pipeline import MergeLogsConfig, merge_logs
 from ctrlchan.pipeline.jobs.merge_logs import job
+from tests.spark.conftest import Command
 from tests.spark.log_files import START, LogFolder, Written, random_logs
 from tests.spark.standalone import StandaloneCluster
 
@@ -143,10 +144,10 @@ def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=240, env=dict(os.environ))
 
 
-def test_the_command(logs: LogFolder, tmp_path: Path) -> None:
+def test_the_command(command: Command, logs: LogFolder, tmp_path: Path) -> None:
     merged, rejects = tmp_path / "merged.log", tmp_path / "rejects.jsonl"
-    options = ("--topic", "a-1", "--partitions", "0,1", "--master", "local[2]")
-    ran = _run("merge-logs", logs.folder, *options, "-o", merged, "--rejects", rejects, "--json")
+    options = ("--topic", "a-1", "--partitions", "0,1")
+    ran = command("merge-logs", logs.folder, *options, "-o", merged, "--rejects", rejects, "--json")
     assert ran.returncode == 0, ran.stderr
     kept = [one for one in logs.in_order if _of({"a-1"}, {0, 1})(one)]
     assert merged.read_text() == "".join(f"{one.text}\n" for one in kept)
@@ -154,7 +155,7 @@ def test_the_command(logs: LogFolder, tmp_path: Path) -> None:
     assert [(one["file"], one["line"], one["text"]) for one in rejected] == sorted(logs.rejects)
     assert json.loads(ran.stdout)["lines"] == logs.lines
 
-    again = _run("merge-logs", logs.folder, "-o", merged)
+    again = command("merge-logs", logs.folder, "-o", merged)
     assert again.returncode == 2
     assert "--overwrite" in again.stderr
 
