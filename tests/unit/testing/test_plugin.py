@@ -1,0 +1,63 @@
+"""The pytest plugin in a test run of its own: a cluster for the session, faults that end with their test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+TESTS = """
+from confluent_kafka import KafkaError, Producer
+
+
+def produce(cluster, **more):
+    failed = []
+    servers = {"bootstrap.servers": cluster.bootstrap_servers, "message.send.max.retries": 0}
+    producer = Producer(servers | more)
+    producer.produce("orders", b"1", on_delivery=lambda error, _: failed.append(error and error.code()))
+    producer.flush(60)
+    return failed
+
+
+def test_produce(kafka_cluster):
+    assert [broker.id for broker in kafka_cluster.brokers] == [1]
+    assert produce(kafka_cluster) == [None]
+
+
+def test_a_fault(kafka_cluster):
+    kafka_cluster.broker(1).fail("Produce", "orders", error="INVALID_RECORD", times=-1)
+    assert produce(kafka_cluster) == [KafkaError.INVALID_RECORD]
+
+
+def test_no_fault_is_left(kafka_cluster):
+    assert produce(kafka_cluster) == [None]
+    described = kafka_cluster.describe()
+    assert described[0]["metadata"]["partitions"] == 2
+"""
+
+
+def test_tests_share_a_cluster(tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nkafka_brokers = 1\nkafka_configs = num.partitions=2\n")
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "ctrlchan.testing.plugin", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "3 passed" in run.stdout, run.stdout + run.stderr
+
+
+def test_the_plugin_alone_imports_no_cluster() -> None:
+    code = "import sys, ctrlchan.testing.plugin; print('numpy' in sys.modules, 'kio' in sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert run.stdout.split() == ["False", "False"]
