@@ -23,7 +23,7 @@ help:  ## this list
 run: $(CHANNEL)  ## install what is missing, then push 100,000 partitions to embedded brokers and read them back
 	$(BIN)/ctrlchan demo
 
-cluster: $(RUN) $(VENV)/.spark  ## install what is missing, then start a whole cluster and let a Kafka client use it
+cluster: $(RUN)  ## install what is missing, then start a whole cluster and let a Kafka client use it
 	$(BIN)/ctrlchan cluster --demo --session-timeout 3
 
 test: $(ALL_TESTS)  ## install what is missing, then run every test, or PYTEST_ARGS (real Kafka: Java 17 and Maven)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -29,7 +30,19 @@ def cluster(
         typer.Option(
             metavar="HOST:PORT[/chroot]",
             help="Use this ZooKeeper.",
-            show_default="a new one, whose data is not kept",
+            show_default="nodes in memory, which need no server",
+        ),
+    ] = None,
+    real_zookeeper: Annotated[
+        bool,
+        typer.Option("--real-zookeeper", help="Start a ZooKeeper server, whose data is not kept."),
+    ] = False,
+    log_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Keep records and topics here; a later cluster goes on with them.",
+            show_default="temporary folders",
         ),
     ] = None,
     controller_id: Annotated[
@@ -60,18 +73,16 @@ def cluster(
         bool,
         typer.Option(
             "--demo",
-            help="Create topics with a Kafka client, kill a broker, show its leaders move, and end.",
+            help="Produce and consume with a Kafka client while a broker is killed, and end.",
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as a line of JSON.")] = False,
 ) -> None:
-    """Run a whole Kafka cluster on this machine until Ctrl-C: ZooKeeper, controller and brokers.
+    """Run a whole Kafka cluster on this machine until Ctrl-C: a controller and brokers that store records.
 
-    The ZooKeeper server and the controller are real ones. The brokers are embedded: they answer controllers
-    and clients as Kafka's brokers do, but store no records. Everything listens on free ports of 127.0.0.1
-    and ends with this command.
-
-    ZooKeeper needs Java and its jars: pip install 'ctrlchan[spark]' brings both.
+    Any Kafka client can use it. It needs no Java: what Kafka keeps in ZooKeeper is kept in memory, unless a
+    ZooKeeper is given or --real-zookeeper starts one (Java and its jars: pip install 'ctrlchan[spark]').
+    Everything listens on free ports of 127.0.0.1 and ends with this command.
 
     Examples:
 
@@ -99,6 +110,8 @@ def cluster(
                 zookeeper=zookeeper,
                 controller_id=controller_id,
                 session_timeout=session_timeout,
+                real_zookeeper=real_zookeeper,
+                log_dir=log_dir,
                 metrics=metrics,
                 recent=recent,
             )

@@ -1,4 +1,4 @@
-"""``ctrlchan cluster --demo``: a Kafka client creates topics, a broker is killed, its leaders move."""
+"""``ctrlchan cluster --demo``: Kafka clients create topics, produce and consume while a broker is killed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
+from ctrlchan.cli.cluster_traffic import TOPIC, Traffic
 from ctrlchan.cli.progress import step
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ _REPLICATION: Final = 3
 _TIMEOUT: Final = 30.0
 _PAUSE: Final = 0.05
 
+#: Records that are produced and consumed while the broker is dead.
+_MORE: Final = 100
+
 #: (topic, partition) -> (leader, ISR), as a client reads it.
 _View = Mapping[tuple[str, int], tuple[int, tuple[int, ...]]]
 
@@ -41,7 +45,9 @@ def check_demo(brokers: int) -> None:
 
 
 def show_cluster(cluster: LocalCluster) -> None:
-    """Create topics, kill a broker, start it again, delete a topic; print what a client sees after each.
+    """Create topics, kill a broker, start it again, delete a topic; print what clients see after each.
+
+    Meanwhile a producer and a consumer work on another topic: no record may be lost or doubled.
 
     Raises CtrlchanError when a request of the client fails, or when it does not see the effect in time.
     """
@@ -75,6 +81,11 @@ def _show(cluster: LocalCluster) -> None:
         view = _seen(admin, "the topics", _is_complete)
     typer.echo(f"a client created {', '.join(_TOPICS)}: {_leaders(view)}")
 
+    with step("starting a producer and a consumer"):
+        admin.create_topics([NewTopic(TOPIC, _PARTITIONS, _REPLICATION)])[TOPIC].result(_TIMEOUT)
+        traffic = Traffic(cluster.brokers.bootstrap_servers)
+        _until("a consumer gets records", lambda: traffic.consumed)
+
     victim = max(_led_by(view).items(), key=lambda item: item[1])[0]
     moved = [key for key, (leader, _) in view.items() if leader == victim]
     begun = time.monotonic()
@@ -92,10 +103,17 @@ def _show(cluster: LocalCluster) -> None:
     for key in moved[:3]:
         typer.echo(f"  {key[0]}-{key[1]}: leader {view[key][0]} -> {after[key][0]}, in sync {after[key][1]}")
 
+    seen = traffic.consumed
+    _until("the consumer goes on", lambda: traffic.consumed > seen + _MORE)
+
     with step(f"starting broker {victim} again"):
         cluster.brokers.start_broker(victim)
         _until(f"broker {victim} is there again", lambda: victim in admin.list_topics(timeout=10).brokers)
     typer.echo(f"broker {victim} was started again")
+
+    with step("waiting for every record"):
+        count = traffic.stop()
+    typer.echo(f"meanwhile a client produced {count:,} records, and another consumed each of them once")
 
     with step(f"deleting {_TOPICS[0]}"):
         admin.delete_topics([_TOPICS[0]], operation_timeout=_TIMEOUT)[_TOPICS[0]].result(_TIMEOUT)

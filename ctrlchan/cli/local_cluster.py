@@ -1,13 +1,15 @@
-"""Starts the parts of a whole cluster on this machine: ZooKeeper, a controller, embedded brokers."""
+"""Starts the parts of a whole cluster on this machine: nodes in memory, a controller, embedded brokers."""
 
 from __future__ import annotations
 
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
-from ctrlchan.broker import EmbeddedCluster
+from ctrlchan.broker.launch.cluster import EmbeddedCluster
+from ctrlchan.broker.launch.log_dirs import TEMPORARY
 from ctrlchan.cli.progress import step
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
@@ -16,6 +18,7 @@ from ctrlchan.controller.status.recent import RecentNotifications
 from ctrlchan.errors import ChannelError, ConfigError
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.state import Endpoint
+from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
 from ctrlchan.zookeeper.server import ZooKeeperServer
 
 __all__ = ["LocalCluster", "start_cluster"]
@@ -61,12 +64,16 @@ def start_cluster(
     zookeeper: str | None,
     controller_id: int,
     session_timeout: float,
+    real_zookeeper: bool = False,
+    log_dir: Path | None = None,
     metrics: ControllerMetrics | None = None,
     recent: RecentNotifications | None = None,
 ) -> LocalCluster:
     """Start the parts, which end with ``stack``: first the controller, then the brokers, then ZooKeeper.
 
-    Raises CtrlchanError, for example when there is no Java.
+    ``zookeeper``: its address; None: nodes in memory or, with ``real_zookeeper``, a server that is started.
+    ``log_dir``: a folder for the brokers' records, and for the nodes if they are in memory; None: temporary
+    ones. Raises CtrlchanError, for example when there is no Java for a server.
     """
     if 1 <= controller_id <= brokers:
         raise ConfigError(f"--id {controller_id} is the id of a broker")
@@ -77,8 +84,12 @@ def start_cluster(
         zookeeper_session_timeout=session_timeout,
     )
     if zookeeper is None:
-        with step("starting ZooKeeper"):
-            zookeeper = stack.enter_context(ZooKeeperServer()).address
+        if real_zookeeper:
+            with step("starting ZooKeeper"):
+                zookeeper = stack.enter_context(ZooKeeperServer()).address
+        else:
+            journal = None if log_dir is None else log_dir / "zookeeper.jsonl"
+            zookeeper = stack.enter_context(MemoryZooKeeper(journal)).address
         config = replace(config, zookeeper=zookeeper)
     # The controller is started first, because it gives the cluster its id; and it is closed first.
     of_brokers = stack.enter_context(ExitStack())
@@ -92,6 +103,9 @@ def start_cluster(
                 zookeeper=zookeeper,
                 session_timeout=session_timeout,
                 processes=brokers if brokers <= _OWN_PROCESSES else None,
+                log_dir=TEMPORARY if log_dir is None else log_dir,
+                # The controller ends before them: nobody could take their leaders over.
+                configs={"controlled.shutdown.enable": "false"},
             )
         )
         _wait_until_known(embedded, {controller_id, *(broker.id for broker in embedded.brokers)})
