@@ -44,6 +44,7 @@ from ctrlchan.broker.log._segment cimport (
     add_aborted,
     append,
     change_suffix,
+    ends_whole,
     find_offset,
     find_timestamp,
     flush_segment,
@@ -402,6 +403,9 @@ cdef class Log:
             self._open_segments(start_offset, now)
             if not clean and not deleting:
                 self._recover(recovery_point, start_offset, now)
+            elif clean and self.count > 0 and not ends_whole(self.active()):
+                # Damaged after it was closed: what is appended behind that could not be read.
+                self._recover(self.active().base_offset, start_offset, now)
             if self.count > 0:
                 self.check(next_offset_of(self.active(), &end))
                 if end < start_offset and not deleting:
@@ -1614,21 +1618,31 @@ cdef class Log:
 
     def close(self):
         """Flush and close all files, so that the log needs no recovery. The log answers with an error afterwards."""
-        cdef int result
+        cdef Segment* segment = NULL
+        cdef int result = DONE
         if self.closed_:
             return
-        self.flush()
-        self.lock()
         try:
-            result = self.take_snapshot(True)
-            if result == DONE:
-                result = make_inactive(self.active())
-            if result == DONE:
-                result = flush_segment(self.active())
-            self._close_files()
-            self.check(result)
+            self.lock()
+            try:
+                self.check_online()
+                self.check(self.take_snapshot(True))
+                self.check(make_inactive(self.active()))
+                self.epochs.flush()
+                if self.recovery_point_ >= self.end_offset_:
+                    segment = self.active()
+                    acquire(segment)
+            finally:
+                self.unlock()
+            if segment == NULL:
+                self.flush()
+            else:
+                with nogil:
+                    result = flush_segment(segment)
+                    release(segment)
+                self.check(result)
         finally:
-            self.unlock()
+            self.close_files()
 
     def close_files(self):
         """Close all files as they are: the log needs recovery afterwards."""

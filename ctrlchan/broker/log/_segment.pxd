@@ -111,6 +111,8 @@ cdef int whole_batches(Segment* segment, int64_t position, int64_t limit, int64_
 cdef int offset_above(Segment* segment, int64_t position, int64_t* offset) noexcept nogil
 cdef int find_timestamp(Segment* segment, int64_t timestamp, int64_t from_offset, int64_t* position) noexcept nogil
 cdef int next_offset_of(Segment* segment, int64_t* offset) noexcept nogil
+cdef bint ends_whole(Segment* segment) noexcept nogil
+cdef int find_end(Segment* segment, int64_t* offset, int64_t* end) noexcept nogil
 cdef int truncate_segment(Segment* segment, int64_t offset, int64_t now_ms, int64_t* removed) noexcept nogil
 cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int64_t* removed) noexcept nogil
 cdef int resize_indexes(Segment* segment, int64_t size) noexcept nogil

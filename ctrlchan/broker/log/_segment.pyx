@@ -579,6 +579,18 @@ cdef int find_timestamp(Segment* segment, int64_t timestamp, int64_t from_offset
 
 cdef int next_offset_of(Segment* segment, int64_t* offset) noexcept nogil:
     """Find the offset behind the last whole batch; the segment's first one where there is none."""
+    cdef int64_t end
+    return find_end(segment, offset, &end)
+
+
+cdef bint ends_whole(Segment* segment) noexcept nogil:
+    """Whether the file ends where its last batch does."""
+    cdef int64_t offset, end
+    return find_end(segment, &offset, &end) == DONE and end == segment.size
+
+
+cdef int find_end(Segment* segment, int64_t* offset, int64_t* end) noexcept nogil:
+    """Find the offset behind the last whole batch, and where that batch ends."""
     cdef Scan scan
     cdef Batch batch
     cdef int64_t position
@@ -590,6 +602,7 @@ cdef int next_offset_of(Segment* segment, int64_t* offset) noexcept nogil:
     while True:
         error = scan_next(&scan, &batch, &position)
         if error == NOT_FOUND:
+            end[0] = scan.position
             return DONE
         if error != DONE:
             return error

@@ -45,6 +45,9 @@ logger: Final = logging.getLogger(__name__)
 
 #: How often each log is asked whether it is to be flushed, has files to delete, or has failed.
 _TICK_SECONDS: Final = 1.0
+#: Threads that close the logs of one directory: each waits for the disk.
+_CLOSING_THREADS: Final = 8
+_STRIPES: Final = 16
 _SETTINGS: Final = {
     "num.recovery.threads.per.data.dir": "recovery_threads_per_dir",
     "background.threads": "background_threads",
@@ -154,8 +157,9 @@ class LogManager:
             memory=self.settings.cleaner_memory // self.settings.cleaner_threads,
             load_factor=self.settings.cleaner_load_factor,
         )
-        #: Guards what follows, and that a replica is created or deleted once. No disk is waited for but to do
-        #: that.
+        #: Of replicas that are created and deleted; each of them is for some. Taken before ``_lock``.
+        self._stripes = [threading.RLock() for _ in range(_STRIPES)]
+        #: Guards what follows. No disk is waited for, but to rename a folder.
         self._lock = threading.RLock()
         self._places: dict[tuple[str, int], Place] = {}
         self._topic_ids: dict[tuple[str, int], bytes] = {}
@@ -306,8 +310,9 @@ class LogManager:
         self, directory: LogDirectory, starts: Mapping[tuple[str, int], int], broker_epoch: int
     ) -> None:
         with self._io(directory, "cannot be closed"):
-            for log in self._logs_in(directory).values():
-                log.close()
+            with ThreadPoolExecutor(_CLOSING_THREADS, thread_name_prefix="log-closing") as pool:
+                for closed in [pool.submit(log.close) for log in self._logs_in(directory).values()]:
+                    closed.result()
             self._write_recovery_points(directory)
             directory.write_checkpoint(checkpoints.LOG_START_CHECKPOINT, starts)
             self._write_high_watermarks(directory)
@@ -414,13 +419,17 @@ class LogManager:
         offline. Raises KafkaError: INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR.
         """
         key = topic, partition
-        with self._lock:
+        with self._stripe(key):
             place = self._places.get(key)
             if place is None:
                 place = self._create(key, config or self.defaults, is_new=is_new)
             if topic_id != ZERO_ID:
                 self._check_topic_id(key, place, topic_id)
             return place.log
+
+    def _stripe(self, key: tuple[str, int]) -> threading.RLock:
+        """Return the lock of a replica, so that it is created or deleted once, beside others."""
+        return self._stripes[hash(key) % len(self._stripes)]
 
     def _create(self, key: tuple[str, int], config: LogConfig, *, is_new: bool) -> Place:
         name = names.folder_name(*key)
@@ -429,18 +438,22 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{name} may be in a log directory that is offline: {', '.join(map(str, self.offline_dirs))}",
             )
-        logs = dict.fromkeys(self._online(), 0)
-        if len(logs) > 1:
-            for place in self._places.values():
-                logs[place.directory] += 1
+        with self._lock:
+            logs = dict.fromkeys(self._online(), 0)
+            if len(logs) > 1:
+                for place in self._places.values():
+                    logs[place.directory] += 1
         for directory in sorted(logs, key=lambda one: logs[one]):
             with self._io(directory, f"{name} cannot be created"):
                 log = Log(
                     directory.path / name, config, producer_expiration_ms=self.settings.producer_expiration_ms
                 )
-                place = self._places[key] = Place(log, directory)
-                logger.info("Created the log %s", log.folder)
-                return place
+                with self._lock:
+                    if directory.failure is None:
+                        place = self._places[key] = Place(log, directory)
+                        logger.info("Created the log %s", log.folder)
+                        return place
+                log.close_files()
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: no log directory is online")
 
     def _check_topic_id(self, key: tuple[str, int], place: Place, topic_id: bytes) -> None:
@@ -449,9 +462,10 @@ class LogManager:
         if known is None:
             with self._io(place.directory, "partition.metadata cannot be written"):
                 checkpoints.write_topic_id(place.log.folder, topic_id)
-            if place.directory.failure is not None:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, place.directory.failure)
-            self._topic_ids[key] = topic_id
+            with self._lock:
+                if place.directory.failure is not None:
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, place.directory.failure)
+                self._topic_ids[key] = topic_id
         elif known != topic_id:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
@@ -493,7 +507,7 @@ class LogManager:
         suffix = names.STRAY_SUFFIX if stray else names.DELETE_SUFFIX
         changed, missing = set(), []
         for key in replicas:
-            with self._lock:
+            with self._stripe(key), self._lock:
                 place = self._places.pop(key, None)
                 if place is None:
                     missing.append(names.folder_name(*key))

@@ -381,6 +381,18 @@ def test_a_start_offset_above_the_log_empties_it(folder: Path) -> None:
     assert (log.start_offset, log.end_offset, log.segment_offsets()) == (40, 40, [40])
 
 
+@pytest.mark.parametrize("damage", [b"torn", bytes(200)])
+def test_a_closed_log_that_was_damaged_is_recovered(folder: Path, damage: bytes) -> None:
+    filled(folder, 25).close()
+    with (folder / "00000000000000000020.log").open("ab") as file:
+        file.write(damage)
+    log = Log(folder, SMALL, clean=True)
+    assert log.end_offset == 25
+    fill(log, 1)
+    log.close()
+    assert Log(folder, SMALL, clean=True).end_offset == 26
+
+
 def test_flush_moves_the_recovery_point(folder: Path) -> None:
     log = filled(folder, 25, SMALL._replace(flush_messages=30))
     assert log.wants_flush  # a segment was rolled

@@ -357,7 +357,9 @@ def test_no_file_is_trusted(
     if damage == "folder":
         victim.mkdir()
     elif damage != "gone":
-        victim.write_bytes({"cut": data[:at], "more": data + data[at:], "empty": b""}.get(damage, data))
+        victim.write_bytes(
+            {"cut": data[:at], "more": data + data[at:], "empty": bytearray()}.get(damage, data)
+        )
     manager = LogManager([folder], SMALL, 1, CLUSTER)
     refused = ""
     try:
