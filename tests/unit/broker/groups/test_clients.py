@@ -20,8 +20,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from ctrlchan.broker import EmbeddedCluster
-from ctrlchan.embedded.controller import LocalController
+from ctrlchan import EmbeddedCluster
 from tests.kafka.waiting import wait_until
 
 DEADLINE = 90.0
@@ -29,35 +28,26 @@ PARTITIONS = 4
 
 
 class Cluster:
-    """One broker, which a controller without ZooKeeper directs."""
+    """Brokers that store records, with a controller of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.controller = LocalController(1_000)
+    def __init__(self, folder: Path, count: int = 1) -> None:
         self.brokers = EmbeddedCluster(
-            1,
-            zookeeper=self.controller.zookeeper,
-            controller=self.controller.address,
+            count,
             log_dir=folder,
             configs={"offsets.topic.num.partitions": "3", "group.min.session.timeout.ms": "100"},
         )
-        self.controller.wait_until_active()
-        self.wait_for_metadata()
-        self.admin = AdminClient({"bootstrap.servers": self.address, "log_level": 2})
+        self.count = count
+        self.admin = self.new_admin()
 
     @property
     def address(self) -> str:
         return self.brokers.bootstrap_servers
 
-    def wait_for_metadata(self) -> None:
-        """Wait until the broker has heard of the controller. A client that is faster asks seldom."""
-        wait_until(
-            lambda: self.brokers.describe()[0]["metadata"]["live_brokers"] == [1],
-            timeout=DEADLINE,
-            what="the metadata",
-        )
+    def new_admin(self) -> Any:
+        return AdminClient({"bootstrap.servers": self.address, "log_level": 2})
 
     def create(self, topic: str) -> str:
-        self.admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(DEADLINE)
+        self.admin.create_topics([NewTopic(topic, PARTITIONS, self.count)])[topic].result(DEADLINE)
         return topic
 
     def produce(self, topic: str, count: int, **settings: Any) -> None:
@@ -106,7 +96,6 @@ class Cluster:
 
     def close(self) -> None:
         self.brokers.close()
-        self.controller.close()
 
 
 @pytest.fixture(scope="module")
@@ -222,13 +211,39 @@ def test_groups_live_on_when_the_broker_is_killed(tmp_path: Path) -> None:
             assert take([consumer], 8) == list(range(8))
             consumer.commit(asynchronous=False)
             cluster.brokers.kill_broker(1)
-            cluster.controller.broker_died(1)
             cluster.brokers.start_broker(1)
-            cluster.wait_for_metadata()
             cluster.produce(topic, 4)
             assert take([consumer], 4) == list(range(4))
             consumer.commit(asynchronous=False)
             assert list(cluster.members("survivors").values()) == [[0, 1, 2, 3]]
+    finally:
+        cluster.close()
+
+
+@pytest.mark.long
+def test_another_broker_takes_the_groups_over(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 3)
+    try:
+        topic = cluster.create("replicated")
+        cluster.produce(topic, 8, acks="all")
+        with cluster.consumer("moved") as consumer:
+            consumer.subscribe([topic])
+            assert take([consumer], 8) == list(range(8))
+            consumer.commit(asynchronous=False)
+            found = cluster.admin.describe_consumer_groups(["moved"])["moved"].result(DEADLINE)
+            cluster.brokers.kill_broker(found.coordinator.id)
+            cluster.produce(topic, 4, acks="all")
+            assert take([consumer], 4) == list(range(4))
+            consumer.commit(asynchronous=False)
+            # librdkafka's admin client does not look for another coordinator.
+            admin = cluster.new_admin()
+            moved = admin.describe_consumer_groups(["moved"])["moved"].result(DEADLINE)
+            assert moved.coordinator.id != found.coordinator.id
+            assert [member.member_id for member in moved.members] == [one.member_id for one in found.members]
+            committed = consumer.committed(
+                [TopicPartition(topic, one) for one in range(PARTITIONS)], DEADLINE
+            )
+            assert [one.offset for one in committed] == [3, 3, 3, 3]
     finally:
         cluster.close()
 
