@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ctrlchan.broker.core import DEFAULT_CLUSTER_ID, BrokerCore
+from ctrlchan.broker.faults import Fault, Faults, FaultTarget
 from ctrlchan.broker.launch.log_dirs import LogDir, LogFolder
 from ctrlchan.broker.launch.service import BrokerConfig, BrokerService, answer_threads
 from ctrlchan.broker.network.server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES
@@ -25,7 +26,7 @@ __all__ = ["EmbeddedBroker"]
 T = TypeVar("T")
 
 
-class EmbeddedBroker:
+class EmbeddedBroker(FaultTarget):
     """A broker that listens from construction to ``close``, on threads of its own.
 
     ``id``: 0 to 2^31 − 1 (``broker.id``). ``host``: address to listen on and to be reached at. ``port``: 0
@@ -123,6 +124,15 @@ class EmbeddedBroker:
             core.epoch = epoch
 
         self.inspect(change)
+
+    def _change_faults(self, fault: Fault | None) -> None:
+        faults: Faults | None = self.inspect(lambda core: core.faults)
+        if faults is None:
+            raise ConfigError("only a broker with a log directory has faults on demand")
+        if fault is None:
+            faults.clear()
+        else:
+            faults.add(fault)
 
     def set_offline(self, topic: str, partition: int, offline: bool = True) -> None:
         """Let a hosted replica's log directory fail (its requests get KAFKA_STORAGE_ERROR), or recover.

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ctrlchan import EmbeddedBroker
 from ctrlchan._codec import encode_request_header
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import KioError
 from ctrlchan.broker.apis.faulty_answers import DisconnectError, answer_of_fault, hot_answer_of_fault
+from ctrlchan.broker.controller.connection import ControllerConnections, OutgoingRequest
 from ctrlchan.broker.controller.messages import decode_answer, encode_request, part
 from ctrlchan.broker.faults import FOREVER, Fault, Faults, FaultTarget
 from ctrlchan.errors import ConfigError
 
+SECONDS = 30.0
 LIST_OFFSETS: Api[Any] = Api(
     key=2, name="ListOffsets", lowest=0, highest=9, flexible_from=6, handle=lambda _core, _request: Reply(b"")
 )
@@ -114,3 +118,17 @@ def test_requests_on_a_processor_are_hit_too() -> None:
 def test_faults_that_cannot_be(wanted: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Broker().fail(**wanted)
+
+
+def test_an_embedded_broker_fails_on_demand(tmp_path: Path) -> None:
+    with EmbeddedBroker(1, log_dir=tmp_path) as broker:
+        broker.fail("Metadata", error="UNKNOWN_SERVER_ERROR")
+        address = ("127.0.0.1", broker.port)
+        connections = ControllerConnections(lambda: address, "test")
+        asked = OutgoingRequest(3, 1, False, encode_request("metadata", 1, topics=()))
+        broker.disconnect("Metadata")
+        connections.send(asked, SECONDS).result(SECONDS)
+        assert broker.describe()["apis"]["Metadata"]["errors"] == {"UNKNOWN_SERVER_ERROR": 1}
+        connections.stop()
+    with EmbeddedBroker(2) as broker, pytest.raises(ConfigError, match="log directory"):
+        broker.clear_faults()
