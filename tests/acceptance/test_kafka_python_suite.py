@@ -1,6 +1,6 @@
 """kafka-python's own integration tests, unchanged, against an EmbeddedCluster that stores records.
 
-The tests come with its source distribution, which lacks two modules of its package ``test``: see SHIM.
+The tests come with its source distribution, without two modules of its package ``test``: see SHIM.
 """
 
 from __future__ import annotations
