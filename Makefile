@@ -5,7 +5,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/zookeeper/*.pyx ctrlchan/channel/*/*.p[xy][dx] ctrlchan/_wire/* \
-  ctrlchan/broker/*/*.p[xy][dx] ctrlchan/broker/*/*.h ctrlchan/broker/network/_loop/*)
+  ctrlchan/broker/*/*.p[xy][dx] ctrlchan/broker/*/*.h ctrlchan/broker/network/_loop/* ctrlchan/broker/replication/_fetching/*)
 # Stamps: what is installed, for the main job, for everything and for all tests.
 CHANNEL := $(VENV)/.channel
 RUN := $(VENV)/.run
