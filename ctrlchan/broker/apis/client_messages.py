@@ -16,6 +16,7 @@ from kio.serial.errors import SerialError
 from kio.static.primitive import i32Timedelta
 
 from ctrlchan.broker.apis.api import Request
+from ctrlchan.broker.apis.array_lengths import check_array_lengths
 from ctrlchan.errors import DecodeError
 
 __all__ = [
@@ -62,6 +63,7 @@ class ClientMessages:
         name = _camel_case(self.api) + "Request"
         entity = getattr(_schema(self.api, self.version, "request"), name)
         try:
+            check_array_lengths(entity, request.frame, request.offset)
             body, _ = entity_reader(entity)(request.frame, request.offset)
             _refuse_null_arrays(body)
         except (SerialError, ValueError, KeyError) as error:

@@ -10,6 +10,7 @@ from typing import Any
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
+from ctrlchan.broker.apis.array_lengths import check_array_lengths
 from ctrlchan.errors import DecodeError
 
 __all__ = ["decode_answer", "encode_request", "part"]
@@ -32,6 +33,7 @@ def decode_answer(api: str, version: int, body: bytes) -> Any:
     """Return kio's object of a response. Raises DecodeError."""
     entity = getattr(_schema(api, version, "response"), _message(api, "Response"))
     try:
+        check_array_lengths(entity, body)
         return entity_reader(entity)(memoryview(body), 0)[0]
     except (SerialError, ValueError, KeyError) as error:
         raise DecodeError(str(error) or type(error).__name__, api=api, version=version) from error

@@ -21,6 +21,7 @@ from time import monotonic, monotonic_ns
 from typing import Any, Final, NamedTuple
 
 from ctrlchan._codec import encode_request_header
+from ctrlchan.broker.apis.array_lengths import check_array_lengths
 from ctrlchan.broker.log._log import EARLIEST, LATEST, Log
 from ctrlchan.broker.replication._partitions import Partition
 from ctrlchan.errors import ErrorCode, KafkaError
@@ -439,8 +440,9 @@ def _uvarint(number: int) -> bytes:
 def _decode(api: str, version: int, name: str, answer: bytes, begin: int) -> Any:
     from kio.serial import entity_reader
 
-    schema = import_module(f"kio.schema.{api}.v{version}.response")
-    return entity_reader(getattr(schema, name))(answer, begin)[0]
+    entity = getattr(import_module(f"kio.schema.{api}.v{version}.response"), name)
+    check_array_lengths(entity, answer, begin)
+    return entity_reader(entity)(answer, begin)[0]
 
 
 def _encode(request: Any) -> bytes:
