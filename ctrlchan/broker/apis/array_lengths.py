@@ -50,7 +50,7 @@ def check_array_lengths(entity: type[Any], data: Buffer, offset: int = 0) -> int
     whole.
     """
     try:
-        return _skip_entity(entity)(memoryview(data), offset)
+        return _skip_entity(entity)(memoryview(data), offset)  # type: ignore[arg-type]
     except (struct.error, IndexError):
         raise ValueError("the message ends too early") from None
 

@@ -69,7 +69,8 @@ def sample(kind: Any, kafka_type: str | None = None) -> Any:
         return (sample(get_args(kind)[0], kafka_type),) * 2
     if is_dataclass(kind):
         types = get_type_hints(kind)
-        return kind(**{f.name: sample(types[f.name], f.metadata.get("kafka_type")) for f in fields(kind)})
+        values = {f.name: sample(types[f.name], f.metadata.get("kafka_type")) for f in fields(kind)}
+        return kind(**values)  # type: ignore[operator]
     if kind is bytes or kafka_type == "records":
         return b"bytes"
     value = VALUES.get(kafka_type or "", 1)
