@@ -15,8 +15,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.primitive import i32Timedelta
 
+from ctrlchan.array_lengths import check_array_lengths
 from ctrlchan.broker.apis.api import Request
-from ctrlchan.broker.apis.array_lengths import check_array_lengths
 from ctrlchan.errors import DecodeError
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
-from ctrlchan.broker.apis.array_lengths import check_array_lengths
+from ctrlchan.array_lengths import check_array_lengths
 from ctrlchan.errors import DecodeError
 
 __all__ = ["decode_answer", "encode_request", "part"]

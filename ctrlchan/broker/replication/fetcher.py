@@ -21,7 +21,7 @@ from time import monotonic, monotonic_ns
 from typing import Any, Final, NamedTuple
 
 from ctrlchan._codec import encode_request_header
-from ctrlchan.broker.apis.array_lengths import check_array_lengths
+from ctrlchan.array_lengths import check_array_lengths
 from ctrlchan.broker.log._log import EARLIEST, LATEST, Log
 from ctrlchan.broker.replication._partitions import Partition
 from ctrlchan.errors import ErrorCode, KafkaError

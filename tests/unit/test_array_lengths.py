@@ -17,7 +17,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
-from ctrlchan.broker.apis.array_lengths import check_array_lengths
+from ctrlchan.array_lengths import check_array_lengths
 from ctrlchan.broker.apis.table import served_apis
 
 #: Largest numbers of elements, as both kinds of array announce them.
