@@ -78,7 +78,7 @@ def cluster(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as a line of JSON.")] = False,
 ) -> None:
-    """Run a whole Kafka cluster on this machine until Ctrl-C: a controller and brokers that store records.
+    """Run a whole Kafka cluster on this machine until Ctrl-C: controller and brokers that store records.
 
     Any Kafka client can use it. It needs no Java: what Kafka keeps in ZooKeeper is kept in memory, unless a
     ZooKeeper is given or --real-zookeeper starts one (Java and its jars: pip install 'ctrlchan[spark]').

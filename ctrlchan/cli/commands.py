@@ -20,9 +20,11 @@ COMMANDS: Final = {
     ),
     "cluster": LazyCommand(
         "ctrlchan.cli.cluster:cluster",
-        "Run a whole Kafka cluster on this machine until Ctrl-C: ZooKeeper, controller and brokers.",
+        "Run a whole Kafka cluster on this machine until Ctrl-C: controller and brokers that store records.",
     ),
-    "log": LazyCommand("ctrlchan.cli.log:app", "Look into the log directories of a broker."),
+    "log": LazyCommand(
+        "ctrlchan.cli.log:app", "Look into the log directories of a broker, Kafka's or an embedded one."
+    ),
     "demo": LazyCommand(
         "ctrlchan.cli.demo:demo",
         "Push a whole cluster's metadata to embedded brokers and let a Kafka client read it back.",
