@@ -69,9 +69,14 @@ def _handle(core: BrokerCore, request: Request) -> Future[Reply]:
         # Kafka has no answer to this either.
         raise DecodeError("null for records", api="ProduceRequest", version=request.version)
     timeout_ms = int(body.timeout.total_seconds() * 1000)
-    if getattr(body, "transactional_id", None) is not None or any(map(_is_transactional, entries.values())):
+    results: dict[Key, ProduceResult | Future[ProduceResult]]
+    if not all(map(_begins_as_batch, entries.values())):
+        # Kafka looks for transactions first, and fails there.
+        refusal = ProduceResult(ErrorCode.CORRUPT_MESSAGE, error_message="records that are no batch")
+        results = dict.fromkeys(entries, refusal)
+    elif getattr(body, "transactional_id", None) is not None or any(map(_is_transactional, entries.values())):
         refusal = ProduceResult(_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message=_NO_TRANSACTIONS)
-        results: dict[Key, ProduceResult | Future[ProduceResult]] = dict.fromkeys(entries, refusal)
+        results = dict.fromkeys(entries, refusal)
     else:
         results = {
             key: _append(core, request, key, records, body.acks, timeout_ms)
@@ -111,6 +116,14 @@ def _append(
         records, required_acks=acks, timeout_ms=timeout_ms, refuses_zstd=request.version < _ZSTD_FROM
     )
     return appended
+
+
+def _begins_as_batch(records: bytes) -> bool:
+    """Whether length and format of the first batch, if there is one, are possible."""
+    if len(records) < _OFFSET_AND_LENGTH:
+        return True
+    length = int.from_bytes(records[8:12], "big", signed=True)
+    return length >= _LEAST_LENGTH and (len(records) <= 16 or records[16] <= 2)
 
 
 def _is_transactional(records: bytes) -> bool:

@@ -262,6 +262,12 @@ cdef inline int check_record(
     return NONE
 
 
+cdef inline int malformed(Appended* appended) noexcept nogil:
+    """Records that cannot be read are not refused one by one."""
+    appended.bad_records, appended.first_bad_record = 0, -1
+    return INVALID_RECORD
+
+
 cdef int check_records(
     const uint8_t* p, const uint8_t* end, const Batch* batch, const Rules* rules, Appended* appended,
     bint* in_order,
@@ -277,7 +283,7 @@ cdef int check_records(
     in_order[0] = True
     for index in range(batch.count):
         if not read_record(p, end, &record):
-            return INVALID_RECORD
+            return malformed(appended)
         p = record.end
         timestamp = timestamp_of(batch, &record)
         if timestamp > appended.max_timestamp:
@@ -292,7 +298,7 @@ cdef int check_records(
             if worst != INVALID_TIMESTAMP:
                 worst = error
     if p != end:
-        return INVALID_RECORD
+        return malformed(appended)
     return worst
 
 

@@ -243,3 +243,17 @@ def test_offline_and_small_isr(rig: Rig) -> None:
     partition.set_offline()
     answer = rig.ask(produce_frame(9, [("t", [(0, PLAIN)])]))
     assert outcomes(9, answer) == [("t", 0, ErrorCode.KAFKA_STORAGE_ERROR, -1)]
+
+
+def test_what_is_no_batch_fails_the_whole_request(rig: Rig) -> None:
+    answer = rig.ask(produce_frame(9, [("t", [(0, PLAIN), (1, altered(magic=3))])]))
+    assert [error for _, _, error, _ in outcomes(9, answer)] == [ErrorCode.CORRUPT_MESSAGE] * 2
+    assert all(part.error_message for part in produced(9, answer).responses[0].partition_responses)
+
+
+def test_records_that_cannot_be_read_are_not_refused_one_by_one(rig: Rig) -> None:
+    rig.lead(cleanup_compact=True)
+    cut = PlainBatch(batch([b"a", b"b"])[61:-3], 2).encoded()
+    answer = rig.ask(produce_frame(9, [("t", [(0, cut)])]))
+    assert outcomes(9, answer) == [("t", 0, ErrorCode.INVALID_RECORD, -1)]
+    assert produced(9, answer).responses[0].partition_responses[0].record_errors == ()
