@@ -290,6 +290,25 @@ def _controller(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     return headings, rows
 
 
+def _broker(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    headings = ("", "unit", "Kafka", OURS, "Kafka / ours")
+    rows = []
+    for one in benchmarks:
+        for what, (unit, figures) in one["figures"].items():
+            repetitions = {"ms": figures}
+            digits = 2 if min(min(values) for values in figures.values()) < 10 else 0
+            rows.append(
+                (
+                    what,
+                    unit,
+                    _figure(repetitions, "kafka", digits),
+                    _figure(repetitions, OURS, digits),
+                    _ratio(repetitions, "kafka", OURS, 1) if "kafka" in figures else "",
+                )
+            )
+    return headings, rows
+
+
 _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Rows]]]] = {
     "codec": _codec,
     "peers": _peers,
@@ -299,6 +318,7 @@ _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Row
     "features": _features,
     "spark": _spark,
     "controller": _controller,
+    "broker": _broker,
 }
 
 

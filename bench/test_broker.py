@@ -1,0 +1,158 @@
+"""Measures brokers that store records: ours beside Kafka's, under the same load, in turns.
+
+Command: ``python -m bench broker``, or by itself ``python -m pytest bench/test_broker.py
+--benchmark-json=build/bench/broker.json`` (``--no-kafka``, ``--quick``).
+
+Both brokers run all the time, Kafka's with its default configuration and a heap of 1 GB; each has topics of
+one partition. The clients are in this process, so processor time is the broker's alone: of its process, user
+and system. A round is a turn of Kafka's, then one of ours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from statistics import quantiles
+from typing import Final
+
+import psutil
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from bench.alternate import OURS
+from bench.peers.brokers import Kafka, Ours, StoringBroker, create_topic
+from bench.peers.record_load import Connection, batch_of
+from ctrlchan.memory import MIB
+
+ROUNDS: Final = 5
+_TIMEOUT: Final = 1200
+#: Requests before the first round, for Kafka's compiler.
+_WARMUPS: Final = 20_000
+_SMALL_REQUESTS: Final = 20_000
+#: Bytes of records that are produced and fetched for each figure.
+_BYTES: Final = 100_000_000
+_LATENCY_REQUESTS: Final = 1_000
+_RATE: Final = 200.0
+_SMALL_FETCHES: Final = 3_000
+_STARTS: Final = 3
+
+#: One record of 100 bytes; 16 KiB and 256 KiB of such records.
+_ONE: Final = batch_of(1, 100)
+_MIDDLE_RECORDS: Final = 150
+_MIDDLE: Final = batch_of(_MIDDLE_RECORDS, 100)
+_LARGE: Final = batch_of(2_400, 100)
+
+
+class Figures:
+    """What all rounds measured: name -> (unit, side -> figures)."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, tuple[str, dict[str, list[float]]]] = {}
+
+    def add(self, side: str, what: str, unit: str, figure: float) -> None:
+        self.all.setdefault(what, (unit, {}))[1].setdefault(side, []).append(figure)
+
+
+def processor_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def turn(side: str, broker: StoringBroker, figures: Figures, scaled: Callable[[int], int]) -> None:
+    """Measure everything once on one broker."""
+
+    def seconds(work: Callable[[], object]) -> tuple[float, float]:
+        """Return processor seconds of the broker, and seconds of the clock."""
+        before, began = processor_seconds(broker.process), time.perf_counter()
+        work()
+        return processor_seconds(broker.process) - before, time.perf_counter() - began
+
+    with closing(Connection(broker.port)) as client:
+        count = scaled(_SMALL_REQUESTS)
+        processor, clock = seconds(lambda: client.produce("small", _ONE, count))
+        figures.add(side, "Produce of one record of 100 B", "processor time, µs", processor / count * 1e6)
+        figures.add(
+            side, "Produce of one record, five in flight: time of a request", "µs", clock / count * 1e6
+        )
+        for what, topic, batch in (("16 KiB", "middle", _MIDDLE), ("256 KiB", "large", _LARGE)):
+            count = scaled(_BYTES) // len(batch)
+            processor, _ = seconds(lambda: client.produce(topic, batch, count))  # noqa: B023  (called at once)
+            gigabytes = count * len(batch) / 1e9
+            figures.add(side, f"Produce of batches of {what}", "processor time, s/GB", processor / gigabytes)
+        took = client.produce("slow", _ONE, scaled(_LATENCY_REQUESTS), in_flight=1, rate=_RATE)
+        cuts = quantiles(took, n=100)
+        figures.add(side, "Produce at 200/s: median", "µs", cuts[49] * 1e6)
+        figures.add(side, "Produce at 200/s: 99th percentile", "µs", cuts[98] * 1e6)
+        total = scaled(_BYTES)
+        processor, _ = seconds(lambda: client.fetch("middle", 1 << 20, _MIDDLE, _MIDDLE_RECORDS, total))
+        figures.add(side, "Fetch of 1 MiB", "processor time, s/GB", processor / (total / 1e9))
+        count = scaled(_SMALL_FETCHES)
+        read = 1024 // len(_ONE) * len(_ONE) * count
+        requests = 0
+
+        def fetch() -> None:
+            nonlocal requests
+            requests = client.fetch("small", 1024, _ONE, 1, read)
+
+        processor, _ = seconds(fetch)
+        figures.add(side, "Fetch of 1 KB", "processor time, µs", processor / requests * 1e6)
+
+
+@pytest.mark.timeout(_TIMEOUT)
+def test_records(
+    benchmark: BenchmarkFixture, with_kafka: bool, scaled: Callable[[int], int], tmp_path: Path
+) -> None:
+    figures = Figures()
+    with ExitStack() as stack:
+        brokers: dict[str, StoringBroker] = {OURS: stack.enter_context(closing(Ours(tmp_path / OURS)))}
+        if with_kafka:
+            (tmp_path / "kafka").mkdir()
+            brokers["kafka"] = stack.enter_context(closing(Kafka(tmp_path / "kafka")))
+        for broker in brokers.values():
+            for topic in ("small", "middle", "large", "slow"):
+                create_topic(broker.port, topic)
+            with closing(Connection(broker.port)) as client:
+                client.produce("slow", _ONE, scaled(_WARMUPS))
+
+        def run(side: str) -> None:
+            if side in brokers:
+                turn(side, brokers[side], figures, scaled)
+
+        benchmark.pedantic(  # type: ignore[no-untyped-call]
+            lambda: run(OURS), setup=lambda: run("kafka"), rounds=scaled(ROUNDS)
+        )
+        for side, broker in brokers.items():
+            figures.add(side, "memory afterwards (PSS)", "MiB", broker.process.memory_full_info().pss / MIB)
+    benchmark.extra_info.update(suite="broker", figures=figures.all)
+
+
+@pytest.mark.timeout(_TIMEOUT)
+def test_start(
+    benchmark: BenchmarkFixture, with_kafka: bool, scaled: Callable[[int], int], tmp_path: Path
+) -> None:
+    figures = Figures()
+    number = 0
+
+    def run(side: str, kind: Callable[[Path], StoringBroker]) -> None:
+        nonlocal number
+        number += 1
+        folder = tmp_path / f"{side}-{number}"
+        folder.mkdir()
+        began = time.perf_counter()
+        with closing(kind(folder)) as broker:
+            create_topic(broker.port, "first")
+            with closing(Connection(broker.port)) as client:
+                client.produce("first", _ONE, 1)
+            clock = time.perf_counter() - began
+            figures.add(side, "start to the first record", "s", clock)
+            processor = processor_seconds(broker.process)
+            figures.add(side, "start to the first record: the broker", "processor time, s", processor)
+
+    benchmark.pedantic(  # type: ignore[no-untyped-call]
+        lambda: run(OURS, Ours),
+        setup=lambda: run("kafka", Kafka) if with_kafka else None,
+        rounds=scaled(_STARTS),
+    )
+    benchmark.extra_info.update(suite="broker", figures=figures.all)
