@@ -105,6 +105,17 @@ def holdings() -> dict[str, Any]:
     }
 
 
+def holds_no_more_than(before: dict[str, Any]) -> bool:
+    """Return whether this test has given back all that it took since ``before``, from ``holdings``.
+
+    Less is well: what an earlier test had left to the garbage collector may have gone meanwhile.
+    """
+    now = holdings()
+    return set(now["children"]) <= set(before["children"]) and all(
+        now[name] <= before[name] for name in ("fds", "threads", "mappings")
+    )
+
+
 def child_pids() -> list[int]:
     return [child.pid for child in psutil.Process().children(recursive=True)]
 

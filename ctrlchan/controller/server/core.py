@@ -15,7 +15,7 @@ from ctrlchan.controller.server.metadata import ControllerMetadata
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.controller.term.event_loop import EventLoop
 from ctrlchan.controller.term.events import ControllerState
-from ctrlchan.errors import ErrorCode, KafkaError, NotControllerError
+from ctrlchan.errors import ErrorCode, KafkaError, NotControllerError, SessionExpiredError
 from ctrlchan.state import ClusterState, Endpoint
 from ctrlchan.zookeeper.quotas import QuotaEntity
 
@@ -143,6 +143,10 @@ class ServerCore:
             return await asyncio.wrap_future(future)
         except KafkaError as error:
             return error
+        except SessionExpiredError as error:
+            # Another controller may be elected already; this one is about to resign. The client asks again.
+            _LOG.warning("%s was not done: %s", name, error)
+            return KafkaError(ErrorCode.NOT_CONTROLLER)
         except Exception:  # noqa: BLE001  (Kafka answers so, and keeps the connection)
             _LOG.exception("%s failed", name)
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

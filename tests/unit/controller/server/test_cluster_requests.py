@@ -30,6 +30,7 @@ from kio.schema.errors import ErrorCode as KioError
 from ctrlchan.broker import EmbeddedCluster
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
+from ctrlchan.errors import SessionExpiredError
 from tests.kafka.waiting import wait_until
 from tests.kafka.zookeeper import ZooKeeperServer
 from tests.unit.controller.server.local_server import ID, plaintext
@@ -183,6 +184,19 @@ def metadata(client: Connection, name: str) -> Any:
 
 
 # -- CreateTopics
+
+
+def test_without_a_session_it_is_not_the_controller(
+    client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client asks the next controller. The session ends after the request was read, before it is done."""
+
+    def expired(*_: object, **__: object) -> None:
+        raise SessionExpiredError("zookeeper 127.0.0.1:2181: the session has expired")
+
+    monkeypatch.setattr("ctrlchan.controller.server.apis.create_topics.create_topics", expired)
+    (answer,) = create(client, new_topic(7, "expired")).values()
+    assert answer.error_code == KioError.not_controller
 
 
 @pytest.mark.parametrize("validate_only", [False, True])

@@ -31,7 +31,8 @@ def fields_of(key: int, version: int) -> dict[str, Any]:
 
     common: dict[str, Any] = {"timeout": timeout(), "validate_only": False, "broker_id": 1, "broker_epoch": 5}
     own: dict[int, Any] = {
-        3: lambda: {"topics": None},
+        # Version 0 asks for all topics with an empty list.
+        3: lambda: {"topics": None if version else ()},
         7: dict,
         10: lambda: {"key": "g", "coordinator_keys": ("g", "h"), "key_type": 0},
         16: dict,
