@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import psutil
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from bench.cluster.zookeeper import ZooKeeperServer
 from ctrlchan import EmbeddedCluster
@@ -80,11 +80,12 @@ class Kafka:
             child = Child("Kafka's broker", command, folder / "output.log", self._reaper)
             self._children.append(child)
             self.process = psutil.Process(child.pid)
-            wait_until(
-                lambda: child.check_alive() or answers_api_versions(HOST, self.port),
-                timeout=_START_SECONDS,
-                what="Kafka's broker answers",
-            )
+
+            def answers() -> bool:
+                child.check_alive()
+                return answers_api_versions(HOST, self.port)
+
+            wait_until(answers, timeout=_START_SECONDS, what="Kafka's broker answers")
         except BaseException:
             self.close()
             raise

@@ -103,7 +103,7 @@ class Connection:
             left += self._socket.recv_into(view[left:])
             whole = left // size
             for i in range(whole):
-                if view[i * size + error_at : i * size + error_at + 2] != b"\0\0":
+                if view[i * size + error_at] or view[i * size + error_at + 1]:
                     raise RuntimeError(f"Produce: {bytes(view[i * size : (i + 1) * size])!r}")
             rest = left - whole * size
             view[:rest] = view[whole * size : left]
