@@ -7,9 +7,8 @@ import struct
 import time
 from typing import Final
 
-from kafka.record.default_records import DefaultRecordBatchBuilder
-
 from bench.peers.brokers import HOST
+from tests.unit.broker.log.batches import PlainBatch, PlainRecord
 
 __all__ = ["Connection", "batch_of"]
 
@@ -23,19 +22,10 @@ _RESPONSE_HEADER: Final = 4 + 4 + 1
 
 def batch_of(records: int, record_bytes: int) -> bytes:
     """Return a record batch without compression, of values that do not repeat."""
-    builder = DefaultRecordBatchBuilder(
-        magic=2,
-        compression_type=0,
-        is_transactional=0,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        batch_size=1 << 30,
-    )
     now = int(time.time() * 1000)
-    for i in range(records):
-        builder.append(i, now, None, (f"{i:08}".encode() * (record_bytes // 8 + 1))[:record_bytes], [])
-    return bytes(builder.build())
+    values = ((f"{i:08}".encode() * (record_bytes // 8 + 1))[:record_bytes] for i in range(records))
+    data = b"".join(PlainRecord(i, key=None, value=value).encoded() for i, value in enumerate(values))
+    return PlainBatch(data, records, base_timestamp=now, max_timestamp=now).encoded()
 
 
 def _uvarint(number: int) -> bytes:
@@ -85,7 +75,7 @@ class Connection:
         frame = _frame(_PRODUCE, body + _uvarint(len(batch) + 1) + batch + b"\0\0\0")
         error_at = _RESPONSE_HEADER + 1 + len(name) + 1 + 4
         self._socket.sendall(frame)
-        size = 4 + int.from_bytes(self._receive(4), "big")
+        size = 4 + int.from_bytes(self._receive(4)[:4], "big")
         self._receive(size - 4)
         took = []
         sent = answered = 0
@@ -122,7 +112,7 @@ class Connection:
         while got < total:
             asked = struct.pack(">iiqiqi", 0, -1, offset, -1, -1, max_bytes)
             self._socket.sendall(_frame(_FETCH, before + asked + b"\0\0\1\1\0"))
-            size = 4 + int.from_bytes(self._receive(4), "big")
+            size = 4 + int.from_bytes(self._receive(4)[:4], "big")
             answer = self._receive(size - 4, 4)
             if answer[error_at : error_at + 2] != b"\0\0":
                 raise RuntimeError(f"Fetch: {bytes(answer[:100])!r}")
