@@ -4,8 +4,7 @@ Layout of a batch of format 2: base offset int64, length int32 (of what follows)
 int8 (2), CRC-32C uint32 (of what follows), attributes int16, last offset delta int32, base timestamp int64,
 max timestamp int64, producer id int64, producer epoch int16, base sequence int32, records int32, records.
 
-Layout of a record: length varint, attributes int8, timestamp delta varlong, offset delta varint, key and
-value each with a length varint (-1 for null), headers varint.
+The layout of a record is that of ``log/records.py``, which reads them.
 Source: ``DefaultRecordBatch`` and ``DefaultRecord``.
 """
 
@@ -16,22 +15,20 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ctrlchan.broker.coordinator.store import Record, StoredBatch
-from ctrlchan.broker.log import compression
 from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header
-from ctrlchan.errors import DecodeError
+from ctrlchan.broker.log.records import HEADER_BYTES, read_records
+from ctrlchan.errors import DecodeError, KafkaError
 
 __all__ = ["encode_batch", "read_batches"]
 
 _HEAD: Final = struct.Struct(">qiibI")
 _REST: Final = struct.Struct(">hiqqqhii")
-_HEADER_BYTES: Final = _HEAD.size + _REST.size
 _MAGIC: Final = 2
 #: Leader epoch, magic and CRC count in the length of a batch; base offset and length do not.
 _LENGTH_BEFORE_REST: Final = _HEAD.size - 12
 _NONE: Final = -1
 _NULL: Final = b"\x01"  # the varint -1
 
-_COMPRESSION: Final = 0x07
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 #: The key of a control record: version int16, type int16.
@@ -63,7 +60,7 @@ def read_batches(data: bytes) -> Iterator[tuple[int, StoredBatch]]:
         except ValueError as error:
             raise DecodeError(str(error)) from error
         end = position + header.size
-        if header.magic != _MAGIC or header.size < _HEADER_BYTES or end > len(data):
+        if header.magic != _MAGIC or header.size < HEADER_BYTES or end > len(data):
             raise DecodeError(f"no batch of format 2 at {position} of {len(data)} bytes")
         yield header.base_offset + header.last_offset_delta + 1, _stored(header, data[position:end])
         position = end
@@ -71,18 +68,14 @@ def read_batches(data: bytes) -> Iterator[tuple[int, StoredBatch]]:
 
 def _stored(header: BatchHeader, batch: bytes) -> StoredBatch:
     try:
-        records = memoryview(batch)[_HEADER_BYTES:]
-        codec = header.attributes & _COMPRESSION
-        if codec:
-            records = compression.decompress(codec, bytes(records))
-        pairs = list(_pairs(records, header.record_count))
+        pairs = [(record.key, record.value) for record in read_records(batch)]
         commits = None
         if header.attributes & _CONTROL:
             # A compacted log may have control batches without a record; they end nothing.
             kinds = [_CONTROL_KEY.unpack_from(key)[1] for key, _ in pairs if key is not None]
             commits = _COMMIT in kinds if kinds else None
             pairs = []
-    except (IndexError, KeyError, struct.error, compression.CorruptError, compression.TooLargeError) as error:
+    except (KafkaError, struct.error) as error:
         raise DecodeError(f"the batch at offset {header.base_offset}: {error}") from error
     return StoredBatch(
         header.base_offset,
@@ -91,31 +84,6 @@ def _stored(header: BatchHeader, batch: bytes) -> StoredBatch:
         bool(header.attributes & _TRANSACTIONAL),
         commits,
     )
-
-
-def _pairs(records: memoryview, count: int) -> Iterator[tuple[bytes | None, bytes | None]]:
-    position = 0
-    for _ in range(count):
-        length, position = _read_varint(records, position)
-        end = position + length
-        if length < 0 or end > len(records):
-            raise IndexError(f"a record of {length} bytes")
-        # Attributes, timestamp, offset.
-        _, position = _read_varint(records, position + 1)
-        _, position = _read_varint(records, position)
-        key, position = _read_bytes(records, position, end)
-        value, _ = _read_bytes(records, position, end)
-        yield key, value
-        position = end
-
-
-def _read_bytes(data: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = _read_varint(data, position)
-    if length < 0:
-        return None, position
-    if position + length > end:
-        raise IndexError(f"{length} bytes of a key or value")
-    return bytes(data[position : position + length]), position + length
 
 
 def _varint(number: int) -> bytes:
@@ -129,16 +97,3 @@ def _varint(number: int) -> bytes:
         zigzag >>= 7
     data.append(zigzag)
     return bytes(data)
-
-
-def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
-    """Return a zigzag varint or varlong, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        value |= (byte & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        if shift > 63:
-            raise IndexError("a number of more than ten bytes")
