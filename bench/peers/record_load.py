@@ -8,6 +8,7 @@ import time
 from typing import Final
 
 from bench.peers.brokers import HOST
+from ctrlchan.varints import encode_uvarint
 from tests.unit.broker.log.batches import PlainBatch, PlainRecord
 
 __all__ = ["Connection", "batch_of"]
@@ -26,15 +27,6 @@ def batch_of(records: int, record_bytes: int) -> bytes:
     values = ((f"{i:08}".encode() * (record_bytes // 8 + 1))[:record_bytes] for i in range(records))
     data = b"".join(PlainRecord(i, key=None, value=value).encoded() for i, value in enumerate(values))
     return PlainBatch(data, records, base_timestamp=now, max_timestamp=now).encoded()
-
-
-def _uvarint(number: int) -> bytes:
-    data = bytearray()
-    while number > 0x7F:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    data.append(number)
-    return bytes(data)
 
 
 def _read_uvarint(data: bytearray, at: int) -> tuple[int, int]:
@@ -70,9 +62,9 @@ class Connection:
         ``rate``: requests each second, None: as fast as they are answered. Return the seconds that each
         request took, if there is one in flight.
         """
-        name = _uvarint(len(topic) + 1) + topic.encode()
+        name = encode_uvarint(len(topic) + 1) + topic.encode()
         body = b"\0" + struct.pack(">hi", 1, 30_000) + b"\2" + name + b"\2" + struct.pack(">i", 0)
-        frame = _frame(_PRODUCE, body + _uvarint(len(batch) + 1) + batch + b"\0\0\0")
+        frame = _frame(_PRODUCE, body + encode_uvarint(len(batch) + 1) + batch + b"\0\0\0")
         error_at = _RESPONSE_HEADER + 1 + len(name) + 1 + 4
         self._socket.sendall(frame)
         size = 4 + int.from_bytes(self._receive(4)[:4], "big")
@@ -105,7 +97,7 @@ class Connection:
 
     def fetch(self, topic: str, max_bytes: int, batch: bytes, records: int, total: int) -> int:
         """Read ``total`` bytes of batches like ``batch``, of so many records. Return the requests sent."""
-        name = _uvarint(len(topic) + 1) + topic.encode()
+        name = encode_uvarint(len(topic) + 1) + topic.encode()
         before = struct.pack(">iiiibii", -1, 500, 1, max_bytes, 0, 0, -1) + b"\2" + name + b"\2"
         error_at = _RESPONSE_HEADER + 10 + 1 + len(name) + 1 + 4
         offset = got = requests = 0

@@ -26,6 +26,7 @@ from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.lookups import Node
 from ctrlchan.broker.replication._partitions import ProduceResult
 from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
+from ctrlchan.varints import encode_uvarint
 
 __all__ = ["API"]
 
@@ -294,24 +295,15 @@ class _Response:
         return data + self._tags(struct.pack(">iix", *leader) if leader else b"")
 
     def _count(self, count: int) -> bytes:
-        return _uvarint(count + 1) if self._flexible else struct.pack(">i", count)
+        return encode_uvarint(count + 1) if self._flexible else struct.pack(">i", count)
 
     def _text(self, text: str | None) -> bytes:
         data = b"" if text is None else text.encode()
         size = -1 if text is None else len(data)
-        return (_uvarint(size + 1) if self._flexible else struct.pack(">h", size)) + data
+        return (encode_uvarint(size + 1) if self._flexible else struct.pack(">h", size)) + data
 
     def _tags(self, field: bytes = b"") -> bytes:
         """Return the tagged fields where the version has them: none, or field 0."""
         if not self._flexible:
             return b""
-        return b"\x01\x00" + _uvarint(len(field)) + field if field else b"\x00"
-
-
-def _uvarint(value: int) -> bytes:
-    data = bytearray()
-    while value >= 0x80:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    data.append(value)
-    return bytes(data)
+        return b"\x01\x00" + encode_uvarint(len(field)) + field if field else b"\x00"

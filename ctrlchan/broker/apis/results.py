@@ -10,6 +10,7 @@ from uuid import UUID
 from ctrlchan.broker.apis.client_messages import KioError
 from ctrlchan.errors import KafkaError
 from ctrlchan.topic_names import ZERO_ID
+from ctrlchan.varints import encode_uvarint
 
 __all__ = ["answer_fields", "by_topic", "compact_count", "error_fields", "seconds", "topic_uuid"]
 
@@ -39,12 +40,7 @@ def by_topic(values: Mapping[tuple[str, int], T]) -> Iterable[tuple[str, list[tu
 
 def compact_count(count: int) -> bytes:
     """Return the number of elements before a compact array: an unsigned varint of one more (KIP-482)."""
-    value, encoded = count + 1, bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return encode_uvarint(count + 1)
 
 
 def seconds(timeout: timedelta) -> float:

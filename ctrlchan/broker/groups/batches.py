@@ -18,6 +18,7 @@ from ctrlchan.broker.coordinator.store import Record, StoredBatch
 from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header
 from ctrlchan.broker.log.records import HEADER_BYTES, read_records
 from ctrlchan.errors import DecodeError, KafkaError
+from ctrlchan.varints import encode_uvarint
 
 __all__ = ["encode_batch", "read_batches"]
 
@@ -88,12 +89,4 @@ def _stored(header: BatchHeader, batch: bytes) -> StoredBatch:
 
 def _varint(number: int) -> bytes:
     """Return a number that is not negative as a zigzag varint."""
-    zigzag = number << 1
-    if zigzag < 0x80:
-        return bytes((zigzag,))
-    data = bytearray()
-    while zigzag > 0x7F:
-        data.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    data.append(zigzag)
-    return bytes(data)
+    return encode_uvarint(number << 1)

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from ctrlchan._codec import decode_request_header, encode_response_header
 from ctrlchan.broker.network.server import AuthenticationFailed, Buffers
 from ctrlchan.errors import DecodeError, ErrorCode
+from ctrlchan.varints import encode_uvarint
 
 __all__ = ["MECHANISMS", "Credentials", "SaslServer", "ScramCredential"]
 
@@ -302,13 +303,7 @@ def _authenticate_body(version: int, code: int, message: str | None, token: byte
 def _compact(data: bytes | None) -> bytes:
     if data is None:
         return b"\0"
-    size = len(data) + 1
-    out = bytearray()
-    while size > 0x7F:
-        out.append(size & 0x7F | 0x80)
-        size >>= 7
-    out.append(size)
-    return bytes(out) + data
+    return encode_uvarint(len(data) + 1) + data
 
 
 def _framed(*parts: bytes) -> Buffers:

@@ -26,6 +26,7 @@ from ctrlchan.broker.log._log import EARLIEST, LATEST, Log
 from ctrlchan.broker.replication._partitions import Partition
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.rate_limit import LogRateLimit
+from ctrlchan.varints import encode_uvarint
 
 __all__ = ["Address", "FetcherSettings", "ReplicaFetchers"]
 
@@ -253,11 +254,17 @@ class _FetcherThread(threading.Thread):
                 _NO_SESSION,
                 _FINAL_EPOCH,
             ),
-            _uvarint(len(topics) + 1),
+            encode_uvarint(len(topics) + 1),
         ]
         for topic, partitions in topics.items():
             name = topic.encode()
-            parts += [_uvarint(len(name) + 1), name, _uvarint(len(partitions) + 1), *partitions, b"\0"]
+            parts += [
+                encode_uvarint(len(name) + 1),
+                name,
+                encode_uvarint(len(partitions) + 1),
+                *partitions,
+                b"\0",
+            ]
         parts.append(_END)
         answer = self._exchange(_FETCH, _FETCH_VERSION, _FLEXIBLE_HEADER, b"".join(parts))
         return _decode("fetch", _FETCH_VERSION, "FetchResponse", answer, 5)
@@ -425,15 +432,6 @@ def _read(connection: socket.socket, size: int) -> bytes:
         if not count:
             raise ConnectionResetError("the leader has closed the connection")
         view = view[count:]
-    return bytes(data)
-
-
-def _uvarint(number: int) -> bytes:
-    data = bytearray()
-    while number > 0x7F:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    data.append(number)
     return bytes(data)
 
 
