@@ -15,7 +15,7 @@ ours or Kafka's own may drive the broker.
 
 from __future__ import annotations
 
-from ctrlchan.broker.launch.cluster import EmbeddedCluster
 from ctrlchan.broker.launch.embedded import EmbeddedBroker
+from ctrlchan.broker.launch.processes import BrokerProcesses
 
-__all__ = ["EmbeddedBroker", "EmbeddedCluster"]
+__all__ = ["BrokerProcesses", "EmbeddedBroker"]

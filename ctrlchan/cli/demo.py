@@ -52,7 +52,7 @@ def demo(
       ctrlchan demo --topics 10000 --brokers 100
     """
     _require_client()
-    from ctrlchan.broker import EmbeddedCluster
+    from ctrlchan.broker import BrokerProcesses
     from ctrlchan.channel import ChannelConfig
     from ctrlchan.errors import ChannelError
     from ctrlchan.state import ClusterState
@@ -63,7 +63,7 @@ def demo(
     )
     with tempfile.TemporaryDirectory(prefix="ctrlchan-demo-") as folder:
         with step(f"starting {brokers} embedded brokers"):
-            cluster = EmbeddedCluster(count=brokers, first_id=0)
+            cluster = BrokerProcesses(count=brokers, first_id=0)
         with cluster:
             snapshot = Path(folder, "snapshot")
             with step(f"generating a snapshot of {topics * partitions:,} partitions"):

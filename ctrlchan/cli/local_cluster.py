@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ctrlchan.broker.launch.cluster import EmbeddedCluster
 from ctrlchan.broker.launch.log_dirs import TEMPORARY
+from ctrlchan.broker.launch.processes import BrokerProcesses
 from ctrlchan.cli.progress import step
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
@@ -37,7 +37,7 @@ class LocalCluster:
 
     zookeeper: str
     controller: KafkaController
-    brokers: EmbeddedCluster
+    brokers: BrokerProcesses
 
     def describe(self) -> dict[str, Any]:
         """Return what a client needs, in values that JSON can carry."""
@@ -98,7 +98,7 @@ def start_cluster(
         controller.wait_until_active(_START_TIMEOUT)
     with step(f"starting {brokers} embedded brokers"):
         embedded = of_brokers.enter_context(
-            EmbeddedCluster(
+            BrokerProcesses(
                 brokers,
                 zookeeper=zookeeper,
                 session_timeout=session_timeout,
@@ -112,7 +112,7 @@ def start_cluster(
     return LocalCluster(zookeeper, controller, embedded)
 
 
-def _wait_until_known(brokers: EmbeddedCluster, ids: set[int]) -> None:
+def _wait_until_known(brokers: BrokerProcesses, ids: set[int]) -> None:
     """Wait until every broker has the metadata of the controller and of all brokers.
 
     A client that asked a broker before would not find the controller. Raises ChannelError.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
 from ctrlchan.broker.faults import Fault, FaultTarget
-from ctrlchan.broker.launch import cluster as broker_cluster
 from ctrlchan.broker.launch.log_dirs import TEMPORARY, LogDir
+from ctrlchan.broker.launch.processes import BrokerProcesses
 from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -39,18 +39,28 @@ _RETRIABLE: Final = (
 )
 
 
-class EmbeddedCluster(broker_cluster.EmbeddedCluster):
-    __doc__ = (
-        (broker_cluster.EmbeddedCluster.__doc__ or "")
-        + """
+class EmbeddedCluster(BrokerProcesses):
+    """`count` brokers with ids from `first_id`, each with a port and a state of its own.
+
+    They listen on free ports from construction to ``close``. ``host``, ``listener``, ``cluster_id``: as for
+    ``EmbeddedBroker``. ``epoch``: broker epoch of every broker, or by id (missing: -1). ``racks``: assigned
+    in turn. ``processes``: None is one for each core, at most one for each broker. ``zookeeper``:
+    ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers are registered; their epochs and their cluster id
+    come from there. ``session_timeout``: seconds after which killed brokers are not registered any more.
+    ``log_dir``: a folder in which broker N stores records, in ``broker-N``; ``TEMPORARY``: one that is
+    removed by ``close``; None: no records are stored. ``configs``: other settings of brokers that store
+    records, under Kafka's names. ``controller``: HOST:PORT of a controller that is no broker. Raises
+    ConfigError when a value is not valid, and CtrlchanError when a child process does not start or has ended.
+
     Brokers that store records without ``zookeeper`` have a controller in this process, which is a
     ``KafkaController``: topics are created by clients and by brokers, and leaders move when a broker dies.
     Its nodes are in the file ``zookeeper.jsonl`` of ``log_dir``: a cluster with the same ``log_dir`` goes on.
 
+        with EmbeddedCluster(count=30) as cluster:
+            channel.startup(cluster.brokers)
         with EmbeddedCluster(1, log_dir=TEMPORARY) as cluster:
             producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
     """
-    )
 
     def __init__(
         self,

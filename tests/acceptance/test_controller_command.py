@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from kazoo.client import KazooClient
 
-from ctrlchan.broker import EmbeddedCluster
+from ctrlchan import EmbeddedCluster
 from ctrlchan.cli import main
 from ctrlchan.zookeeper.client import connected
 from tests.browser import CHROMIUM, chromium

@@ -1,4 +1,4 @@
-"""The child process of an EmbeddedCluster: JSON lines on standard input and output.
+"""A child process of ``BrokerProcesses``: JSON lines on standard input and output.
 
 In: first ``brokers`` (their settings), ``zookeeper`` (null: they are not registered) and ``session_timeout``;
 then, any number of times, ``"describe"``, or ``broker`` (an id) and ``fault`` (null: none from now on), which

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
 )
 
+from ctrlchan import EmbeddedCluster
 from ctrlchan._codec import (
     UPDATE_METADATA,
     ListColumn,
@@ -28,7 +29,6 @@ from ctrlchan._codec import (
     encode_request_header,
     update_metadata_body,
 )
-from ctrlchan.broker import EmbeddedCluster
 from ctrlchan.state import brokers_from
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import exchange

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
+from ctrlchan import EmbeddedBroker, EmbeddedCluster
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
-from ctrlchan.broker import EmbeddedBroker, EmbeddedCluster
 from ctrlchan.errors import ConfigError, CtrlchanError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until
@@ -197,7 +197,7 @@ def is_zombie(pid: int) -> bool:
 # The grandchild inherits the children's standard inputs, as a forked worker of an application would.
 PARENT = """
 import os, sys, time
-from ctrlchan.broker import EmbeddedCluster
+from ctrlchan import EmbeddedCluster
 cluster = EmbeddedCluster(4, processes=2)
 pids = cluster.pids
 if "fork" in sys.argv:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kazoo.client import KazooClient
 
-from ctrlchan.broker import EmbeddedCluster
+from ctrlchan import EmbeddedCluster
 from ctrlchan.errors import ConfigError
 from tests.kafka.waiting import wait_until
 

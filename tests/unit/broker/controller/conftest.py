@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ctrlchan.broker.controller.client import ControllerClient
-from ctrlchan.broker.launch.cluster import EmbeddedCluster
+from ctrlchan.broker.launch.processes import BrokerProcesses
 from ctrlchan.embedded.controller import LocalController
 from tests.kafka.waiting import wait_until
 
@@ -24,8 +24,8 @@ def controller() -> Iterator[LocalController]:
 
 
 @pytest.fixture(scope="module")
-def brokers(controller: LocalController) -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(2, processes=1, zookeeper=controller.zookeeper) as cluster:
+def brokers(controller: LocalController) -> Iterator[BrokerProcesses]:
+    with BrokerProcesses(2, processes=1, zookeeper=controller.zookeeper) as cluster:
         controller.wait_until_active()
         wait_until(
             lambda: all(one["metadata"]["live_brokers"] == [1, 2] for one in cluster.describe()),
@@ -36,7 +36,7 @@ def brokers(controller: LocalController) -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture
-def client_of(controller: LocalController, brokers: EmbeddedCluster) -> Iterator[ClientOf]:
+def client_of(controller: LocalController, brokers: BrokerProcesses) -> Iterator[ClientOf]:
     """Makes the client of a broker."""
     clients: list[ControllerClient] = []
 

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kazoo.client import KazooClient
 from kio.schema.errors import ErrorCode as KioError
 
-from ctrlchan.broker import EmbeddedCluster
+from ctrlchan import EmbeddedCluster
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.errors import SessionExpiredError

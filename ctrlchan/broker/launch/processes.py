@@ -24,27 +24,17 @@ from ctrlchan.errors import ConfigError, CtrlchanError
 from ctrlchan.interpreter import child_command
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 
-__all__ = ["EmbeddedCluster"]
+__all__ = ["BrokerProcesses"]
 
 _STOP_SECONDS = 10.0
 _STOP_STORING_SECONDS = 60.0  # logs are flushed
 
 
-class EmbeddedCluster:
-    """`count` brokers with ids from `first_id`, each with a port and a state of its own.
+class BrokerProcesses:
+    """`count` brokers with ids from `first_id` in child processes, without a controller.
 
-    They listen on free ports from construction to ``close``. ``host``, ``listener``, ``cluster_id``: as for
-    ``EmbeddedBroker``. ``epoch``: broker epoch of every broker, or by id (missing: -1). ``racks``: assigned
-    in turn. ``processes``: None is one for each core, at most one for each broker. ``zookeeper``:
-    ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers are registered; their epochs and their cluster id
-    come from there. ``session_timeout``: seconds after which killed brokers are not registered any more.
-    ``log_dir``: a folder in which broker N stores records, in ``broker-N``; ``TEMPORARY``: one that is
-    removed by ``close``; None: no records are stored. ``configs``: other settings of brokers that store
-    records, under Kafka's names. ``controller``: HOST:PORT of a controller that is no broker. Raises
-    ConfigError when a value is not valid, and CtrlchanError when a child process does not start or has ended.
-
-        with EmbeddedCluster(count=30) as cluster:
-            channel.startup(cluster.brokers)
+    The parameters are those of ``ctrlchan.EmbeddedCluster``, which adds a controller to brokers that store
+    records.
     """
 
     def __init__(
