@@ -46,8 +46,8 @@ WORKLOADS: Final = [
     Workload(partitions=1_000, brokers=30, rounds=3, warmups=20),
     Workload(partitions=10_000, brokers=30, rounds=3, warmups=10),
     Workload(partitions=100_000, brokers=30, rounds=2, warmups=3),
-    Workload(partitions=1_000, brokers=300, rounds=2, warmups=10),
-    Workload(partitions=10_000, brokers=300, rounds=1, warmups=5),
+    Workload(partitions=1_000, brokers=300, rounds=1, warmups=5),
+    Workload(partitions=10_000, brokers=300, rounds=1, warmups=3),
     Workload(partitions=100_000, brokers=300, rounds=1, warmups=1),
 ]
 
