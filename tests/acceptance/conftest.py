@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from kazoo.client import KazooClient
 
+from tests.acceptance.either_cluster import CLUSTERS, EitherCluster, either_cluster
 from tests.acceptance.inherited import Inherited, leave_behind
 from tests.acceptance.recordings import RealRecordings
 from tests.acceptance.zk_controller import ZkController, refused
@@ -59,3 +60,12 @@ def controller(kafka: KafkaRig, znodes: ControllerZnodes, take_over: TakeOver) -
 def recordings(kafka: KafkaRig, znodes: ControllerZnodes, take_over: TakeOver) -> RealRecordings:
     """The answers of the real broker 1 in each scenario; each is recorded once."""
     return RealRecordings(kafka, znodes)
+
+
+@pytest.fixture(scope="module", params=CLUSTERS)
+def either(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EitherCluster]:
+    """Three brokers that store records: an EmbeddedCluster, and real Kafka for the same tests again."""
+    with either_cluster(request.param, tmp_path_factory.mktemp("either")) as cluster:
+        yield cluster

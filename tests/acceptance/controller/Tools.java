@@ -1,4 +1,5 @@
 import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
@@ -9,9 +10,9 @@ import java.util.Base64;
 import org.apache.kafka.common.utils.Exit;
 
 /**
- * Runs Kafka's command-line tools one after the other in one JVM. Each line of the input is a main class and
- * its arguments, each in Base64 and separated by a tab; each line of the output is the exit status, the tool's
- * standard output and its standard error, in the same form.
+ * Runs Kafka's command-line tools one after the other in one JVM. Each line of the input is a tool's standard
+ * input, its main class and its arguments, each in Base64 and separated by a tab; each line of the output is the
+ * exit status, the tool's standard output and its standard error, in the same form.
  */
 public final class Tools {
     /** Ends a tool. Some catch it, print it and exit once more: the first status and all before it count. */
@@ -44,7 +45,8 @@ public final class Tools {
                 words[i] = new String(Base64.getDecoder().decode(words[i]), StandardCharsets.UTF_8);
             }
             status = null;
-            run(words[0], Arrays.copyOfRange(words, 1, words.length));
+            System.setIn(new ByteArrayInputStream(words[0].getBytes(StandardCharsets.UTF_8)));
+            run(words[1], Arrays.copyOfRange(words, 2, words.length));
             answers.println(answer);
             answers.flush();
             output.reset();

@@ -78,7 +78,11 @@ class KafkaTools:
 
     def run(self, main_class: str, *arguments: str) -> ToolRun:
         """Run a tool with ``--bootstrap-server`` and these arguments, whatever its exit status is."""
-        words = [main_class, "--bootstrap-server", self.bootstrap, *arguments]
+        return self.run_as_given(main_class, "--bootstrap-server", self.bootstrap, *arguments)
+
+    def run_as_given(self, main_class: str, *arguments: str, text: str = "") -> ToolRun:
+        """Run a tool with these arguments alone. ``text``: its standard input."""
+        words = [text, main_class, *arguments]
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\t".join(base64.b64encode(w.encode()).decode() for w in words) + "\n")
