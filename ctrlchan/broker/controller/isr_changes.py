@@ -27,6 +27,20 @@ _BY_ID: Final = 3
 _TIMEOUT: Final = 30.0
 _RETRY_SECONDS: Final = 0.05
 
+#: Answers that end a wish: the others say nothing of the partition, and Kafka asks again.
+_FINAL: Final = frozenset(
+    {
+        0,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INELIGIBLE_REPLICA,
+    }
+)
+
 _Key = tuple[str, int]
 
 
@@ -123,13 +137,16 @@ class IsrChanges:
         with self._lock:
             self._under_way = False
             for wish in wishes:
-                answer = answers.get((wish.topic, wish.partition))
-                if answer is not None and self._waiting.pop((wish.topic, wish.partition), None) is not None:
+                key = wish.topic, wish.partition
+                answer = answers.get(key)
+                if answer is None or answer.error not in _FINAL:
+                    continue
+                if self._waiting.pop(key, None) is not None:
                     ended.append((wish, answer))
         for wish, answer in ended:
             # The callback may submit again.
             wish.answer.set_result(answer)
-        if answers:
+        if ended:
             self._send_waiting()
             return
         with self._lock:

@@ -15,6 +15,11 @@ class ProduceResult(NamedTuple):
     record_errors: Sequence[tuple[int, str]] = ()
     error_message: str | None = None
 
+class WantedIsr(NamedTuple):
+    isr: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+
 class PartitionTable:
     @property
     def broker_id(self) -> int: ...
@@ -22,7 +27,7 @@ class PartitionTable:
         self,
         broker_id: int,
         *,
-        isr_wanted: Callable[[Partition, tuple[int, ...]], None] | None = None,
+        isr_wanted: Callable[[Partition, WantedIsr], None] | None = None,
         storage_failed: Callable[[Partition], None] | None = None,
         max_lag_ms: int = 30_000,
     ) -> None: ...
@@ -90,7 +95,7 @@ class Partition:
     def set_offline(self) -> None: ...
     def update_config(self, config: LogConfig) -> None: ...
     def set_isr(self, isr: Sequence[int], partition_epoch: int, leader_epoch: int | None = None) -> None: ...
-    def keep_isr(self) -> None: ...
+    def keep_isr(self, leader_epoch: int, partition_epoch: int) -> None: ...
     def update_follower(
         self,
         replica_id: int,

@@ -91,6 +91,8 @@ ProduceResult = namedtuple(
     defaults=(NO_OFFSET, NO_TIMESTAMP, NO_OFFSET, (), None),
 )
 
+WantedIsr = namedtuple("WantedIsr", "isr leader_epoch partition_epoch")
+
 _COMPRESSION_TYPES = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 #: Errors that say nothing of the log: Kafka answers them without the log's start offset.
@@ -479,8 +481,8 @@ cdef void expand_isr(PartitionState* p, Follower* follower) noexcept nogil:
 cdef class PartitionTable:
     """The partitions that the broker ``broker_id`` hosts.
 
-    ``isr_wanted(partition, isr)`` is called on the table's thread, or by ``shrink_isrs``, when a leader wants another ISR;
-    ``Partition.set_isr`` or ``keep_isr`` is the answer. None: the ISR only changes by ``make_leader``.
+    ``isr_wanted(partition, wanted)`` is called on the table's thread, or by ``shrink_isrs``, when a leader wants another
+    ISR (``WantedIsr``: it has the epochs of the state that it was made from); ``Partition.set_isr`` or ``keep_isr`` is the answer. None: the ISR only changes by ``make_leader``.
     ``storage_failed(partition)`` is called on the table's thread when an append has met an I/O error. ``max_lag_ms``:
     replica.lag.time.max.ms. ``close`` ends the thread.
     """
@@ -601,9 +603,9 @@ cdef class PartitionTable:
         if self.isr_wanted is None:
             return
         for partition in self.partitions():
-            isr = partition._smaller_isr(now)
-            if isr is not None:
-                self.isr_wanted(partition, isr)
+            wanted = partition._smaller_isr(now)
+            if wanted is not None:
+                self.isr_wanted(partition, wanted)
 
     # -- the thread
 
@@ -667,9 +669,9 @@ cdef class PartitionTable:
             if events & COMPLETE_APPENDS:
                 partition._complete_appends()
             if events & ASK_FOR_ISR and self.isr_wanted is not None:
-                isr = partition._wanted_isr()
-                if isr is not None:
-                    self.isr_wanted(partition, isr)
+                wanted = partition._wanted_isr()
+                if wanted is not None:
+                    self.isr_wanted(partition, wanted)
             if events & REPORT_FAILURE and self.storage_failed is not None:
                 self.storage_failed(partition)
             if events & TELL_LOW_WATERMARK:
@@ -1017,32 +1019,35 @@ cdef class Partition:
         finally:
             unlock_partition(p)
 
-    def keep_isr(self):
-        """The controller has refused another ISR and changed nothing (OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA)."""
+    def keep_isr(self, int32_t leader_epoch, int32_t partition_epoch):
+        """The controller has refused another ISR and changed nothing (OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA).
+
+        The epochs are those that it was asked with. Nothing is done if they are no longer the partition's.
+        """
+        cdef PartitionState* p = &self.state
         cdef int32_t i
         self.lock()
-        for i in range(self.state.follower_count):
-            self.state.followers[i].is_joining = False
-        self.state.isr_is_pending = False
-        unlock_partition(&self.state)
+        if p.leader_epoch == leader_epoch and p.partition_epoch == partition_epoch:
+            for i in range(p.follower_count):
+                p.followers[i].is_joining = False
+            p.isr_is_pending = False
+        unlock_partition(p)
 
     def _wanted_isr(self):
-        """Return the ISR that the controller shall be asked for after ``expand_isr``, None: no longer wanted."""
+        """Return what the controller shall be asked for after ``expand_isr``, None: no longer wanted."""
+        cdef PartitionState* p = &self.state
         cdef int32_t i
         self.lock()
         try:
-            if not self.state.isr_is_pending:
+            if not p.isr_is_pending:
                 return None
-            return self.isr + tuple(
-                self.state.followers[i].broker_id
-                for i in range(self.state.follower_count)
-                if self.state.followers[i].is_joining
-            )
+            joining = tuple(p.followers[i].broker_id for i in range(p.follower_count) if p.followers[i].is_joining)
+            return WantedIsr(self.isr + joining, p.leader_epoch, p.partition_epoch)
         finally:
-            unlock_partition(&self.state)
+            unlock_partition(p)
 
     def _smaller_isr(self, int64_t now_ms):
-        """Return the ISR without the followers that lag, None: no change. The controller is asked from here on."""
+        """Return a wish for the ISR without the followers that lag, None: no change. It is pending from here on."""
         cdef PartitionState* p = &self.state
         cdef Follower* follower
         cdef int32_t broker_id
@@ -1060,7 +1065,7 @@ cdef class Partition:
             if len(kept) == len(self.isr):
                 return None
             p.isr_is_pending = True
-            return tuple(kept)
+            return WantedIsr(tuple(kept), p.leader_epoch, p.partition_epoch)
         finally:
             unlock_partition(p)
 

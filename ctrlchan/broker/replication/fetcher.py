@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from ctrlchan._codec import encode_request_header
 from ctrlchan.array_lengths import check_array_lengths
+from ctrlchan.broker.log._batches import read_header
 from ctrlchan.broker.log._log import EARLIEST, LATEST, Log
 from ctrlchan.broker.replication._partitions import Partition
 from ctrlchan.errors import ErrorCode, KafkaError
@@ -288,6 +289,16 @@ class _FetcherThread(threading.Thread):
                             lost.append(one)
                         else:
                             self._pause(one, error)
+                    except Exception:
+                        # The other partitions of this leader go on.
+                        self._drop(one)
+                        logger.exception(
+                            "broker %d: %r is no longer followed", self._broker_id, one.partition
+                        )
+                    else:
+                        if data.records:
+                            # An answer may have room for the first partitions only: the others are next.
+                            self._followed[key] = self._followed.pop(key)
         for one in lost:
             try:
                 self._find_offset(one)
@@ -308,7 +319,7 @@ class _FetcherThread(threading.Thread):
             logger.info("broker %d: %r is truncated to offset %d", self._broker_id, partition, log.end_offset)
             return
         if data.records:
-            log.append_as_follower(data.records)
+            _append(log, data.records)
         partition.follow_watermark(data.high_watermark)
         if data.log_start_offset > log.start_offset:
             with suppress(KafkaError):
@@ -373,7 +384,7 @@ class _FetcherThread(threading.Thread):
             )
 
     def _drop(self, one: _Followed) -> None:
-        """Fetch a partition no more: its log is gone."""
+        """Fetch a partition no more until the controller speaks of it again."""
         one.resume_at = math.inf
 
     # -- the connection
@@ -408,6 +419,24 @@ class _FetcherThread(threading.Thread):
             connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _append(log: Log, records: bytes) -> None:
+    """Append a leader's records. Raises KafkaError.
+
+    An empty log begins with the whole batch that its first offset is in: records at the start of that batch
+    were deleted. Source: ``Partition.appendRecordsToFollowerOrFutureReplica``.
+    """
+    try:
+        log.append_as_follower(records)
+    except KafkaError as error:
+        if error.code != ErrorCode.UNKNOWN_SERVER_ERROR or log.start_offset != log.end_offset:
+            raise
+        first = read_header(records)
+        if not first.base_offset < log.end_offset <= first.base_offset + first.last_offset_delta:
+            raise
+        log.truncate_fully(first.base_offset)
+        log.append_as_follower(records)
 
 
 def _common_end(log: Log, epoch: int, end_offset: int) -> int:

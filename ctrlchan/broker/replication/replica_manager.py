@@ -19,7 +19,7 @@ from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.broker.metadata.hosted_replicas import Assignment, HostedReplicas
-from ctrlchan.broker.replication._partitions import Partition, PartitionTable
+from ctrlchan.broker.replication._partitions import Partition, PartitionTable, WantedIsr
 from ctrlchan.broker.replication.fetcher import Address, FetcherSettings, ReplicaFetchers
 from ctrlchan.errors import ErrorCode, KafkaError
 
@@ -241,7 +241,7 @@ class ReplicaManager:
             except Exception:
                 logger.exception("broker %d: ISRs cannot shrink", self._broker_id)
 
-    def _isr_wanted(self, partition: Partition, isr: tuple[int, ...]) -> None:
+    def _isr_wanted(self, partition: Partition, wanted: WantedIsr) -> None:
         """Ask the controller for another ISR of a partition that this broker leads."""
         assert self.controller is not None
         logger.info(
@@ -249,26 +249,26 @@ class ReplicaManager:
             self._broker_id,
             partition.topic,
             partition.partition,
-            list(isr),
+            list(wanted.isr),
             list(partition.isr),
         )
         self.controller.alter_partition(
             partition.topic,
             partition.topic_id,
             partition.partition,
-            partition.leader_epoch,
-            partition.partition_epoch,
-            isr,
-        ).add_done_callback(lambda done: self._isr_altered(partition, done))
+            wanted.leader_epoch,
+            wanted.partition_epoch,
+            wanted.isr,
+        ).add_done_callback(lambda done: self._isr_altered(partition, wanted, done))
 
-    def _isr_altered(self, partition: Partition, done: Future[AlteredPartition]) -> None:
+    def _isr_altered(self, partition: Partition, wanted: WantedIsr, done: Future[AlteredPartition]) -> None:
         """Take the controller's answer."""
         if done.cancelled() or done.exception() is not None:
-            partition.keep_isr()
+            partition.keep_isr(wanted.leader_epoch, wanted.partition_epoch)
             return
         altered = done.result()
         if altered.error in _NOT_CHANGED:
-            partition.keep_isr()
+            partition.keep_isr(wanted.leader_epoch, wanted.partition_epoch)
         if altered.error:
             # After any other error LeaderAndIsr says what counts.
             logger.info(

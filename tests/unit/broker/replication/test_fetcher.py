@@ -15,7 +15,7 @@ from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.network._processor import RequestContext
 from ctrlchan.broker.replication._partitions import Partition, PartitionTable
-from ctrlchan.broker.replication.fetcher import FetcherSettings, ReplicaFetchers
+from ctrlchan.broker.replication.fetcher import FetcherSettings, ReplicaFetchers, _FetcherThread
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.log.made_batches import batch, headers
 from tests.unit.broker.network.serving import handling
@@ -170,3 +170,50 @@ def test_a_log_that_is_not_followed_does_not_change(cluster: Cluster) -> None:
     cluster.fetchers.stop()
     cluster.follow("users")
     assert follower.log.end_offset == 2
+
+
+def test_a_log_begins_with_the_batch_in_which_its_leaders_log_begins(cluster: Cluster) -> None:
+    orders = cluster.leader.lead("orders", 1)
+    assert orders.log is not None
+    cluster.leader.append(orders, VALUE, VALUE, VALUE, VALUE)
+    orders.log.increment_start_offset(3)
+    orders.make_leader(orders.log, EPOCH, 2, REPLICAS, (BROKER,))
+    follower = cluster.follow("orders")
+    wait_until(lambda: same(orders, follower), what="equal logs")
+    wait_until(lambda: follower.log and follower.log.start_offset == 3, what="the deletion of records")
+    assert follower.read(3, 1 << 20) == orders.read(3, 1 << 20)
+
+
+def test_a_partition_with_many_records_does_not_hold_up_others(cluster: Cluster) -> None:
+    # An answer has room for one batch.
+    settings = SOON._replace(max_bytes=1, partition_max_bytes=1)
+    thread = _FetcherThread(FOLLOWER, BROKER, lambda _broker: cluster.address, cluster.truncate, settings)
+    followers = []
+    for topic in ("busy", "orders"):
+        cluster.leader.lead(topic, 3, replicas=REPLICAS)
+        followers.append(cluster.table.open(topic, 0))
+        log = Log(cluster.folder / f"{topic}-follower", LogConfig())
+        followers[-1].make_follower(log, BROKER, EPOCH, 1, REPLICAS)
+        thread.follow(followers[-1])
+    for _ in range(4):
+        asked = thread._next()
+        thread._apply(asked, thread._fetch(asked))
+    thread._close()
+    assert [follower.log and follower.log.end_offset for follower in followers] == [2, 2]
+
+
+def test_a_partition_that_fails_does_not_hold_up_others(cluster: Cluster) -> None:
+    def fails(topic: str, partition: int, offset: int) -> None:
+        if topic == "orders":
+            raise OSError("the disk fails")
+        cluster.truncate(topic, partition, offset)
+
+    cluster.fetchers = ReplicaFetchers(FOLLOWER, lambda _broker: cluster.address, fails, SOON)
+    log = Log(cluster.folder / "other", LogConfig())
+    log.append_as_follower(batch([VALUE], base_offset=0, leader_epoch=EPOCH - 1))
+    cluster.leader.lead("orders", 1, replicas=REPLICAS)
+    users = cluster.leader.lead("users", 1, replicas=REPLICAS)
+    cluster.follow("orders", log)
+    follower = cluster.follow("users")
+    wait_until(lambda: same(users, follower), what="equal logs")
+    assert log.end_offset == 1

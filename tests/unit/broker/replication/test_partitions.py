@@ -13,7 +13,7 @@ import pytest
 from ctrlchan.broker.log._batches import Origin
 from ctrlchan.broker.log._log import READ_HIGH_WATERMARK, Log
 from ctrlchan.broker.log.config import LogConfig
-from ctrlchan.broker.replication._partitions import Partition, PartitionTable
+from ctrlchan.broker.replication._partitions import Partition, PartitionTable, WantedIsr
 from ctrlchan.errors import ErrorCode, KafkaError
 from tests.unit.broker.log.made_batches import batch, headers
 
@@ -27,11 +27,11 @@ class Rig:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.wanted: queue.Queue[tuple[int, ...]] = queue.Queue()
+        self.wanted: queue.Queue[WantedIsr] = queue.Queue()
         self.failed: queue.Queue[Partition] = queue.Queue()
         self.table = PartitionTable(
             OURS,
-            isr_wanted=lambda _, isr: self.wanted.put(isr),
+            isr_wanted=lambda _, wanted: self.wanted.put(wanted),
             storage_failed=self.failed.put,
             max_lag_ms=1000,
         )
@@ -196,7 +196,8 @@ def test_a_follower_joins_the_isr_when_it_has_caught_up(rig: Rig) -> None:
     fetched(partition, OTHER, 1)
     assert rig.wanted.empty()
     fetched(partition, OTHER, 2)
-    assert rig.wanted.get(timeout=SOON) == (OURS, OTHER)
+    # With the epochs of the state that it was made from, whatever the controller has sent since.
+    assert rig.wanted.get(timeout=SOON) == WantedIsr((OURS, OTHER), 5, 7)
     assert partition.isr_is_pending
     # The high watermark waits for a follower that may be in the ISR already.
     waiting = partition.append(batch([b"c"]))
@@ -212,8 +213,10 @@ def test_a_follower_joins_the_isr_when_it_has_caught_up(rig: Rig) -> None:
     fetched(partition, OTHER, 3)
     assert waiting.result(SOON) == (0, 2, -1)
     fetched(partition, THIRD, 3)
-    assert rig.wanted.get(timeout=SOON) == (OURS, OTHER, THIRD)
-    partition.keep_isr()
+    assert rig.wanted.get(timeout=SOON) == WantedIsr((OURS, OTHER, THIRD), 5, 8)
+    partition.keep_isr(5, 7)  # an answer to an earlier request
+    assert partition.isr_is_pending
+    partition.keep_isr(5, 8)
     assert not partition.isr_is_pending
     rig.table.set_live_brokers([OURS, OTHER])
     fetched(partition, THIRD, 3)
@@ -228,7 +231,7 @@ def test_followers_that_lag_leave_the_isr(rig: Rig) -> None:
     fetched(partition, THIRD, 0, now)
     rig.table.shrink_isrs(now + 1000)
     # The last time that ``THIRD`` had everything is when this broker became leader, long ago.
-    assert rig.wanted.get(timeout=SOON) == (OURS, OTHER)
+    assert rig.wanted.get(timeout=SOON) == WantedIsr((OURS, OTHER), 5, 7)
     rig.table.shrink_isrs(now + 1000)
     assert rig.wanted.empty()
     assert not waiting.done()
