@@ -136,19 +136,23 @@ class KafkaController:
 
         ``/controller`` and its epoch change in one transaction, so that no broker wins an election in
         between. The other controller resigns by itself, and cannot write from then on. False: somebody else
-        was faster, or ZooKeeper does not answer. Raises MigrationError when the cluster is migrating to
-        KRaft.
+        was faster, or ZooKeeper has been silent for a session timeout; an election that it has already been
+        asked for may still be won later. Raises MigrationError when the cluster is migrating to KRaft.
         """
-        done = threading.Event()
+        done, given_up = threading.Event(), threading.Event()
 
         def process() -> None:
             try:
-                self._elector.take_over()
+                if not given_up.is_set():
+                    self._elector.take_over()
             finally:
                 done.set()
 
         self._loop.put(Event(ControllerState.CONTROLLER_CHANGE, "TakeOver", process, done.set))
-        done.wait()
+        while not done.wait(self._session.session_timeout / _CHECKS_PER_SESSION):
+            if self._session.silent_for() > self._session.session_timeout:
+                given_up.set()
+                return False
         if self._elector.refusal is not None:
             raise self._elector.refusal
         return self._elector.core is not None

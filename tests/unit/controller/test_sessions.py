@@ -135,3 +135,18 @@ def test_resigning_ends_while_zookeeper_does_not_answer(proxied: tuple[RealClust
     assert not controller.is_active
     assert not core.active
     controller.close()
+
+
+def test_taking_over_ends_while_zookeeper_does_not_answer(proxied: tuple[RealCluster, Proxy]) -> None:
+    cluster, proxy = proxied
+    controller = cluster.active_controller(zookeeper_session_timeout=0.5)
+    proxy.stop_listening()
+    proxy.drop_connections()
+    wait_until(lambda: not controller.is_active, what="the controller has resigned by the clock")
+    results: list[bool] = []
+    taking_over = threading.Thread(target=lambda: results.append(controller.take_over()), daemon=True)
+    taking_over.start()
+    taking_over.join(TIMEOUT)
+    assert results == [False]
+    proxy.listen()
+    controller.wait_until_active(TIMEOUT)
