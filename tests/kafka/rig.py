@@ -13,8 +13,10 @@ the last lines of the log that shows its cause.
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -64,11 +66,12 @@ class RegisteredBroker:
 
 @dataclass
 class _BrokerPlace:
-    """A broker's folder and what is known of it before it runs."""
+    """A broker's folder and what is known of it before it runs. ``ours``: it is a ``ctrlchan broker``."""
 
     id: int
     folder: Path
     ports: dict[str, int]
+    ours: bool
     child: Child | None = None
 
     @property
@@ -83,7 +86,8 @@ class KafkaRig:
     listener that brokers and controller use among themselves. ``listeners`` are further ones, name to
     security protocol. ``properties`` are server.properties for every broker, ``broker_properties`` for one
     id; they win over the rig's own. ``before_brokers`` is called when ZooKeeper is up and no broker yet.
-    ``jvm_options``: of all processes.
+    ``jvm_options``: of all processes. ``ours``: ids of brokers that are a ``ctrlchan broker`` with the same
+    server.properties.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class KafkaRig:
         broker_properties: Mapping[int, Mapping[str, str]] | None = None,
         before_brokers: Callable[[KafkaRig], None] | None = None,
         jvm_options: Sequence[str] = class_archive.JVM_OPTIONS,
+        ours: Collection[int] = (),
     ) -> None:
         self.folder = folder
         self.inter_broker_listener = inter_broker_listener or "PLAINTEXT"
@@ -108,7 +113,7 @@ class KafkaRig:
         self._broker_properties = {i: dict(p) for i, p in (broker_properties or {}).items()}
         # Port 0 at first: the broker takes a free one and registers it. A restart asks for the same again.
         self._places = {
-            i: _BrokerPlace(i, folder / f"broker-{i}", dict.fromkeys(self._listeners, 0))
+            i: _BrokerPlace(i, folder / f"broker-{i}", dict.fromkeys(self._listeners, 0), i in ours)
             for i in range(1, brokers + 1)
         }
         self._zookeeper: Child | None = None
@@ -199,6 +204,20 @@ class KafkaRig:
         """Names of the partition folders in the broker's data directory (``topic-0``, ``…-delete``)."""
         return {path.name for path in self._places[broker_id].data.iterdir() if path.is_dir()}
 
+    def data(self, broker_id: int) -> Path:
+        """Return the broker's log directory."""
+        return self._places[broker_id].data
+
+    def is_registered(self, broker_id: int) -> bool:
+        """Return whether ZooKeeper has the broker."""
+        return self._registered(broker_id) is not None
+
+    def signal_broker(self, broker_id: int, number: int) -> None:
+        """Send a signal to a broker that runs."""
+        child = self._places[broker_id].child
+        assert child is not None, f"broker {broker_id} does not run"
+        os.kill(child.pid, number)
+
     def kill_broker(self, broker_id: int) -> None:
         """SIGKILL; returns when its ZooKeeper session has expired and its registration is gone."""
         place = self._places[broker_id]
@@ -218,10 +237,15 @@ class KafkaRig:
         place.child.terminate(START_TIMEOUT)
         place.child = None
 
-    def restart_broker(self, broker_id: int) -> RegisteredBroker:
-        """Start a killed or stopped broker again on the same ports and data; returns its new registration."""
+    def restart_broker(self, broker_id: int, *, ours: bool | None = None) -> RegisteredBroker:
+        """Start a killed or stopped broker again on the same ports and data; returns its new registration.
+
+        ``ours``: as a ``ctrlchan broker``, or as Kafka's, from now on.
+        """
         place = self._places[broker_id]
         assert place.child is None, f"broker {broker_id} runs"
+        if ours is not None:
+            place.ours = ours
         self._spawn_broker(place)
         return self._await_broker(place)
 
@@ -303,6 +327,12 @@ class KafkaRig:
         properties.update(self._properties)
         properties.update(self._broker_properties.get(place.id, {}))
         write_broker_configuration(place.folder, properties)
+        if place.ours:
+            command = [sys.executable, "-m", "ctrlchan", "broker", "--config"]
+            command.append(str(place.folder / "server.properties"))
+            assert self._reaper is not None, "the rig is not running"
+            place.child = Child(f"broker {place.id}", command, place.folder / "server.log", self._reaper)
+            return
         place.child = self._spawn(
             f"broker {place.id}",
             place.folder,
