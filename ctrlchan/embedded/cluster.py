@@ -215,6 +215,7 @@ class ClusterBroker(FaultTarget):
 
 def _controller(controller_id: int, configs: Mapping[str, str], log_dir: LogDir) -> LocalController:
     # Imported here: brokers that a user's own channel drives need no controller.
+    from ctrlchan.broker.metadata.configs import topic_defaults
     from ctrlchan.embedded.controller import LocalController
 
     journal = None if log_dir is None or log_dir is TEMPORARY else Path(log_dir) / _JOURNAL
@@ -223,6 +224,7 @@ def _controller(controller_id: int, configs: Mapping[str, str], log_dir: LogDir)
         num_partitions=int(configs.get("num.partitions", 1)),
         default_replication_factor=int(configs.get("default.replication.factor", 1)),
         unclean_leader_election=configs.get("unclean.leader.election.enable", "false").lower() == "true",
+        topic_defaults=topic_defaults(configs.get),
         journal=journal,
     )
 

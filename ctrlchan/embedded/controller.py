@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, TypeVar
@@ -34,8 +34,8 @@ class LocalController:
     """Runs from construction to ``close``.
 
     ``controller_id``: an id that no broker has. ``num_partitions``, ``default_replication_factor``: of topics
-    that are created without. ``journal``: a file that keeps the nodes for the next cluster; None: they go
-    with this one.
+    that are created without. ``topic_defaults``: topic configs that the brokers' settings set. ``journal``: a
+    file that keeps the nodes for the next cluster; None: they go with this one.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class LocalController:
         num_partitions: int = 1,
         default_replication_factor: int = 1,
         unclean_leader_election: bool = False,
+        topic_defaults: Mapping[str, str] | None = None,
         journal: Path | None = None,
     ) -> None:
         self._parts = ExitStack()
@@ -59,6 +60,7 @@ class LocalController:
                 num_partitions=num_partitions,
                 default_replication_factor=default_replication_factor,
                 unclean_leader_election=unclean_leader_election,
+                topic_defaults=topic_defaults or {},
             )
             self._controller = KafkaController(config)
             cleanup.callback(self._controller.close)

@@ -16,16 +16,15 @@ import struct
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Final, NamedTuple
-
-import numpy as np
+from typing import Final
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.broker.apis.current_leaders import UNKNOWN, CurrentLeader, CurrentLeaders
 from ctrlchan.broker.core import BrokerCore
-from ctrlchan.broker.metadata.lookups import Node
 from ctrlchan.broker.replication._partitions import ProduceResult
 from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
+from ctrlchan.topic_names import ZERO_ID
 from ctrlchan.varints import encode_uvarint
 
 __all__ = ["API"]
@@ -52,11 +51,6 @@ _COMPRESSION, _TRANSACTIONAL, _ZSTD = 0x07, 0x10, 4
 
 #: Topic and partition.
 Key = tuple[str, int]
-
-
-class _Leader(NamedTuple):
-    id: int
-    epoch: int
 
 
 def _handle(core: BrokerCore, request: Request) -> Future[Reply]:
@@ -102,7 +96,7 @@ def _append(
 ) -> ProduceResult | Future[ProduceResult]:
     """Append the records of one partition, or say why not."""
     partition = core.partitions.get(*key)
-    if partition is None and _leader_of(core, key) is None:
+    if partition is None and CurrentLeaders(core).in_metadata(*key) is None:
         return ProduceResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     error = _error_of_records(records, request.version)
     if error:
@@ -174,20 +168,6 @@ def _batch_size(data: bytes) -> int:
     return _OFFSET_AND_LENGTH + length
 
 
-def _leader_of(core: BrokerCore, key: Key) -> _Leader | None:
-    """Return the leader of a partition as the metadata have it, None: they do not have the partition."""
-    with core.lock:
-        state = core.metadata.state
-        try:
-            rows = state.rows_of_topic(key[0])
-        except KeyError:
-            return None
-        row = rows.start + int(np.searchsorted(state.partitions.partition[rows], key[1]))
-        if row == rows.stop or state.partitions.partition[row] != key[1]:
-            return None
-        return _Leader(int(state.partitions.leader[row]), int(state.partitions.leader_epoch[row]))
-
-
 def _when_done(
     core: BrokerCore,
     request: Request,
@@ -229,24 +209,16 @@ def _reply(core: BrokerCore, request: Request, acks: int, results: Mapping[Key, 
             # Kafka's only way to show an error to such a producer.
             raise ProtocolError(f"Produce with acks=0: {ErrorCode.name_of(errors[0])}")
         return Reply(b"", rows=len(results), is_sent=False)
-    leaders: dict[Key, _Leader] = {}
-    nodes: list[Node] = []
+    leaders: dict[Key, CurrentLeader] = {}
+    endpoints = b""
     if request.version >= _CURRENT_LEADER_FROM and ErrorCode.NOT_LEADER_OR_FOLLOWER in errors:
+        current = CurrentLeaders(core)
         for key, result in results.items():
             if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                leaders[key] = _current_leader(core, key)
-        with core.lock:
-            ids = {leader.id for leader in leaders.values()}
-            nodes = [node for node in core.metadata.nodes(request.listener) if node.id in ids]
-    body = _Response(request.version).encode(results, leaders, nodes)
+                leaders[key] = current.of(key[0], ZERO_ID, key[1])
+        endpoints = current.endpoints(request.listener, {leader.id for leader in leaders.values()})
+    body = _Response(request.version).encode(results, leaders, endpoints)
     return Reply(body, partition_errors=len(errors), rows=len(results))
-
-
-def _current_leader(core: BrokerCore, key: Key) -> _Leader:
-    partition = core.partitions.get(*key)
-    if partition is not None:
-        return _Leader(partition.leader, partition.leader_epoch)
-    return _leader_of(core, key) or _Leader(-1, -1)
 
 
 class _Response:
@@ -257,11 +229,11 @@ class _Response:
         self._flexible = version >= _FLEXIBLE_FROM
 
     def encode(
-        self, results: Mapping[Key, ProduceResult], leaders: Mapping[Key, _Leader], nodes: list[Node]
+        self, results: Mapping[Key, ProduceResult], leaders: Mapping[Key, CurrentLeader], endpoints: bytes
     ) -> bytes:
-        topics: dict[str, list[tuple[int, ProduceResult, _Leader | None]]] = {}
+        topics: dict[str, list[tuple[int, ProduceResult, CurrentLeader]]] = {}
         for key, result in results.items():
-            topics.setdefault(key[0], []).append((key[1], result, leaders.get(key)))
+            topics.setdefault(key[0], []).append((key[1], result, leaders.get(key, UNKNOWN)))
         parts = [self._count(len(topics))]
         for name, partitions in topics.items():
             parts += [self._text(name), self._count(len(partitions))]
@@ -270,18 +242,10 @@ class _Response:
         if self._version >= _THROTTLE_FROM:
             # Nobody is throttled.
             parts.append(bytes(4))
-        endpoints = [
-            struct.pack(">i", node.id)
-            + self._text(node.host)
-            + struct.pack(">i", node.port)
-            + self._text(node.rack)
-            + self._tags()
-            for node in nodes
-        ]
-        parts.append(self._tags(self._count(len(endpoints)) + b"".join(endpoints) if endpoints else b""))
+        parts.append(self._tags(endpoints))
         return b"".join(parts)
 
-    def _partition(self, index: int, result: ProduceResult, leader: _Leader | None) -> bytes:
+    def _partition(self, index: int, result: ProduceResult, leader: CurrentLeader) -> bytes:
         data = struct.pack(">ihq", index, result.error_code, result.base_offset)
         if self._version >= _APPEND_TIME_FROM:
             data += struct.pack(">q", result.append_time)
@@ -292,7 +256,7 @@ class _Response:
             for number, message in result.record_errors:
                 data += struct.pack(">i", number) + self._text(message) + self._tags()
             data += self._text(result.error_message)
-        return data + self._tags(struct.pack(">iix", *leader) if leader else b"")
+        return data + self._tags(b"" if leader == UNKNOWN else struct.pack(">iix", *leader))
 
     def _count(self, count: int) -> bytes:
         return encode_uvarint(count + 1) if self._flexible else struct.pack(">i", count)

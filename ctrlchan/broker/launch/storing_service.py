@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ctrlchan.broker.apis.api import Api
+from ctrlchan.broker.apis.current_leaders import CurrentLeaders
 from ctrlchan.broker.apis.request_handler import RequestHandler
 from ctrlchan.broker.apis.table import storing_apis
 from ctrlchan.broker.controller.client import ControllerClient
@@ -143,12 +144,14 @@ class StoringService:
                 GroupConfig.from_settings(core.configs), manager.table.get
             )
             cleanup.callback(core.groups.stop)
-            self.produce = ProduceApi(manager.table)
+            leaders = CurrentLeaders(core)
+            self.produce = ProduceApi(manager.table, leaders)
             self.fetch = FetchApi(
                 manager.table,
                 self._missing_error,
                 max_bytes=integer(core.configs, "fetch.max.bytes", 1024),
                 sessions=integer(core.configs, "max.incremental.fetch.session.cache.slots", 0),
+                leaders=leaders,
             )
             hot = BrokerHandler([self.produce, self.fetch])
             apis = storing_apis(core)

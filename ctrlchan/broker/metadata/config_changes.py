@@ -1,4 +1,4 @@
-"""Configs of topics, and dynamic configs of brokers: what counts for a topic, and changes to them.
+"""Changes to the configs of topics, and to the dynamic configs of brokers.
 
 A broker or a controller changes the dynamic configs of its own id, and those of all brokers. Source:
 ``ConfigHelper``, ``ConfigAdminManager``, ``ZkAdminManager.alterConfigs`` and
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import cache
 from typing import NamedTuple, Protocol
@@ -21,9 +21,7 @@ from ctrlchan.broker.metadata.config_keys import (
     topic_config_names,
 )
 from ctrlchan.broker.metadata.configs import (
-    ConfigSource,
     ConfigType,
-    DescribedConfig,
     broker_configs,
     topic_configs,
 )
@@ -35,7 +33,6 @@ __all__ = [
     "Operation",
     "alter_broker",
     "alter_topic",
-    "effective_configs",
     "replace_broker",
     "replace_topic",
 ]
@@ -70,33 +67,6 @@ class ConfigStore(Protocol):
     def write_topic_config(self, name: str, config: Mapping[str, str]) -> None: ...
     def read_broker_config(self, broker_id: int | None) -> dict[str, str]: ...
     def write_broker_config(self, broker_id: int | None, config: Mapping[str, str]) -> None: ...
-
-
-def effective_configs(
-    own: Mapping[str, str], dynamic: Mapping[str, str], static: Mapping[str, str]
-) -> Iterable[DescribedConfig]:
-    """Yield every config of a topic with the value that counts, and all values behind it.
-
-    ``own``: set for the topic. ``dynamic``: defaults of all brokers, by broker config. ``static``: settings
-    of the broker or controller, by topic config.
-    """
-    for config in topic_configs():
-        synonyms: list[tuple[str, str | None, ConfigSource]] = []
-        if config.name in own:
-            synonyms.append((config.name, own[config.name], ConfigSource.TOPIC))
-        if not config.synonyms and config.name in static:
-            # Brokers derive it from several settings, of which none is its synonym.
-            synonyms.append((config.name, static[config.name], ConfigSource.STATIC_BROKER))
-        for name, value, source in config.synonyms:
-            if name in dynamic:
-                synonyms.append((name, dynamic[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
-            if config.name in static:
-                synonyms.append((name, static[config.name], ConfigSource.STATIC_BROKER))
-            synonyms.append((name, value, source))
-        if synonyms:
-            _, effective, source = synonyms[0]
-            config = config._replace(value=effective, source=source, synonyms=tuple(synonyms))
-        yield config
 
 
 def alter_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from itertools import dropwhile
 from typing import NamedTuple, NoReturn
 
 from ctrlchan.errors import ConfigError
@@ -12,10 +14,13 @@ from ctrlchan.errors import ConfigError
 __all__ = [
     "ConfigSource",
     "ConfigType",
+    "Configs",
     "DescribedConfig",
     "broker_configs",
     "broker_defaults",
+    "broker_names",
     "cluster_wide_configs",
+    "effective_configs",
     "topic_configs",
     "topic_defaults",
 ]
@@ -31,6 +36,7 @@ class ConfigType(IntEnum):
     BOOLEAN = 1
     STRING = 2
     INT = 3
+    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
@@ -46,6 +52,13 @@ class ConfigSource(IntEnum):
     DEFAULT = 5
 
 
+class Configs(NamedTuple):
+    """Values of broker configs by name, and where they are set."""
+
+    values: Mapping[str, str]
+    source: ConfigSource
+
+
 class DescribedConfig(NamedTuple):
     """A config with its value; ``synonyms``: (name, value, source) of the broker configs behind it."""
 
@@ -58,7 +71,7 @@ class DescribedConfig(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """``LogConfig``. ``broker_config``: the broker config that is this config's default, if there is one."""
+    """``LogConfig``. ``broker_config``: the broker config that stands behind this config, if there is one."""
 
     name: str
     type: ConfigType
@@ -79,7 +92,7 @@ class _Broker(NamedTuple):
     per_broker: bool = False
 
 
-_, _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = ConfigType
+_, _BOOLEAN, _STRING, _INT, _SHORT, _LONG, _DOUBLE, _LIST = ConfigType
 
 _TOPIC_CONFIGS = (
     _Topic("cleanup.policy", _LIST, "delete", "log.cleanup.policy"),
@@ -90,7 +103,7 @@ _TOPIC_CONFIGS = (
     _Topic("delete.retention.ms", _LONG, "86400000", "log.cleaner.delete.retention.ms"),
     _Topic("file.delete.delay.ms", _LONG, "60000", "log.segment.delete.delay.ms"),
     _Topic("flush.messages", _LONG, _MAX_LONG, "log.flush.interval.messages"),
-    _Topic("flush.ms", _LONG, _MAX_LONG),
+    _Topic("flush.ms", _LONG, _MAX_LONG, "log.flush.interval.ms"),
     _Topic("follower.replication.throttled.replicas", _LIST, ""),
     _Topic("index.interval.bytes", _INT, "4096", "log.index.interval.bytes"),
     _Topic("leader.replication.throttled.replicas", _LIST, ""),
@@ -114,13 +127,27 @@ _TOPIC_CONFIGS = (
     _Topic("remote.log.delete.on.disable", _BOOLEAN, "false"),
     _Topic("remote.storage.enable", _BOOLEAN, "false"),
     _Topic("retention.bytes", _LONG, "-1", "log.retention.bytes"),
-    _Topic("retention.ms", _LONG, "604800000"),
+    _Topic("retention.ms", _LONG, "604800000", "log.retention.ms"),
     _Topic("segment.bytes", _INT, "1073741824", "log.segment.bytes"),
     _Topic("segment.index.bytes", _INT, "10485760", "log.index.size.max.bytes"),
-    _Topic("segment.jitter.ms", _LONG, "0"),
-    _Topic("segment.ms", _LONG, "604800000"),
+    _Topic("segment.jitter.ms", _LONG, "0", "log.roll.jitter.ms"),
+    _Topic("segment.ms", _LONG, "604800000", "log.roll.ms"),
     _Topic("unclean.leader.election.enable", _BOOLEAN, "false", "unclean.leader.election.enable"),
 )
+
+_MINUTE_MS = 60_000
+_HOUR_MS = 3_600_000
+#: Topic config -> broker configs behind it, the first that is set counts, each with its unit in ms.
+_DURATIONS: Mapping[str, tuple[tuple[str, int], ...]] = {
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+}
 
 _BROKER_CONFIGS = (
     _Broker("advertised.listeners", _STRING, None, dynamic=True, per_broker=True),
@@ -180,7 +207,50 @@ _BROKER_CONFIGS = (
             dynamic=topic.broker_config != "log.message.format.version",
         )
         for topic in _TOPIC_CONFIGS
-        if topic.broker_config is not None
+        if topic.broker_config is not None and topic.name not in _DURATIONS
+    ),
+    *(
+        _Broker(name, kind, default)
+        for name, kind, default in (
+            ("controlled.shutdown.enable", _BOOLEAN, "true"),
+            ("controlled.shutdown.max.retries", _INT, "3"),
+            ("controlled.shutdown.retry.backoff.ms", _LONG, "5000"),
+            ("fetch.max.bytes", _INT, "57671680"),
+            ("group.initial.rebalance.delay.ms", _INT, "3000"),
+            ("group.max.session.timeout.ms", _INT, "1800000"),
+            ("group.max.size", _INT, _MAX_INT),
+            ("group.min.session.timeout.ms", _INT, "6000"),
+            ("log.cleaner.enable", _BOOLEAN, "true"),
+            ("log.flush.offset.checkpoint.interval.ms", _INT, "60000"),
+            ("log.flush.scheduler.interval.ms", _LONG, _MAX_LONG),
+            ("log.flush.start.offset.checkpoint.interval.ms", _INT, "60000"),
+            ("log.retention.check.interval.ms", _LONG, "300000"),
+            ("log.retention.hours", _INT, "168"),
+            ("log.retention.minutes", _INT, None),
+            ("log.roll.hours", _INT, "168"),
+            ("log.roll.jitter.hours", _INT, "0"),
+            ("max.incremental.fetch.session.cache.slots", _INT, "1000"),
+            ("offset.metadata.max.bytes", _INT, "4096"),
+            ("offsets.commit.timeout.ms", _INT, "5000"),
+            ("offsets.load.buffer.size", _INT, "5242880"),
+            ("offsets.retention.check.interval.ms", _LONG, "600000"),
+            ("offsets.retention.minutes", _INT, "10080"),
+            ("offsets.topic.num.partitions", _INT, "50"),
+            ("offsets.topic.replication.factor", _SHORT, "3"),
+            ("offsets.topic.segment.bytes", _INT, "104857600"),
+            ("producer.id.expiration.check.interval.ms", _INT, "600000"),
+            ("queued.max.requests", _INT, "500"),
+            ("replica.fetch.backoff.ms", _INT, "1000"),
+            ("replica.fetch.max.bytes", _INT, "1048576"),
+            ("replica.fetch.min.bytes", _INT, "1"),
+            ("replica.fetch.response.max.bytes", _INT, "10485760"),
+            ("replica.fetch.wait.max.ms", _INT, "500"),
+            ("replica.high.watermark.checkpoint.interval.ms", _LONG, "5000"),
+            ("replica.lag.time.max.ms", _LONG, "30000"),
+            ("socket.listen.backlog.size", _INT, "50"),
+            ("socket.receive.buffer.bytes", _INT, "102400"),
+            ("socket.send.buffer.bytes", _INT, "102400"),
+        )
     ),
 )
 
@@ -195,28 +265,57 @@ _QUOTAS = (
 _LISTENER_PREFIX = re.compile(r"^listener\.name\.[^.]*\.")
 
 
-_MINUTE_MS = 60_000
-_HOUR_MS = 3_600_000
-#: Topic config -> broker configs behind it, the first that is set counts, each with its unit in ms.
-_DURATIONS: Mapping[str, tuple[tuple[str, int], ...]] = {
-    "retention.ms": (
-        ("log.retention.ms", 1),
-        ("log.retention.minutes", _MINUTE_MS),
-        ("log.retention.hours", _HOUR_MS),
-    ),
-    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
-    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
-    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+#: Defaults of the broker configs that have one.
+_DEFAULTS = Configs(
+    {config.name: config.default for config in _BROKER_CONFIGS if config.default is not None},
+    ConfigSource.DEFAULT,
+)
+#: Broker config -> those that are set in its place, in order.
+_ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
+    name: tuple(other for other, _ in names) for names in _DURATIONS.values() for name, _ in names
 }
 
 
 def topic_configs() -> Iterable[DescribedConfig]:
-    """Return the configs of a topic. No topic has a config of its own: an embedded broker has no store."""
+    """Return the configs of a topic that has none of its own, of a broker with Kafka's defaults."""
+    return effective_configs({}, ())
+
+
+def effective_configs(own: Mapping[str, str], behind: Sequence[Configs]) -> Iterable[DescribedConfig]:
+    """Yield every config of a topic with the value that counts, and all values behind it.
+
+    ``own``: set for the topic. ``behind``: broker configs, those that count first.
+    """
+    values = topic_defaults(ChainMap(*(dict(one.values) for one in behind)).get)
     for config in _TOPIC_CONFIGS:
-        synonyms: tuple[tuple[str, str | None, ConfigSource], ...] = ()
+        synonyms: list[tuple[str, str | None, ConfigSource]] = []
+        if config.name in own:
+            synonyms.append((config.name, own[config.name], ConfigSource.TOPIC))
         if config.broker_config is not None:
-            synonyms = ((config.broker_config, config.default, ConfigSource.DEFAULT),)
-        yield DescribedConfig(config.name, config.default, config.type, ConfigSource.DEFAULT, False, synonyms)
+            synonyms += _values_of(config.broker_config, behind)
+        value = own.get(config.name, values.get(config.name, config.default))
+        source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT
+        yield DescribedConfig(config.name, value, config.type, source, False, tuple(synonyms))
+
+
+def _values_of(name: str, behind: Sequence[Configs]) -> Iterable[tuple[str, str | None, ConfigSource]]:
+    """Return the values of a broker config and of its alternatives; none unless its own counts first."""
+    found = [
+        (one, configs.values[one], configs.source)
+        for configs in (*behind, _DEFAULTS)
+        for one in _ALTERNATIVES.get(name, (name,))
+        if one in configs.values
+    ]
+    return dropwhile(lambda synonym: synonym[0] != name, found)
+
+
+def broker_names(topic_values: Mapping[str, str]) -> Mapping[str, str]:
+    """Return values of topic configs under the names of the broker configs behind them."""
+    return {
+        config.broker_config: topic_values[config.name]
+        for config in _TOPIC_CONFIGS
+        if config.broker_config is not None and config.name in topic_values
+    }
 
 
 def cluster_wide_configs() -> Mapping[str, ConfigType]:
@@ -235,34 +334,48 @@ def broker_configs(
     By name: ``static`` are those that are set in its settings, ``own`` its dynamic ones, ``defaults`` the
     dynamic ones of all brokers. Dynamic values of static configs do not count.
     """
-    dynamic = (own or {}, ConfigSource.DYNAMIC_BROKER), (defaults or {}, ConfigSource.DYNAMIC_DEFAULT_BROKER)
-    for config in _BROKER_CONFIGS:
-        values = [(of[config.name], source) for of, source in dynamic if config.dynamic and config.name in of]
-        if config.name in static:
-            values.append((static[config.name], ConfigSource.STATIC_BROKER))
-        if config.default is not None:
-            values.append((config.default, ConfigSource.DEFAULT))
-        yield _described(config.name, values)
-    for name in sorted({name for of, _ in dynamic for name in of}.difference(_BROKER_TABLE)):
-        yield _described(name, [(of[name], source) for of, source in dynamic if name in of])
+    dynamic = [
+        Configs(_without_static(values or {}), source)
+        for values, source in (
+            (own, ConfigSource.DYNAMIC_BROKER),
+            (defaults, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        )
+    ]
+    behind = (*dynamic, Configs(static, ConfigSource.STATIC_BROKER))
+    unknown = {name for configs in dynamic for name in configs.values}.difference(_BROKER_TABLE)
+    for name in (*_BROKER_TABLE, *sorted(unknown)):
+        value = next(
+            (configs.values[name] for configs in (*behind, _DEFAULTS) if name in configs.values), None
+        )
+        yield _described(name, value, tuple(_values_of(name, behind)))
+
+
+def _without_static(dynamic: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the dynamic configs without those that cannot be dynamic."""
+    return {
+        name: value
+        for name, value in dynamic.items()
+        if name not in _BROKER_TABLE or _BROKER_TABLE[name].dynamic
+    }
 
 
 def broker_defaults(defaults: Mapping[str, str]) -> Iterable[DescribedConfig]:
     """Yield the dynamic configs of all brokers; a static config in ZooKeeper is none."""
-    for name, value in sorted(defaults.items()):
-        if name not in _BROKER_TABLE or _BROKER_TABLE[name].dynamic:
-            yield _described(name, [(value, ConfigSource.DYNAMIC_DEFAULT_BROKER)])
+    for name, value in sorted(_without_static(defaults).items()):
+        yield _described(name, value, ((name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),))
 
 
-def _described(name: str, values: list[tuple[str, ConfigSource]]) -> DescribedConfig:
-    """Return the config with these values, that which counts first. Kafka shows no value of unknown type."""
+def _described(
+    name: str, value: str | None, synonyms: tuple[tuple[str, str | None, ConfigSource], ...]
+) -> DescribedConfig:
+    """Return a broker config. Kafka shows no value of unknown type."""
     config = _BROKER_TABLE.get(name)
     base = _BROKER_TABLE.get(_LISTENER_PREFIX.sub("", name))
     kind = base.type if base else _LONG if name in _QUOTAS else ConfigType.UNKNOWN
-    value, source = values[0] if values else (None, ConfigSource.DEFAULT)
-    synonyms = tuple((name, text if kind else None, of) for text, of in values)
-    read_only = config is None or not config.dynamic
-    return DescribedConfig(name, value if kind else None, kind, source, read_only, synonyms)
+    if not kind:
+        value, synonyms = None, tuple((one, None, source) for one, _, source in synonyms)
+    source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT
+    return DescribedConfig(name, value, kind, source, config is None or not config.dynamic, synonyms)
 
 
 def _refuse(name: str, reason: str) -> NoReturn:

@@ -4,6 +4,8 @@ from ctrlchan.broker.replication._hot cimport HotApi
 from ctrlchan.broker.replication._partitions cimport PartitionTable, Table
 
 cdef struct SessionCache
+cdef struct FetchSession
+cdef struct Reading
 
 
 cdef class FetchApi(HotApi):
@@ -20,3 +22,4 @@ cdef class FetchApi(HotApi):
     cdef int64_t bytes_out
 
     cdef int16_t error_of_missing(self, bytes topic, bint is_id, int32_t index, int16_t otherwise) noexcept
+    cdef void find_leaders(self, const FetchSession* session, Reading* reading, int32_t listener) noexcept

@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from ctrlchan.broker.replication._hot import HotApi
+from ctrlchan.broker.replication._hot import HotApi, Leaders
 from ctrlchan.broker.replication._partitions import PartitionTable
 
 class FetchApi(HotApi):
@@ -14,5 +14,6 @@ class FetchApi(HotApi):
         max_bytes: int = 57_671_680,
         sessions: int = 1000,
         eviction_ms: int = 120_000,
+        leaders: Leaders | None = None,
     ) -> None: ...
     def counters(self) -> dict[str, int]: ...

@@ -233,9 +233,21 @@ cdef Result fetch_partitions(
             else:
                 result = PARKED
     if result == DONE:
+        if header.version >= LEADERS and names_leaders(&reading) and self.leaders is not None:
+            with gil:
+                self.find_leaders(current.session, &reading, hot.listener)
         put_answer(self, current, &reading, header, answer)
     end_reading(&reading)
     return result
+
+
+cdef bint names_leaders(const Reading* reading) noexcept nogil:
+    """Return whether an answer has an error with which the leader is named."""
+    cdef int32_t i
+    for i in range(reading.count):
+        if reading.answers[i].error == NOT_LEADER_OR_FOLLOWER or reading.answers[i].error == FENCED_LEADER_EPOCH:
+            return True
+    return False
 
 
 cdef void put_answer(
@@ -282,17 +294,18 @@ cdef class FetchApi(HotApi):
 
     ``missing(topic, topic_id, partition)`` returns Kafka's error code for a partition that is not in the table; ``topic``
     is None where the request has topic ids. ``max_bytes``: fetch.max.bytes. ``sessions``:
-    max.incremental.fetch.session.cache.slots. ``eviction_ms``: how long a session is kept for sure.
+    max.incremental.fetch.session.cache.slots. ``eviction_ms``: how long a session is kept for sure. ``leaders``: a
+    CurrentLeaders, which is asked for the leaders that a client should ask instead; None: the answers name none.
     """
 
     def __cinit__(
         self, PartitionTable partitions not None, missing, *, int64_t max_bytes=57_671_680, int32_t sessions=1000,
-        int64_t eviction_ms=120_000
+        int64_t eviction_ms=120_000, leaders=None
     ):
         cdef int32_t i
         if not 0 <= sessions <= MOST_SESSIONS:
             raise ValueError(f"{sessions} fetch sessions, at most {MOST_SESSIONS}")
-        self.partitions, self.missing, self.max_bytes = partitions, missing, max_bytes
+        self.partitions, self.missing, self.max_bytes, self.leaders = partitions, missing, max_bytes, leaders
         self.table = &partitions.table
         self.cache = <SessionCache*>calloc(1, sizeof(SessionCache))
         if self.cache == NULL:
@@ -321,6 +334,35 @@ cdef class FetchApi(HotApi):
         free(self.cache.places)
         free(self.cache.free_places)
         free(self.cache)
+
+    cdef void find_leaders(self, const FetchSession* session, Reading* reading, int32_t listener) noexcept:
+        """Note the leaders that the answers name, and where these listen."""
+        cdef PartitionAnswer* answer
+        cdef const Topic* topic
+        cdef int32_t i
+        cdef bytes name, endpoints
+        cdef set ids = set()
+        try:
+            for i in range(reading.count):
+                answer = &reading.answers[i]
+                if answer.error != NOT_LEADER_OR_FOLLOWER and answer.error != FENCED_LEADER_EPOCH:
+                    continue
+                topic = session.partitions[answer.number].topic
+                name = topic.bytes[:topic.size]
+                answer.leader, answer.leader_epoch = self.leaders.of(
+                    None if session.uses_ids else name.decode(errors="replace"),
+                    name,
+                    session.partitions[answer.number].index,
+                )
+                ids.add(answer.leader)
+            endpoints = self.endpoints(listener, ids)
+            if endpoints:
+                reading.endpoints = <uint8_t*>malloc(len(endpoints))
+                if reading.endpoints != NULL:
+                    reading.endpoints_size = len(endpoints)
+                    memcpy(reading.endpoints, <const char*>endpoints, len(endpoints))
+        except Exception:
+            logger.exception("an answer without leaders")
 
     cdef int16_t error_of_missing(self, bytes topic, bint is_id, int32_t index, int16_t otherwise) noexcept:
         try:

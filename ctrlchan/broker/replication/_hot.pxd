@@ -39,11 +39,16 @@ cdef struct Entry:
     void* context
 
 
-# One API. A subclass sets all fields but ``network`` in __cinit__ or __init__.
+# One API. A subclass sets ``entry`` in __cinit__ or __init__.
 cdef class HotApi:
     cdef Entry entry
     # Set before the first request
     cdef Network* network
+    cdef tuple listener_names
+    # A CurrentLeaders; None: answers do not name leaders
+    cdef object leaders
+
+    cdef bytes endpoints(self, int32_t listener, set ids)
 
 
 cdef class BrokerHandler(HotHandler):

@@ -110,6 +110,10 @@ cdef class HotApi:
         """The lowest and the highest version that is answered here."""
         return self.entry.lowest, self.entry.highest
 
+    cdef bytes endpoints(self, int32_t listener, set ids):
+        """Return the bytes of the field NodeEndpoints for a client of a listener; empty: leave it out."""
+        return self.leaders.endpoints(self.listener_names[listener], ids)
+
 
 cdef class BrokerHandler(HotHandler):
     """The hot handler of a storing broker, with the given APIs. ``attach`` is called before the server starts."""
@@ -141,4 +145,4 @@ cdef class BrokerHandler(HotHandler):
         """Tell the APIs where parked requests wait. The threads keep this object, not the reverse."""
         cdef HotApi api
         for api in self.apis:
-            api.network = threads.network
+            api.network, api.listener_names = threads.network, threads.listener_names

@@ -1,6 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ctrlchan.broker.log._batches cimport Appended
+from ctrlchan.broker.network._processor cimport Answer
 from ctrlchan.broker.replication._hot cimport HotApi
 from ctrlchan.broker.replication._partitions cimport AppendResult, PartitionState, PartitionTable, Watcher
 
@@ -40,3 +41,5 @@ cdef class ProduceApi(HotApi):
     cdef int64_t requests
     cdef int64_t parked
     cdef int64_t expired
+
+    cdef void append_endpoints(self, Answer* answer, const Produce* produce, int32_t listener) noexcept

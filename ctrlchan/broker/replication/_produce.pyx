@@ -64,6 +64,12 @@ from ctrlchan.broker.replication._partitions cimport (
     watch,
 )
 
+import logging
+
+from ctrlchan.varints import encode_uvarint
+
+logger = logging.getLogger("ctrlchan.broker")
+
 cdef extern from "_wire/bytes.h":
     void put_i16(uint8_t* p, int16_t v) nogil
     void put_i32(uint8_t* p, int32_t v) nogil
@@ -260,7 +266,9 @@ cdef void append_part(Answer* answer, int version, int32_t index, const Part* pa
     append_bytes(answer, bytes, p - bytes)
 
 
-cdef void append_response(Answer* answer, const RequestHeader* header, const Produce* produce) noexcept nogil:
+cdef void append_response(
+    ProduceApi self, Answer* answer, const RequestHeader* header, const Produce* produce, int32_t listener
+) noexcept nogil:
     """Write the response: topics and partitions in the order of the request, which was read before."""
     cdef Cursor c
     cdef int64_t size, topics, partitions
@@ -291,8 +299,21 @@ cdef void append_response(Answer* answer, const RequestHeader* header, const Pro
         if header.flexible:
             append_bytes(answer, b"\0", 1)
         topics -= 1
-    # Nobody is throttled; no endpoints.
-    append_bytes(answer, b"\0\0\0\0\0", 5 if header.flexible else 4)
+    # Nobody is throttled.
+    append_bytes(answer, b"\0\0\0\0", 4)
+    if header.version >= CURRENT_LEADER_FROM and names_leaders(produce) and self.leaders is not None:
+        with gil:
+            self.append_endpoints(answer, produce, listener)
+    elif header.flexible:
+        append_bytes(answer, b"\0", 1)
+
+
+cdef bint names_leaders(const Produce* produce) noexcept nogil:
+    cdef int32_t i
+    for i in range(produce.count):
+        if produce.parts[i].result.error == NOT_LEADER_OR_FOLLOWER:
+            return True
+    return False
 
 
 # -- waiting for the in-sync replicas
@@ -330,7 +351,7 @@ cdef Result go_on(ProduceApi self, HotRequest* request, const RequestHeader* hea
             for i in range(produce.count):
                 if produce.parts[i].is_pending:
                     produce.parts[i].result.error = REQUEST_TIMED_OUT
-        append_response(answer, header, produce)
+        append_response(self, answer, header, produce, request.listener)
     end_produce(produce)
     free(produce)
     request.state = NULL
@@ -384,18 +405,41 @@ cdef Result handle_produce(void* context, HotRequest* request, const RequestHead
         # There is no other way to tell such a producer of an error.
         result = CLOSE if failed else NO_ANSWER
     else:
-        append_response(answer, header, &produce)
+        append_response(<ProduceApi>context, answer, header, &produce, request.listener)
     end_produce(&produce)
     return result
 
 
 cdef class ProduceApi(HotApi):
-    """Answers Produce from the partitions of ``table``."""
+    """Answers Produce from the partitions of ``table``.
 
-    def __init__(self, PartitionTable table not None):
-        self.table = table
+    ``leaders``: a CurrentLeaders, which knows where the leaders listen that a client should ask instead; None: the
+    answers do not say it.
+    """
+
+    def __init__(self, PartitionTable table not None, leaders=None):
+        self.table, self.leaders = table, leaders
         self.entry.key, self.entry.lowest, self.entry.highest = PRODUCE, LOWEST, HIGHEST
         self.entry.flexible_from, self.entry.function, self.entry.context = FLEXIBLE_FROM, handle_produce, <void*>self
+
+    cdef void append_endpoints(self, Answer* answer, const Produce* produce, int32_t listener) noexcept:
+        """Write the last tagged fields: where the leaders listen that the answer names."""
+        cdef int32_t i
+        cdef bytes field = b""
+        cdef set ids = set()
+        for i in range(produce.count):
+            if produce.parts[i].result.error == NOT_LEADER_OR_FOLLOWER:
+                ids.add(produce.parts[i].partition.leader)
+        try:
+            field = self.endpoints(listener, ids)
+        except Exception:
+            logger.exception("an answer without endpoints")
+        if field:
+            # One tagged field, number 0.
+            field = b"\1\0" + encode_uvarint(len(field)) + field
+        else:
+            field = b"\0"
+        append_bytes(answer, <const char*>field, len(field))
 
     @property
     def counters(self):

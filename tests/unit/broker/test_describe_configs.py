@@ -11,6 +11,7 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from ctrlchan.broker import EmbeddedBroker
+from ctrlchan.broker.metadata.configs import Configs, ConfigSource, broker_configs, effective_configs
 from tests.unit.broker.local_broker import OURS, LocalBroker, Part
 
 DESCRIBE_CONFIGS = 32
@@ -122,3 +123,28 @@ def test_an_unknown_resource_type_fails_the_whole_request(broker: LocalBroker, k
     results = describe(broker, (kind, "x"), (TOPIC, "alpha"))
     assert [one.error_code for one in results] == [ErrorCode.invalid_request] * 2
     assert all(str(kind) in one.error_message for one in results)
+
+
+def test_values_in_longer_units_stand_behind_those_in_milliseconds() -> None:
+    behind = [
+        Configs({"log.retention.minutes": "5"}, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        Configs({"log.retention.ms": "7000", "log.roll.hours": "2"}, ConfigSource.STATIC_BROKER),
+    ]
+    configs = {one.name: one for one in effective_configs({"flush.ms": "9"}, behind)}
+    retention = configs["retention.ms"]
+    # What stands before the config's own name is not shown.
+    assert (retention.value, retention.source) == ("7000", ConfigSource.STATIC_BROKER)
+    assert retention.synonyms == (
+        ("log.retention.ms", "7000", ConfigSource.STATIC_BROKER),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT),
+    )
+    segment = configs["segment.ms"]
+    assert (segment.value, segment.source, segment.synonyms) == ("7200000", ConfigSource.DEFAULT, ())
+    flush = configs["flush.ms"]
+    assert (flush.value, flush.synonyms) == ("9", (("flush.ms", "9", ConfigSource.TOPIC),))
+
+
+def test_settings_of_groups_are_shown() -> None:
+    configs = {one.name: one for one in broker_configs({"group.max.size": "3"})}
+    assert (configs["group.max.size"].value, configs["group.max.size"].read_only) == ("3", True)
+    assert configs["offsets.topic.replication.factor"].value == "3"

@@ -12,8 +12,7 @@ from typing import Any
 
 from ctrlchan.broker.apis import describe_configs
 from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.metadata.config_changes import effective_configs
-from ctrlchan.broker.metadata.configs import DescribedConfig, topic_defaults
+from ctrlchan.broker.metadata.configs import Configs, ConfigSource, DescribedConfig, effective_configs
 
 __all__ = ["API"]
 
@@ -38,8 +37,12 @@ class _Described:
             own: Mapping[str, str] = self._core.topic_overrides.get(name, {})
         if store is not None:
             own = store.read_topic_config(name) or {}
-        defaults = topic_defaults(self._core.configs.get)
-        return list(effective_configs(own, self.dynamic_configs(None), defaults))
+        behind = (
+            Configs(self.dynamic_configs(self.id), ConfigSource.DYNAMIC_BROKER),
+            Configs(self.dynamic_configs(None), ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            Configs(self.configs, ConfigSource.STATIC_BROKER),
+        )
+        return list(effective_configs(own, behind))
 
     def dynamic_configs(self, broker_id: int | None) -> Mapping[str, str]:
         """Return the dynamic configs of this broker, or those of all brokers (None)."""

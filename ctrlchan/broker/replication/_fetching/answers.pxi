@@ -5,6 +5,10 @@ cdef enum:
     DIVERGING_EPOCH_TAG = 0
     # epoch, end offset, no tags
     DIVERGING_EPOCH_BYTES = 13
+    CURRENT_LEADER_TAG = 1
+    # id, epoch, no tags
+    CURRENT_LEADER_BYTES = 9
+    NODE_ENDPOINTS_TAG = 0
     NO_REPLICA = -1
     MOST_VARINT_BYTES = 5
 
@@ -87,7 +91,7 @@ cdef void put_topics(
         if flexible:
             put_no_tags(answer)
     if flexible:
-        put_no_tags(answer)
+        put_endpoints(reading, answer)
 
 
 cdef int32_t next_answer(const Reading* reading, int32_t i) noexcept nogil:
@@ -148,10 +152,12 @@ cdef void put_partition(
         one.records.segment = NULL
     if not flexible:
         return
-    if one.diverging_epoch < 0:
-        put_no_tags(answer)
-    else:
+    if one.diverging_epoch >= 0:
         put_divergence(one, answer)
+    elif one.leader >= 0 or one.leader_epoch >= 0:
+        put_leader(one, answer)
+    else:
+        put_no_tags(answer)
 
 
 cdef void release_range(void* segment) noexcept nogil:
@@ -202,3 +208,28 @@ cdef void put_divergence(const PartitionAnswer* one, Answer* answer) noexcept no
     put_i32(room + 3, one.diverging_epoch)
     put_i64(room + 7, one.diverging_end)
     room[15] = 0
+
+
+cdef void put_leader(const PartitionAnswer* one, Answer* answer) noexcept nogil:
+    """Write the tagged fields: the current leader, and no other."""
+    cdef uint8_t* room = append_room(answer, 3 + CURRENT_LEADER_BYTES)
+    if room == NULL:
+        return
+    room[0], room[1], room[2] = 1, CURRENT_LEADER_TAG, CURRENT_LEADER_BYTES
+    put_i32(room + 3, one.leader)
+    put_i32(room + 7, one.leader_epoch)
+    room[11] = 0
+
+
+cdef void put_endpoints(const Reading* reading, Answer* answer) noexcept nogil:
+    """Write the last tagged fields: where the leaders listen that the answer names, if it names any."""
+    cdef uint8_t* room
+    if reading.endpoints == NULL:
+        put_no_tags(answer)
+        return
+    room = append_room(answer, 2)
+    if room != NULL:
+        room[0], room[1] = 1, NODE_ENDPOINTS_TAG
+    # Written as the length of a compact array: one more than the number.
+    put_count(answer, reading.endpoints_size - 1, True)
+    append_bytes(answer, reading.endpoints, reading.endpoints_size)

@@ -27,6 +27,9 @@ cdef struct PartitionAnswer:
     bint has_aborted
     AbortedEntry* aborted
     int32_t aborted_count
+    # -1: not known, or not asked for
+    int32_t leader
+    int32_t leader_epoch
 
 
 cdef struct Reading:
@@ -36,12 +39,15 @@ cdef struct Reading:
     int64_t bytes
     # The answer need not wait: an error, records of an older segment, or enough bytes
     bint is_complete
+    # The field NodeEndpoints; NULL: the answer has none
+    uint8_t* endpoints
+    int64_t endpoints_size
     PartitionAnswer few[FEW]
 
 
 cdef bint begin_reading(Reading* reading, int32_t count) noexcept nogil:
     """Make room for the answers of ``count`` partitions. Return False without memory."""
-    reading.count, reading.answers = 0, reading.few
+    reading.count, reading.answers, reading.endpoints, reading.endpoints_size = 0, reading.few, NULL, 0
     if count > FEW:
         reading.answers = <PartitionAnswer*>malloc(count * sizeof(PartitionAnswer))
     return reading.answers != NULL
@@ -59,6 +65,7 @@ cdef void drop_answers(Reading* reading) noexcept nogil:
 
 cdef void end_reading(Reading* reading) noexcept nogil:
     drop_answers(reading)
+    free(reading.endpoints)
     if reading.answers != reading.few:
         free(reading.answers)
 
@@ -76,7 +83,7 @@ cdef void read_partitions(FetchApi self, Fetch* fetch, HotRequest* hot, Watcher*
     while number != NO_PARTITION:
         answer = &reading.answers[reading.count]
         memset(answer, 0, sizeof(PartitionAnswer))
-        answer.number, answer.diverging_epoch = number, -1
+        answer.number, answer.diverging_epoch, answer.leader, answer.leader_epoch = number, -1, -1, -1
         counted = read_partition(
             self, fetch, hot, &session.partitions[number], answer, limit, whole_first,
             NULL if watchers == NULL else &watchers[reading.count]

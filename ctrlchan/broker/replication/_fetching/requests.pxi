@@ -14,6 +14,7 @@ cdef enum:
     FLEXIBLE = 12
     TOPIC_IDS = 13
     REPLICA_STATES = 15
+    LEADERS = 16
     REPLICA_STATE_TAG = 1
 
 

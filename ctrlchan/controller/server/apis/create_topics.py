@@ -13,7 +13,7 @@ from typing import Any, Final
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
 from ctrlchan.broker.apis.results import compact_count, error_fields, seconds, topic_uuid
-from ctrlchan.broker.metadata.config_changes import effective_configs
+from ctrlchan.broker.metadata.configs import Configs, ConfigSource, broker_names, effective_configs
 from ctrlchan.controller.admin.topics import CreatedTopic, NewTopic, create_topics, has_leaders
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
@@ -95,7 +95,7 @@ class _Answers:
 
     def __init__(self, messages: ClientMessages, defaults: Mapping[str, str]) -> None:
         self._messages = messages
-        self._defaults = defaults
+        self._defaults = Configs(broker_names(defaults), ConfigSource.STATIC_BROKER)
         self._topics: list[Any] = []
         # The array of configs of each topic, and each array by the configs that are set for the topic.
         self._configs: list[bytes] = []
@@ -148,7 +148,7 @@ class _Answers:
                         is_sensitive=False,
                     )
                 )
-                for config in effective_configs(own, {}, self._defaults)
+                for config in effective_configs(own, [self._defaults])
             ]
             self._encoded[key] = b"".join([compact_count(len(configs)), *configs])
         return self._encoded[key]

@@ -10,8 +10,13 @@ from collections.abc import Callable, Mapping
 
 from ctrlchan.broker.apis import describe_configs
 from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.metadata.config_changes import effective_configs
-from ctrlchan.broker.metadata.configs import DescribedConfig
+from ctrlchan.broker.metadata.configs import (
+    Configs,
+    ConfigSource,
+    DescribedConfig,
+    broker_names,
+    effective_configs,
+)
 from ctrlchan.controller.server.core import ServerCore
 
 __all__ = ["API"]
@@ -40,7 +45,11 @@ class _Described:
             if self._cluster.metadata.topic_row(name) is None:
                 return None
         own = self._core.read_topic_config(name)
-        return list(effective_configs(own, self.dynamic_configs(None), self._core.config.topic_defaults))
+        behind = (
+            Configs(self.dynamic_configs(None), ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            Configs(broker_names(self._core.config.topic_defaults), ConfigSource.STATIC_BROKER),
+        )
+        return list(effective_configs(own, behind))
 
     def dynamic_configs(self, broker_id: int | None) -> Mapping[str, str]:
         """Return the dynamic configs of a broker, or those of all brokers (None)."""
