@@ -173,8 +173,10 @@ class MemoryZooKeeper:
                 if session.writer is not writer or not self._answer(session, Reader(data)):
                     break
                 await writer.drain()
-        except (asyncio.IncompleteReadError, OSError):
+        except (asyncio.IncompleteReadError, ConnectionError):
             pass
+        except OSError as error:
+            _LOG.error("a connection to the ZooKeeper in memory is closed: %s", error)
         except MalformedError as error:
             _LOG.warning("a connection to the ZooKeeper in memory is closed: %s", error)
         finally:

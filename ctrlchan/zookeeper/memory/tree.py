@@ -118,6 +118,12 @@ class NodeTree:
         self._data_watches: dict[str, dict[Watch, None]] = {}
         self._child_watches: dict[str, dict[Watch, None]] = {}
 
+    def restore(self, path: str, node: TreeNode) -> None:
+        """Add a node of an earlier tree, after its parent. Raises KeyError without a parent."""
+        if path != _ROOT:
+            self.nodes[_parent_of(path)].children.add(path.rpartition("/")[2])
+        self.nodes[path] = node
+
     # -- watches
 
     def watch_data(self, path: str, watch: Watch) -> None:
