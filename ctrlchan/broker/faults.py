@@ -128,7 +128,7 @@ class FaultTarget:
         partition: int | None = None,
         times: int = 1,
     ) -> None:
-        """Handle requests so many seconds later. Where it is Produce or Fetch, other clients wait, too."""
+        """Handle requests so many seconds later. Only their own connections wait."""
         self._change_faults(
             Fault(api=_api(api), topic=topic, partition=partition, seconds=seconds, times=times)
         )
@@ -149,7 +149,7 @@ class FaultTarget:
 def _api(name: str) -> str:
     """Return the name of an API. Raises ConfigError."""
     # Imported here: a broker without faults does not need it.
-    from ctrlchan.broker.apis.client_messages import api_names
+    from ctrlchan.broker.api_names import api_names
 
     if name not in api_names():
         raise ConfigError(f"Kafka has no API {name!r}")
@@ -158,7 +158,7 @@ def _api(name: str) -> str:
 
 def _code(error: int | str) -> int:
     """Return the code of an error. Raises ConfigError."""
-    from ctrlchan.broker.apis.client_messages import KioError
+    from kio.schema.errors import ErrorCode as KioError
 
     try:
         return int((KioError[error.lower()] if isinstance(error, str) else KioError(error)).value)

@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import Any, get_args, get_origin, get_type_hints
 
 from kio.schema.errors import ErrorCode as KioError
-from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.primitive import i32Timedelta
 
 from ctrlchan.array_lengths import check_array_lengths
+from ctrlchan.broker.api_names import camel_case
 from ctrlchan.broker.apis.api import Request
 from ctrlchan.errors import DecodeError
 
@@ -23,8 +23,6 @@ __all__ = [
     "NOT_ASKED",
     "ClientMessages",
     "KioError",
-    "api_name",
-    "api_names",
     "only_known_fields",
     "throttled",
 ]
@@ -41,16 +39,6 @@ def throttled(seconds: float) -> i32Timedelta:
 _NOT_THROTTLED = throttled(0)
 
 
-def api_name(key: int) -> str:
-    """Return Kafka's name of an API key, such as "ListOffsets"."""
-    return _camel_case(api_key_map.get(key, "unknown"))
-
-
-def api_names() -> frozenset[str]:
-    """Return Kafka's names of all API keys."""
-    return frozenset(map(_camel_case, api_key_map.values()))
-
-
 class ClientMessages:
     """kio's request and response of one API in one version. `api`: kio's name, such as "describe_cluster"."""
 
@@ -60,7 +48,7 @@ class ClientMessages:
 
     def decode(self, request: Request) -> Any:
         """Decode the request's body. Bytes after it are ignored, as by Kafka. Raises DecodeError."""
-        name = _camel_case(self.api) + "Request"
+        name = camel_case(self.api) + "Request"
         entity = getattr(_schema(self.api, self.version, "request"), name)
         try:
             check_array_lengths(entity, request.frame, request.offset)
@@ -91,7 +79,7 @@ class ClientMessages:
         The client is not throttled when `fields` has no ``throttle_time``.
         """
         buffer = io.BytesIO()
-        entity = self.part_type(_camel_case(self.api) + "Response")
+        entity = self.part_type(camel_case(self.api) + "Response")
         known = only_known_fields(entity, {"throttle_time": _NOT_THROTTLED, **fields})
         entity_writer(entity)(buffer, entity(**known))
         return buffer.getvalue()
@@ -128,10 +116,6 @@ def _array_fields(entity: Any) -> tuple[tuple[str, bool, bool], ...]:
                 has_arrays = hasattr(element, "__dataclass_fields__") and bool(_array_fields(element))
                 found.append((name, len(choices) > 1, has_arrays))
     return tuple(found)
-
-
-def _camel_case(name: str) -> str:
-    return "".join(map(str.capitalize, name.split("_")))
 
 
 @cache

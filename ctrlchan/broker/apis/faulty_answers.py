@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
-from time import sleep
-from typing import Any, Final
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
 
 from kio.schema.index import api_key_map
 
@@ -14,21 +14,33 @@ from ctrlchan._codec import decode_request_header, encode_response_header
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.apis.error_responses import error_response, named_partitions
-from ctrlchan.broker.faults import Fault
+from ctrlchan.broker.faults import Fault, Faults
+from ctrlchan.broker.metadata.lookups import MetadataLookups
 from ctrlchan.errors import ProtocolError
 
-__all__ = ["DisconnectError", "answer_of_fault", "hot_answer_of_fault"]
+__all__ = ["DisconnectError", "FaultyBroker", "answer_of_fault", "hot_answer_of_fault"]
 
 #: ``acks`` of a producer that wants no response: Kafka shows it an error by closing the connection.
 _NO_ACKNOWLEDGEMENT: Final = 0
 _TEXT: Final = "A fault that a test wants."
 
 
+class FaultyBroker(Protocol):
+    """The broker that a request was sent to. ``lock`` guards ``metadata``."""
+
+    @property
+    def faults(self) -> Faults: ...
+    @property
+    def lock(self) -> AbstractContextManager[object]: ...
+    @property
+    def metadata(self) -> MetadataLookups: ...
+
+
 class DisconnectError(ProtocolError):
     """A fault closes the connection."""
 
 
-def answer_of_fault(core: Any, api: Api[Any], request: Request) -> Reply | Future[None] | None:
+def answer_of_fault(core: FaultyBroker, api: Api[Any], request: Request) -> Reply | Future[None] | None:
     """Return what a fault makes of a request: an answer, the end of a delay, or None: there is no fault.
 
     After a delay the request is handled as usual. Raises DisconnectError.
@@ -48,11 +60,11 @@ def answer_of_fault(core: Any, api: Api[Any], request: Request) -> Reply | Futur
 
 
 def hot_answer_of_fault(
-    core: Any, apis: Mapping[int, Api[Any]], key: int, version: int, data: bytes
-) -> bytes | bool:
+    core: FaultyBroker, apis: Mapping[int, Api[Any]], key: int, version: int, data: bytes
+) -> bytes | bool | float:
     """Return the response to a request of a processor; True: there is no fault, False: close the connection.
 
-    ``data``: the request with its header. A delay holds up the processor, and so all its connections.
+    A float: the seconds of a delay. ``data``: the request with its header.
     """
     api = apis[key]
     frame = memoryview(data)
@@ -62,15 +74,14 @@ def hot_answer_of_fault(
     if fault is None:
         return True
     if fault.seconds:
-        sleep(fault.seconds)
-        return True
+        return float(fault.seconds)
     if fault.disconnect or getattr(body, "acks", None) == _NO_ACKNOWLEDGEMENT:
         return False
     answer = encode_response_header(api.response_header_version(version), header.correlation_id)
     return answer + error_response(messages, body, KioError(fault.error), _TEXT)
 
 
-def _fault(core: Any, api: Api[Any], request: Request) -> tuple[Fault | None, ClientMessages, Any]:
+def _fault(core: FaultyBroker, api: Api[Any], request: Request) -> tuple[Fault | None, ClientMessages, Any]:
     messages = ClientMessages(api_key_map[api.key], request.version)
     body = messages.decode(request)
 

@@ -6,17 +6,17 @@ import logging
 import struct
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from inspect import isawaitable
 from time import perf_counter
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from ctrlchan._codec import decode_request_header, encode_response_header
+from ctrlchan.broker.api_names import api_name
 from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import api_name
 from ctrlchan.broker.network.server import Answer, Buffers
 from ctrlchan.errors import DecodeError, ErrorCode, UnsupportedVersionError
 
@@ -65,6 +65,8 @@ class _Core(Protocol):
 
 C = TypeVar("C", bound=_Core)
 
+_FaultAnswer: TypeAlias = Callable[[Api[C], Request], Reply | Future[None] | None]
+
 
 class RequestHandler(Generic[C]):
     """Answers the frames of one broker with the APIs of ``apis``, a table by API key.
@@ -78,11 +80,18 @@ class RequestHandler(Generic[C]):
     ) -> None:
         self.core = core
         self.counters: dict[str, ApiCounters] = {}
-        #: Returns what a fault makes of a request, None: nothing. A Future: when the request is handled.
-        self.fault: Callable[[Api[C], Request], Reply | Future[None] | None] | None = None
+        # Keys of APIs with faults, and what a fault makes of a request.
+        self._faults: tuple[Set[int], _FaultAnswer[C]] = frozenset(), lambda _api, _request: None
         self._apis = apis
         self._lock = threading.RLock() if lock is None else lock
         self._counting = threading.Lock()
+
+    def set_faults(self, keys: Set[int], answer: _FaultAnswer[C]) -> None:
+        """Ask `answer` before requests of these API keys are answered.
+
+        It returns None when no fault hits the request, or a Future, after which the request is handled.
+        """
+        self._faults = keys, answer
 
     def describe(self) -> dict[str, Any]:
         """Return what the broker holds and, under "apis", the counters of each API that was requested."""
@@ -108,7 +117,8 @@ class RequestHandler(Generic[C]):
         """
         began = perf_counter()
         api, request = self._parse(memoryview(frame), listener, client_host)
-        fault = None if self.fault is None else self.fault(api, request)
+        faulty, answer_of_fault = self._faults
+        fault = answer_of_fault(api, request) if api.key in faulty else None
         if isinstance(fault, Future):
             return self._when_complete(fault, lambda _: self._reply(api, request), api, request, began)
         reply = fault or self._reply(api, request)

@@ -3,6 +3,7 @@
 ``e``: the request is the answer. ``a``: this letter is the answer. ``n``: no answer. ``c``: the connection is closed. ``q``: a handler thread
 answers. ``p`` and int32: parked for so many milliseconds; the answer is the reason of the call that ended it.
 ``r`` and int32: as ``p``, but parked again when it is completed.
+``d`` and int32: delayed for so many milliseconds; the rest is handled then as a request.
 ``f`` and three int64: the range of the file (descriptor, position, size) between two copies of the letter.
 """
 
@@ -15,6 +16,8 @@ from ctrlchan.broker.network._processor cimport (
     ARRIVED,
     CLOSE,
     COMPLETED,
+    DELAYED,
+    DELAY_ENDED,
     DONE,
     EXPIRED,
     NO_ANSWER,
@@ -66,11 +69,19 @@ cdef void release_range(void* owner) noexcept nogil:
 cdef Result echo(void* context, HotRequest* request, Answer* answer) noexcept nogil:
     cdef Echo* self = <Echo*>context
     cdef const uint8_t* data = request.data
-    cdef uint8_t kind = data[0] if request.size else <uint8_t>c'e'
+    cdef int64_t size = request.size
+    cdef uint8_t kind = data[0] if size else <uint8_t>c'e'
     cdef uint8_t reason
     cdef int64_t numbers[3]
+    if kind == c'd' and size > 5:
+        if request.reason == ARRIVED:
+            memcpy(&request.wait_ms, data + 1, 4)
+            return DELAYED
+        if request.reason == DELAY_ENDED:
+            request.reason = ARRIVED
+        data, size, kind = data + 5, size - 5, data[5]
     if kind == c'e':
-        append_bytes(answer, data, request.size)
+        append_bytes(answer, data, size)
         return DONE
     if kind == c'a':
         append_bytes(answer, data, 1)
@@ -79,14 +90,14 @@ cdef Result echo(void* context, HotRequest* request, Answer* answer) noexcept no
         return NO_ANSWER
     if kind == c'c':
         return CLOSE
-    if kind == c'f' and request.size == 25:
+    if kind == c'f' and size == 25:
         memcpy(numbers, data + 1, 24)
         append_bytes(answer, data, 1)
         add(&self.ranges, 1)
         append_file_range(answer, <int>numbers[0], numbers[1], numbers[2], release_range, self)
         append_bytes(answer, data, 1)
         return DONE
-    if (kind == c'p' or kind == c'r') and request.size >= 5:
+    if (kind == c'p' or kind == c'r') and size >= 5:
         if request.reason == ARRIVED:
             memcpy(&request.wait_ms, data + 1, 4)
             request.state = malloc(1)
@@ -102,10 +113,10 @@ cdef Result echo(void* context, HotRequest* request, Answer* answer) noexcept no
             add(&self.abandoned, 1)
         reason = <uint8_t>request.reason
         append_bytes(answer, &reason, 1)
-        append_bytes(answer, data + 5, request.size - 5)
+        append_bytes(answer, data + 5, size - 5)
         return DONE
     # What stands in the answer is forgotten.
-    append_bytes(answer, data, request.size)
+    append_bytes(answer, data, size)
     add(&self.ranges, 1)
     append_file_range(answer, 0, 0, 1, release_range, self)
     return QUEUE

@@ -16,6 +16,9 @@ cdef enum Result:
     CLOSE
     # A handler thread of Python takes the request from the request queue.
     QUEUE
+    # Only for a request that has arrived: after ``wait_ms`` the handler is called for it with DELAY_ENDED. Other
+    # connections go on.
+    DELAYED
 
 
 cdef enum Reason:
@@ -28,6 +31,8 @@ cdef enum Reason:
     # The connection was closed while the request, whose ``state`` is not NULL, was parked: the handler
     # releases ``state``. The result and the answer are ignored.
     ABANDONED
+    # A request that was DELAYED is to be handled, as one that has arrived.
+    DELAY_ENDED
 
 
 cdef struct HotRequest:
@@ -39,7 +44,7 @@ cdef struct HotRequest:
     Reason reason
     # Index of the listener.
     int32_t listener
-    # Set with the first PARKED: milliseconds until the request expires.
+    # Set with the first PARKED: milliseconds until the request expires. Set with DELAYED.
     int32_t wait_ms
     # The handler's own, NULL when the request arrives. The handler releases it before any other result
     # than PARKED.

@@ -119,7 +119,7 @@ cdef enum:
 cdef enum State:
     # No request of the connection is in progress.
     IDLE = 0
-    # A request is parked.
+    # A request is parked or delayed.
     WAITING
     # A request is in the request queue, or a handler thread has it.
     QUEUED
@@ -150,7 +150,7 @@ cdef struct Transport:
 
 
 cdef struct Connection:
-    # First: a timer is its connection. Runs while a request is parked.
+    # First: a timer is its connection. Runs while a request is parked or delayed.
     Timer timer
     Processor* processor
     const Transport* transport
@@ -174,6 +174,8 @@ cdef struct Connection:
     int64_t end
     int64_t request_size
     void* request_state
+    # The timer ends a delay, and not a parked request.
+    bint is_delayed
 
     # Answers, of which ``sent`` bytes and the ranges before ``next_range`` are sent.
     Answer out

@@ -7,11 +7,13 @@ closes the connection.
 import logging
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int16_t, int32_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, uint8_t, uint32_t
 
 from ctrlchan.broker.network._processor cimport (
     ARRIVED,
     CLOSE,
+    DELAYED,
+    DELAY_ENDED,
     DONE,
     QUEUE,
     Answer,
@@ -65,6 +67,8 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
                 result = answer_fault(<BrokerHandler>context, &header, request, answer)
                 if result != QUEUE:
                     return result
+            if request.reason == DELAY_ENDED:
+                request.reason = ARRIVED
             return entry.function(entry.context, request, &header, answer)
     return QUEUE
 
@@ -91,6 +95,9 @@ cdef Result answer_fault(
                 return QUEUE
             if found is False:
                 return CLOSE
+            if isinstance(found, float):
+                request.wait_ms = <int32_t>min(found * 1000, INT32_MAX)
+                return DELAYED
             append_bytes(answer, PyBytes_AS_STRING(found), len(found))
             return DONE
         except Exception:
@@ -128,10 +135,16 @@ cdef class BrokerHandler(HotHandler):
             self.count += 1
         self.function, self.context = handle_request, <void*>self
 
+    @property
+    def keys(self):
+        """The API keys of the requests that are answered here."""
+        return frozenset(api.key for api in self.apis)
+
     def set_faults(self, keys, answer):
         """Ask `answer` before requests of these API keys are answered. It runs on the processors' threads.
 
-        ``answer(key, version, request)``: the response with its header; True: go on; False: close the connection.
+        ``answer(key, version, request)``: the response with its header; True: go on; False: close the connection;
+        a float: seconds until the request is handled.
         """
         cdef int i
         cdef uint32_t faulty = 0

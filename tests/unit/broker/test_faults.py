@@ -32,7 +32,7 @@ class Broker(FaultTarget):
         self.changes: list[frozenset[str]] = []
         self.faults = Faults(self.changes.append)
         self.lock = threading.RLock()
-        self.metadata = SimpleNamespace(topic_name=lambda _: None)
+        self.metadata: Any = SimpleNamespace(topic_name=lambda _: None)
 
     def _change_faults(self, fault: Fault | None) -> None:
         if fault is None:
@@ -102,7 +102,7 @@ def test_requests_on_a_processor_are_hit_too() -> None:
     assert isinstance(answer, bytes)
     assert answer[:4] == (7).to_bytes(4)
     assert "unknown_topic_or_partition" in repr(decode_answer("list_offsets", 5, answer[4:]))
-    assert hot_answer_of_fault(broker, apis, 2, 5, frame) is True
+    assert hot_answer_of_fault(broker, apis, 2, 5, frame) == 0.01
     assert hot_answer_of_fault(broker, apis, 2, 5, frame) is False
 
 

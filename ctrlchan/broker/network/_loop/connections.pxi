@@ -290,13 +290,14 @@ cdef void handle(Connection* c, Reason reason) noexcept nogil:
     """Let the hot handler work on the request at ``begin``. Its connection may be closed afterwards."""
     cdef Processor* p = c.processor
     cdef int32_t wait_ms = 0
+    cdef bint is_first = reason == ARRIVED or reason == DELAY_ENDED
     cdef Result result = call_handler(c, reason, &wait_ms)
-    if result == PARKED and reason == ARRIVED and (wait_ms <= 0 or p.phase != RUNNING):
+    if result == PARKED and is_first and (wait_ms <= 0 or p.phase != RUNNING):
         reason = EXPIRED
         result = call_handler(c, EXPIRED, &wait_ms)
-    if result == PARKED and reason != EXPIRED:
-        if reason == ARRIVED:
-            c.state = WAITING
+    if result == PARKED and reason != EXPIRED or result == DELAYED and reason == ARRIVED:
+        if is_first:
+            c.state, c.is_delayed = WAITING, result == DELAYED
             # One more, because the current millisecond has begun.
             start_timer(&p.wheel, &c.timer, p.now // 1000000 + wait_ms + 1)
         return

@@ -27,6 +27,7 @@ cdef void free_slot(Connection* c) noexcept nogil:
     forget_received(c)
     forget_sent(c)
     c.request_state = NULL
+    c.is_delayed = False
     pthread_mutex_lock(&p.mutex)
     c.next_free = p.free_slots
     p.free_slots = c
@@ -144,7 +145,9 @@ cdef void take_answer(Connection* c, Result result, Answer* answer) noexcept nog
 
 
 cdef void resume(Connection* c, Reason reason) noexcept nogil:
-    """Call the handler again for a parked request."""
+    """Call the handler again for a parked or delayed request. The end of a delay is no other reason."""
+    if c.is_delayed:
+        c.is_delayed, reason = False, DELAY_ENDED
     handle(c, reason)
     if c.fd < 0:
         return
@@ -175,7 +178,7 @@ cdef void expire(Processor* p) noexcept nogil:
             break
         # The timer is the first field of its connection.
         c = <Connection*>timer
-        count(&p.counters.expired, 1)
+        count(&p.counters.expired, not c.is_delayed)
         resume(c, EXPIRED)
     while p.network.idle_ns >= 0 and p.earliest != NULL and p.now - p.earliest.last_active > p.network.idle_ns:
         count(&p.counters.idle_closed, 1)

@@ -73,6 +73,10 @@ def parked(wait_ms: int, rest: bytes = b"", kind: bytes = b"p") -> bytes:
     return kind + struct.pack("=i", wait_ms) + rest
 
 
+def delayed(wait_ms: int, request: bytes) -> bytes:
+    return b"d" + struct.pack("=i", wait_ms) + request
+
+
 class Client(socket.socket):
     """A connection of raw frames. ``buffer``: bytes of the kernel's receive and send buffers."""
 
@@ -136,6 +140,7 @@ __all__ = [
     "Client",
     "EchoHandler",
     "connections",
+    "delayed",
     "descriptors",
     "handling",
     "parked",

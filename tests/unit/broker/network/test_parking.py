@@ -1,4 +1,4 @@
-"""Parked requests: completed by other threads, by their deadlines, or never."""
+"""Parked requests: completed by other threads, by their deadlines, or never. Delayed requests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from tests.kafka.waiting import wait_until
 from tests.unit.broker.network.serving import (
     Client,
     EchoHandler,
+    delayed,
+    handling,
     parked,
     serving,
     still_serves,
@@ -146,3 +148,45 @@ def test_parked_connections_keep_what_was_sent_behind() -> None:
             assert client.answers(4) == [COMPLETED + b"first", *frames[1:]]
         for sender in senders:
             sender.join()
+
+
+def test_a_delayed_request_holds_up_its_own_connection_alone() -> None:
+    hot = EchoHandler()
+    with serving(hot) as server, Client(server) as slow, Client(server) as other:
+        slow.frames(delayed(LONG, b"e late"), b"e behind it")
+        for _ in range(3):
+            other.frames(delayed(1, b"e late"), b"e next", delayed(0, b"e again"), b"e last")
+            assert other.answers(4) == [b"e late", b"e next", b"e again", b"e last"]
+        assert server.counters()[0][0].expired == 0
+
+
+def test_a_delayed_request_may_be_parked_queued_or_closed() -> None:
+    hot = EchoHandler()
+    with serving(hot) as server, Client(server) as client:
+        client.frames(delayed(1, parked(1, b"x")), delayed(1, b"n"), delayed(1, parked(LONG, b"y")))
+        assert client.answer() == EXPIRED + b"x"
+        wait_for_parked(hot, 2)
+        complete_request(server.threads, hot.token(1))
+        assert client.answer() == COMPLETED + b"y"
+        with handling(server, lambda context: context.answer(b"from the queue")):
+            client.frames(delayed(1, b"q"))
+            assert client.answer() == b"from the queue"
+        client.frames(delayed(1, b"c"))
+        assert client.is_closed()
+
+
+def test_a_delay_ends_with_its_connection_and_with_the_server() -> None:
+    hot = EchoHandler()
+    with serving(hot) as server, Client(server) as first:
+        with Client(server) as lost:
+            lost.frames(delayed(LONG, b"e nobody reads this"))
+            wait_until(lambda: server.counters()[0][0].requests == 1, what="a delayed request")
+            lost.reset()
+        wait_for_connections(server, 1)
+        with Client(server) as again:
+            again.frames(parked(1, b"the slot is used again"))
+            assert again.answer() == EXPIRED + b"the slot is used again"
+        first.frames(delayed(LONG, b"e at the end"))
+        wait_until(lambda: server.counters()[0][0].requests == 3, what="a delayed request")
+        server.stop()
+        assert first.answer() == b"e at the end"

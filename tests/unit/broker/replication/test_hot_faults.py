@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 from ctrlchan.broker.apis.api import Api, Reply
 from ctrlchan.broker.apis.faulty_answers import hot_answer_of_fault
-from ctrlchan.broker.faults import Fault, Faults
+from ctrlchan.broker.faults import FOREVER, Fault, Faults
 from ctrlchan.errors import ErrorCode
+from tests.kafka.waiting import wait_until
 from tests.unit.broker.log.made_batches import batch
-from tests.unit.broker.replication.serving import outcomes, produce_frame, producing
+from tests.unit.broker.replication.serving import QUEUED, outcomes, produce_frame, producing
 
 PRODUCE: Api[object] = Api(
     key=0, name="Produce", lowest=3, highest=11, flexible_from=9, handle=lambda _core, _request: Reply(b"")
@@ -46,3 +47,26 @@ def test_produce_fails_as_often_as_wanted_and_then_works(tmp_path: Path) -> None
         with server.client() as client:
             client.frames(produce_frame(11, [("t", [(0, batch([b"a"]))])]))
             assert outcomes(11, client.answer())[0][2] == 0
+
+
+def test_a_delayed_produce_holds_up_its_own_connection_alone(tmp_path: Path) -> None:
+    core = SimpleNamespace(lock=threading.RLock(), faults=Faults())
+    frame = produce_frame(11, [("t", [(0, batch([b"a"]))])])
+    with producing(tmp_path) as server:
+        server.lead()
+        server.lead("slow")
+        server.hot.set_faults(
+            {0}, lambda key, version, data: hot_answer_of_fault(core, {0: PRODUCE}, key, version, data)
+        )
+        core.faults.add(Fault(api="Produce", topic="slow", seconds=600.0))
+        with server.client() as slow, server.client() as other:
+            slow.frames(produce_frame(11, [("slow", [(0, batch([b"a"]))])]))
+            wait_until(lambda: not core.faults.active, what="the fault hits the request")
+            other.frames(frame)
+            assert outcomes(11, other.answer())[0][2] == 0
+            # Each request is delayed once, also those that handler threads answer.
+            core.faults.add(Fault(api="Produce", topic="t", seconds=0.001, times=FOREVER))
+            other.frames(frame, produce_frame(11, [("t", [(0, None)])]), frame)
+            first, second, third = other.answers(3)
+            assert second == QUEUED
+            assert [outcomes(11, one)[0][3] for one in (first, third)] == [1, 2]
