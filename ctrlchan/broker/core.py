@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ctrlchan.broker.metadata.configs import DescribedConfig, cluster_wide_configs, topic_configs
+from ctrlchan.broker.metadata.configs import DescribedConfig, topic_configs
 from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.metadata.settings import setting
 from ctrlchan.state import Broker, Endpoint
 
 if TYPE_CHECKING:
-    from ctrlchan.broker.log.config import LogConfig
+    from ctrlchan.broker.groups.service import GroupService
+    from ctrlchan.broker.replication._partitions import PartitionTable
+    from ctrlchan.broker.replication.replica_manager import ReplicaManager
 
 __all__ = ["DEFAULT_CLUSTER_ID", "BrokerCore"]
 
@@ -28,11 +30,12 @@ class BrokerCore:
     Belongs to the event loop's thread. In a broker that stores records ``lock`` guards it: handler threads
     hold it while an API uses the core.
 
-    ``endpoint``: its only listener; Metadata shows the live brokers that have a listener of this name.
+    ``endpoint``: the listener that other brokers and the controller connect to, and the only one of a broker
+    that stores no records; ``more_endpoints``: others. Metadata shows the live brokers that have the listener
+    of the request.
     ``epoch``: of its registration; requests with a lower broker epoch are refused. -1: none is refused.
     ``configs``: its settings under Kafka's names; DescribeConfigs shows them as static broker configs.
-    ``partitions``, ``logs``, ``replica_manager``, ``groups``, ``producer_ids``: of a broker that stores
-    records, otherwise None. ``controller``: its connection to the controller, None without one.
+    ``partitions``, ``replica_manager``, ``groups``: of a broker that stores records (``StoringCore``).
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class BrokerCore:
     ) -> None:
         self.id = broker_id
         self.endpoint = endpoint
+        self.more_endpoints: tuple[Endpoint, ...] = ()
         self.epoch = epoch
         self.rack = rack
         self.configs = dict(configs or {})
@@ -54,20 +58,13 @@ class BrokerCore:
         self.metadata = MetadataCache(cluster_id)
         self.replicas = HostedReplicas()
         self.lock = threading.RLock()
-        self.partitions: Any = None
-        self.logs: Any = None
-        self.replica_manager: Any = None
-        #: Settings of topics that have no own ones; None for a broker that stores no records.
-        self.log_defaults: LogConfig | None = None
-        self.groups: Any = None
-        self.producer_ids: Any = None
-        self.controller: Any = None
-        self.config_store: Any = None
-        self.faults: Any = None
+        self.partitions: PartitionTable | None = None
+        self.replica_manager: ReplicaManager | None = None
+        self.groups: GroupService | None = None
         #: Own configs of topics: topic -> Kafka's name -> value.
         self.topic_overrides: dict[str, dict[str, str]] = {}
-        # Of this broker, and of all brokers.
-        self._dynamic: tuple[dict[str, str], dict[str, str]] = {}, {}
+        #: Dynamic configs of this broker, and of all brokers.
+        self.dynamic: tuple[dict[str, str], dict[str, str]] = {}, {}
 
     @property
     def cluster_id(self) -> str:
@@ -79,8 +76,8 @@ class BrokerCore:
 
     @property
     def broker(self) -> Broker:
-        """Id, epoch, endpoint and rack: what a channel needs to connect."""
-        return Broker(self.id, self.epoch, (self.endpoint,), self.rack)
+        """Id, epoch, endpoints and rack: what a channel needs to connect."""
+        return Broker(self.id, self.epoch, (self.endpoint, *self.more_endpoints), self.rack)
 
     def topic_configs(self, name: str) -> Iterable[DescribedConfig] | None:
         """Return the configs of a topic, None: this broker knows no such topic."""
@@ -90,48 +87,9 @@ class BrokerCore:
         """Return the broker's own value of a setting, or its default."""
         return setting(self.configs, name)
 
-    def topic_log_config(self, topic: str) -> LogConfig:
-        """Return the settings of a topic's logs. Only for a broker that stores records."""
-        assert self.log_defaults is not None
-        return self.log_defaults.with_topic_configs(self.topic_overrides.get(topic, {}))
-
-    def set_topic_configs(self, topic: str, own: Mapping[str, str]) -> None:
-        """Replace a topic's own configs; its open logs follow. Raises ConfigError."""
-        assert self.log_defaults is not None
-        config = self.log_defaults.with_topic_configs(own)
-        with self.lock:
-            if own:
-                self.topic_overrides[topic] = dict(own)
-            else:
-                self.topic_overrides.pop(topic, None)
-            if self.replica_manager is not None:
-                self.replica_manager.update_config(topic, config)
-
-    def set_broker_configs(self, own: Mapping[str, str], defaults: Mapping[str, str]) -> None:
-        """Replace the dynamic configs of this broker and of all; logs follow. Raises ConfigError."""
-        dynamic = cluster_wide_configs()
-        effective = dict(self.configs)
-        for configs in (defaults, own):
-            effective |= {name: value for name, value in configs.items() if name in dynamic}
-        assert self.log_defaults is not None
-        log_defaults = type(self.log_defaults).from_broker_configs(effective)
-        with self.lock:
-            self._dynamic = dict(own), dict(defaults)
-            if log_defaults == self.log_defaults:
-                return
-            self.log_defaults = log_defaults
-            if self.replica_manager is not None:
-                for topic in self.replica_manager.topics():
-                    self.replica_manager.update_config(topic, self.topic_log_config(topic))
-
-    def has_topic(self, name: str) -> bool:
-        """Return whether the metadata has a topic."""
-        with self.lock:
-            return self.metadata.topic_row(name) is not None
-
     def dynamic_configs(self, broker_id: int | None) -> Mapping[str, str]:
         """Return the dynamic configs of this broker, or those of all brokers (None)."""
-        own, defaults = self._dynamic
+        own, defaults = self.dynamic
         return defaults if broker_id is None else own
 
     def describe(self) -> dict[str, Any]:

@@ -189,10 +189,11 @@ def broker(
                 "port": endpoint.port,
                 "listener": endpoint.listener,
                 "epoch": one.epoch,
+                "listeners": list(map(str, one.endpoints)),
             }
             typer.echo(json.dumps(shown))
         else:
-            typer.echo(f"broker {one.id} listens on {endpoint}")
+            typer.echo(f"broker {one.id} listens on {', '.join(map(str, one.endpoints))}")
 
     with log_progress() if configs[0].log_dirs else nullcontext() as progress:
         run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,8 @@ from ctrlchan.zookeeper.client import check_servers
 
 __all__ = ["BrokerProperties", "read_broker_properties"]
 
+#: Kafka's default of ``listeners``.
+_LISTENERS: Final = "PLAINTEXT://:9092"
 #: Kafka's default of ``log.dir``.
 _LOG_DIR: Final = "/tmp/kafka-logs"
 #: Settings that a broker acts on and that no table of configs has.
@@ -76,27 +79,24 @@ def read_broker_properties(
     Without an id that of the log directories is taken. Raises ConfigError with file, line and key.
     """
     file = PropertiesFile.read(source)
-    listeners = listener_settings(file)
-    given: tuple[Endpoint, ...] = listeners.get("listeners") or (
-        Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "0.0.0.0", 9092),
-    )
-    if len(given) > 1:
-        file.refuse("listeners", "one listener is served, not more")
-    (listener,) = given
-    if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
-        file.refuse("listeners", f"{listener}: only PLAINTEXT is served")
-    advertised: tuple[Endpoint, ...] | None = listeners.get("advertised_listeners")
+    listeners = listener_settings(file, _LISTENERS)
+    given: tuple[Endpoint, ...] = listeners["listeners"]
+    for one in given:
+        if one.security_protocol is not SecurityProtocol.PLAINTEXT:
+            file.refuse("listeners", f"{one}: only PLAINTEXT is served")
+    advertised: tuple[Endpoint, ...] = listeners.get("advertised_listeners", ())
+    listener = _listener_of_brokers(file, given)
     log_dirs = [log_dir] if log_dir is not None else _log_dirs(file)
     settings: dict[str, Any] = {
         "id": _broker_id(file, log_dirs) if broker_id is None else broker_id,
         "host": listener.host,
         "port": listener.port,
         "listener": listener.listener,
+        "more_listeners": [(one.listener, one.host, one.port) for one in given if one != listener],
+        "advertised": {one.listener: (one.host, one.port) for one in advertised},
         "rack": file.value("broker.rack"),
         "log_dirs": log_dirs,
     }
-    if advertised:
-        settings["advertised"] = (advertised[0].host, advertised[0].port)
     zookeeper = file.value("zookeeper.connect")
     if zookeeper is not None:
         check_servers(zookeeper)
@@ -108,6 +108,20 @@ def read_broker_properties(
         if key in known and key not in own and (value := file.value(key)) is not None
     }
     return BrokerProperties(settings, zookeeper, [key for key in file.entries if key not in known])
+
+
+def _listener_of_brokers(file: PropertiesFile, given: Sequence[Endpoint]) -> Endpoint:
+    """Return the listener that other brokers and the controller connect to. Raises ConfigError.
+
+    A file with one listener need not name it, other than for Kafka.
+    """
+    wanted = file.inter_broker_listener()
+    for endpoint in given:
+        if endpoint.listener == wanted:
+            return endpoint
+    if len(given) > 1 or file.value("inter.broker.listener.name") is not None:
+        file.refuse("inter.broker.listener.name", f"{wanted!r} is none of the listeners")
+    return given[0]
 
 
 def _log_dirs(file: PropertiesFile) -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 from ctrlchan.varints import encode_uvarint
 
 if TYPE_CHECKING:
-    from ctrlchan.broker.core import BrokerCore
+    from ctrlchan.broker.storing_core import StoringCore
 
 __all__ = ["UNKNOWN", "CurrentLeader", "CurrentLeaders"]
 
@@ -33,7 +33,7 @@ UNKNOWN: Final = CurrentLeader(-1, -1)
 class CurrentLeaders:
     """Finds leaders for one broker. Takes ``core.lock``."""
 
-    def __init__(self, core: BrokerCore) -> None:
+    def __init__(self, core: StoringCore) -> None:
         self._core = core
 
     def of(self, topic: str | None, topic_id: bytes, index: int) -> CurrentLeader:

@@ -12,8 +12,8 @@ from typing import Final
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.apis.hosted import find_led
-from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.replication._partitions import Partition
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, KafkaError
 
 __all__ = ["API"]
@@ -26,7 +26,7 @@ _INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 _Key = tuple[str, int]
 
 
-def _handle(core: BrokerCore, request: Request) -> Reply | Future[Reply]:
+def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("delete_records", request.version)
     body = messages.decode(request)
     deletion = _Deletion(core, messages)
@@ -44,7 +44,7 @@ API = Api(
 class _Deletion:
     """One request: the low watermark or the error of each partition, and those that it waits for."""
 
-    def __init__(self, core: BrokerCore, messages: ClientMessages) -> None:
+    def __init__(self, core: StoringCore, messages: ClientMessages) -> None:
         self._core = core
         self._messages = messages
         self._results: dict[_Key, tuple[int, int]] = {}

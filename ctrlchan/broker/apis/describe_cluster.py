@@ -39,7 +39,8 @@ def _handle(core: ClusterCore, request: Request) -> Reply:
     body = messages.decode(request)
     endpoint_type = getattr(body, "endpoint_type", _BROKERS)
     if endpoint_type == _BROKERS:
-        return _reply(messages, **_cluster(core, messages, body))
+        listener = request.listener or core.endpoint.listener
+        return _reply(messages, **_cluster(core, listener, messages, body))
     if endpoint_type == _CONTROLLERS:
         error = KioError.mismatched_endpoint_type
         text = "The request was sent to an endpoint of type BROKER, but we wanted one of type CONTROLLER"
@@ -52,8 +53,8 @@ def _handle(core: ClusterCore, request: Request) -> Reply:
 API = Api(key=60, name="DescribeCluster", lowest=0, highest=1, flexible_from=0, handle=_handle)
 
 
-def _cluster(core: ClusterCore, messages: ClientMessages, body: Any) -> dict[str, Any]:
-    nodes = core.metadata.nodes(core.endpoint.listener)
+def _cluster(core: ClusterCore, listener: str, messages: ClientMessages, body: Any) -> dict[str, Any]:
+    nodes = core.metadata.nodes(listener)
     controller = core.metadata.controller()
     return {
         "error_code": KioError.none,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
-from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ProtocolError
 
 __all__ = ["API"]
 
 
-def _handle(_core: BrokerCore, request: Request) -> Reply:
+def _handle(_core: StoringCore, request: Request) -> Reply:
     ClientMessages("fetch", request.version).decode(request)
     raise ProtocolError("a Fetch request with an unknown isolation level, or a field that is not valid")
 

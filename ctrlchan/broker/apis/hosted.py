@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.replication._partitions import Partition
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, KafkaError
 
 __all__ = ["find_led", "find_partition"]
 
 
-def find_partition(core: BrokerCore, topic: str, index: int, leader_epoch: int = -1) -> Partition:
+def find_partition(core: StoringCore, topic: str, index: int, leader_epoch: int = -1) -> Partition:
     """Return the partition. Raises KafkaError: unknown, not hosted, offline, or of another leader epoch.
 
     ``leader_epoch``: the one that the client knows, negative for none.
     Source: ``ReplicaManager.getPartition``, ``Partition.getLocalLog``.
     """
-    partition: Partition | None = core.partitions.get(topic, index)
+    partition = core.partitions.get(topic, index)
     if partition is None:
         with core.lock:
             known = core.metadata.has_partition(topic, index)
@@ -28,7 +28,7 @@ def find_partition(core: BrokerCore, topic: str, index: int, leader_epoch: int =
     return partition
 
 
-def find_led(core: BrokerCore, topic: str, index: int, leader_epoch: int = -1) -> Partition:
+def find_led(core: StoringCore, topic: str, index: int, leader_epoch: int = -1) -> Partition:
     """Return the partition as ``find_partition`` does. Raises KafkaError also where another broker leads."""
     partition = find_partition(core, topic, index, leader_epoch)
     if not partition.is_leader:

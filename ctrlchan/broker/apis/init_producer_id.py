@@ -13,8 +13,7 @@ from typing import Final
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
-from ctrlchan.broker.core import BrokerCore
-from ctrlchan.broker.producer_ids import ProducerIds
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.rate_limit import LogRateLimit
 
@@ -28,7 +27,7 @@ _NO_EPOCH: Final = -1
 _FIRST_EPOCH: Final = 0
 
 
-def _handle(core: BrokerCore, request: Request) -> Reply | Future[Reply]:
+def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("init_producer_id", request.version)
     body = messages.decode(request)
 
@@ -64,7 +63,7 @@ def _handle(core: BrokerCore, request: Request) -> Reply | Future[Reply]:
         else:
             replied.set_exception(failure)
 
-    ids: ProducerIds = core.producer_ids
+    ids = core.producer_ids
     ids.take().add_done_callback(answer)
     return replied
 

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.apis.hosted import find_led, find_partition
-from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.log._log import EARLIEST, EARLIEST_LOCAL, LATEST, MAX_TIMESTAMP
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, KafkaError
 
 __all__ = ["API"]
@@ -31,7 +31,7 @@ class _Found(NamedTuple):
     leader_epoch: int = -1
 
 
-def _handle(core: BrokerCore, request: Request) -> Reply:
+def _handle(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("list_offsets", request.version)
     body = messages.decode(request)
     named = Counter((topic.name, one.partition_index) for topic in body.topics for one in topic.partitions)
@@ -65,7 +65,7 @@ def _handle(core: BrokerCore, request: Request) -> Reply:
 API = Api(key=2, name="ListOffsets", lowest=1, highest=9, flexible_from=6, handle=_handle, locks_core=False)
 
 
-def _find(core: BrokerCore, version: int, body: Any, topic: str, asked: Any) -> _Found:
+def _find(core: StoringCore, version: int, body: Any, topic: str, asked: Any) -> _Found:
     """Return the offset that is asked for. Raises KafkaError."""
     timestamp = asked.timestamp
     if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):

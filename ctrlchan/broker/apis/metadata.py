@@ -45,6 +45,7 @@ _Topic = tuple[KioError, str | None, bytes, int | None]
 def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
     messages = ClientMessages("metadata", request.version)
     body = messages.decode(request)
+    listener = request.listener or core.endpoint.listener
     fields = {
         "brokers": tuple(
             messages.part(
@@ -54,7 +55,7 @@ def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
                 port=node.port,
                 rack=node.rack,
             )
-            for node in core.metadata.nodes(core.endpoint.listener)
+            for node in core.metadata.nodes(listener)
         ),
         "cluster_id": core.cluster_id,
         "controller_id": core.metadata.controller(),
@@ -66,7 +67,7 @@ def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
     asked = body.topics
     if asked is None or (request.version == 0 and not asked):
         rows = core.metadata.topic_rows()
-        view = core.metadata.view(rows, core.endpoint.listener)
+        view = core.metadata.view(rows, listener)
         topics: list[_Topic] = [
             (KioError.none, name, topic_id, i)
             for i, (name, topic_id) in enumerate(zip(view.names, view.topic_ids, strict=True))
@@ -75,7 +76,7 @@ def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
         topic.name is None or getattr(topic, "topic_id", None) is not None for topic in asked
     ):
         # v10 and v11 have the field, but a broker does not find topics by it: Kafka's error response.
-        view = core.metadata.view([], core.endpoint.listener)
+        view = core.metadata.view([], listener)
         topics = [(KioError.invalid_request, topic.name or "", _id_bytes(topic), None) for topic in asked]
         fields |= {
             "brokers": (),
@@ -86,7 +87,7 @@ def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
         operations = NOT_ASKED
     else:
         topics, rows = _asked_topics(core.metadata, asked)
-        view = core.metadata.view(rows, core.endpoint.listener)
+        view = core.metadata.view(rows, listener)
     return partial(_reply, messages, fields, topics, operations, view)
 
 

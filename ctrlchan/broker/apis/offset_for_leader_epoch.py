@@ -11,8 +11,8 @@ from typing import Any
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.apis.hosted import find_led
-from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.log._leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochEnd
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, KafkaError
 
 __all__ = ["API"]
@@ -20,7 +20,7 @@ __all__ = ["API"]
 _UNDEFINED = EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
 
 
-def _handle(core: BrokerCore, request: Request) -> Reply:
+def _handle(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("offset_for_leader_epoch", request.version)
     topics = []
     errors = rows = 0
@@ -60,7 +60,7 @@ API = Api(
 )
 
 
-def _find(core: BrokerCore, topic: str, asked: Any) -> EpochEnd:
+def _find(core: StoringCore, topic: str, asked: Any) -> EpochEnd:
     """Return the end of the leader epoch that is asked for. Raises KafkaError."""
     partition = find_led(core, topic, asked.partition, getattr(asked, "current_leader_epoch", -1))
     if partition.log is None:

@@ -21,8 +21,8 @@ from typing import Final
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
 from ctrlchan.broker.apis.current_leaders import UNKNOWN, CurrentLeader, CurrentLeaders
-from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.replication._partitions import ProduceResult
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
 from ctrlchan.topic_names import ZERO_ID
 from ctrlchan.varints import encode_uvarint
@@ -53,7 +53,7 @@ _COMPRESSION, _TRANSACTIONAL, _ZSTD = 0x07, 0x10, 4
 Key = tuple[str, int]
 
 
-def _handle(core: BrokerCore, request: Request) -> Future[Reply]:
+def _handle(core: StoringCore, request: Request) -> Future[Reply]:
     body = ClientMessages("produce", request.version).decode(request)
     entries = {
         (str(topic.name), int(partition.index)): partition.records
@@ -92,7 +92,7 @@ API = Api(
 
 
 def _append(
-    core: BrokerCore, request: Request, key: Key, records: bytes, acks: int, timeout_ms: int
+    core: StoringCore, request: Request, key: Key, records: bytes, acks: int, timeout_ms: int
 ) -> ProduceResult | Future[ProduceResult]:
     """Append the records of one partition, or say why not."""
     partition = core.partitions.get(*key)
@@ -169,7 +169,7 @@ def _batch_size(data: bytes) -> int:
 
 
 def _when_done(
-    core: BrokerCore,
+    core: StoringCore,
     request: Request,
     acks: int,
     results: Mapping[Key, ProduceResult | Future[ProduceResult]],
@@ -201,7 +201,7 @@ def _when_done(
     return answer
 
 
-def _reply(core: BrokerCore, request: Request, acks: int, results: Mapping[Key, ProduceResult]) -> Reply:
+def _reply(core: StoringCore, request: Request, acks: int, results: Mapping[Key, ProduceResult]) -> Reply:
     """Return the response. Raises ProtocolError for an error that the producer does not want to hear of."""
     errors = [result.error_code for result in results.values() if result.error_code]
     if not acks:

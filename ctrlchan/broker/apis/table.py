@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from ctrlchan.broker.apis import (
     describe_cluster,
@@ -17,8 +18,11 @@ from ctrlchan.broker.apis import (
 from ctrlchan.broker.apis.api import Api
 from ctrlchan.broker.apis.api_versions import api_versions
 from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.storing_core import StoringCore
 
 __all__ = ["served_apis", "storing_apis"]
+
+C = TypeVar("C", bound=BrokerCore)
 
 
 def served_apis() -> Mapping[int, Api[BrokerCore]]:
@@ -26,7 +30,7 @@ def served_apis() -> Mapping[int, Api[BrokerCore]]:
     return _table((*_ALWAYS, refused.PRODUCE, refused.FETCH, find_coordinator.API))
 
 
-def storing_apis(core: BrokerCore) -> Mapping[int, Api[BrokerCore]]:
+def storing_apis(core: StoringCore) -> Mapping[int, Api[StoringCore]]:
     """Return every API of a broker that stores records, by key. ``core`` has its services already."""
     # Imported here: a broker without a log directory needs none of them.
     from ctrlchan.broker.apis import (
@@ -64,7 +68,7 @@ _ALWAYS: tuple[Api[BrokerCore], ...] = (
 )
 
 
-def _table(apis: Iterable[Api[BrokerCore]]) -> Mapping[int, Api[BrokerCore]]:
+def _table(apis: Iterable[Api[C]]) -> Mapping[int, Api[C]]:
     table = {api.key: api for api in apis}
     own = api_versions(table.values())
     return table | {own.key: own}

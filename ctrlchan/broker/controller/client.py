@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from kio.static.primitive import i32Timedelta
 
 from ctrlchan.broker.controller.connection import Address, ControllerConnections, OutgoingRequest
 from ctrlchan.broker.controller.isr_changes import AlteredPartition, IsrChanges
 from ctrlchan.broker.controller.messages import decode_answer, encode_request, part
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.errors import KafkaError
+from ctrlchan.state import Endpoint
 from ctrlchan.state.brokers import parse_host_port
 
-__all__ = ["ControllerClient", "NewTopic"]
+__all__ = ["ControlledBroker", "ControllerClient", "NewTopic"]
 
 _T = TypeVar("_T")
 
@@ -36,6 +39,21 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
+class ControlledBroker(Protocol):
+    """The broker that asks. ``metadata`` is read under ``lock``."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def endpoint(self) -> Endpoint: ...
+    @property
+    def lock(self) -> AbstractContextManager[object]: ...
+    @property
+    def metadata(self) -> MetadataCache: ...
+
+
 class ControllerClient:
     """Sends requests to the controller of the broker's cluster. All methods are thread-safe.
 
@@ -43,7 +61,7 @@ class ControllerClient:
     broker that the metadata names. Futures fail with KafkaError; REQUEST_TIMED_OUT: nobody has answered.
     """
 
-    def __init__(self, core: Any, address: str | None = None) -> None:
+    def __init__(self, core: ControlledBroker, address: str | None = None) -> None:
         self._core = core
         self._address: Address | None = None if address is None else parse_host_port(address)
         self._connections = ControllerConnections(self._find, f"broker-{core.id}-to-controller")

@@ -5,15 +5,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
-from typing import Any
+from contextlib import AbstractContextManager, suppress
+from typing import Protocol
 
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 
-__all__ = ["when_seen"]
+__all__ = ["InformedBroker", "when_seen"]
 
 
-def when_seen(core: Any, condition: Callable[[MetadataCache], bool], timeout: float) -> Future[bool]:
+class InformedBroker(Protocol):
+    """The broker whose metadata is looked at. ``lock`` guards it."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]: ...
+    @property
+    def metadata(self) -> MetadataCache: ...
+
+
+def when_seen(
+    core: InformedBroker, condition: Callable[[MetadataCache], bool], timeout: float
+) -> Future[bool]:
     """Return whether the metadata satisfied a condition in time.
 
     The future ends under the core's lock or on a timer's thread. A client that created a topic through this

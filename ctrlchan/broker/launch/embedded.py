@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ctrlchan.broker.core import DEFAULT_CLUSTER_ID, BrokerCore
-from ctrlchan.broker.faults import Fault, Faults, FaultTarget
+from ctrlchan.broker.faults import Fault, FaultTarget
 from ctrlchan.broker.launch.log_dirs import LogDir, LogFolder
 from ctrlchan.broker.launch.service import BrokerConfig, BrokerService, answer_threads
 from ctrlchan.broker.network.server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES
@@ -126,7 +126,10 @@ class EmbeddedBroker(FaultTarget):
         self.inspect(change)
 
     def _change_faults(self, fault: Fault | None) -> None:
-        faults: Faults | None = self.inspect(lambda core: core.faults)
+        # Imported here: a broker without a log directory needs none of it.
+        from ctrlchan.broker.storing_core import StoringCore
+
+        faults = self.inspect(lambda core: core.faults if isinstance(core, StoringCore) else None)
         if faults is None:
             raise ConfigError("only a broker with a log directory has faults on demand")
         if fault is None:

@@ -76,7 +76,7 @@ class BrokerHost:
                     session = None if self._registrations is None else self._registrations.session
                     await self._in_thread(partial(service.start, session))
             except OSError as problem:
-                where = format_host_port(service.config.host, service.config.port)
+                where = ", ".join(format_host_port(host, port) for _, host, port in service.config.listeners)
                 raise ConfigError(
                     f"broker {service.config.id}: cannot listen on {where}: {problem.strerror}"
                 ) from None

@@ -57,12 +57,14 @@ class BrokerMetrics(Collector):
             yield family
         fetched = self._service.fetch.counters()
         produced, _, expired = self._service.produce.counters
+        # Requests that processors leave to handler threads.
+        produced += self._service.requests_of("Produce")
         for name, text, value in (
             ("brokertopicmetrics_bytesout", "Bytes sent to consumers and followers", fetched["bytes_out"]),
             ("brokertopicmetrics_totalfetchrequests", "Fetch requests", fetched["requests"]),
-            ("brokertopicmetrics_totalproducerequests", "Produce requests of processors", produced),
-            ("delayedoperation_fetch_expires", "Fetch requests that waited for too long", fetched["expired"]),
-            ("delayedoperation_produce_expires", "Produce requests that waited for too long", expired),
+            ("brokertopicmetrics_totalproducerequests", "Produce requests", produced),
+            ("delayedfetchmetrics_expires", "Fetch requests that waited for too long", fetched["expired"]),
+            ("delayedproducemetrics_expires", "Produce requests that waited for too long", expired),
         ):
             yield _counter(f"{_SERVER}{name}", text, value)
         for name, text, value in (
@@ -70,6 +72,14 @@ class BrokerMetrics(Collector):
             ("numincrementalfetchpartitionscached", "Partitions in sessions", fetched["session_partitions"]),
         ):
             yield _gauge(f"{_SERVER}fetchsessioncache_{name}", text, value)
+        waiting = GaugeMetricFamily(
+            f"{_SERVER}delayedoperationpurgatory_purgatorysize",
+            "Requests that wait",
+            labels=("delayedoperation",),
+        )
+        waiting.add_metric(("Produce",), self._service.produce.waiting)
+        waiting.add_metric(("Fetch",), fetched["waiting"])
+        yield waiting
         yield _counter(
             f"{_SERVER}fetchsessioncache_incrementalfetchsessionevictions",
             "Sessions that gave way to others",
@@ -116,11 +126,19 @@ class BrokerMetrics(Collector):
             "Share of time in which handler threads have no request",
             self._service.pool.idle_share,
         )
-        yield _counter(
-            f"{_NETWORK}socketserver_rejectedconnections",
-            "Connections of addresses that had too many",
-            sum(one.rejected for one in acceptors),
-        )
+        for name, text, value in (
+            (
+                "rejectedconnections",
+                "Connections of addresses that had too many",
+                sum(one.rejected for one in acceptors),
+            ),
+            (
+                "expiredconnectionskilledcount",
+                "Connections that were idle for too long",
+                sum(one.idle_closed for one in processors),
+            ),
+        ):
+            yield _counter(f"{_NETWORK}socketserver_{name}", text, value)
 
     def _replicas(self) -> Iterator[Metric]:
         partitions = self._service.core.partitions.partitions()
@@ -138,6 +156,17 @@ class BrokerMetrics(Collector):
             ("atminisrpartitioncount", "Led, with the smallest ISR", _count(led, _is_at_min_isr)),
         ):
             yield _gauge(f"{_SERVER}replicamanager_{name}", text, value)
+        readers: tuple[tuple[str, str, Callable[[Any], int]], ...] = (
+            ("replicascount", "Replicas of a led partition", lambda one: len(one.replicas)),
+            ("insyncreplicascount", "Replicas in sync", lambda one: len(one.isr)),
+            ("underreplicated", "1: with replicas out of sync", _is_under_replicated),
+            ("underminisr", "1: with too small an ISR", _is_under_min_isr),
+        )
+        for name, text, read in readers:
+            family = GaugeMetricFamily(f"kafka_cluster_partition_{name}", text, labels=_PARTITION)
+            for one in led:
+                family.add_metric((one.topic, str(one.partition)), read(one))
+            yield family
 
     def _logs(self) -> Iterator[Metric]:
         manager = self._service.core.logs
@@ -153,11 +182,18 @@ class BrokerMetrics(Collector):
             for (topic, partition), log in logs:
                 family.add_metric((topic, str(partition)), read(log))
             yield family
+        offline = manager.offline_dirs
         yield _gauge(
-            "kafka_log_logmanager_offlinelogdirectorycount",
-            "Log directories that failed",
-            len(manager.offline_dirs),
+            "kafka_log_logmanager_offlinelogdirectorycount", "Log directories that failed", len(offline)
         )
+        family = GaugeMetricFamily(
+            "kafka_log_logmanager_logdirectoryoffline",
+            "1: the log directory failed",
+            labels=("logdirectory",),
+        )
+        for path in sorted({*manager.online_dirs, *offline}):
+            family.add_metric((str(path),), path in offline)
+        yield family
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

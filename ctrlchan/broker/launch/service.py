@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ctrlchan.broker.apis.request_handler import RequestHandler
 from ctrlchan.broker.apis.table import served_apis
@@ -21,6 +21,8 @@ from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 
 __all__ = ["BrokerConfig", "BrokerService", "answer_threads", "core_of"]
 
+C = TypeVar("C", bound=BrokerCore)
+
 _MAX_ID = 2**31 - 1
 
 
@@ -28,9 +30,11 @@ _MAX_ID = 2**31 - 1
 class BrokerConfig:
     """Settings of one embedded broker. Raises ConfigError when a value is not valid.
 
-    ``id``: 0 to 2^31 − 1 (``broker.id``). ``host``: address to listen on and to be reached at, but for
-    ``advertised``: the host and port that others are given. ``port``: 0 to 65535, 0: any free one.
-    ``listener``: name of the only listener (``listeners``); its security protocol is PLAINTEXT. ``epoch``:
+    ``id``: 0 to 2^31 − 1 (``broker.id``). ``host``: address to listen on and to be reached at. ``port``: 0 to
+    65535, 0: any free one. ``listener``: name of the listener (``listeners``) that other brokers and the
+    controller connect to; the security protocol is PLAINTEXT. ``more_listeners``: name, host and port of
+    others, of a broker that stores records. ``advertised``: the host and port that others are given, by
+    listener, where they are not those to listen on. ``epoch``:
     broker epoch of its registration; requests with a lower one get STALE_BROKER_EPOCH; -1: unknown, none is
     refused. ``rack``: ``broker.rack``. ``cluster_id``: for clients. ``max_request_bytes``: a larger request
     closes the connection (``socket.request.max.bytes``). ``idle_timeout``: seconds until an idle connection
@@ -54,15 +58,19 @@ class BrokerConfig:
     log_dirs: Sequence[str] = ()
     configs: Mapping[str, str] = field(default_factory=dict)
     controller: str | None = None
-    advertised: tuple[str, int] | None = None
+    more_listeners: Sequence[tuple[str, str, int]] = ()
+    advertised: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 <= self.id <= _MAX_ID:
             raise ConfigError(f"broker id {self.id} is not in 0 .. {_MAX_ID}")
-        if not 0 <= self.port <= 65_535:
-            raise ConfigError(f"port {self.port} is not in 0 .. 65535")
-        if not self.listener:
-            raise ConfigError("a listener needs a name")
+        for name, _, port in self.listeners:
+            if not 0 <= port <= 65_535:
+                raise ConfigError(f"port {port} is not in 0 .. 65535")
+            if not name:
+                raise ConfigError("a listener needs a name")
+        if self.more_listeners and not self.log_dirs:
+            raise ConfigError("several listeners: only for a broker with a log directory")
         if self.max_request_bytes <= 0:
             raise ConfigError(f"max_request_bytes {self.max_request_bytes} leaves no room for a request")
         if self.idle_timeout is not None and self.idle_timeout <= 0:
@@ -73,6 +81,11 @@ class BrokerConfig:
             raise ConfigError("response_delay: only for a broker without a log directory")
         if self.configs and not self.log_dirs:
             raise ConfigError(f"{next(iter(self.configs))}: only for a broker with a log directory")
+
+    @property
+    def listeners(self) -> list[tuple[str, str, int]]:
+        """Name, host and port of each listener; the first one is ``listener``."""
+        return [(self.listener, self.host, self.port), *self.more_listeners]
 
     def kafka_configs(self) -> dict[str, str]:
         """Return the settings that have a name of Kafka's, by name."""
@@ -92,17 +105,22 @@ def answer_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="broker-answers")
 
 
-def core_of(config: BrokerConfig) -> BrokerCore:
+def core_of(config: BrokerConfig, kind: type[C]) -> C:
     """Return the state of a new broker."""
-    host, port = config.advertised or (config.host, config.port)
-    return BrokerCore(
+    endpoint, *more = (
+        Endpoint(name, SecurityProtocol.PLAINTEXT, *config.advertised.get(name, (host, port)))
+        for name, host, port in config.listeners
+    )
+    core = kind(
         config.id,
-        Endpoint(config.listener, SecurityProtocol.PLAINTEXT, host, port),
+        endpoint,
         epoch=config.epoch,
         rack=config.rack,
         cluster_id=config.cluster_id,
         configs=config.kafka_configs(),
     )
+    core.more_endpoints = tuple(more)
+    return core
 
 
 class BrokerService:
@@ -110,7 +128,7 @@ class BrokerService:
 
     def __init__(self, config: BrokerConfig, executor: ThreadPoolExecutor) -> None:
         self.config = config
-        self.core = core_of(config)
+        self.core = core_of(config, BrokerCore)
         self._handler = RequestHandler(self.core, served_apis())
         self._server = Server(
             self._handler.handle,

@@ -1,6 +1,6 @@
 """A broker that stores records: logs, SocketServer, handler threads, in the order of ``KafkaServer``.
 
-``start`` loads the logs and binds the port; ``serve`` answers requests, after the broker was registered;
+``start`` loads the logs and binds the ports; ``serve`` answers requests, after the broker was registered;
 ``stop`` hands the leaders over, answers what is in progress, and closes the logs cleanly.
 """
 
@@ -24,7 +24,7 @@ from ctrlchan.broker.apis.table import storing_apis
 from ctrlchan.broker.controller.client import ControllerClient
 from ctrlchan.broker.controller.configs import BrokerConfigs
 from ctrlchan.broker.coordinator.config import GroupConfig
-from ctrlchan.broker.core import DEFAULT_CLUSTER_ID, BrokerCore
+from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
 from ctrlchan.broker.faults import Faults
 from ctrlchan.broker.groups.service import GroupService
 from ctrlchan.broker.launch.service import BrokerConfig, core_of
@@ -39,8 +39,9 @@ from ctrlchan.broker.replication._hot import BrokerHandler
 from ctrlchan.broker.replication._produce import ProduceApi
 from ctrlchan.broker.replication.fetcher import FetcherSettings
 from ctrlchan.broker.replication.replica_manager import ReplicaManager
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ConfigError, CtrlchanError, ErrorCode, ZooKeeperError
-from ctrlchan.state import Broker
+from ctrlchan.state import Broker, Endpoint
 
 if TYPE_CHECKING:
     from ctrlchan.zookeeper.session import ZooKeeperSession
@@ -78,13 +79,13 @@ class StoringService:
 
     def __init__(self, config: BrokerConfig, progress: Progress | None = None) -> None:
         self.config = config
-        self.core = core_of(config)
+        self.core = core_of(config, StoringCore)
         self.state = BrokerState.NOT_RUNNING
         self._progress = progress
         self._stopping = threading.Lock()
         # What ``stop`` does, in reverse order; a ``start`` that fails does it at once.
         self._cleanup = ExitStack()
-        self._handler: RequestHandler[Any]
+        self._handler: RequestHandler[StoringCore]
         #: Set by ``start``.
         self.server: SocketServer
         self.pool: HandlerPool
@@ -92,9 +93,10 @@ class StoringService:
         self.fetch: FetchApi
 
     def start(self, session: ZooKeeperSession | None = None) -> Broker:
-        """Load the logs and bind the port; return the broker with its port. ``session``: of its registration.
+        """Load the logs and bind the ports; return the broker with its ports.
 
-        Raises ConfigError, LogDirectoryError, and OSError when the address cannot be listened on.
+        ``session``: of its registration. Raises ConfigError, LogDirectoryError, and OSError when an address
+        cannot be listened on.
         """
         core, config = self.core, self.config
         self.state = BrokerState.STARTING
@@ -158,17 +160,23 @@ class StoringService:
             self._handler = RequestHandler(core, apis, core.lock)
             core.faults = Faults(partial(self._faults_changed, hot, apis))
             self.server = SocketServer(
-                [Listener(config.listener, config.host, config.port)], self._server_settings(), hot
+                [Listener(*listener) for listener in config.listeners], self._server_settings(), hot
             )
             self.pool = HandlerPool(
                 core.id, self.server.requests, self._handler.serve, integer(core.configs, "num.io.threads")
             )
             hot.attach(self.server.threads)
             cleanup.callback(self._stop_serving)
-            if not core.endpoint.port:
-                core.endpoint = dataclasses.replace(core.endpoint, port=self.server.ports[config.listener])
+            core.endpoint, *more = map(self._with_port, core.broker.endpoints)
+            core.more_endpoints = tuple(more)
             self._cleanup = cleanup.pop_all()
         return core.broker
+
+    def _with_port(self, endpoint: Endpoint) -> Endpoint:
+        """Return the endpoint with the port that its listener has got."""
+        if endpoint.port:
+            return endpoint
+        return dataclasses.replace(endpoint, port=self.server.ports[endpoint.listener])
 
     def serve(self) -> None:
         """Answer requests."""
@@ -195,6 +203,11 @@ class StoringService:
         with self.core.lock:
             return self._handler.describe()
 
+    def requests_of(self, api: str) -> int:
+        """Return how many requests of an API handler threads have answered."""
+        counters = self._handler.counters.get(api)
+        return 0 if counters is None else counters.requests
+
     def _stop_serving(self) -> None:
         self.server.stop(_DRAIN_SECONDS)
         if not self.pool.join(_HANDLER_SECONDS):
@@ -208,15 +221,16 @@ class StoringService:
             self.core.config_store.read_again()
 
     def _faults_changed(
-        self, hot: BrokerHandler, apis: Mapping[int, Api[BrokerCore]], names: frozenset[str]
+        self, hot: BrokerHandler, apis: Mapping[int, Api[StoringCore]], names: frozenset[str]
     ) -> None:
         """Look for faults from now on in requests of the APIs of these names."""
         # Imported here: only tests want faults.
         from ctrlchan.broker.apis.faulty_answers import answer_of_fault, hot_answer_of_fault
 
-        self._handler.fault = partial(answer_of_fault, self.core) if names else None
-        keys = [api.key for api in apis.values() if api.name in names]
+        keys = frozenset(api.key for api in apis.values() if api.name in names)
         hot.set_faults(keys, partial(hot_answer_of_fault, self.core, apis))
+        # A hot request that handler threads answer was asked for before.
+        self._handler.set_faults(keys - hot.keys, partial(answer_of_fault, self.core))
 
     def _shut_down_controlled(self) -> None:
         """Let the controller move this broker's leaders. Source: ``KafkaServer.controlledShutdown``."""

@@ -19,6 +19,8 @@ cdef class FetchApi(HotApi):
     cdef int64_t requests
     cdef int64_t waited
     cdef int64_t expired
+    # Requests that wait now
+    cdef int64_t waiting
     cdef int64_t bytes_out
 
     cdef int16_t error_of_missing(self, bytes topic, bint is_id, int32_t index, int16_t otherwise) noexcept

@@ -161,7 +161,7 @@ cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, 
         stop_watching(&current)
         if hot.reason == ABANDONED:
             hot.state = NULL
-            end_fetch(&current, parked)
+            end_fetch(self, &current, parked)
             return CLOSE
         if hot.reason == EXPIRED:
             add(&self.expired, 1)
@@ -184,6 +184,7 @@ cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, 
         if parked == NULL:
             add(&self.waited, 1)
             parked = <Fetch*>malloc(sizeof(Fetch))
+            add(&self.waiting, parked != NULL)
         if parked != NULL:
             parked[0] = current
             hot.state, hot.wait_ms = parked, current.request.max_wait_ms
@@ -191,7 +192,7 @@ cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, 
         stop_watching(&current)
         result = CLOSE
     hot.state = NULL
-    end_fetch(&current, parked)
+    end_fetch(self, &current, parked)
     return result
 
 
@@ -201,10 +202,11 @@ cdef void stop_watching(Fetch* self) noexcept nogil:
         unwatch(&self.watchers[i])
 
 
-cdef void end_fetch(Fetch* self, Fetch* parked) noexcept nogil:
+cdef void end_fetch(FetchApi self, Fetch* current, Fetch* parked) noexcept nogil:
     """Give back all that a request has. It watches nothing."""
-    free(self.watchers)
-    release_session(self.session)
+    add(&self.waiting, -(parked != NULL))
+    free(current.watchers)
+    release_session(current.session)
     free(parked)
 
 
@@ -382,6 +384,7 @@ cdef class FetchApi(HotApi):
             "requests": self.requests,
             "waited": self.waited,
             "expired": self.expired,
+            "waiting": self.waiting,
             "bytes_out": self.bytes_out,
             "sessions": self.cache.count,
             "session_partitions": self.cache.partitions,

@@ -41,5 +41,7 @@ cdef class ProduceApi(HotApi):
     cdef int64_t requests
     cdef int64_t parked
     cdef int64_t expired
+    # Parked now
+    cdef int64_t parked_now
 
     cdef void append_endpoints(self, Answer* answer, const Produce* produce, int32_t listener) noexcept

@@ -355,6 +355,7 @@ cdef Result go_on(ProduceApi self, HotRequest* request, const RequestHeader* hea
     end_produce(produce)
     free(produce)
     request.state = NULL
+    add(&self.parked_now, -1)
     return DONE
 
 
@@ -397,6 +398,7 @@ cdef Result handle_produce(void* context, HotRequest* request, const RequestHead
         if request.state != NULL:
             request.wait_ms = produce.timeout_ms
             add(&(<ProduceApi>context).parked, 1)
+            add(&(<ProduceApi>context).parked_now, 1)
             return go_on(<ProduceApi>context, request, header, answer)
         for i in range(produce.count):
             if produce.parts[i].is_pending:
@@ -445,3 +447,8 @@ cdef class ProduceApi(HotApi):
     def counters(self):
         """Requests that were answered here, those that were parked, and those that were parked for too long."""
         return value_of(&self.requests), value_of(&self.parked), value_of(&self.expired)
+
+    @property
+    def waiting(self):
+        """Requests that are parked now."""
+        return value_of(&self.parked_now)

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
+from ctrlchan.broker.controller.isr_changes import AlteredPartition
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.manager import LogManager
@@ -37,19 +38,6 @@ _MANY: Final = 16
 _OPENING_THREADS: Final = 8
 
 _Become: TypeAlias = Callable[[Assignment, Partition, Log], None]
-
-
-class AlteredPartition(Protocol):
-    """The controller's answer for one partition."""
-
-    @property
-    def error(self) -> int: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def isr(self) -> Sequence[int]: ...
-    @property
-    def partition_epoch(self) -> int: ...
 
 
 class IsrController(Protocol):

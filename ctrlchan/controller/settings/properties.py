@@ -148,9 +148,12 @@ def _kind_of(location: str) -> str:
 # -- listeners
 
 
-def listener_settings(file: PropertiesFile) -> dict[str, Any]:
-    """Return ``listeners``, ``advertised_listeners`` and ``listener_security``, if the file has listeners."""
-    text = file.value("listeners")
+def listener_settings(file: PropertiesFile, default: str | None = None) -> dict[str, Any]:
+    """Return ``listeners``, ``advertised_listeners`` and ``listener_security``, if there are listeners.
+
+    ``default``: listeners of a file that has none.
+    """
+    text = file.value("listeners") or default
     if text is None:
         return {}
     protocols = file.security_protocols()

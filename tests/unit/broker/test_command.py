@@ -10,11 +10,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.broker import EmbeddedBroker
+from tests.kafka.ports import free_port
 from tests.kafka.wire import answers_api_versions, exchange
 from tests.unit.broker.local_broker import Part, control_frame
 
@@ -151,6 +153,28 @@ def test_a_properties_file_with_log_dirs(tmp_path: Path) -> None:
     with running("--config", str(file), "--log-dir", str(folders[0]), "--json") as process:
         assert json.loads(line(process))["id"] == 7
         assert ended(process, signal.SIGTERM) == (0, "")
+
+
+def test_metrics_are_served_on_a_port(tmp_path: Path) -> None:
+    port = free_port()
+    arguments = ["--id", "7", "--log-dir", str(tmp_path), "--metrics-port", str(port)]
+    with running(*arguments) as process:
+        assert line(process).startswith("broker 7 listens")
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            text = answer.read().decode()
+        assert "\nkafka_server_kafkaserver_brokerstate 3.0\n" in text
+        taken = subprocess.run(
+            [*COMMAND, "--log-dir", str(tmp_path / "other"), "--metrics-port", str(port)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert taken.returncode == 1
+        assert taken.stderr.startswith(f"error: metrics: cannot listen on 127.0.0.1:{port}")
+        assert ended(process, signal.SIGTERM) == (0, "")
+    ran = subprocess.run([*COMMAND, "--metrics-port", str(port)], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
+    assert "with a log directory" in ran.stderr
 
 
 @pytest.mark.parametrize(

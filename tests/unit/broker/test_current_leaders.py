@@ -122,12 +122,15 @@ def test_produce_names_the_leader(broker: EmbeddedBroker, version: int) -> None:
         assert partition.error_code.value == ErrorCode.NOT_LEADER_OR_FOLLOWER
         return leaders(partition, body) if version >= 10 else None
 
+    def watchers_of_moved(core: Any) -> int:
+        return int(core.partitions.get("moved", 0).watchers)
+
     # One that waits for the follower while the leader moves is answered by the processor.
     control(broker, Part("moved", leader_epoch=1, **BOTH))
     with socket.create_connection(("127.0.0.1", broker.port), timeout=30) as connection:
         send_frame(connection, frame())
         wait_until(
-            lambda: broker.inspect(lambda core: core.partitions.get("moved", 0).watchers) == 1,
+            lambda: broker.inspect(watchers_of_moved) == 1,
             what="the request waits",
         )
         control(broker, Part("moved", leader=2, leader_epoch=2, **BOTH))

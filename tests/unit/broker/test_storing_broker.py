@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -28,6 +28,8 @@ from tests.unit.broker.local_broker import (
     topic_id,
 )
 
+T = TypeVar("T")
+
 ALONE: Any = {"replicas": (1,), "isr": (1,)}
 
 
@@ -41,6 +43,11 @@ def send(broker: EmbeddedBroker, api_key: int, *parts: Part, **head: Any) -> lis
     error, errors = read_control_response(api_key, version, exchange("127.0.0.1", broker.port, frame), names)
     assert error == 0
     return errors
+
+
+def inspect(broker: EmbeddedBroker, function: Callable[[Any], T]) -> T:
+    """Call a function with the core of the broker, which is a StoringCore."""
+    return broker.inspect(function)
 
 
 def ask(broker: EmbeddedBroker, api_key: int, version: int, **fields: Any) -> Any:
@@ -60,8 +67,9 @@ def test_leaders_and_followers_have_logs_until_they_are_deleted(broker: Embedded
     followed = Part("alpha", 1, leader=2, replicas=(2, 1), isr=(2, 1))
 
     def roles() -> dict[int, tuple[bool, int]]:
-        return broker.inspect(
-            lambda core: {p.partition: (p.is_leader, p.leader_epoch) for p in core.partitions.partitions()}
+        return inspect(
+            broker,
+            lambda core: {p.partition: (p.is_leader, p.leader_epoch) for p in core.partitions.partitions()},
         )
 
     errors = send(
@@ -76,9 +84,9 @@ def test_leaders_and_followers_have_logs_until_they_are_deleted(broker: Embedded
     assert roles() == {0: (True, 0), 1: (False, 0)}
     # Without the delete flag nothing changes.
     assert send(broker, STOP_REPLICA, Part("alpha", 0, leader_epoch=1)) == [("alpha", 0, 0)]
-    assert broker.inspect(lambda core: core.partitions.get("alpha", 0) is not None)
+    assert inspect(broker, lambda core: core.partitions.get("alpha", 0) is not None)
     assert send(broker, STOP_REPLICA, Part("alpha", 0, leader_epoch=1, delete=True)) == [("alpha", 0, 0)]
-    assert broker.inspect(lambda core: core.partitions.get("alpha", 0)) is None
+    assert inspect(broker, lambda core: core.partitions.get("alpha", 0)) is None
     assert not (folder / "alpha-0").exists()
 
 
@@ -102,8 +110,8 @@ def test_logs_outlive_the_broker_and_keep_their_topic_ids(tmp_path: Path) -> Non
 
 def test_a_failed_log_directory_is_an_error_of_each_partition(broker: EmbeddedBroker) -> None:
     send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE))
-    broker.inspect(lambda core: core.replica_manager.log_dir_failed([("alpha", 0), ("not-hosted", 3)]))
-    assert broker.inspect(lambda core: core.partitions.get("alpha", 0).is_offline)
+    inspect(broker, lambda core: core.replica_manager.log_dir_failed([("alpha", 0), ("not-hosted", 3)]))
+    assert inspect(broker, lambda core: core.partitions.get("alpha", 0).is_offline)
     assert broker.describe()["replicas"]["offline"] == 1
     later = send(broker, LEADER_AND_ISR, Part("alpha", 0, leader_epoch=1, **ALONE))
     assert later == [("alpha", 0, ErrorCode.KAFKA_STORAGE_ERROR)]
@@ -168,13 +176,13 @@ def test_configs_of_topics_and_brokers_reach_open_logs(broker: EmbeddedBroker) -
         found = core.partitions.get("alpha", 0).log.config
         return found.segment_bytes, found.retention_ms
 
-    assert broker.inspect(config) == (1 << 30, 604_800_000)
-    broker.inspect(lambda core: core.set_topic_configs("alpha", {"segment.bytes": "4096"}))
-    broker.inspect(lambda core: core.set_broker_configs({"log.retention.ms": "77"}, {}))
-    assert broker.inspect(config) == (4096, 77)
+    assert inspect(broker, config) == (1 << 30, 604_800_000)
+    inspect(broker, lambda core: core.set_topic_configs("alpha", {"segment.bytes": "4096"}))
+    inspect(broker, lambda core: core.set_broker_configs({"log.retention.ms": "77"}, {}))
+    assert inspect(broker, config) == (4096, 77)
     with pytest.raises(ConfigError):
-        broker.inspect(lambda core: core.set_topic_configs("alpha", {"segment.bytes": "x"}))
-    assert broker.inspect(lambda core: core.topic_overrides) == {"alpha": {"segment.bytes": "4096"}}
+        inspect(broker, lambda core: core.set_topic_configs("alpha", {"segment.bytes": "x"}))
+    assert inspect(broker, lambda core: core.topic_overrides) == {"alpha": {"segment.bytes": "4096"}}
 
 
 class _Controller:
@@ -195,7 +203,7 @@ def test_the_controller_moves_leaders_before_a_broker_ends(enabled: str, asked: 
     configs = {"controlled.shutdown.enable": enabled, "controlled.shutdown.retry.backoff.ms": "0"}
     controller = _Controller()
     with EmbeddedBroker(1, log_dir=ctrlchan.TEMPORARY, configs=configs) as broker:
-        broker.inspect(lambda core: setattr(core, "controller", controller))
+        inspect(broker, lambda core: setattr(core, "controller", controller))
     assert controller.asked == asked
 
 
@@ -216,6 +224,13 @@ def test_metrics_have_kafkas_names(broker: EmbeddedBroker) -> None:
     idle = value("kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent")
     assert idle is not None
     assert 0 <= idle <= 1
+    for operation in ("Produce", "Fetch"):
+        labels = {"delayedoperation": operation}
+        assert value("kafka_server_delayedoperationpurgatory_purgatorysize", **labels) == 0
+    assert value("kafka_cluster_partition_insyncreplicascount", topic="alpha", partition="1") == 1
+    assert value("kafka_cluster_partition_underreplicated", topic="alpha", partition="1") == 1
+    assert value("kafka_log_logmanager_logdirectoryoffline", logdirectory=str(broker.log_dir)) == 0
+    assert value("kafka_network_socketserver_expiredconnectionskilledcount_total") == 0
     broker.close()
     assert value("kafka_server_kafkaserver_brokerstate") == 0
 

@@ -5,8 +5,6 @@ What only the controller can do is forwarded to it. Configs are read from ZooKee
 
 from __future__ import annotations
 
-from typing import Any
-
 from ctrlchan.broker.apis.admin import (
     alter_configs,
     describe_configs,
@@ -15,13 +13,14 @@ from ctrlchan.broker.apis.admin import (
     metadata,
 )
 from ctrlchan.broker.apis.api import Api
+from ctrlchan.broker.storing_core import StoringCore
 
 __all__ = ["apis"]
 
 
-def apis(core: Any) -> list[Api[Any]]:
+def apis(core: StoringCore) -> list[Api[StoringCore]]:
     """Return the APIs of administration that a broker serves."""
-    served: list[Api[Any]] = [metadata.API, describe_configs.API, describe_producers.API]
+    served: list[Api[StoringCore]] = [metadata.API, describe_configs.API, describe_producers.API]
     if core.controller is not None:
         served += forwarded.APIS
     if core.config_store is not None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
 from ctrlchan.broker.apis.config_requests import change_configs, reply_to
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
 
 __all__ = ["ALTER", "INCREMENTAL_ALTER"]
@@ -19,8 +20,8 @@ __all__ = ["ALTER", "INCREMENTAL_ALTER"]
 _LOG: Final = logging.getLogger("ctrlchan.broker")
 
 
-def _handler(api: str) -> Callable[[Any, Request], Callable[[], Reply]]:
-    def handle(core: Any, request: Request) -> Callable[[], Reply]:
+def _handler(api: str) -> Callable[[StoringCore, Request], Callable[[], Reply]]:
+    def handle(core: StoringCore, request: Request) -> Callable[[], Reply]:
         messages = ClientMessages(api, request.version)
         body = messages.decode(request)
         return lambda: _reply(core, messages, body)
@@ -28,7 +29,7 @@ def _handler(api: str) -> Callable[[Any, Request], Callable[[], Reply]]:
     return handle
 
 
-def _reply(core: Any, messages: ClientMessages, body: Any) -> Reply:
+def _reply(core: StoringCore, messages: ClientMessages, body: Any) -> Reply:
     store = core.config_store
     assert store is not None
     errors: Sequence[KafkaError | None]
@@ -40,7 +41,7 @@ def _reply(core: Any, messages: ClientMessages, body: Any) -> Reply:
     return reply_to(messages, body, errors)
 
 
-ALTER: Api[Any] = Api(
+ALTER: Api[StoringCore] = Api(
     key=33,
     name="AlterConfigs",
     lowest=0,
@@ -49,7 +50,7 @@ ALTER: Api[Any] = Api(
     handle=_handler("alter_configs"),
     locks_core=False,
 )
-INCREMENTAL_ALTER: Api[Any] = Api(
+INCREMENTAL_ALTER: Api[StoringCore] = Api(
     key=44,
     name="IncrementalAlterConfigs",
     lowest=0,

@@ -6,10 +6,11 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from ctrlchan.broker.controller.client import ControllerClient, NewTopic
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.topic_names import why_invalid
 
@@ -23,13 +24,13 @@ _lock: Final = threading.Lock()
 
 
 def create_topic(
-    core: Any, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    core: StoringCore, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
 ) -> Future[int]:
     """Ask the controller for a topic; return the error code of its answer.
 
     A topic that is being created is not asked for again: the result is that of the first request.
     """
-    controller: ControllerClient | None = core.controller
+    controller = core.controller
     result: Future[int] = Future()
     if controller is None:
         result.set_result(int(ErrorCode.NOT_CONTROLLER))
@@ -60,7 +61,7 @@ def create_topic(
     return result
 
 
-def create_missing(core: Any, names: Iterable[str]) -> None:
+def create_missing(core: StoringCore, names: Iterable[str]) -> None:
     """Ask for topics with the broker's defaults, unless their names are not valid."""
     for name in names:
         if why_invalid(name) is None:

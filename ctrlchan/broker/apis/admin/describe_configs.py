@@ -7,12 +7,11 @@ documentation of each config.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
 
 from ctrlchan.broker.apis import describe_configs
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.metadata.configs import Configs, ConfigSource, DescribedConfig, effective_configs
+from ctrlchan.broker.storing_core import StoringCore
 
 __all__ = ["API"]
 
@@ -20,7 +19,7 @@ __all__ = ["API"]
 class _Described:
     """What the API needs to describe the configs of a broker, for one request."""
 
-    def __init__(self, core: Any) -> None:
+    def __init__(self, core: StoringCore) -> None:
         self._core = core
         self._dynamic: dict[int | None, Mapping[str, str]] = {}
         self.id = core.id
@@ -54,9 +53,11 @@ class _Described:
         return self._dynamic[broker_id]
 
 
-def _handle(core: Any, request: Request) -> Callable[[], Reply]:
+def _handle(core: StoringCore, request: Request) -> Callable[[], Reply]:
     # Without the core's lock: configs are read from ZooKeeper.
     return lambda: describe_configs.describe(_Described(core), request)
 
 
-API: Api[Any] = replace(describe_configs.API, handle=_handle, locks_core=False)
+API: Api[StoringCore] = Api(
+    key=32, name="DescribeConfigs", lowest=0, highest=4, flexible_from=4, handle=_handle, locks_core=False
+)

@@ -9,13 +9,14 @@ from typing import Any, Final
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
+from ctrlchan.broker.storing_core import StoringCore
 
 __all__ = ["API"]
 
 _NONE: Final = -1
 
 
-def _handle(core: Any, request: Request) -> Reply:
+def _handle(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("describe_producers", request.version)
     body = messages.decode(request)
     return Reply(
@@ -35,10 +36,12 @@ def _handle(core: Any, request: Request) -> Reply:
     )
 
 
-API: Api[Any] = Api(key=61, name="DescribeProducers", lowest=0, highest=0, flexible_from=0, handle=_handle)
+API: Api[StoringCore] = Api(
+    key=61, name="DescribeProducers", lowest=0, highest=0, flexible_from=0, handle=_handle
+)
 
 
-def _partition(core: Any, messages: ClientMessages, topic: str, partition: int) -> Any:
+def _partition(core: StoringCore, messages: ClientMessages, topic: str, partition: int) -> Any:
     error, producers = KioError.none, []
     hosted = core.partitions.get(topic, partition)
     log = None if hosted is None else hosted.log

@@ -20,6 +20,7 @@ from ctrlchan.broker.apis.error_responses import error_response
 from ctrlchan.broker.controller.effects import when_seen
 from ctrlchan.broker.controller.messages import decode_answer
 from ctrlchan.broker.metadata.lookups import MetadataLookups
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import CtrlchanError, KafkaError
 from ctrlchan.topic_names import ZERO_ID
 
@@ -36,13 +37,14 @@ _Effect = Callable[[Any, Any], Callable[[MetadataLookups], bool] | None]
 
 def _forwarded(
     key: int, name: str, message: str, highest: int, flexible_from: int, effect: _Effect | None = None
-) -> Api[Any]:
-    def handle(core: Any, request: Request) -> Future[Reply]:
+) -> Api[StoringCore]:
+    def handle(core: StoringCore, request: Request) -> Future[Reply]:
         messages = ClientMessages(message, request.version)
         body = messages.decode(request)
         timeout = body.timeout.total_seconds() if hasattr(body, "timeout") else _TIMEOUT
         deadline = monotonic() + timeout
-        answer: Future[bytes] = core.controller.forward(
+        assert core.controller is not None
+        answer = core.controller.forward(
             key,
             request.version,
             flexible=request.version >= flexible_from,
@@ -127,7 +129,7 @@ def _grown(body: Any, answer: Any) -> Callable[[MetadataLookups], bool] | None:
     return has_grown
 
 
-APIS: Final[tuple[Api[Any], ...]] = (
+APIS: Final[tuple[Api[StoringCore], ...]] = (
     _forwarded(19, "CreateTopics", "create_topics", 7, 5, _created),
     _forwarded(20, "DeleteTopics", "delete_topics", 6, 4, _deleted),
     _forwarded(37, "CreatePartitions", "create_partitions", 3, 2, _grown),

@@ -6,20 +6,20 @@ unknown: the client asks again. Internal topics are left to their coordinators.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 from ctrlchan.broker.apis import metadata
 from ctrlchan.broker.apis.admin.auto_create import create_missing
 from ctrlchan.broker.apis.api import Api, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
+from ctrlchan.broker.storing_core import StoringCore
 
 __all__ = ["API"]
 
 _INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
-def _handle(core: Any, request: Request) -> Any:
+def _handle(core: StoringCore, request: Request) -> Any:
     if core.controller is not None and core.setting("auto.create.topics.enable").strip().lower() == "true":
         body = ClientMessages("metadata", request.version).decode(request)
         # Before version 4 a client could not say that it wants none.
@@ -32,4 +32,4 @@ def _handle(core: Any, request: Request) -> Any:
     return metadata.API.handle(core, request)
 
 
-API: Api[Any] = replace(metadata.API, handle=_handle)
+API: Api[StoringCore] = Api(key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle)

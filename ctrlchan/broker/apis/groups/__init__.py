@@ -11,11 +11,11 @@ from typing import Final
 
 from ctrlchan.broker.apis.api import Api
 from ctrlchan.broker.apis.groups import administration, coordinators, membership, offsets
-from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.storing_core import StoringCore
 
 __all__ = ["APIS"]
 
-APIS: Final[tuple[Api[BrokerCore], ...]] = (
+APIS: Final[tuple[Api[StoringCore], ...]] = (
     *membership.APIS,
     *administration.APIS,
     *offsets.APIS,

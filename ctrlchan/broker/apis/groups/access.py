@@ -9,9 +9,8 @@ from typing import Final, TypeVar
 
 from ctrlchan.broker.apis.api import Reply
 from ctrlchan.broker.coordinator.coordinator import GroupCoordinator
-from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
-from ctrlchan.broker.groups.service import GroupService
+from ctrlchan.broker.storing_core import StoringCore
 
 __all__ = ["by_topic", "coordinator_of", "milliseconds", "partitions_of", "when_answered"]
 
@@ -21,9 +20,9 @@ T = TypeVar("T")
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def coordinator_of(core: BrokerCore) -> GroupCoordinator:
+def coordinator_of(core: StoringCore) -> GroupCoordinator:
     """Return the broker's coordinator, with the number of partitions that its topic has."""
-    groups: GroupService = core.groups
+    groups = core.groups
 
     def count() -> int:
         with core.lock:
@@ -33,7 +32,7 @@ def coordinator_of(core: BrokerCore) -> GroupCoordinator:
     return groups.coordinator
 
 
-def partitions_of(core: BrokerCore, topic: str) -> frozenset[int]:
+def partitions_of(core: StoringCore, topic: str) -> frozenset[int]:
     """Return the partitions that the broker's metadata has of a topic. Requires ``core.lock``."""
     if core.metadata.row_of(topic) is None:
         return frozenset()

@@ -11,7 +11,7 @@ from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import NOT_ASKED, ClientMessages, KioError
 from ctrlchan.broker.apis.groups.access import coordinator_of
 from ctrlchan.broker.coordinator.requests import GroupSummary
-from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.storing_core import StoringCore
 
 __all__ = ["APIS"]
 
@@ -20,7 +20,7 @@ __all__ = ["APIS"]
 _GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 
-def _describe(core: BrokerCore, request: Request) -> Reply:
+def _describe(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("describe_groups", request.version)
     body = messages.decode(request)
     coordinator = coordinator_of(core)
@@ -58,7 +58,7 @@ def _described(messages: ClientMessages, group_id: str, group: GroupSummary, ope
     )
 
 
-def _list(core: BrokerCore, request: Request) -> Reply:
+def _list(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("list_groups", request.version)
     body = messages.decode(request)
     error, groups = coordinator_of(core).list_groups(
@@ -79,7 +79,7 @@ def _list(core: BrokerCore, request: Request) -> Reply:
     )
 
 
-def _delete(core: BrokerCore, request: Request) -> Reply:
+def _delete(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("delete_groups", request.version)
     body = messages.decode(request)
     results = coordinator_of(core).delete(body.groups_names)

@@ -16,9 +16,8 @@ from ctrlchan.broker.apis.admin.auto_create import create_topic
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.apis.groups.access import coordinator_of
-from ctrlchan.broker.coordinator.config import GroupConfig
-from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
 from ctrlchan.rate_limit import LogRateLimit
 
@@ -51,7 +50,7 @@ class _Found(NamedTuple):
 _NOT_AVAILABLE: Final = _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOT_AVAILABLE_TEXT)
 
 
-def _handle(core: BrokerCore, request: Request) -> Reply:
+def _handle(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("find_coordinator", request.version)
     body = messages.decode(request)
     key_type = getattr(body, "key_type", _Type.GROUP)
@@ -96,7 +95,7 @@ def _fields(found: _Found, message: str) -> dict[str, Any]:
     }
 
 
-def _find(core: BrokerCore, listener: str, key_type: int, key: str) -> _Found:
+def _find(core: StoringCore, listener: str, key_type: int, key: str) -> _Found:
     if key_type == _Type.TRANSACTION:
         # Of the errors that end a producer in every client, the one whose message Java's and librdkafka show.
         return _Found(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
@@ -111,7 +110,7 @@ def _find(core: BrokerCore, listener: str, key_type: int, key: str) -> _Found:
     return _NOT_AVAILABLE
 
 
-def _leader_of(core: BrokerCore, listener: str, partition: int) -> _Found:
+def _leader_of(core: StoringCore, listener: str, partition: int) -> _Found:
     state = core.metadata.state
     try:
         leader = int(state.partitions.leader[state.row(OFFSETS_TOPIC, partition)])
@@ -123,14 +122,14 @@ def _leader_of(core: BrokerCore, listener: str, partition: int) -> _Found:
     return _NOT_AVAILABLE
 
 
-def _create_offsets_topic(core: BrokerCore) -> None:
+def _create_offsets_topic(core: StoringCore) -> None:
     """Let the controller create ``__consumer_offsets``. The client asks again until it is there."""
     if core.controller is None:
         suffix = _LINES.admit(core.id, time.monotonic_ns())
         if suffix is not None:
             _LOG.warning("broker %d: no controller can create %s%s", core.id, OFFSETS_TOPIC, suffix)
         return
-    config: GroupConfig = core.groups.config
+    config = core.groups.config
     create_topic(
         core,
         OFFSETS_TOPIC,

@@ -20,7 +20,7 @@ from ctrlchan.broker.coordinator.requests import (
     SyncRequest,
     SyncResult,
 )
-from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, IllegalStateError
 
 __all__ = ["APIS"]
@@ -35,7 +35,7 @@ _PROTOCOL_IN_SYNC_SINCE: Final = 5
 _SEVERAL_MEMBERS_SINCE: Final = 3
 
 
-def _join(core: BrokerCore, request: Request) -> Future[Reply]:
+def _join(core: StoringCore, request: Request) -> Future[Reply]:
     messages = ClientMessages("join_group", request.version)
     body = messages.decode(request)
     instance_id = getattr(body, "group_instance_id", None)
@@ -87,7 +87,7 @@ def _join(core: BrokerCore, request: Request) -> Future[Reply]:
         return failed
 
 
-def _sync(core: BrokerCore, request: Request) -> Reply | Future[Reply]:
+def _sync(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("sync_group", request.version)
     body = messages.decode(request)
     sync = SyncRequest(
@@ -114,7 +114,7 @@ def _sync(core: BrokerCore, request: Request) -> Reply | Future[Reply]:
     return when_answered(lambda answer: coordinator_of(core).sync(sync, answer), reply)
 
 
-def _heartbeat(core: BrokerCore, request: Request) -> Reply:
+def _heartbeat(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("heartbeat", request.version)
     body = messages.decode(request)
     heartbeat = HeartbeatRequest(
@@ -124,7 +124,7 @@ def _heartbeat(core: BrokerCore, request: Request) -> Reply:
     return Reply(messages.response(error_code=KioError(error)), error_code=int(error))
 
 
-def _leave(core: BrokerCore, request: Request) -> Reply:
+def _leave(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("leave_group", request.version)
     body = messages.decode(request)
     several = request.version >= _SEVERAL_MEMBERS_SINCE

@@ -28,7 +28,7 @@ from ctrlchan.broker.coordinator.requests import (
     OffsetToCommit,
     TopicPartition,
 )
-from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
 
 __all__ = ["APIS"]
@@ -41,7 +41,7 @@ _SEVERAL_GROUPS_SINCE: Final = 8
 _Errors = list[tuple[TopicPartition, ErrorCode]]
 
 
-def _commit(core: BrokerCore, request: Request) -> Reply | Future[Reply]:
+def _commit(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("offset_commit", request.version)
     body = messages.decode(request)
     offsets = [
@@ -86,7 +86,7 @@ def _commit(core: BrokerCore, request: Request) -> Reply | Future[Reply]:
     return when_answered(lambda answer: coordinator_of(core).commit(commit, answer), committed)
 
 
-def _fetch(core: BrokerCore, request: Request) -> Reply:
+def _fetch(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("offset_fetch", request.version)
     body = messages.decode(request)
     several = request.version >= _SEVERAL_GROUPS_SINCE
@@ -114,7 +114,7 @@ def _fetch(core: BrokerCore, request: Request) -> Reply:
 
 
 def _fetch_group(
-    core: BrokerCore, version: int, group: Any, stable: bool
+    core: StoringCore, version: int, group: Any, stable: bool
 ) -> tuple[str, ErrorCode, dict[TopicPartition, FetchedOffset]]:
     """Return the group, its error and its offsets."""
     partitions: list[TopicPartition] | None = None
@@ -155,7 +155,7 @@ def _fetched_topics(
     )
 
 
-def _delete(core: BrokerCore, request: Request) -> Reply:
+def _delete(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("offset_delete", request.version)
     body = messages.decode(request)
     partitions = [
@@ -197,7 +197,7 @@ def _errors_reply(
     )
 
 
-def _existing(core: BrokerCore, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
+def _existing(core: StoringCore, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
     """Return those of `partitions` that the broker's metadata has."""
     with core.lock:
         topics = {topic: partitions_of(core, topic) for topic in {each.topic for each in partitions}}

@@ -18,10 +18,10 @@ from ctrlchan.broker.apis import init_producer_id
 from ctrlchan.broker.apis.api import Reply, Request
 from ctrlchan.broker.apis.groups import APIS
 from ctrlchan.broker.coordinator.config import GroupConfig
-from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
 from ctrlchan.broker.groups.service import GroupService
 from ctrlchan.broker.producer_ids import ProducerIds, random_block
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.state import Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.groups.partitions import FaultyPartitions
@@ -63,7 +63,7 @@ def _known(entity: Any, fields: dict[str, Any]) -> Any:
 class GroupBroker:
     """Calls the APIs as a handler thread does. ``core.groups`` runs; TOPIC has the partitions 0 and 1."""
 
-    def __init__(self, core: BrokerCore) -> None:
+    def __init__(self, core: StoringCore) -> None:
         self.core = core
         self.local = LocalBroker(core)
 
@@ -199,7 +199,7 @@ def group_broker(folder: Path, config: GroupConfig = CONFIG, *, leads: bool = Tr
     """A broker with ``__consumer_offsets`` of one partition, which it leads if `leads`."""
     partitions = FaultyPartitions(folder)
     endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 9092)
-    core = BrokerCore(OURS, endpoint, epoch=EPOCH)
+    core = StoringCore(OURS, endpoint, epoch=EPOCH)
     core.groups = groups = GroupService(config, partitions.get)
     core.producer_ids = ProducerIds(random_block)
     groups.start()

@@ -11,8 +11,8 @@ import pytest
 
 from ctrlchan.broker.apis.groups import coordinators
 from ctrlchan.broker.coordinator.config import GroupConfig
-from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.groups.group_broker import GROUP, GroupBroker, group_broker
 from tests.unit.broker.local_broker import Part
@@ -64,7 +64,7 @@ def test_the_topic_is_created_when_a_client_asks(
 ) -> None:
     created: list[tuple[str, int, int, Mapping[str, str]]] = []
 
-    def create(_core: BrokerCore, *topic: Any) -> Future[int]:
+    def create(_core: StoringCore, *topic: Any) -> Future[int]:
         created.append(topic)
         return Future()
 

@@ -231,12 +231,14 @@ def test_a_request_waits_for_its_bytes_or_its_time(broker: Broker) -> None:
     with Fetcher(broker.server) as fetcher:
         fetcher.send(Asked("orders"), min_bytes=3 * BATCH, max_wait_ms=LONG)
         wait_until(lambda: waited(broker, 1), what="the request waits")
+        assert broker.api.counters()["waiting"] == 1
         broker.append(partition)
         broker.append(partition)
         assert len(fetcher.receive().partitions["orders", 0].batches) == 3
         answer = fetcher.fetch(Asked("orders"), min_bytes=9 * BATCH, max_wait_ms=50)
         assert len(answer.partitions["orders", 0].batches) == 3
     assert broker.api.counters()["expired"] == 1
+    assert broker.api.counters()["waiting"] == 0
 
 
 def test_records_of_an_older_segment_are_not_kept_back(broker: Broker) -> None:

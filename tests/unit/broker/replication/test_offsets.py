@@ -16,10 +16,10 @@ from kio.static.primitive import i32Timedelta
 
 from ctrlchan.broker.apis import delete_records, list_offsets, offset_for_leader_epoch
 from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.replication._partitions import Partition, PartitionTable
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.state import Endpoint, SecurityProtocol
 from tests.unit.broker.log.made_batches import batch
 from tests.unit.broker.replication.fetching import BROKER, EPOCH, FOLLOWER, OTHER, VALUE, marker
@@ -33,8 +33,8 @@ OFFSET_NOT_AVAILABLE = 78
 
 
 @pytest.fixture
-def core() -> Iterator[BrokerCore]:
-    core = BrokerCore(BROKER, Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 1))
+def core() -> Iterator[StoringCore]:
+    core = StoringCore(BROKER, Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 1))
     core.partitions = PartitionTable(BROKER)
     yield core
     for partition in core.partitions.partitions():
@@ -44,12 +44,12 @@ def core() -> Iterator[BrokerCore]:
 
 
 @pytest.fixture
-def partition(core: BrokerCore, tmp_path: Path) -> Partition:
+def partition(core: StoringCore, tmp_path: Path) -> Partition:
     """Return a partition led here, with three records of times 1000, 1001 and 1002."""
     return led(core, tmp_path)
 
 
-def led(core: BrokerCore, folder: Path, topic: str = "orders", **fields: Any) -> Partition:
+def led(core: StoringCore, folder: Path, topic: str = "orders", **fields: Any) -> Partition:
     partition: Partition = core.partitions.open(topic, 0)
     replicas = fields.pop("replicas", (BROKER,))
     partition.make_leader(Log(folder / f"{topic}-0", LogConfig(**fields)), EPOCH, 1, replicas, replicas)
@@ -58,7 +58,7 @@ def led(core: BrokerCore, folder: Path, topic: str = "orders", **fields: Any) ->
     return partition
 
 
-def call(core: BrokerCore, api: Api[BrokerCore], name: str, version: int, request: Any) -> Any:
+def call(core: StoringCore, api: Api[StoringCore], name: str, version: int, request: Any) -> Any:
     """Return kio's response to a request, or a Future of it."""
     body = io.BytesIO()
     entity_writer(type(request))(body, request)
@@ -81,7 +81,7 @@ def known(kind: Any, **fields: Any) -> Any:
 
 
 def listed(
-    core: BrokerCore,
+    core: StoringCore,
     timestamp: int,
     *,
     version: int = 9,
@@ -108,7 +108,7 @@ def listed(
 
 
 @pytest.mark.parametrize("version", range(1, 10))
-def test_offsets_of_every_version(core: BrokerCore, partition: Partition, version: int) -> None:
+def test_offsets_of_every_version(core: StoringCore, partition: Partition, version: int) -> None:
     epoch = EPOCH if version >= 4 else -1
     refused = (UNSUPPORTED_VERSION, -1, -1, -1)
     assert listed(core, LATEST, version=version) == (0, 3, -1, epoch)
@@ -121,14 +121,14 @@ def test_offsets_of_every_version(core: BrokerCore, partition: Partition, versio
     assert listed(core, -6, version=version) == refused
 
 
-def test_offsets_after_the_deletion_of_records(core: BrokerCore, partition: Partition) -> None:
+def test_offsets_after_the_deletion_of_records(core: StoringCore, partition: Partition) -> None:
     assert partition.log is not None
     partition.log.increment_start_offset(2)
     assert listed(core, EARLIEST) == (0, 2, -1, EPOCH)
     assert listed(core, 0) == (0, 2, 1002, EPOCH)
 
 
-def test_offsets_that_are_not_listed(core: BrokerCore, partition: Partition) -> None:
+def test_offsets_that_are_not_listed(core: StoringCore, partition: Partition) -> None:
     log = partition.log
     assert log is not None
     assert listed(core, LATEST, times=2)[0] == INVALID_REQUEST
@@ -143,7 +143,7 @@ def test_offsets_that_are_not_listed(core: BrokerCore, partition: Partition) -> 
     log.close_files()
 
 
-def test_consumers_see_what_is_committed(core: BrokerCore, tmp_path: Path) -> None:
+def test_consumers_see_what_is_committed(core: StoringCore, tmp_path: Path) -> None:
     partition = led(core, tmp_path, replicas=(BROKER, FOLLOWER))
     # A new leader does not know the high watermark of the one before it.
     assert partition.epoch_start_offset == 0
@@ -164,7 +164,9 @@ def test_consumers_see_what_is_committed(core: BrokerCore, tmp_path: Path) -> No
     assert listed(core, EARLIEST) == (0, 0, -1, EPOCH)
 
 
-def test_readers_of_committed_records_see_no_open_transaction(core: BrokerCore, partition: Partition) -> None:
+def test_readers_of_committed_records_see_no_open_transaction(
+    core: StoringCore, partition: Partition
+) -> None:
     data = batch([VALUE], timestamp=1003, producer_id=5, producer_epoch=0, sequence=0, attributes=0x10)
     partition.append(data).result(20)
     assert listed(core, LATEST) == (0, 4, -1, EPOCH)
@@ -175,7 +177,7 @@ def test_readers_of_committed_records_see_no_open_transaction(core: BrokerCore, 
 
 
 def ended(
-    core: BrokerCore, epoch: int, *, version: int = 4, current: int = -1, topic: str = "orders"
+    core: StoringCore, epoch: int, *, version: int = 4, current: int = -1, topic: str = "orders"
 ) -> tuple[int, int, int]:
     """Return error, leader epoch and end offset."""
     schema: Any = import_module(f"kio.schema.offset_for_leader_epoch.v{version}.request")
@@ -190,7 +192,7 @@ def ended(
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_ends_of_leader_epochs(core: BrokerCore, partition: Partition, version: int) -> None:
+def test_ends_of_leader_epochs(core: StoringCore, partition: Partition, version: int) -> None:
     def end(epoch: int, **fields: Any) -> tuple[int, int, int]:
         return ended(core, epoch, version=version, **fields)
 
@@ -213,7 +215,7 @@ def test_ends_of_leader_epochs(core: BrokerCore, partition: Partition, version: 
 
 
 def delete(
-    core: BrokerCore, offset: int, *, topic: str = "orders", version: int = 2, timeout: float = 600
+    core: StoringCore, offset: int, *, topic: str = "orders", version: int = 2, timeout: float = 600
 ) -> Any:
     schema: Any = import_module(f"kio.schema.delete_records.v{version}.request")
     one = schema.DeleteRecordsPartition(partition_index=0, offset=offset)
@@ -232,7 +234,7 @@ def deleted(response: Any) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_records_are_deleted_up_to_an_offset(core: BrokerCore, partition: Partition, version: int) -> None:
+def test_records_are_deleted_up_to_an_offset(core: StoringCore, partition: Partition, version: int) -> None:
     assert deleted(delete(core, 2, version=version)) == (0, 2)
     assert partition.log is not None
     assert partition.log.start_offset == 2
@@ -244,12 +246,12 @@ def test_records_are_deleted_up_to_an_offset(core: BrokerCore, partition: Partit
     assert deleted(delete(core, 0, topic="__consumer_offsets")) == (INVALID_TOPIC_EXCEPTION, -1)
 
 
-def test_records_of_a_compacted_topic_are_kept(core: BrokerCore, tmp_path: Path) -> None:
+def test_records_of_a_compacted_topic_are_kept(core: StoringCore, tmp_path: Path) -> None:
     led(core, tmp_path, "compacted", cleanup_delete=False)
     assert deleted(delete(core, 1, topic="compacted")) == (POLICY_VIOLATION, -1)
 
 
-def test_the_deletion_waits_for_live_followers(core: BrokerCore, tmp_path: Path) -> None:
+def test_the_deletion_waits_for_live_followers(core: StoringCore, tmp_path: Path) -> None:
     partition = led(core, tmp_path, replicas=(BROKER, FOLLOWER))
     core.partitions.set_live_brokers([BROKER, FOLLOWER])
     partition.update_follower(FOLLOWER, 3, -1, 0, start_offset=0)

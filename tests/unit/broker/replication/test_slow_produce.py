@@ -11,11 +11,11 @@ import pytest
 
 from ctrlchan.broker.apis import produce
 from ctrlchan.broker.apis.request_handler import RequestHandler
-from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.log import compression
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.replication._partitions import Partition, PartitionTable
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from tests.unit.broker.log.batches import PlainBatch, PlainRecord
@@ -37,7 +37,7 @@ class Rig:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.core = BrokerCore(OURS, endpoint(9001))
+        self.core = StoringCore(OURS, endpoint(9001))
         self.core.partitions = self.table = PartitionTable(OURS)
         state = self.core.metadata.state
         state.set_brokers(

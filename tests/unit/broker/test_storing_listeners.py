@@ -1,0 +1,119 @@
+"""A broker with several listeners: each client is given the addresses of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctrlchan._codec import UPDATE_METADATA
+from ctrlchan.broker.launch.registration import registration_json
+from ctrlchan.broker.launch.service import BrokerConfig
+from ctrlchan.broker.launch.storing_service import StoringService
+from ctrlchan.cli.broker_properties import read_broker_properties
+from ctrlchan.errors import ConfigError
+from tests.kafka.wire import answers_api_versions, exchange
+from tests.unit.broker.local_broker import LiveBroker, client_frame, control_frame, read_client_response
+from tests.unit.broker.test_command import ended, line, running
+
+FILE = """broker.id=7
+listeners=INTERNAL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0,EXTERNAL://:0
+advertised.listeners=PLAINTEXT://127.0.0.1:0,EXTERNAL://public.example:19092,INTERNAL://127.0.0.1:0
+listener.security.protocol.map=INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,PLAINTEXT:PLAINTEXT
+"""
+
+
+def test_each_listener_shows_its_own_addresses(tmp_path: Path) -> None:
+    config = BrokerConfig(
+        id=1,
+        listener="INTERNAL",
+        more_listeners=[("EXTERNAL", "127.0.0.1", 0)],
+        advertised={"EXTERNAL": ("public.example", 19092)},
+        log_dirs=[str(tmp_path)],
+        configs={"num.io.threads": "1"},
+    )
+    service = StoringService(config)
+    broker = service.start()
+    service.serve()
+    try:
+        internal, external = broker.endpoints
+        assert str(external) == "EXTERNAL://public.example:19092"
+        assert json.loads(registration_json(broker))["endpoints"] == [str(internal), str(external)]
+        ports = service.server.ports
+        assert internal.port == ports["INTERNAL"] != ports["EXTERNAL"]
+        live = [
+            LiveBroker(1, host="inside", port=1, listeners=(("INTERNAL", 0), ("EXTERNAL", 0))),
+            LiveBroker(2, host="inside too", port=2, listeners=(("INTERNAL", 0),)),
+        ]
+        frame = control_frame(UPDATE_METADATA, 8, [], live=live, broker_epoch=-1)
+        exchange("127.0.0.1", ports["INTERNAL"], frame)
+
+        def shown(listener: str, api_key: int, version: int, **fields: object) -> list[str]:
+            answer = exchange("127.0.0.1", ports[listener], client_frame(api_key, version, **fields))
+            return [node.host for node in read_client_response(api_key, version, answer).brokers]
+
+        requests: list[tuple[int, int, dict[str, Any]]] = [
+            (3, 12, {"topics": []}),
+            (60, 0, {"include_cluster_authorized_operations": False}),
+        ]
+        for api_key, version, fields in requests:
+            assert len(shown("INTERNAL", api_key, version, **fields)) == 2
+            assert len(shown("EXTERNAL", api_key, version, **fields)) == 1
+    finally:
+        service.stop()
+
+
+def test_a_properties_file_with_several_listeners(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"{FILE}inter.broker.listener.name=INTERNAL\nlog.dirs={tmp_path / 'logs'}\n")
+    with running("--config", str(file)) as process:
+        printed = re.fullmatch(
+            r"broker 7 listens on INTERNAL://127\.0\.0\.1:(\d+), PLAINTEXT://127\.0\.0\.1:(\d+), "
+            r"EXTERNAL://public\.example:19092",
+            line(process),
+        )
+        assert printed is not None
+        assert all(answers_api_versions("127.0.0.1", int(port)) for port in printed.groups())
+        assert ended(process, signal.SIGTERM) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("lines", "listener"),
+    [
+        ("", "PLAINTEXT"),
+        ("inter.broker.listener.name=EXTERNAL", "EXTERNAL"),
+        ("security.inter.broker.protocol=PLAINTEXT", "PLAINTEXT"),
+    ],
+)
+def test_the_listener_of_brokers(tmp_path: Path, lines: str, listener: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"{FILE}{lines}\n")
+    settings = read_broker_properties(file).settings
+    assert settings["listener"] == listener
+    assert len(settings["more_listeners"]) == 2
+
+
+def test_the_listener_of_brokers_must_be_one_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"{FILE}inter.broker.listener.name=NONE\n")
+    with pytest.raises(ConfigError, match="'NONE' is none of the listeners"):
+        read_broker_properties(file)
+
+
+def test_a_file_without_listeners_announces_the_name_of_the_machine(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("broker.id=1\n")
+    settings = read_broker_properties(file).settings
+    assert (settings["host"], settings["port"]) == ("0.0.0.0", 9092)
+    host, port = settings["advertised"]["PLAINTEXT"]
+    assert host != "0.0.0.0"
+    assert port == 9092
+
+
+def test_only_a_broker_with_a_log_directory_has_several_listeners() -> None:
+    with pytest.raises(ConfigError, match="several listeners"):
+        BrokerConfig(id=1, more_listeners=[("OTHER", "127.0.0.1", 0)])
