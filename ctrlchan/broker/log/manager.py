@@ -34,7 +34,7 @@ from ctrlchan.broker.log.lock_file import RefusedError
 from ctrlchan.broker.log.log_cleaner import LogCleaner
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, LogDirectoryError
 from ctrlchan.text import quoted
-from ctrlchan.topic_names import ZERO_ID, id_to_text
+from ctrlchan.topic_names import ZERO_ID, id_to_text, why_invalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -416,7 +416,7 @@ class LogManager:
         """Return the log of a replica; create it in the directory with the fewest logs where there is none.
 
         ``topic_id``: zero where it is not known. ``is_new``: the replica cannot be in a directory that is
-        offline. Raises KafkaError: INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR.
+        offline. Raises KafkaError: INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR, INVALID_TOPIC_EXCEPTION.
         """
         key = topic, partition
         with self._stripe(key):
@@ -433,6 +433,9 @@ class LogManager:
 
     def _create(self, key: tuple[str, int], config: LogConfig, *, is_new: bool) -> Place:
         name = names.folder_name(*key)
+        if why_invalid(key[0]) is not None or key[1] < 0:
+            # Anybody can send the request, and the name becomes a path.
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} can be no folder")
         if not is_new and self.offline_dirs:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
