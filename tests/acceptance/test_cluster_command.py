@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from kazoo.client import KazooClient
 
@@ -47,10 +49,15 @@ def client(zookeeper: str) -> Iterator[KazooClient]:
 
 
 @contextmanager
-def running(*options: str) -> Iterator[tuple[psutil.Popen, dict[str, Any]]]:
-    """Yield the process and what it prints as JSON."""
+def running(*options: str, temporary: Path | None = None) -> Iterator[tuple[psutil.Popen, dict[str, Any]]]:
+    """Yield the process and what it prints as JSON. ``temporary``: where it makes temporary folders."""
     reaper = Reaper()
-    process = psutil.Popen([*COMMAND, "--json", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = psutil.Popen(
+        [*COMMAND, "--json", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=None if temporary is None else {**os.environ, "TMPDIR": str(temporary)},
+    )
     reaper.add(process.pid)
     try:
         yield process, json.loads(process.stdout.readline())
@@ -72,8 +79,8 @@ def all_ended(processes: list[psutil.Process]) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_client_works_with_it_and_nothing_is_left(number: int) -> None:
-    with running("--brokers", "2") as (process, printed):
+def test_a_client_works_with_it_and_nothing_is_left(tmp_path: Path, number: int) -> None:
+    with running("--brokers", "2", temporary=tmp_path) as (process, printed):
         assert [one["id"] for one in printed["brokers"]] == [1, 2]
         admin = AdminClient({"bootstrap.servers": printed["bootstrap_servers"], "log_level": 0})
         admin.create_topics([NewTopic("a", 4, 2)])["a"].result(30)
@@ -86,11 +93,21 @@ def test_a_client_works_with_it_and_nothing_is_left(number: int) -> None:
         # Two brokers, and the channel's.
         assert len(children) >= 3
         assert {one["pid"] for one in printed["brokers"]} <= {child.pid for child in children}
+        assert list(tmp_path.iterdir())
+        producer = Producer({"bootstrap.servers": printed["bootstrap_servers"], "log_level": 0})
+        for number_of_record in range(1_000):
+            producer.produce("a", b"%d" % number_of_record)
+        producer.flush(30)
+        # Its end meets records on their way.
+        for number_of_record in range(10_000):
+            producer.produce("a", b"%d" % number_of_record)
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0)
         assert b"Traceback" not in errors
         wait_until(lambda: all_ended(children), what="all its processes have ended")
+        producer.purge()
+        wait_until(lambda: not list(tmp_path.iterdir()), what="its temporary folders are removed")
 
 
 def test_the_demo_kills_a_broker_and_shows_that_its_leaders_move() -> None:

@@ -1,6 +1,7 @@
 """A child process of ``BrokerProcesses``: JSON lines on standard input and output.
 
-In: first ``brokers`` (their settings), ``zookeeper`` (null: they are not registered) and ``session_timeout``;
+In: first ``brokers`` (their settings), ``zookeeper`` (null: they are not registered), ``session_timeout`` and
+``temporary`` (a folder that the parent removes, or this process when the parent was killed; null: none);
 then, any number of times, ``"describe"``, or ``broker`` (an id) and ``fault`` (null: none from now on), which
 brokers that store records take. The process ends at the end of the input. Out: one line for each,
 ``{"ok": …}`` (the port and the epoch of each broker; the descriptions) or ``{"error": "…"}``.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 from typing import Any
@@ -62,6 +64,8 @@ async def _serve(out: Any) -> None:
     finally:
         if host is not None:
             await host.stop()
+        if os.getppid() != parent and settings.get("temporary"):
+            shutil.rmtree(settings["temporary"], ignore_errors=True)
     transport.close()
 
 

@@ -25,10 +25,13 @@ LogDir = str | PathLike[str] | Literal[Temporary.TEMPORARY] | None
 
 
 class LogFolder:
-    """The folder of a ``log_dir``. ``path``: None where no records are stored."""
+    """The folder of a ``log_dir``. ``path``: None where no records are stored.
+
+    ``is_temporary``: ``close`` removes it.
+    """
 
     def __init__(self, log_dir: LogDir) -> None:
-        self._is_temporary = log_dir is TEMPORARY
+        self.is_temporary = log_dir is TEMPORARY
         self.path: str | None = None
         if log_dir is TEMPORARY:
             self.path = tempfile.mkdtemp(prefix="ctrlchan-")
@@ -37,5 +40,5 @@ class LogFolder:
 
     def close(self) -> None:
         """Remove the folder if it is temporary."""
-        if self._is_temporary and self.path is not None:
+        if self.is_temporary and self.path is not None:
             shutil.rmtree(self.path, ignore_errors=True)

@@ -145,7 +145,8 @@ class BrokerProcesses:
         return broker
 
     def _new_child(self, configs: Sequence[BrokerConfig]) -> _Child:
-        return _Child(configs, self._zookeeper, self._session_timeout)
+        temporary = self._folder.path if self._folder.is_temporary else None
+        return _Child(configs, self._zookeeper, self._session_timeout, temporary)
 
     def _child_of(self, broker_id: int) -> _Child:
         for child in self._children:
@@ -172,10 +173,17 @@ class BrokerProcesses:
 
 
 class _Child:
-    """One child process, and the JSON lines to and from it."""
+    """One child process, and the JSON lines to and from it.
+
+    ``temporary``: a folder that is removed with this process, None: none.
+    """
 
     def __init__(
-        self, configs: Sequence[BrokerConfig], zookeeper: str | None, session_timeout: float
+        self,
+        configs: Sequence[BrokerConfig],
+        zookeeper: str | None,
+        session_timeout: float,
+        temporary: str | None,
     ) -> None:
         self.configs = configs
         self.killed = False
@@ -184,8 +192,8 @@ class _Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        brokers = [asdict(config) for config in configs]
-        self._send({"brokers": brokers, "zookeeper": zookeeper, "session_timeout": session_timeout})
+        settings = {"zookeeper": zookeeper, "session_timeout": session_timeout, "temporary": temporary}
+        self._send({"brokers": [asdict(config) for config in configs], **settings})
 
     def wait_ready(self) -> list[Broker]:
         return [
