@@ -12,7 +12,7 @@ __all__ = ["find_led", "find_partition"]
 def find_partition(core: StoringCore, topic: str, index: int, leader_epoch: int = -1) -> Partition:
     """Return the partition. Raises KafkaError: unknown, not hosted, offline, or of another leader epoch.
 
-    ``leader_epoch``: the one that the client knows, negative for none.
+    ``leader_epoch``: the one that the client knows, -1 for none.
     Source: ``ReplicaManager.getPartition``, ``Partition.getLocalLog``.
     """
     partition = core.partitions.get(topic, index)
@@ -22,7 +22,7 @@ def find_partition(core: StoringCore, topic: str, index: int, leader_epoch: int 
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if partition.is_offline:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-    if leader_epoch >= 0 and leader_epoch != partition.leader_epoch:
+    if leader_epoch not in (-1, partition.leader_epoch):
         is_old = leader_epoch < partition.leader_epoch
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
     return partition

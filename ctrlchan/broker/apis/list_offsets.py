@@ -21,7 +21,7 @@ _LATEST_TIERED: Final = -5
 #: Timestamps that stand for an offset, and the first version that has them.
 _SINCE: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
 _CONSUMER, _DEBUGGING_CONSUMER = -1, -2
-_READ_COMMITTED: Final = 1
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _NOT_AVAILABLE_SINCE: Final = 5
 
 
@@ -35,6 +35,8 @@ def _handle(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("list_offsets", request.version)
     body = messages.decode(request)
     named = Counter((topic.name, one.partition_index) for topic in body.topics for one in topic.partitions)
+    # Kafka fails at the isolation level before it looks at a partition.
+    is_valid = getattr(body, "isolation_level", 0) in (_READ_UNCOMMITTED, _READ_COMMITTED)
     errors = 0
     topics = []
     for topic in body.topics:
@@ -42,6 +44,8 @@ def _handle(core: StoringCore, request: Request) -> Reply:
         for one in topic.partitions:
             found, error = _Found(), KioError.none
             try:
+                if not is_valid:
+                    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
                 if named[topic.name, one.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 found = _find(core, request.version, body, topic.name, one)

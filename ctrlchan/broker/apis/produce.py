@@ -48,6 +48,7 @@ _LEAST_LENGTH: Final = 14  # of a batch of any format
 _OFFSET_AND_LENGTH: Final = 12
 _HEADER_LENGTH: Final = 49  # of a batch of format 2
 _COMPRESSION, _TRANSACTIONAL, _ZSTD = 0x07, 0x10, 4
+_FORMAT: Final = 2
 
 #: Topic and partition.
 Key = tuple[str, int]
@@ -72,6 +73,11 @@ def _handle(core: StoringCore, request: Request) -> Future[Reply]:
     elif getattr(body, "transactional_id", None) is not None or any(map(_is_transactional, entries.values())):
         refusal = ProduceResult(_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message=_NO_TRANSACTIONS)
         results = dict.fromkeys(entries, refusal)
+    elif request.version < _ZSTD_FROM and any(
+        _has_unknown_codec(records) and _is_known(core, key) for key, records in entries.items()
+    ):
+        # Kafka looks whether it is zstd, and fails.
+        results = dict.fromkeys(entries, ProduceResult(ErrorCode.UNKNOWN_SERVER_ERROR))
     else:
         results = {
             key: _append(core, request, key, records, body.acks, timeout_ms)
@@ -96,7 +102,7 @@ def _append(
 ) -> ProduceResult | Future[ProduceResult]:
     """Append the records of one partition, or say why not."""
     partition = core.partitions.get(*key)
-    if partition is None and CurrentLeaders(core).in_metadata(*key) is None:
+    if partition is None and not _is_known(core, key):
         return ProduceResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     error = _error_of_records(records, request.version)
     if error:
@@ -123,6 +129,20 @@ def _begins_as_batch(records: bytes) -> bool:
 
 def _is_transactional(records: bytes) -> bool:
     return len(records) >= _HEAD.size and bool(_HEAD.unpack_from(records)[5] & _TRANSACTIONAL)
+
+
+def _has_unknown_codec(records: bytes) -> bool:
+    """Whether the first batch is of format 2 and compressed by a codec that does not exist."""
+    if len(records) < _HEAD.size:
+        return False
+    _, _, _, magic, _, attributes = _HEAD.unpack_from(records)
+    return bool(magic == _FORMAT and attributes & _COMPRESSION > _ZSTD)
+
+
+def _is_known(core: StoringCore, key: Key) -> bool:
+    """Whether the metadata have the partition."""
+    with core.lock:
+        return core.metadata.has_partition(*key)
 
 
 def _error_of_records(records: bytes, version: int) -> int:

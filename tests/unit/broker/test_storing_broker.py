@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -238,3 +239,22 @@ def test_metrics_have_kafkas_names(broker: EmbeddedBroker) -> None:
 def test_only_brokers_with_records_have_metrics() -> None:
     with EmbeddedBroker(1) as without, pytest.raises(ConfigError):
         _ = without.metrics
+
+
+def test_describe_producers_refuses_topics_by_name(broker: EmbeddedBroker) -> None:
+    send(broker, UPDATE_METADATA, Part("alpha", 0), Part("alpha", 1, leader=2))
+    send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE))
+    schema: Any = import_module("kio.schema.describe_producers.v0.request")
+    names = {"alpha": (0, 1, 7), "unknown": (0,), "not a topic": (0,)}
+    topics = tuple(schema.TopicRequest(name=name, partition_indexes=own) for name, own in names.items())
+    answers = ask(broker, 61, 0, topics=topics).topics
+    found = [
+        (one.error_code.value, one.error_message is None) for topic in answers for one in topic.partitions
+    ]
+    assert found == [
+        (ErrorCode.NONE, True),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False),
+        (ErrorCode.INVALID_TOPIC_EXCEPTION, False),
+    ]

@@ -10,6 +10,7 @@ from typing import Any, Final
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.storing_core import StoringCore
+from ctrlchan.topic_names import why_invalid
 
 __all__ = ["API"]
 
@@ -42,23 +43,27 @@ API: Api[StoringCore] = Api(
 
 
 def _partition(core: StoringCore, messages: ClientMessages, topic: str, partition: int) -> Any:
-    error, producers = KioError.none, []
+    error, text, producers = KioError.none, None, []
+    reason = why_invalid(topic)
     hosted = core.partitions.get(topic, partition)
-    log = None if hosted is None else hosted.log
-    if hosted is not None and hosted.is_offline:
+    if reason is not None:
+        error, text = KioError.invalid_topic_exception, f"Topic name is invalid: {reason}"
+    elif core.metadata.topic_row(topic) is None:
+        error, text = KioError.unknown_topic_or_partition, "This broker knows no such topic"
+    elif hosted is not None and hosted.is_offline:
         error = KioError.kafka_storage_error
-    elif log is not None:
-        producers = [_producer(messages, one) for one in log.producers.producers()]
+    elif hosted is not None and hosted.log is not None:
+        producers = [_producer(messages, one) for one in hosted.log.producers.producers()]
+    elif core.metadata.has_partition(topic, partition):
+        error = KioError.not_leader_or_follower
     else:
-        row = core.metadata.topic_row(topic)
-        known = (
-            row is not None
-            and partition
-            in core.metadata.state.partitions.partition[core.metadata.state.rows_of_topic(topic)]
-        )
-        error = KioError.not_leader_or_follower if known else KioError.unknown_topic_or_partition
+        error = KioError.unknown_topic_or_partition
     return messages.part(
-        "PartitionResponse", partition_index=partition, error_code=error, active_producers=tuple(producers)
+        "PartitionResponse",
+        partition_index=partition,
+        error_code=error,
+        error_message=text,
+        active_producers=tuple(producers),
     )
 
 

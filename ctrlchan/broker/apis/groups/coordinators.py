@@ -62,9 +62,11 @@ def _handle(core: StoringCore, request: Request) -> Reply:
         # Kafka's message of a success.
         fields = _fields(one, one.message or "NONE")
         return Reply(messages.response(**fields), error_code=int(one.error))
-    # Kafka has no messages here.
+    # Kafka has no messages here. The one for transactions is what clients show of them.
     coordinators = tuple(
-        messages.part("Coordinator", key=key, **_fields(one, one.message if key_type else ""))
+        messages.part(
+            "Coordinator", key=key, **_fields(one, one.message if key_type == _Type.TRANSACTION else "")
+        )
         for key, one in zip(keys, found, strict=True)
     )
     return Reply(

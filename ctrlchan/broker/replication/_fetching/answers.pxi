@@ -134,7 +134,6 @@ cdef void put_partition(
     """Write one partition: its offsets, aborted transactions and records."""
     cdef bint flexible = header.flexible
     cdef int16_t error = one.error
-    cdef bint is_empty = one.is_unknown or one.is_zstd
     if error == KAFKA_STORAGE_ERROR and header.version < STORAGE_ERRORS:
         error = NOT_LEADER_OR_FOLLOWER
     if one.is_zstd:
@@ -144,7 +143,7 @@ cdef void put_partition(
     put_aborted(one, flexible, answer)
     if header.version >= RACKS:
         put_int32(answer, NO_REPLICA)
-    put_count(answer, -1 if is_empty else one.records.size, flexible)
+    put_count(answer, -1 if one.is_zstd else one.records.size, flexible)
     if one.records.segment != NULL:
         append_file_range(
             answer, one.records.fd, one.records.position, one.records.size, release_range, one.records.segment
@@ -186,9 +185,11 @@ cdef void put_offsets(
 
 
 cdef void put_aborted(const PartitionAnswer* one, bint flexible, Answer* answer) noexcept nogil:
+    # Kafka has no list for READ_UNCOMMITTED, and an empty one where it did not look at the log.
+    cdef bint has_list = one.has_aborted or one.is_unknown or one.is_zstd
     cdef uint8_t* room
     cdef int32_t i
-    put_count(answer, one.aborted_count if one.has_aborted else -1, flexible)
+    put_count(answer, one.aborted_count if has_list else -1, flexible)
     for i in range(one.aborted_count if one.has_aborted else 0):
         room = append_room(answer, 17 if flexible else 16)
         if room == NULL:

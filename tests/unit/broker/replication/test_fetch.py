@@ -70,7 +70,7 @@ def test_every_version_is_answered(broker: Broker, version: int) -> None:
     )
     gone = answer.partitions["gone", 0]
     assert gone.error == (UNKNOWN_TOPIC_ID if version >= 13 else UNKNOWN_TOPIC_OR_PARTITION)
-    assert (gone.records, gone.high_watermark) == (None, -1)
+    assert (gone.records, gone.aborted, gone.high_watermark) == (b"", [], -1)
 
 
 def test_partitions_that_the_broker_does_not_know_come_last(broker: Broker) -> None:

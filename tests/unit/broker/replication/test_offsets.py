@@ -26,6 +26,7 @@ from tests.unit.broker.replication.fetching import BROKER, EPOCH, FOLLOWER, OTHE
 
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+UNKNOWN_SERVER_ERROR = -1
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER = 1, 3, 5, 6
 REQUEST_TIMED_OUT, INVALID_TOPIC_EXCEPTION, UNSUPPORTED_VERSION, INVALID_REQUEST = 7, 17, 35, 42
 POLICY_VIOLATION, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 44, 56, 74, 75
@@ -132,6 +133,8 @@ def test_offsets_that_are_not_listed(core: StoringCore, partition: Partition) ->
     log = partition.log
     assert log is not None
     assert listed(core, LATEST, times=2)[0] == INVALID_REQUEST
+    assert listed(core, LATEST, isolation=7) == (UNKNOWN_SERVER_ERROR, -1, -1, -1)
+    assert listed(core, LATEST, epoch=-2)[0] == FENCED_LEADER_EPOCH
     assert listed(core, LATEST, epoch=EPOCH - 1)[0] == FENCED_LEADER_EPOCH
     assert listed(core, LATEST, epoch=EPOCH + 1)[0] == UNKNOWN_LEADER_EPOCH
     assert listed(core, LATEST, topic="gone")[0] == UNKNOWN_TOPIC_OR_PARTITION
@@ -243,6 +246,9 @@ def test_records_are_deleted_up_to_an_offset(core: StoringCore, partition: Parti
     assert deleted(delete(core, -2, version=version)) == (OFFSET_OUT_OF_RANGE, -1)
     assert deleted(delete(core, -1, version=version)) == (0, 3)
     assert deleted(delete(core, 0, topic="gone", version=version)) == (UNKNOWN_TOPIC_OR_PARTITION, -1)
+    # An internal topic that there is not yet.
+    assert deleted(delete(core, 0, topic="__consumer_offsets")) == (UNKNOWN_TOPIC_OR_PARTITION, -1)
+    core.metadata.state.add_topic("__consumer_offsets", {0: [BROKER]})
     assert deleted(delete(core, 0, topic="__consumer_offsets")) == (INVALID_TOPIC_EXCEPTION, -1)
 
 

@@ -136,6 +136,7 @@ REFUSED = {
     "a cut batch": (PLAIN[:-1], 9, ErrorCode.INVALID_RECORD, -1),
     "two batches": (PLAIN + PLAIN, 9, ErrorCode.INVALID_RECORD, -1),
     "half a second batch": (PLAIN + PLAIN[:20], 9, ErrorCode.NONE, 0),
+    "a codec that does not exist": (altered(attributes=5), 6, ErrorCode.UNKNOWN_SERVER_ERROR, -1),
     "an old format": (altered(magic=1), 9, ErrorCode.INVALID_RECORD, -1),
     "a new format": (altered(magic=3), 9, ErrorCode.CORRUPT_MESSAGE, -1),
     "an old format in an old version": (altered(magic=1), 2, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, -1),
