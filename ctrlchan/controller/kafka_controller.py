@@ -41,6 +41,8 @@ _LOG: Final = logging.getLogger("ctrlchan.controller")
 
 #: Seconds that the event that is being processed has to end when the controller is closed.
 _LOOP_TIMEOUT: Final = 0.5
+#: Seconds that a ZooKeeper which has let that event wait has to answer that the session is closed.
+_SILENT_TIMEOUT: Final = 0.1
 #: Seconds that listeners have to process what waits when the controller is closed.
 _LISTENERS_TIMEOUT: Final = 1.0
 #: The silence of ZooKeeper is looked at so often within a session timeout.
@@ -197,7 +199,7 @@ class KafkaController:
             core = self._elector.core
             if core is not None:
                 core.fence()
-            self._session.close()
+            self._session.close(_SILENT_TIMEOUT)
             self._loop.close(last)
         if self._server is not None:
             self._server.close()

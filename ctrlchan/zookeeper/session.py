@@ -64,8 +64,10 @@ _RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 
 _READS: Final = 1_000
 _IN_FLIGHT: Final = 8
 _SINGLE_READS_IN_FLIGHT: Final = 1_000
-#: Seconds that ZooKeeper has to answer that the session is closed, and kazoo's threads to end after that.
-_CLOSE_TIMEOUT: Final = 1.0
+#: Seconds that ZooKeeper has to answer that the session is closed, and that kazoo's threads have to end
+#: after that. The request is sent before: a ZooKeeper that takes longer ends the session all the same.
+_CLOSE_TIMEOUT: Final = 0.4
+_THREADS_TIMEOUT: Final = 1.0
 
 
 class ConnectionLostError(ZooKeeperError):
@@ -160,10 +162,11 @@ class ZooKeeperSession:
             self.close()
             raise
 
-    def close(self) -> None:
+    def close(self, timeout: float = _CLOSE_TIMEOUT) -> None:
         """End the session, with its ephemeral nodes, and give threads and sockets back.
 
-        A ZooKeeper that does not answer now ends the session by itself, after the session timeout.
+        ``timeout``: seconds that ZooKeeper has to answer. One that does not answer at all ends the session by
+        itself, after the session timeout.
         """
         with self._changed:
             self._failure = "the session was closed"
@@ -171,10 +174,10 @@ class ZooKeeperSession:
             if self._closing is None:
                 self._closing = threading.Thread(target=self._stop, name="zookeeper-close", daemon=True)
                 self._closing.start()
-        self._closing.join(_CLOSE_TIMEOUT)
+        self._closing.join(timeout)
         if self._closing.is_alive():
             self._connection.cut()
-            self._closing.join(_CLOSE_TIMEOUT)
+            self._closing.join(_THREADS_TIMEOUT)
 
     def __enter__(self) -> ZooKeeperSession:
         self.start()
