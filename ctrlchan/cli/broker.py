@@ -148,6 +148,7 @@ def broker(
     if len(set(chosen)) < len(chosen):
         raise typer.BadParameter(f"an id is repeated: {', '.join(map(str, chosen))}")
     folder = None if log_dir is None else str(log_dir)
+    session_timeout = None
     if config is not None:
         from ctrlchan.cli.broker_properties import read_broker_properties
 
@@ -156,7 +157,7 @@ def broker(
         properties = read_broker_properties(config, chosen[0] if ids or count else None, folder)
         for key in properties.without_effect:
             typer.echo(f"warning: {config}: {printable(key)} has no effect", err=True)
-        zookeeper = zookeeper or properties.zookeeper
+        zookeeper, session_timeout = zookeeper or properties.zookeeper, properties.session_timeout
         settings: dict[str, Any] = {"cluster_id": cluster_id or DEFAULT_CLUSTER_ID, **properties.settings}
         configs = [BrokerConfig(**settings)]
     elif port and port + len(chosen) - 1 > MAX_PORT:
@@ -200,6 +201,7 @@ def broker(
             configs,
             listening,
             zookeeper=zookeeper,
+            session_timeout=session_timeout,
             keep_cluster_id=cluster_id is not None,
             progress=progress,
             metrics_port=metrics_port,

@@ -59,15 +59,18 @@ _OTHERS: Final = frozenset(
         "replica.high.watermark.checkpoint.interval.ms",
         "security.inter.broker.protocol",
         "zookeeper.connect",
+        "zookeeper.session.timeout.ms",
     }
 )
 
 
 class BrokerProperties(NamedTuple):
-    """``settings``: arguments for BrokerConfig. ``without_effect``: keys that this broker does not act on."""
+    """``settings``: arguments for BrokerConfig. ``session_timeout``: of ZooKeeper, in seconds.
+    ``without_effect``: keys that this broker does not act on."""
 
     settings: dict[str, Any]
     zookeeper: str | None
+    session_timeout: float | None
     without_effect: list[str]
 
 
@@ -107,7 +110,18 @@ def read_broker_properties(
         for key in file.entries
         if key in known and key not in own and (value := file.value(key)) is not None
     }
-    return BrokerProperties(settings, zookeeper, [key for key in file.entries if key not in known])
+    without_effect = [key for key in file.entries if key not in known]
+    return BrokerProperties(settings, zookeeper, _session_timeout(file), without_effect)
+
+
+def _session_timeout(file: PropertiesFile) -> float | None:
+    key = "zookeeper.session.timeout.ms"
+    text = file.value(key)
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) == 0:
+        file.refuse(key, f"{text!r} is not a positive number")
+    return int(text) / 1000
 
 
 def _listener_of_brokers(file: PropertiesFile, given: Sequence[Endpoint]) -> Endpoint:

@@ -137,7 +137,10 @@ class ControllerClient:
         )
 
     def controlled_shutdown(self) -> Future[list[tuple[str, int]]]:
-        """Have the leaders of this broker moved; return the partitions that it still leads."""
+        """Have the leaders of this broker moved; return the partitions that it still leads.
+
+        The request is sent once: how often it is tried is a setting of the broker.
+        """
 
         def read(answer: Any) -> list[tuple[str, int]]:
             _check(answer)
@@ -145,10 +148,16 @@ class ControllerClient:
 
         core = self._core
         fields = {"broker_id": core.id, "broker_epoch": core.epoch}
-        return self._ask("controlled_shutdown", _CONTROLLED_SHUTDOWN, read, fields)
+        return self._ask("controlled_shutdown", _CONTROLLED_SHUTDOWN, read, fields, once=True)
 
     def _ask(
-        self, api: str, key_and_version: tuple[int, int], read: Callable[[Any], _T], fields: Mapping[str, Any]
+        self,
+        api: str,
+        key_and_version: tuple[int, int],
+        read: Callable[[Any], _T],
+        fields: Mapping[str, Any],
+        *,
+        once: bool = False,
     ) -> Future[_T]:
         key, version = key_and_version
         body = encode_request(api, version, **fields)
@@ -161,7 +170,7 @@ class ControllerClient:
                 result.set_exception(error)
 
         request = OutgoingRequest(key, version, True, body)
-        self._connections.send(request, _TIMEOUT).add_done_callback(answered)
+        self._connections.send(request, _TIMEOUT, once=once).add_done_callback(answered)
         return result
 
     def _find(self) -> Address | None:

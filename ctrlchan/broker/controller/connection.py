@@ -58,14 +58,15 @@ class ControllerConnections:
         self._open: set[socket.socket] = set()
         self._correlation_id = 0
 
-    def send(self, request: OutgoingRequest, timeout: float) -> Future[bytes]:
+    def send(self, request: OutgoingRequest, timeout: float, *, once: bool = False) -> Future[bytes]:
         """Return the body of the answer to a request.
 
-        A request whose connection fails is sent again. The future fails with KafkaError
+        A request whose connection fails is sent again, unless ``once``. The future fails with KafkaError
         (REQUEST_TIMED_OUT) when there is no answer in ``timeout`` seconds.
         """
+        deadline = monotonic() + timeout + _MARGIN_SECONDS
         try:
-            return self._executor.submit(self._exchange, request, monotonic() + timeout + _MARGIN_SECONDS)
+            return self._executor.submit(self._exchange, request, deadline, once)
         except RuntimeError:  # the executor is shut down
             stopped: Future[bytes] = Future()
             stopped.set_exception(_timed_out())
@@ -82,7 +83,7 @@ class ControllerConnections:
             connection.close()
         self._idle.clear()
 
-    def _exchange(self, request: OutgoingRequest, deadline: float) -> bytes:
+    def _exchange(self, request: OutgoingRequest, deadline: float, once: bool) -> bytes:
         while not self._stopped.is_set() and monotonic() < deadline:
             address = self._find()
             if address is not None:
@@ -92,6 +93,8 @@ class ControllerConnections:
                     _LOG.warning("the answer of the controller at %s:%d: %s", *address, error)
                 except OSError as error:
                     _LOG.info("no answer of the controller at %s:%d: %s", *address, error)
+            if once:
+                break
             self._stopped.wait(_PAUSE_SECONDS)
         raise _timed_out()
 

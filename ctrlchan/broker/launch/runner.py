@@ -24,6 +24,7 @@ def run(
     listening: Callable[[Broker], None],
     *,
     zookeeper: str | None = None,
+    session_timeout: float | None = None,
     keep_cluster_id: bool = False,
     progress: Progress | None = None,
     metrics_port: int | None = None,
@@ -31,13 +32,19 @@ def run(
     """Serve brokers until SIGINT or SIGTERM. Calls `listening` for each broker once it is ready.
 
     ``zookeeper``: ``host:port`` to register at; the brokers take their epochs from there, and the cluster id
-    unless ``keep_cluster_id``. ``progress``: called for each log that is loaded. ``metrics_port``: of
-    127.0.0.1, where Prometheus finds the metrics of one broker. Raises ConfigError, also
-    when a broker cannot listen, and LogDirectoryError.
+    unless ``keep_cluster_id``. ``session_timeout``: of ZooKeeper, in seconds; None: the default.
+    ``progress``: called for each log that is loaded. ``metrics_port``: of 127.0.0.1, where Prometheus finds
+    the metrics of one broker. Raises ConfigError, also when a broker cannot listen, and LogDirectoryError.
     """
     if metrics_port is not None and not (len(configs) == 1 and configs[0].log_dirs):
         raise ConfigError("metrics: only of one broker, with a log directory")
-    host = BrokerHost(configs, zookeeper=zookeeper, keep_cluster_id=keep_cluster_id, progress=progress)
+    host = BrokerHost(
+        configs,
+        zookeeper=zookeeper,
+        session_timeout=session_timeout,
+        keep_cluster_id=keep_cluster_id,
+        progress=progress,
+    )
     with ExitStack() as stack:
 
         def ready() -> None:

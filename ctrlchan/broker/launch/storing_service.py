@@ -237,7 +237,7 @@ class StoringService:
         configs, core = self.core.configs, self.core
         if core.controller is None or not boolean(configs, "controlled.shutdown.enable"):
             return
-        attempts = 1 + integer(configs, "controlled.shutdown.max.retries", 0)
+        attempts = integer(configs, "controlled.shutdown.max.retries", 0)
         pause = integer(configs, "controlled.shutdown.retry.backoff.ms", 0) / 1000
         for attempt in range(attempts):
             if attempt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,8 +17,10 @@ import pytest
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.broker import EmbeddedBroker
+from ctrlchan.cli.broker_properties import read_broker_properties
 from tests.kafka.ports import free_port
 from tests.kafka.wire import answers_api_versions, exchange
+from tests.kafka.zookeeper import ZooKeeperServer
 from tests.unit.broker.local_broker import Part, control_frame
 
 COMMAND = [sys.executable, "-m", "ctrlchan", "broker"]
@@ -155,6 +158,24 @@ def test_a_properties_file_with_log_dirs(tmp_path: Path) -> None:
         assert ended(process, signal.SIGTERM) == (0, "")
 
 
+def test_a_properties_file_with_a_session_timeout(tmp_path: Path, zookeeper_server: ZooKeeperServer) -> None:
+    lines = f"broker.id=7\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'logs'}\n"
+    file = tmp_path / "server.properties"
+    # Nobody is the controller.
+    lines += "controlled.shutdown.enable=false\n"
+    file.write_text(f"{lines}zookeeper.connect={zookeeper_server.address}/timeout\n")
+    assert read_broker_properties(file).session_timeout is None
+    with file.open("a") as end:
+        end.write("zookeeper.session.timeout.ms=4500\n")
+    assert read_broker_properties(file).session_timeout == 4.5
+    with running("--config", str(file)) as process:
+        assert line(process).startswith("broker 7 listens on ")
+        with socket.create_connection(("127.0.0.1", zookeeper_server.port), 20) as connection:
+            connection.sendall(b"cons")
+            assert b",to=4500," in connection.makefile("rb").read()
+        assert ended(process, signal.SIGTERM) == (0, "")
+
+
 def test_metrics_are_served_on_a_port(tmp_path: Path) -> None:
     port = free_port()
     arguments = ["--id", "7", "--log-dir", str(tmp_path), "--metrics-port", str(port)]
@@ -184,6 +205,7 @@ def test_metrics_are_served_on_a_port(tmp_path: Path) -> None:
         ("broker.id=x", "'x' is not a broker's id"),
         ("log.dirs=none", "broker.id is not set"),
         ("broker.id=1\nnum.io.threads=none", "num.io.threads=none: not a number"),
+        ("broker.id=1\nzookeeper.session.timeout.ms=0", "'0' is not a positive number"),
     ],
 )
 def test_a_properties_file_that_cannot_be_is_one_line(tmp_path: Path, text: str, reason: str) -> None:

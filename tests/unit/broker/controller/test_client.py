@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from ctrlchan.broker.controller.client import NewTopic
+from ctrlchan.broker.controller.client import ControllerClient, NewTopic
 from ctrlchan.broker.controller.isr_changes import AlteredPartition
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.embedded.controller import LocalController
 from ctrlchan.errors import ErrorCode, KafkaError
+from tests.kafka.ports import free_port
 from tests.unit.broker.controller.conftest import ClientOf
 
 SECONDS = 30.0
@@ -62,6 +67,14 @@ def test_the_leaders_of_a_broker_that_shuts_down_are_moved(client_of: ClientOf) 
     client = client_of(2)
     client.create_topics([NewTopic("moving", 4, 2)]).result(SECONDS)
     assert ("moving", 0) not in client.controlled_shutdown().result(SECONDS)
+
+
+def test_a_controller_that_is_gone_does_not_hold_up_the_end_of_a_broker() -> None:
+    core: Any = SimpleNamespace(id=1, epoch=1, lock=threading.RLock())
+    client = ControllerClient(core, f"127.0.0.1:{free_port()}")
+    with pytest.raises(KafkaError, match="did not answer"):
+        client.controlled_shutdown().result(SECONDS)
+    client.stop()
 
 
 def test_a_client_that_has_stopped_answers_no_request(client_of: ClientOf) -> None:
