@@ -98,6 +98,7 @@ replication_parts = [
     "ctrlchan/broker/replication/_partitions.pxd",
     *sorted(glob.glob("ctrlchan/broker/replication/_fetching/*")),
 ]
+groups_parts = ["ctrlchan/_wire/bytes.h", "ctrlchan/broker/replication/_cursor.pxd"]
 network_parts = [
     "ctrlchan/_wire/bytes.h",
     "ctrlchan/broker/network/_processor.pxd",
@@ -136,6 +137,7 @@ if not CHANNEL_ONLY:
         )
         for name in ("_partitions", "_hot", "_produce", "_fetch")
     ]
+    extensions.append(extension("ctrlchan.broker.groups._messages", groups_parts, include_dirs=["ctrlchan"]))
 
 # Guarded: where processes are spawned, Cython's workers import this file again.
 if __name__ == "__main__":

@@ -345,11 +345,8 @@ class ClusterState:
 
     def rows_of_topic(self, topic: str | bytes) -> slice:
         """Return the rows of a topic's partitions, ascending by partition. Raises KeyError."""
-        topic_row = np.int32(self.topic_row(topic))
-        start, stop = (
-            int(np.searchsorted(self.partitions.topic_row, topic_row, side)) for side in ("left", "right")
-        )
-        return slice(start, stop)
+        topic_row, rows = np.int32(self.topic_row(topic)), self.partitions.topic_row
+        return slice(int(rows.searchsorted(topic_row)), int(rows.searchsorted(topic_row, "right")))
 
     def find_rows(self, topic_rows: Int32, partitions: Int32) -> Int64:
         """Return the row (int64) of each (topic row, partition), both int32; -1 where there is none."""

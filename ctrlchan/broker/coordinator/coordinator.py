@@ -6,6 +6,7 @@ Source: ``kafka.coordinator.group.GroupCoordinator``.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
@@ -22,6 +23,7 @@ from ctrlchan.broker.coordinator.requests import (
     UNKNOWN_MEMBER,
     CommitRequest,
     FetchedOffset,
+    GroupFigures,
     GroupOverview,
     GroupSummary,
     HeartbeatRequest,
@@ -291,6 +293,19 @@ class GroupCoordinator:
     def expire_offsets(self) -> int:
         """Remove offsets whose retention is over, and Empty groups without any; return how many offsets."""
         return self._cleaner.expire(self._now_ms())
+
+    # Figures
+
+    def figures(self) -> GroupFigures:
+        """Return how many groups, offsets and delayed operations there are."""
+        states: Counter[str] = Counter({state.value: 0 for state in GroupState})
+        offsets = sessions = 0
+        for group in self._registry.groups():
+            with group.locked():
+                states[group.state.value] += 1
+                offsets += len(group.offsets)
+                sessions += len(group.members) + len(group.pending_members)
+        return GroupFigures(states, offsets, sessions, len(self._purgatory))
 
     # Parts
 

@@ -14,10 +14,9 @@ import logging
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from ctrlchan.broker.coordinator.group_offsets import GroupOffsets
 from ctrlchan.broker.coordinator.members import JoinCallback, Member, SyncCallback
@@ -99,25 +98,25 @@ class Group:
         self._depth = 0
         self._answers: list[Callable[[], None]] = []
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the lock of the group, which is reentrant. Answers are given when it is released."""
+    def locked(self) -> Self:
+        """Return the lock of the group, which is reentrant. Answers are given when it is released."""
+        return self
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._depth += 1
+
+    def __exit__(self, *exception: object) -> None:
         answers: list[Callable[[], None]] = []
-        try:
-            with self._lock:
-                self._depth += 1
-                try:
-                    yield
-                finally:
-                    self._depth -= 1
-                    if not self._depth and self._answers:
-                        answers, self._answers = self._answers, []
-        finally:
-            for answer in answers:
-                try:
-                    answer()
-                except Exception:  # noqa: BLE001 - the other answers are given
-                    _LOG.exception("group %s: an answer could not be given", self.group_id)
+        self._depth -= 1
+        if not self._depth and self._answers:
+            answers, self._answers = self._answers, []
+        self._lock.release()
+        for answer in answers:
+            try:
+                answer()
+            except Exception:  # noqa: BLE001 - the other answers are given
+                _LOG.exception("group %s: an answer could not be given", self.group_id)
 
     def answer(self, callback: Callable[[_Result], None], result: _Result) -> None:
         """Give `result` to `callback` when the lock is released."""

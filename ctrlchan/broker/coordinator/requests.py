@@ -18,6 +18,7 @@ __all__ = [
     "UNKNOWN_MEMBER",
     "CommitRequest",
     "FetchedOffset",
+    "GroupFigures",
     "GroupOverview",
     "GroupSummary",
     "HeartbeatRequest",
@@ -120,8 +121,7 @@ class SyncResult:
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class HeartbeatRequest(NamedTuple):
     """Heartbeat."""
 
     group_id: str
@@ -163,8 +163,7 @@ class OffsetToCommit(NamedTuple):
     commit_timestamp: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
+class CommitRequest(NamedTuple):
     """OffsetCommit. `retention`: versions 2 to 4."""
 
     group_id: str
@@ -212,3 +211,15 @@ class GroupOverview(NamedTuple):
     protocol_type: str
     state: str
     group_type: str = "classic"
+
+
+class GroupFigures(NamedTuple):
+    """Figures of a coordinator. ``sessions``: members, and member ids with which nobody has joined yet.
+
+    ``rebalances``: operations that wait for members to join or to send SyncGroup.
+    """
+
+    groups: Mapping[str, int]  #: State -> number of groups.
+    offsets: int
+    sessions: int
+    rebalances: int

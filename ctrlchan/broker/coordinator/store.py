@@ -58,8 +58,8 @@ class OffsetsTopic(Protocol):
 
     def append(
         self, partition: int, records: Sequence[Record], timestamp: int, acks: int
-    ) -> Future[Appended]:
-        """Append one batch; the future ends when `acks` is satisfied, or with the error.
+    ) -> Appended | Future[Appended]:
+        """Append one batch; return the result, or its future when `acks` is not satisfied yet.
 
         The caller holds the lock of a group: the order of appends is that of the group's changes. The future
         ends within ``offsets.commit.timeout.ms`` (REQUEST_TIMED_OUT), while its thread holds no lock that
@@ -167,7 +167,9 @@ class GroupStore:
         acks: int = _ALL_IN_SYNC,
     ) -> None:
         try:
-            future = self._topic.append(self._partition_for(group.group_id), records(), self._now_ms(), acks)
+            appended = self._topic.append(
+                self._partition_for(group.group_id), records(), self._now_ms(), acks
+            )
         except EncodeError as error:  # a name of over 32,767 bytes, which the requests' versions allow
             _LOG.warning("group %s cannot be stored: %s", group.group_id[:100], error)
             then(Appended(ErrorCode.UNKNOWN_SERVER_ERROR))
@@ -184,10 +186,10 @@ class GroupStore:
             with group.locked():
                 then(Appended(ErrorCode.UNKNOWN_SERVER_ERROR) if failure is not None else future.result())
 
-        if future.done():
-            done(future)
+        if isinstance(appended, Appended):
+            then(appended)
         else:
-            future.add_done_callback(done)
+            appended.add_done_callback(done)
 
 
 def _value_of(group: Group, assignments: Mapping[str, bytes]) -> GroupValue:

@@ -70,34 +70,30 @@ class OffsetsLog:
 
     def append(
         self, partition: int, records: Sequence[Record], timestamp: int, acks: int
-    ) -> Future[Appended]:
+    ) -> Appended | Future[Appended]:
         """Append one batch. NOT_LEADER_OR_FOLLOWER when this broker does not have the partition."""
-        appended: Future[Appended] = Future()
         found = self._find(partition)
         if found is None:
-            appended.set_result(Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-            return appended
-
+            return Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         stored = found.append(
             encode_batch(records, timestamp),
             origin=Origin.COORDINATOR,
             required_acks=acks,
             timeout_ms=self._timeout_ms,
         )
+        if stored.done():
+            return Appended(*stored.result()[:2])
+        appended: Future[Appended] = Future()
 
         def done() -> None:
             failure = stored.exception()
             if failure is not None:
                 appended.set_exception(failure)
             else:
-                error, first_offset, _ = stored.result()
-                appended.set_result(Appended(error, first_offset))
+                appended.set_result(Appended(*stored.result()[:2]))
 
-        if stored.done():
-            done()
-        else:
-            # An append of another group may end this one, while its thread holds the lock of that group.
-            stored.add_done_callback(lambda _: self._run_later(done))
+        # An append of another group may end this one, while its thread holds the lock of that group.
+        stored.add_done_callback(lambda _: self._run_later(done))
         return appended
 
     def read(self, partition: int) -> Iterator[StoredBatch]:

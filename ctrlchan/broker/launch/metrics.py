@@ -1,8 +1,8 @@
 """The metrics of a broker that stores records, under Kafka's names as the JMX exporter usually gives them.
 
 Source: ``BrokerTopicStats``, ``RequestMetrics``, ``SocketServer``, ``KafkaRequestHandlerPool``,
-``ReplicaManager``, ``UnifiedLog``, ``LogManager``, ``DelayedOperationPurgatory`` (Kafka 3.9). Values are
-read when they are asked for.
+``ReplicaManager``, ``UnifiedLog``, ``LogManager``, ``DelayedOperationPurgatory``, ``GroupMetadataManager``
+(Kafka 3.9). Values are read when they are asked for.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class BrokerMetrics(Collector):
         yield from self._network()
         yield from self._replicas()
         yield from self._logs()
+        yield from self._groups()
 
     def _topics(self) -> Iterator[Metric]:
         topics: dict[str, list[int]] = {}
@@ -194,6 +195,23 @@ class BrokerMetrics(Collector):
         for path in sorted({*manager.online_dirs, *offline}):
             family.add_metric((str(path),), path in offline)
         yield family
+
+    def _groups(self) -> Iterator[Metric]:
+        figures = self._service.core.groups.coordinator.figures()
+        prefix = "kafka_coordinator_group_groupmetadatamanager_num"
+        yield _gauge(f"{prefix}groups", "Groups", sum(figures.groups.values()))
+        yield _gauge(f"{prefix}offsets", "Committed offsets", figures.offsets)
+        for state, count in figures.groups.items():
+            yield _gauge(f"{prefix}groups{state.lower()}", f"Groups that are {state}", count)
+        for name in ("purgatorysize", "numdelayedoperations"):
+            family = GaugeMetricFamily(
+                f"{_SERVER}delayedoperationpurgatory_{name}",
+                "Requests of groups and sessions that wait",
+                labels=("delayedoperation",),
+            )
+            family.add_metric(("Heartbeat",), figures.sessions)
+            family.add_metric(("Rebalance",), figures.rebalances)
+            yield family
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ctrlchan.broker.apis.api import Reply
 from ctrlchan.broker.coordinator.coordinator import GroupCoordinator
 from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
 from ctrlchan.broker.storing_core import StoringCore
+
+if TYPE_CHECKING:
+    from ctrlchan._codec import Int32
 
 __all__ = ["by_topic", "coordinator_of", "milliseconds", "partitions_of", "when_answered"]
 
@@ -32,26 +36,41 @@ def coordinator_of(core: StoringCore) -> GroupCoordinator:
     return groups.coordinator
 
 
-def partitions_of(core: StoringCore, topic: str) -> frozenset[int]:
-    """Return the partitions that the broker's metadata has of a topic. Requires ``core.lock``."""
+def partitions_of(core: StoringCore, topic: str) -> Int32:
+    """Return the numbers of the partitions that the broker's metadata has of a topic, ascending.
+
+    Requires ``core.lock``; the array may change when it is released.
+    """
+    partitions = core.metadata.state.partitions.partition
     if core.metadata.row_of(topic) is None:
-        return frozenset()
-    state = core.metadata.state
-    return frozenset(state.partitions.partition[state.rows_of_topic(topic)].tolist())
+        return partitions[:0]
+    return partitions[core.metadata.state.rows_of_topic(topic)]
 
 
-def when_answered(send: Callable[[Callable[[R], None]], None], reply: Callable[[R], Reply]) -> Future[Reply]:
-    """Call `send` with a callback that takes the result; return the future of the result's reply."""
-    future: Future[Reply] = Future()
+def when_answered(
+    send: Callable[[Callable[[R], None]], None], reply: Callable[[R], Reply]
+) -> Reply | Future[Reply]:
+    """Call `send` with a callback that takes the result; return the result's reply, or the future of it."""
+    given: list[R] = []
+    future: Future[Reply] | None = None
+    lock = threading.Lock()
 
     def answer(result: R) -> None:
+        with lock:
+            given.append(result)
+        if future is None:
+            return
         try:
             future.set_result(reply(result))
         except Exception as error:  # noqa: BLE001 - the request handler reports it
             future.set_exception(error)
 
     send(answer)
-    return future
+    with lock:
+        if not given:
+            future = Future()
+            return future
+    return reply(given[0])
 
 
 def milliseconds(time: timedelta) -> int:

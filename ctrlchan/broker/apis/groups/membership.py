@@ -13,13 +13,13 @@ from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.apis.groups.access import coordinator_of, milliseconds, when_answered
 from ctrlchan.broker.coordinator.requests import (
-    HeartbeatRequest,
     JoinRequest,
     JoinResult,
     LeavingMember,
     SyncRequest,
     SyncResult,
 )
+from ctrlchan.broker.groups._messages import decode_heartbeat, encode_heartbeat
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, IllegalStateError
 
@@ -35,7 +35,7 @@ _PROTOCOL_IN_SYNC_SINCE: Final = 5
 _SEVERAL_MEMBERS_SINCE: Final = 3
 
 
-def _join(core: StoringCore, request: Request) -> Future[Reply]:
+def _join(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("join_group", request.version)
     body = messages.decode(request)
     instance_id = getattr(body, "group_instance_id", None)
@@ -82,9 +82,7 @@ def _join(core: StoringCore, request: Request) -> Future[Reply]:
         return when_answered(lambda answer: coordinator_of(core).join(join, answer), reply)
     except IllegalStateError:
         _LOG.exception("broker %d: JoinGroup of %s", core.id, join.group_id)
-        failed: Future[Reply] = Future()
-        failed.set_result(reply(JoinResult(ErrorCode.UNKNOWN_SERVER_ERROR, "")))
-        return failed
+        return reply(JoinResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
 
 
 def _sync(core: StoringCore, request: Request) -> Reply | Future[Reply]:
@@ -115,13 +113,9 @@ def _sync(core: StoringCore, request: Request) -> Reply | Future[Reply]:
 
 
 def _heartbeat(core: StoringCore, request: Request) -> Reply:
-    messages = ClientMessages("heartbeat", request.version)
-    body = messages.decode(request)
-    heartbeat = HeartbeatRequest(
-        body.group_id, body.generation_id, body.member_id, getattr(body, "group_instance_id", None)
-    )
+    heartbeat = decode_heartbeat(request.frame, request.offset, request.version)
     error = coordinator_of(core).heartbeat(heartbeat)
-    return Reply(messages.response(error_code=KioError(error)), error_code=int(error))
+    return Reply(encode_heartbeat(request.version, error), error_code=int(error))
 
 
 def _leave(core: StoringCore, request: Request) -> Reply:

@@ -8,28 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.apis.groups.access import (
     by_topic,
     coordinator_of,
-    milliseconds,
     partitions_of,
     when_answered,
 )
-from ctrlchan.broker.coordinator.requests import (
-    NO_GENERATION,
-    NO_RETENTION,
-    UNKNOWN_MEMBER,
-    CommitRequest,
-    FetchedOffset,
-    OffsetToCommit,
-    TopicPartition,
-)
+from ctrlchan.broker.coordinator.requests import FetchedOffset, TopicPartition
+from ctrlchan.broker.groups._messages import decode_offset_commit, encode_offset_commit
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ctrlchan._codec import Int32
 
 __all__ = ["APIS"]
 
@@ -42,43 +39,27 @@ _Errors = list[tuple[TopicPartition, ErrorCode]]
 
 
 def _commit(core: StoringCore, request: Request) -> Reply | Future[Reply]:
-    messages = ClientMessages("offset_commit", request.version)
-    body = messages.decode(request)
-    offsets = [
-        OffsetToCommit(
-            TopicPartition(topic.name, partition.partition_index),
-            partition.committed_offset,
-            getattr(partition, "committed_leader_epoch", -1),
-            partition.committed_metadata,
-            getattr(partition, "commit_timestamp", -1),
-        )
-        for topic in body.topics
-        for partition in topic.partitions
-    ]
-    existing = _existing(core, [each.partition for each in offsets])
+    commit = decode_offset_commit(request.frame, request.offset, request.version)
+    existing = _existing(core, [each.partition for each in commit.offsets])
     unknown: _Errors = [
         (each.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        for each in offsets
+        for each in commit.offsets
         if each.partition not in existing
     ]
-    known = [each for each in offsets if each.partition in existing]
 
     def reply(errors: _Errors) -> Reply:
-        return _errors_reply(messages, "OffsetCommitResponse", errors)
+        return Reply(
+            encode_offset_commit(request.version, errors),
+            partition_errors=sum(1 for _, error in errors if error),
+            rows=len(errors),
+        )
 
-    if not known:
+    if not existing:
         return reply(unknown)
     if request.version == _IN_ZOOKEEPER:
-        return reply([(each.partition, ErrorCode.UNSUPPORTED_VERSION) for each in offsets])
-    retention = getattr(body, "retention_time", None)
-    commit = CommitRequest(
-        body.group_id,
-        known,
-        getattr(body, "generation_id_or_member_epoch", NO_GENERATION),
-        getattr(body, "member_id", UNKNOWN_MEMBER),
-        getattr(body, "group_instance_id", None),
-        NO_RETENTION if retention is None else milliseconds(retention),
-    )
+        return reply([(each.partition, ErrorCode.UNSUPPORTED_VERSION) for each in commit.offsets])
+    if unknown:
+        commit = commit._replace(offsets=[each for each in commit.offsets if each.partition in existing])
 
     def committed(errors: dict[TopicPartition, ErrorCode]) -> Reply:
         return reply([*unknown, *errors.items()])
@@ -170,23 +151,19 @@ def _delete(core: StoringCore, request: Request) -> Reply:
     known = [each for each in partitions if each in existing]
     error, results = coordinator_of(core).delete_offsets(body.group_id, known)
     errors = [] if error else [*unknown, *results.items()]
-    return _errors_reply(messages, "OffsetDeleteResponse", errors, error)
-
-
-def _errors_reply(
-    messages: ClientMessages, response: str, errors: _Errors, error: ErrorCode = ErrorCode.NONE
-) -> Reply:
     topics = by_topic(
         (
             each.topic,
             messages.part(
-                f"{response}Partition", partition_index=each.partition, error_code=KioError(of_partition)
+                "OffsetDeleteResponsePartition",
+                partition_index=each.partition,
+                error_code=KioError(of_partition),
             ),
         )
         for each, of_partition in errors
     )
     parts = tuple(
-        messages.part(f"{response}Topic", name=topic, partitions=tuple(partitions))
+        messages.part("OffsetDeleteResponseTopic", name=topic, partitions=tuple(partitions))
         for topic, partitions in topics.items()
     )
     return Reply(
@@ -200,8 +177,16 @@ def _errors_reply(
 def _existing(core: StoringCore, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
     """Return those of `partitions` that the broker's metadata has."""
     with core.lock:
-        topics = {topic: partitions_of(core, topic) for topic in {each.topic for each in partitions}}
-    return {each for each in partitions if each.partition in topics[each.topic]}
+        numbers = {topic: partitions_of(core, topic) for topic in {each.topic for each in partitions}}
+        return {each for each in partitions if _contains(numbers[each.topic], each.partition)}
+
+
+def _contains(numbers: Int32, partition: int) -> bool:
+    """Return whether ascending `numbers` contain the partition, whose number is mostly its place."""
+    if 0 <= partition < len(numbers) and numbers[partition] == partition:
+        return True
+    at = int(numbers.searchsorted(np.int32(partition)))
+    return at < len(numbers) and int(numbers[at]) == partition
 
 
 APIS: Final = (

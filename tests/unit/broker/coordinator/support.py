@@ -184,7 +184,7 @@ class Rig:
     ) -> Answer[dict[TopicPartition, ErrorCode]]:
         answer: Answer[dict[TopicPartition, ErrorCode]] = Answer()
         request = CommitRequest(group_id, offsets)
-        self.coordinator.commit(replace(request, **fields), answer)  # type: ignore[arg-type]
+        self.coordinator.commit(request._replace(**fields), answer)  # type: ignore[arg-type]
         return answer
 
     def commit(self, *offsets: OffsetToCommit, **fields: object) -> dict[TopicPartition, ErrorCode]:

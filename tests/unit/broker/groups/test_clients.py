@@ -21,6 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from ctrlchan import EmbeddedCluster
+from ctrlchan.broker.coordinator.registry import partition_for
 from tests.kafka.waiting import wait_until
 
 DEADLINE = 90.0
@@ -244,6 +245,63 @@ def test_another_broker_takes_the_groups_over(tmp_path: Path) -> None:
                 [TopicPartition(topic, one) for one in range(PARTITIONS)], DEADLINE
             )
             assert [one.offset for one in committed] == [3, 3, 3, 3]
+    finally:
+        cluster.close()
+
+
+@pytest.mark.long
+def test_the_coordinator_of_an_active_group_moves(tmp_path: Path) -> None:
+    """Members read, commit and join while the leadership of their partition goes from broker to broker."""
+    cluster = Cluster(tmp_path, 3)
+    try:
+        topic = cluster.create("wandering")
+        partition = partition_for("wanderers", 3)
+        expected = 0
+
+        def commit(consumers: list[Any]) -> None:
+            for consumer in consumers:
+                wait_until(lambda: committed(consumer), timeout=DEADLINE, what="a commit")  # noqa: B023
+
+        def committed(consumer: Any) -> bool:
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException as failure:
+                error = failure.args[0]
+                assert error.retriable() or error.name() in ("_NO_OFFSET", "NOT_COORDINATOR"), error
+                return bool(error.name() == "_NO_OFFSET")
+            return True
+
+        with cluster.consumer("wanderers") as first, cluster.consumer("wanderers") as second:
+            consumers = [first, second]
+            for consumer in consumers:
+                consumer.subscribe([topic])
+            poll_until(
+                consumers,
+                lambda: [len(one.assignment()) for one in consumers] == [2, 2],
+                "two partitions for each",
+            )
+            for turn in range(6):
+                cluster.brokers.move_leader("__consumer_offsets", partition, 1 + turn % 3)
+                cluster.produce(topic, 8, acks="all")
+                expected += 2
+                assert take(consumers, 8) == list(range(8))
+                commit(consumers)
+            # The group was loaded by each broker: nobody had to join again.
+            admin = cluster.new_admin()
+            found = admin.describe_consumer_groups(["wanderers"])["wanderers"].result(DEADLINE)
+            assert (found.coordinator.id, len(found.members)) == (3, 2)
+            with cluster.consumer("wanderers") as third:
+                third.subscribe([topic])
+                third.poll(0.1)
+                cluster.brokers.move_leader("__consumer_offsets", partition, 1)
+                consumers.append(third)
+                poll_until(
+                    consumers,
+                    lambda: sorted(len(one.assignment()) for one in consumers) == [1, 1, 2],
+                    "partitions for all three",
+                )
+                ends = [TopicPartition(topic, one) for one in range(PARTITIONS)]
+                assert [one.offset for one in third.committed(ends, DEADLINE)] == [expected] * PARTITIONS
     finally:
         cluster.close()
 
