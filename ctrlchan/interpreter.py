@@ -1,14 +1,16 @@
-"""What a child process in a new Python interpreter is given: a command line, and descriptors above 2."""
+"""What a process of our own in a new Python interpreter is given: a command line, and descriptors."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["above_standard", "child_command"]
+__all__ = ["above_standard", "child_command", "raise_descriptor_limit"]
 
 _LAST_STANDARD: Final = 2
 
@@ -21,14 +23,25 @@ def child_command(module: str, *arguments: str) -> list[str]:
     package is searched last, so the package is found even when that folder is the working directory.
 
     The child ignores SIGINT: Ctrl-C in a terminal reaches all its processes, and a parent ends its children.
+
+    The child cannot import Hypothesis: kio would, where it is installed, and that takes longer than all other
+    imports of a broker.
     """
     # Nothing is imported before the path is set: `sys` is built in. -P: no entry for the working directory.
     code = (
         f"import sys; sys.path[:] = {_module_path()!r}; "
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        "sys.modules['hypothesis'] = None; "
         f"from {module} import main; main()"
     )
     return [sys.executable, "-P", "-c", code, *arguments]
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files as its hard limit says, as a JVM does."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _module_path() -> list[str]:

@@ -47,3 +47,28 @@ def test_the_package_is_found_when_its_folder_is_the_working_directory(
     command = child_command("ctrlchan.broker.launch.child")
     child = subprocess.run(command, capture_output=True, text=True, check=False, input='{"brokers": []}\n')
     assert (child.returncode, child.stdout) == (0, '{"ok": []}\n'), child.stderr
+
+
+def test_a_child_does_not_import_hypothesis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "import sys, kio.static.primitive\ndef main(): print(sys.modules['hypothesis'])\n"
+    (tmp_path / "with_kio.py").write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert subprocess.check_output(child_command("with_kio"), text=True) == "None\n"
+
+
+def test_the_soft_limit_of_open_files_becomes_the_hard_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
+from ctrlchan.interpreter import raise_descriptor_limit
+
+def main():
+    hard = getrlimit(RLIMIT_NOFILE)[1]
+    setrlimit(RLIMIT_NOFILE, (100, hard))
+    raise_descriptor_limit()
+    print(getrlimit(RLIMIT_NOFILE) == (hard, hard))
+"""
+    (tmp_path / "limited.py").write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert subprocess.check_output(child_command("limited"), text=True) == "True\n"

@@ -20,6 +20,7 @@ from typing import Any
 from ctrlchan.broker.launch.host import BrokerHost
 from ctrlchan.broker.launch.service import BrokerConfig
 from ctrlchan.errors import CtrlchanError
+from ctrlchan.interpreter import raise_descriptor_limit
 
 __all__ = ["main"]
 
@@ -28,6 +29,7 @@ _PARENT_CHECK_SECONDS = 1.0
 
 def main() -> None:
     """Serve the brokers of one child process."""
+    raise_descriptor_limit()
     # Output of libraries must not come between the lines.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

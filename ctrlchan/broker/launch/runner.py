@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ctrlchan.broker.launch.host import BrokerHost
 from ctrlchan.broker.launch.service import BrokerConfig
 from ctrlchan.errors import ConfigError
+from ctrlchan.interpreter import raise_descriptor_limit
 from ctrlchan.state import Broker
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def run(
     """
     if metrics_port is not None and not (len(configs) == 1 and configs[0].log_dirs):
         raise ConfigError("metrics: only of one broker, with a log directory")
+    raise_descriptor_limit()
     host = BrokerHost(
         configs,
         zookeeper=zookeeper,

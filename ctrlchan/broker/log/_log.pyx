@@ -44,7 +44,9 @@ from ctrlchan.broker.log._segment cimport (
     add_aborted,
     append,
     change_suffix,
+    close_indexes,
     ends_whole,
+    find_batches,
     find_offset,
     find_timestamp,
     flush_segment,
@@ -65,7 +67,6 @@ from ctrlchan.broker.log._segment cimport (
     should_roll,
     start_scan,
     truncate_segment,
-    whole_batches,
 )
 
 import os
@@ -396,6 +397,7 @@ cdef class Log:
         """Open or recover all segments, and find start and end of the log. Requires the mutex."""
         cdef int64_t end = start_offset, now = _now_ms()
         cdef Segment* segment
+        cdef int32_t i
         cdef int error = DONE
         deleting = self.folder.name.endswith(names.DELETE_SUFFIX)
         try:
@@ -418,6 +420,9 @@ cdef class Log:
                 if segment == NULL:
                     self.check(error)
                 self.check(self.add_segment(segment))
+            for i in range(self.count if clean else 0):
+                # Not those that recovery has written, which are flushed later.
+                close_indexes(self.segments[i])
             self.check(resize_indexes(self.active(), self.index_bytes))
         except OSError as raised:
             raise KafkaError(KAFKA_STORAGE_ERROR, str(raised)) from raised
@@ -920,8 +925,8 @@ cdef class Log:
         self, int64_t offset, int64_t max_bytes, Isolation isolation, bint whole_first, Range* found
     ) noexcept nogil:
         cdef Segment* segment
-        cdef Batch batch
-        cdef int64_t limit_segment, limit_position, limit, position, end
+        cdef int64_t limit_segment, limit_position, limit_offset, limit, position, end
+        cdef bint is_last
         cdef int32_t i
         cdef int result
         found.segment = NULL
@@ -935,15 +940,15 @@ cdef class Log:
         if offset < self.start_offset_ or offset > self.end_offset_:
             return OFFSET_OUT_OF_RANGE
         limit_segment, limit_position = self.active().base_offset, self.active().size
-        limit = self.end_offset_
+        limit_offset = self.end_offset_
         if isolation != LOG_END:
-            limit = self.high_watermark_ if isolation == HIGH_WATERMARK else found.last_stable_offset
-        if offset >= limit:
+            limit_offset = self.high_watermark_ if isolation == HIGH_WATERMARK else found.last_stable_offset
+        if offset >= limit_offset:
             return NONE
         result = DONE
-        if limit < self.high_watermark_:
-            result = self.locate(limit, &limit_segment, &limit_position)
-        elif limit < self.end_offset_:
+        if limit_offset < self.high_watermark_:
+            result = self.locate(limit_offset, &limit_segment, &limit_position)
+        elif limit_offset < self.end_offset_:
             if self.watermark_segment < 0:
                 result = self.locate(self.high_watermark_, &self.watermark_segment, &self.watermark_position)
             limit_segment, limit_position = self.watermark_segment, self.watermark_position
@@ -953,20 +958,17 @@ cdef class Log:
             segment = self.segments[i]
             if segment.base_offset > limit_segment:
                 return NONE
-            result = find_offset(segment, offset, &batch, &position)
+            is_last = segment.base_offset == limit_segment
+            limit = limit_position if is_last else segment.size
+            result = find_batches(
+                segment, offset, max_bytes, limit, limit_offset if is_last else -1, whole_first, &position, &end
+            )
             if result == NOT_FOUND:
                 continue
-            limit = limit_position if segment.base_offset == limit_segment else segment.size
-            if result == DONE:
-                if position >= limit:
-                    return NONE
-                if whole_first and max_bytes < batch.size:
-                    max_bytes = batch.size
-                end = limit
-                if max_bytes < limit - position:
-                    result = whole_batches(segment, position, position + max_bytes, &end)
             if result != DONE:
                 return self.fail(result)
+            if position >= limit:
+                return NONE
             found.is_cut, found.is_older = end < limit, segment.base_offset < limit_segment
             if end > position:
                 acquire(segment)

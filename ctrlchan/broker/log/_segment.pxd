@@ -20,19 +20,37 @@ cdef enum:
     # Something in Python failed; the log has kept the exception.
     STOPPED = -7
 
+    # Readers of one segment that are remembered
+    READERS = 8
     # Of the longest suffix of a file, .deleted or .cleaned
     SUFFIX_BYTES = 16
 
 
+cdef struct Segment
+
+
 # One index file. Its lookups read; nothing is mapped, so a full disk is an error and no signal.
 cdef struct Index:
-    # -1: not open
+    Segment* segment
+    # The end of the file's name: .index or .timeindex
+    const char* kind
+    # -1: not open. A partition without traffic needs no descriptor.
     int fd
+    # The file had more bytes than whole entries when it was opened with its segment.
+    bint is_ragged
     # Bytes of an entry
     int32_t width
     int32_t entries
-    # Entries that the file has room for
+    # Entries that the file has room for, or gets room for when it is opened
     int32_t capacity
+
+
+# Where a reader goes on, as far as it reads in order.
+cdef struct Reader:
+    # The offset that follows what was read; -1: unused
+    int64_t offset
+    # Where the batch begins that has it
+    int64_t position
 
 
 # One segment. Counted references: one of the log, one of each range that is being sent.
@@ -58,6 +76,9 @@ cdef struct Segment:
     # A batch near the end: readers of new records begin here.
     int64_t recent_offset
     int64_t recent_position
+    Reader readers[READERS]
+    # The one that a new reader replaces
+    int32_t next_reader
     int64_t index_interval_bytes
     int64_t index_bytes
     # Entries of .txnindex
@@ -97,6 +118,7 @@ cdef Segment* open_segment(
 ) noexcept nogil
 cdef void acquire(Segment* segment) noexcept nogil
 cdef void release(Segment* segment) noexcept nogil
+cdef void close_indexes(Segment* segment) noexcept nogil
 cdef bint indexes_are_sane(Segment* segment) noexcept nogil
 cdef int append(
     Segment* segment, const uint8_t* data, int64_t size, int64_t first_offset, int64_t last_offset,
@@ -107,7 +129,10 @@ cdef bint should_roll(
     int64_t last_offset
 ) noexcept nogil
 cdef int find_offset(Segment* segment, int64_t offset, Batch* batch, int64_t* position) noexcept nogil
-cdef int whole_batches(Segment* segment, int64_t position, int64_t limit, int64_t* end) noexcept nogil
+cdef int find_batches(
+    Segment* segment, int64_t offset, int64_t max_bytes, int64_t limit, int64_t limit_offset, bint whole_first,
+    int64_t* position, int64_t* end
+) noexcept nogil
 cdef int offset_above(Segment* segment, int64_t position, int64_t* offset) noexcept nogil
 cdef int find_timestamp(Segment* segment, int64_t timestamp, int64_t from_offset, int64_t* position) noexcept nogil
 cdef int next_offset_of(Segment* segment, int64_t* offset) noexcept nogil

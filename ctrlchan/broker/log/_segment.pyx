@@ -8,7 +8,7 @@ Layouts (big-endian), as ``LogSegment``, ``OffsetIndex`` and ``TimeIndex``:
     .txnindex   version int16, producer id, first offset, last offset, last stable offset int64: an aborted transaction
 
 An index has an entry for each index.interval.bytes. The indexes of the active segment have room for
-segment.index.bytes; they are cut to their entries when the segment is rolled or closed. All functions require the
+segment.index.bytes from their first use on; they are cut to their entries when the segment is rolled or closed. All functions require the
 mutex of the log, but ``acquire``, ``release`` and ``flush_segment``. They return 0, a positive errno, or one of the
 negative results in the .pxd.
 """
@@ -141,7 +141,7 @@ cdef Segment* open_segment(
     segment.index_interval_bytes, segment.index_bytes = index_interval_bytes, index_bytes
     segment.created_ms = now_ms
     segment.first_timestamp = NOT_READ
-    segment.recent_offset = -1
+    forget_readers(segment)
     segment.path = path_of(folder, base_offset)
     if segment.path == NULL:
         release(segment)
@@ -159,6 +159,7 @@ cdef Segment* open_segment(
     if error[0] != DONE:
         release(segment)
         return NULL
+    close_indexes(segment)
     segment.max_timestamp = segment.last_indexed_timestamp
     segment.offset_of_max_timestamp = segment.offset_of_last_indexed_timestamp
     return segment
@@ -169,18 +170,38 @@ cdef int open_index(Segment* segment, Index* index, const char* kind, int32_t wi
     cdef int64_t size = 0
     cdef bint created
     cdef int error
-    index.width = width
+    index.segment, index.kind, index.width = segment, kind, width
     error = open_file(segment, kind, 0, &index.fd, &size)
     created = error == ENOENT
     if created:
         error = open_file(segment, kind, O_CREAT, &index.fd, &size)
-    if error != DONE:
-        return error
     # A new index of a segment that has records is incomplete until recovery; it has no entry.
     index.entries = index.capacity = <int32_t>(size // width)
+    index.is_ragged = size % width != 0
     if created and segment.size == 0:
-        return resize_index(index, segment.index_bytes)
-    return DONE
+        index.capacity = <int32_t>(segment.index_bytes // width)
+    return error
+
+
+cdef void close_indexes(Segment* segment) noexcept nogil:
+    """Give the descriptors of both indexes back, until they are used. What was written to them must be flushed before."""
+    if segment.offsets.fd >= 0:
+        close(segment.offsets.fd)
+    if segment.times.fd >= 0:
+        close(segment.times.fd)
+    segment.offsets.fd = segment.times.fd = -1
+
+
+cdef int use_index(Index* index) noexcept nogil:
+    """Open the file of an index if it is not open, and give it room."""
+    cdef int64_t size = 0
+    cdef int error
+    if index.fd >= 0:
+        return DONE
+    error = open_file(index.segment, index.kind, O_CREAT, &index.fd, &size)
+    if error != DONE:
+        return error
+    return resize_index(index, <int64_t>index.capacity * index.width)
 
 
 cdef void acquire(Segment* segment) noexcept nogil:
@@ -194,10 +215,7 @@ cdef void release(Segment* segment) noexcept nogil:
         return
     if segment.fd >= 0:
         close(segment.fd)
-    if segment.offsets.fd >= 0:
-        close(segment.offsets.fd)
-    if segment.times.fd >= 0:
-        close(segment.times.fd)
+    close_indexes(segment)
     free(segment.path)
     free(segment)
 
@@ -208,14 +226,23 @@ cdef void release(Segment* segment) noexcept nogil:
 cdef int resize_index(Index* index, int64_t size) noexcept nogil:
     """Give the file room for ``size`` bytes, rounded down to whole entries, and at least for those it has."""
     cdef int64_t capacity = max(size // index.width, <int64_t>index.entries)
+    index.capacity = <int32_t>capacity
+    if index.fd < 0:
+        return use_index(index) if index.is_ragged else DONE
     if ftruncate(index.fd, capacity * index.width) != 0:
         return errno
-    index.capacity = <int32_t>capacity
+    index.is_ragged = False
     return DONE
 
 
 cdef int cut_index(Index* index, int32_t entries) noexcept nogil:
     """Remove the entries from ``entries`` on. What they leave is zeros, so that no old entry comes back."""
+    cdef int error
+    if entries == index.entries and index.fd < 0:
+        return DONE
+    error = use_index(index)
+    if error != DONE:
+        return error
     index.entries = entries
     if ftruncate(index.fd, <int64_t>entries * index.width) != 0:
         return errno
@@ -225,7 +252,8 @@ cdef int cut_index(Index* index, int32_t entries) noexcept nogil:
 
 
 cdef int read_entry(Index* index, int32_t slot, uint8_t* entry) noexcept nogil:
-    return pread_all(index.fd, entry, index.width, <int64_t>slot * index.width)
+    cdef int error = use_index(index)
+    return error if error != DONE else pread_all(index.fd, entry, index.width, <int64_t>slot * index.width)
 
 
 cdef inline int64_t key_of(const uint8_t* entry, int at, bint wide) noexcept nogil:
@@ -239,7 +267,9 @@ cdef int floor_entry(
     # One more: the entry before them may be the one.
     cdef uint8_t block[(BLOCK + 1) * TIME_ENTRY]
     cdef int32_t low = 0, high = index.entries, middle, first
-    cdef int error
+    cdef int error = use_index(index)
+    if error != DONE:
+        return error
     # The entry is in [low - 1, high - 1]: all before low are not above the target, all from high on are.
     while high - low > BLOCK:
         # Readers ask for new records most of the time: the last block comes first.
@@ -290,10 +320,7 @@ cdef int read_last_entries(Segment* segment) noexcept nogil:
 cdef bint indexes_are_sane(Segment* segment) noexcept nogil:
     """Whether both indexes have whole entries, the last of which can be true."""
     cdef uint8_t entry[TIME_ENTRY]
-    cdef struct_stat status
-    if fstat(segment.offsets.fd, &status) != 0 or status.st_size % OFFSET_ENTRY != 0:
-        return False
-    if fstat(segment.times.fd, &status) != 0 or status.st_size % TIME_ENTRY != 0:
+    if segment.offsets.is_ragged or segment.times.is_ragged:
         return False
     if segment.offsets.entries > 0:
         if segment.last_indexed_offset < segment.base_offset:
@@ -318,6 +345,9 @@ cdef int index_offset(Segment* segment, int64_t offset, int64_t position) noexce
         return DONE
     if segment.offsets.entries > 0 and offset <= segment.last_indexed_offset:
         return OUT_OF_ORDER
+    error = use_index(&segment.offsets)
+    if error != DONE:
+        return error
     put_i32(entry, <int32_t>(offset - segment.base_offset))
     put_i32(entry + 4, <int32_t>position)
     error = pwrite_all(segment.offsets.fd, entry, OFFSET_ENTRY, <int64_t>segment.offsets.entries * OFFSET_ENTRY)
@@ -339,6 +369,9 @@ cdef int index_timestamp(Segment* segment, bint last) noexcept nogil:
         return DONE
     if segment.times.entries > 0 and offset < segment.offset_of_last_indexed_timestamp:
         return OUT_OF_ORDER
+    error = use_index(&segment.times)
+    if error != DONE:
+        return error
     put_i64(entry, timestamp)
     put_i32(entry + TIME_OFFSET_AT, <int32_t>(offset - segment.base_offset))
     error = pwrite_all(segment.times.fd, entry, TIME_ENTRY, <int64_t>segment.times.entries * TIME_ENTRY)
@@ -474,77 +507,133 @@ cdef int scan_next(Scan* scan, Batch* batch, int64_t* position) noexcept nogil:
     return DONE
 
 
-cdef int indexed_position(Segment* segment, int64_t offset, int64_t* position) noexcept nogil:
-    """Find where a batch begins that does not begin above ``offset``, as near to it as the index is."""
+cdef void forget_readers(Segment* segment) noexcept nogil:
+    """Forget all positions: batches have moved or are gone."""
+    cdef int32_t i
+    segment.recent_offset = -1
+    for i in range(READERS):
+        segment.readers[i].offset = -1
+
+
+cdef void remember_reader(Segment* segment, int64_t offset, int64_t next_offset, int64_t position) noexcept nogil:
+    """Note that a reader of ``offset`` goes on at ``next_offset``, which the batch at ``position`` has; -1: elsewhere."""
+    cdef int32_t i
+    for i in range(READERS):
+        if segment.readers[i].offset == offset:
+            break
+    else:
+        i = segment.next_reader
+        segment.next_reader = (i + 1) % READERS
+    segment.readers[i].offset, segment.readers[i].position = next_offset, position
+
+
+cdef int start_near(Segment* segment, int64_t offset, Scan* scan) noexcept nogil:
+    """Begin to read headers where a batch begins that does not begin above ``offset``, as near to it as is known."""
     cdef uint8_t entry[TIME_ENTRY]
-    cdef Scan scan
     cdef Batch batch
     cdef int64_t at
     cdef int32_t slot = -1
     cdef int error
+    start_scan(scan, segment.fd, 0, segment.size)
     if 0 <= segment.recent_offset <= offset:
-        position[0] = segment.recent_position
+        scan.position = segment.recent_position
         return DONE
-    position[0] = 0
+    for slot in range(READERS):
+        if segment.readers[slot].offset == offset:
+            scan.position = segment.readers[slot].position
+            return DONE
     if segment.offsets.entries == 0:
         return DONE
+    slot = -1
     error = floor_entry(&segment.offsets, OFFSET_AT, False, offset - segment.base_offset, &slot, entry)
     if error != DONE or slot < 0:
         return error
     at = get_i32(entry + 4)
     # An index is not trusted: where no such batch begins, the segment is read from its start.
     if 0 <= at < segment.size:
-        start_scan(&scan, segment.fd, at, segment.size)
-        if scan_next(&scan, &batch, &at) == DONE and segment.base_offset <= batch.base_offset <= offset:
-            position[0] = at
+        scan.position = at
+        if scan_next(scan, &batch, &at) != DONE or not segment.base_offset <= batch.base_offset <= offset:
+            at = 0
+        scan.position = at
     return DONE
+
+
+cdef int scan_to(Scan* scan, int64_t offset, Batch* batch, int64_t* position) noexcept nogil:
+    """Go on to the first batch whose last offset is not below ``offset``."""
+    cdef int error = DONE
+    while True:
+        error = scan_next(scan, batch, position)
+        if error != DONE or batch.base_offset + batch.last_offset_delta >= offset:
+            return error
 
 
 cdef int find_offset(Segment* segment, int64_t offset, Batch* batch, int64_t* position) noexcept nogil:
     """Find the first batch whose last offset is not below ``offset``."""
     cdef Scan scan
-    cdef int64_t start
-    cdef int error = indexed_position(segment, offset, &start)
-    if error != DONE:
-        return error
-    start_scan(&scan, segment.fd, start, segment.size)
-    while True:
-        error = scan_next(&scan, batch, position)
-        if error != DONE or batch.base_offset + batch.last_offset_delta >= offset:
-            return error
+    cdef int error = start_near(segment, offset, &scan)
+    return error if error != DONE else scan_to(&scan, offset, batch, position)
 
 
-cdef int whole_batches(Segment* segment, int64_t position, int64_t limit, int64_t* end) noexcept nogil:
-    """Find where the last batch ends that lies whole between ``position``, where one begins, and ``limit``."""
-    cdef uint8_t entry[OFFSET_ENTRY]
+cdef int find_batches(
+    Segment* segment, int64_t offset, int64_t max_bytes, int64_t limit, int64_t limit_offset, bint whole_first,
+    int64_t* position, int64_t* end
+) noexcept nogil:
+    """Find the whole batches from the one that holds ``offset``, at most ``max_bytes``, none from ``limit`` on.
+
+    ``limit_offset``: of the batch at ``limit``, -1 where it is in another segment. ``whole_first``: the first batch may
+    have more than ``max_bytes``. ``end`` is ``position`` where there is none.
+    """
     cdef Scan scan
     cdef Batch batch
-    cdef int64_t at, start = position
-    cdef int32_t slot = -1
-    cdef int error
-    if limit >= segment.size:
-        end[0] = segment.size
+    cdef int64_t at, next_offset
+    cdef int error = start_near(segment, offset, &scan)
+    if error == DONE:
+        error = scan_to(&scan, offset, &batch, position)
+    if error != DONE:
+        return error
+    end[0] = position[0]
+    if whole_first:
+        max_bytes = max(max_bytes, <int64_t>batch.size)
+    if position[0] >= limit or max_bytes < batch.size:
         return DONE
-    if segment.offsets.entries > 0:
-        error = floor_entry(&segment.offsets, 4, False, limit, &slot, entry)
-        if error != DONE:
-            return error
-        if slot >= 0 and position < get_i32(entry + 4) <= limit:
-            start_scan(&scan, segment.fd, get_i32(entry + 4), segment.size)
-            if (
-                scan_next(&scan, &batch, &at) == DONE
-                and batch.base_offset + batch.last_offset_delta <= segment.base_offset + get_i32(entry)
-            ):
-                start = at
-    start_scan(&scan, segment.fd, start, limit)
-    end[0] = start
-    while True:
-        error = scan_next(&scan, &batch, &at)
-        if error == NOT_FOUND:
-            return DONE
-        if error != DONE:
-            return error
+    if max_bytes >= limit - position[0]:
+        end[0] = limit
+        remember_reader(segment, offset, limit_offset, limit)
+        return DONE
+    next_offset = batch.base_offset + batch.last_offset_delta + 1
+    scan.end = position[0] + max_bytes
+    if max_bytes > <int64_t>sizeof(scan.buffer):
+        error = skip_by_index(segment, &scan, &next_offset)
+    while error == DONE:
         end[0] = scan.position
+        error = scan_next(&scan, &batch, &at)
+        if error == DONE:
+            next_offset = batch.base_offset + batch.last_offset_delta + 1
+    if error == NOT_FOUND:
+        remember_reader(segment, offset, next_offset, end[0])
+        return DONE
+    return error
+
+
+cdef int skip_by_index(Segment* segment, Scan* scan, int64_t* next_offset) noexcept nogil:
+    """Go on at the last batch before the end of ``scan`` that the offset index has, if it is ahead."""
+    cdef uint8_t entry[OFFSET_ENTRY]
+    cdef Batch batch
+    cdef int64_t at, before = scan.position, end = scan.end
+    cdef int32_t slot = -1
+    cdef int error = DONE
+    if segment.offsets.entries > 0:
+        error = floor_entry(&segment.offsets, 4, False, end, &slot, entry)
+    if error != DONE or slot < 0 or not before < get_i32(entry + 4) <= end:
+        return error
+    scan.position, scan.end = get_i32(entry + 4), segment.size
+    if (
+        scan_next(scan, &batch, &at) == DONE
+        and batch.base_offset + batch.last_offset_delta <= segment.base_offset + get_i32(entry)
+    ):
+        before, next_offset[0] = at, batch.base_offset
+    scan.position, scan.end = before, end
+    return DONE
 
 
 cdef int offset_above(Segment* segment, int64_t position, int64_t* offset) noexcept nogil:
@@ -565,6 +654,7 @@ cdef int offset_above(Segment* segment, int64_t position, int64_t* offset) noexc
 cdef int find_timestamp(Segment* segment, int64_t timestamp, int64_t from_offset, int64_t* position) noexcept nogil:
     """Find where to begin the search for the first record of ``timestamp`` or later at ``from_offset`` or above."""
     cdef uint8_t entry[TIME_ENTRY]
+    cdef Scan scan
     cdef int32_t slot = -1
     cdef int64_t offset = segment.base_offset
     cdef int error
@@ -574,7 +664,9 @@ cdef int find_timestamp(Segment* segment, int64_t timestamp, int64_t from_offset
             return error
         if slot >= 0:
             offset += get_i32(entry + TIME_OFFSET_AT)
-    return indexed_position(segment, max(offset, from_offset), position)
+    error = start_near(segment, max(offset, from_offset), &scan)
+    position[0] = scan.position
+    return error
 
 
 cdef int next_offset_of(Segment* segment, int64_t* offset) noexcept nogil:
@@ -594,11 +686,10 @@ cdef int find_end(Segment* segment, int64_t* offset, int64_t* end) noexcept nogi
     cdef Scan scan
     cdef Batch batch
     cdef int64_t position
-    cdef int error = indexed_position(segment, segment.last_indexed_offset, &position)
+    cdef int error = start_near(segment, segment.last_indexed_offset, &scan)
     if error != DONE:
         return error
     offset[0] = segment.base_offset
-    start_scan(&scan, segment.fd, position, segment.size)
     while True:
         error = scan_next(&scan, &batch, &position)
         if error == NOT_FOUND:
@@ -651,7 +742,7 @@ cdef int truncate_segment(Segment* segment, int64_t offset, int64_t now_ms, int6
         if offset > segment.base_offset:
             return found
         position = 0
-    segment.recent_offset = -1
+    forget_readers(segment)
     error = truncate_index(segment, &segment.offsets, OFFSET_AT, offset)
     if error == DONE:
         error = truncate_index(segment, &segment.times, TIME_OFFSET_AT, offset)
@@ -676,10 +767,9 @@ cdef int truncate_segment(Segment* segment, int64_t offset, int64_t now_ms, int6
     # The largest timestamp that is left: of the index, or of the batches behind its last entry.
     segment.max_timestamp = segment.last_indexed_timestamp
     segment.offset_of_max_timestamp = segment.offset_of_last_indexed_timestamp
-    error = indexed_position(segment, segment.offset_of_last_indexed_timestamp, &position)
+    error = start_near(segment, segment.offset_of_last_indexed_timestamp, &scan)
     if error != DONE:
         return error
-    start_scan(&scan, segment.fd, position, segment.size)
     while scan_next(&scan, &batch, &position) == DONE:
         if batch.max_timestamp > segment.max_timestamp:
             segment.max_timestamp = batch.max_timestamp
@@ -700,7 +790,6 @@ cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int6
     cdef uint8_t* buffer
     cdef uint8_t* larger
     cdef int error, ending = DONE
-    segment.offsets.entries = segment.times.entries = 0
     error = cut_index(&segment.offsets, 0)
     if error == DONE:
         error = cut_index(&segment.times, 0)
@@ -713,7 +802,7 @@ cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int6
     if error != DONE:
         return error
     segment.max_timestamp, segment.offset_of_max_timestamp = -1, segment.base_offset
-    segment.recent_offset = -1
+    forget_readers(segment)
     segment.first_timestamp = NOT_READ
     buffer = <uint8_t*>malloc(capacity)
     if buffer == NULL:
@@ -772,7 +861,12 @@ cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int6
 
 cdef int flush_segment(Segment* segment) noexcept nogil:
     """Make all bytes survive a crash of the machine. A reference is enough; the mutex is not needed."""
-    if fsync(segment.fd) != 0 or fsync(segment.offsets.fd) != 0 or fsync(segment.times.fd) != 0:
+    if fsync(segment.fd) != 0:
+        return errno
+    # Nothing was written to an index that was not opened.
+    if segment.offsets.fd >= 0 and fsync(segment.offsets.fd) != 0:
+        return errno
+    if segment.times.fd >= 0 and fsync(segment.times.fd) != 0:
         return errno
     return DONE
 

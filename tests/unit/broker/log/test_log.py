@@ -70,11 +70,49 @@ def test_an_index_has_an_entry_per_interval_as_kafka_writes_it(folder: Path) -> 
     assert (folder / "00000000000000000000.timeindex").read_bytes() == b"".join(
         struct.pack(">qi", 1000 + n, n) for n in (2, 4, 6, 8, 9)
     )
+    # An index gets its room when it is first used.
+    assert os.path.getsize(folder / "00000000000000000010.index") == 0
+    fill(log, 3)
     assert os.path.getsize(folder / "00000000000000000010.index") == 400
     assert os.path.getsize(folder / "00000000000000000010.timeindex") == 396
     log.close()
-    assert os.path.getsize(folder / "00000000000000000010.index") == 0
+    assert (folder / "00000000000000000010.index").read_bytes() == struct.pack(">ii", 2, 2 * BATCH)
     assert (folder / "00000000000000000010.timeindex").read_bytes() == struct.pack(">qi", 1010, 0)
+
+
+def test_a_log_that_nobody_uses_has_one_descriptor(folder: Path) -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/dev/fd"))
+
+    before = descriptors()
+    log = Log(folder, SMALL)
+    assert descriptors() == before + 1
+    fill(log, 5)
+    log.close()
+    assert descriptors() == before
+    log = Log(folder, SMALL, clean=True)
+    assert descriptors() == before + 1
+    log.close()
+
+
+def test_many_readers_go_on_where_they_were(folder: Path) -> None:
+    log = filled(folder, 8, LogConfig(segment_bytes=30 * BATCH, index_interval_bytes=5 * BATCH))
+    # More readers than a segment remembers, each with steps of its own; two stay side by side.
+    steps = [1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 60]
+    offsets = [0] * len(steps)
+    for turn in range(1, 80):
+        if turn == 40:
+            log.truncate_to(20)
+            offsets = [min(offset, 20) for offset in offsets]
+        fill(log, turn % 4)
+        for reader, step in enumerate(steps):
+            found = read(log, offsets[reader], step * BATCH)
+            first = offsets[reader]
+            assert found == [(offset, 1) for offset in range(first, first + len(found))]
+            assert found or first == log.end_offset
+            offsets[reader] += len(found)
+    assert log.segment_count > 2
+    log.close()
 
 
 @pytest.mark.parametrize("clean", [True, False])
