@@ -291,7 +291,7 @@ def _controller(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
 
 
 def _broker(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
-    headings = ("", "unit", "Kafka", OURS, "Kafka / ours")
+    headings = ("", "unit", "Kafka", OURS, "limit", "Kafka / ours", "ours / limit")
     rows = []
     for one in benchmarks:
         for what, (unit, figures) in one["figures"].items():
@@ -303,7 +303,9 @@ def _broker(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
                     unit,
                     _figure(repetitions, "kafka", digits),
                     _figure(repetitions, OURS, digits),
-                    _ratio(repetitions, "kafka", OURS, 1) if "kafka" in figures else "",
+                    _figure(repetitions, "limit", digits),
+                    _ratio(repetitions, "kafka", OURS, 1),
+                    _ratio(repetitions, OURS, "limit", 1),
                 )
             )
     return headings, rows

@@ -1,4 +1,4 @@
-"""Brokers that store records, each as processes of its own: ours and Kafka 3.9.1's."""
+"""Brokers that store records, each as processes of its own: ours, Kafka 3.9.1's, and a limit in C."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from bench.cluster.zookeeper import ZooKeeperServer
+from bench.peers.native import build
+from bench.peers.process import PeerProcess
 from ctrlchan import EmbeddedCluster
 from tests.kafka.jars import java_command
 from tests.kafka.ports import free_port
@@ -16,7 +18,7 @@ from tests.kafka.processes import Child, Reaper
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import answers_api_versions
 
-__all__ = ["HOST", "Kafka", "Ours", "StoringBroker", "create_topic"]
+__all__ = ["HOST", "DurableBroker", "Kafka", "Ours", "Store", "StoringBroker", "wait_for_leaders"]
 
 HOST: Final = "127.0.0.1"
 _LOG4J: Final = Path(__file__).parent / "kafka" / "log4j.properties"
@@ -31,35 +33,79 @@ _KAFKA_JVM: Final = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-_START_SECONDS: Final = 120.0
+_START_SECONDS: Final = 300.0
 
 
 class StoringBroker(Protocol):
-    """One broker of a cluster of its own, with topics of one partition."""
+    """One broker of a cluster of its own."""
 
     port: int
     process: psutil.Process
 
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        """Create a topic; return when clients can use it."""
+
     def close(self) -> None:
         """End the broker."""
+
+
+class DurableBroker(StoringBroker, Protocol):
+    """A broker that can be stopped in order and started again, in its cluster."""
+
+    #: The log directory.
+    logs: Path
+
+    def stop(self) -> None:
+        """Stop the broker as its users do."""
+
+    def start(self) -> None:
+        """Start the broker; return when it answers."""
+
+
+class Store:
+    """The limit: ``store.c``. A topic is created by the first request that names it."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._child = PeerProcess([str(build("store")), str(folder)])
+        self.port = int(self._child.read_line().removeprefix("ready "))
+        self.process = psutil.Process(self._child.pid)
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        pass
+
+    def close(self) -> None:
+        self._child.__exit__(None, None, None)
 
 
 class Ours:
     """An embedded broker in a child process; its controller is in this process."""
 
     def __init__(self, folder: Path) -> None:
-        self._cluster = EmbeddedCluster(1, log_dir=folder / "logs")
+        self._folder = folder
+        self.logs = folder / "broker-1"
+        self.start()
+
+    def start(self) -> None:
+        self._cluster = EmbeddedCluster(1, log_dir=self._folder)
         (self.port,) = (endpoint.port for broker in self._cluster.brokers for endpoint in broker.endpoints)
         self.process = psutil.Process(self._cluster.pids[0])
 
-    def close(self) -> None:
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        _create_topic(self.port, name, partitions)
+
+    def stop(self) -> None:
         self._cluster.close()
+
+    close = stop
 
 
 class Kafka:
     """A Kafka broker with Kafka's default configuration, and the ZooKeeper that it needs."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.logs = folder / "logs"
         self._reaper = Reaper()
         self.port = free_port()
         self._children: list[ZooKeeperServer | Child] = []
@@ -69,26 +115,37 @@ class Kafka:
             properties = {
                 "broker.id": "1",
                 "zookeeper.connect": zookeeper.address,
-                "log.dirs": str(folder / "logs"),
+                "log.dirs": str(self.logs),
                 "listeners": f"PLAINTEXT://{HOST}:{self.port}",
                 "offsets.topic.replication.factor": "1",
             }
-            configuration = folder / "server.properties"
-            configuration.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-            options = [*_KAFKA_JVM, f"-Dlog4j.configuration={_LOG4J.as_uri()}"]
-            command = java_command("kafka.Kafka", str(configuration), options=options)
-            child = Child("Kafka's broker", command, folder / "output.log", self._reaper)
-            self._children.append(child)
-            self.process = psutil.Process(child.pid)
-
-            def answers() -> bool:
-                child.check_alive()
-                return answers_api_versions(HOST, self.port)
-
-            wait_until(answers, timeout=_START_SECONDS, what="Kafka's broker answers")
+            text = "".join(f"{key}={value}\n" for key, value in properties.items())
+            (folder / "server.properties").write_text(text)
+            self.start()
         except BaseException:
             self.close()
             raise
+
+    def start(self) -> None:
+        options = [*_KAFKA_JVM, f"-Dlog4j.configuration={_LOG4J.as_uri()}"]
+        command = java_command("kafka.Kafka", str(self._folder / "server.properties"), options=options)
+        child = Child("Kafka's broker", command, self._folder / "output.log", self._reaper)
+        self._children.append(child)
+        self.process = psutil.Process(child.pid)
+
+        def answers() -> bool:
+            child.check_alive()
+            return answers_api_versions(HOST, self.port)
+
+        wait_until(answers, timeout=_START_SECONDS, what="Kafka's broker answers")
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        _create_topic(self.port, name, partitions)
+
+    def stop(self) -> None:
+        child = self._children.pop()
+        assert isinstance(child, Child)
+        child.terminate(_START_SECONDS)
 
     def close(self) -> None:
         for child in reversed(self._children):
@@ -96,13 +153,18 @@ class Kafka:
         self._reaper.close()
 
 
-def create_topic(port: int, name: str) -> None:
-    """Create a topic of one partition; return when clients can use it."""
+def _create_topic(port: int, name: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": f"{HOST}:{port}"})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(_START_SECONDS)
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(_START_SECONDS)
+    wait_for_leaders(port, name)
 
-    def has_leader() -> bool:
+
+def wait_for_leaders(port: int, name: str) -> None:
+    """Return when all partitions of a topic have a leader."""
+    admin = AdminClient({"bootstrap.servers": f"{HOST}:{port}"})
+
+    def has_leaders() -> bool:
         topic = admin.list_topics(name, timeout=_START_SECONDS).topics[name]
         return topic.error is None and all(one.leader >= 0 for one in topic.partitions.values())
 
-    wait_until(has_leader, what=f"a leader of {name}")
+    wait_until(has_leaders, timeout=_START_SECONDS, what=f"leaders of {name}")

@@ -1,12 +1,13 @@
-"""``Sink``, the cheapest broker, and ``Blast``, the limit of what this machine can send to sinks.
+"""``Sink``, the cheapest broker, ``Blast``, the limit of what this machine can send to sinks, and ``store``.
 
-Both are C, compiled with ``cc`` (or ``$CC``) into ``build/peers`` when their source is newer. The header of
+All are C, compiled with ``cc`` (or ``$CC``) into ``build/peers`` when their source is newer. The header of
 each file describes its output.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import subprocess
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ __all__ = ["Blast", "PortCounts", "Sink", "SinkReport", "build"]
 
 _SOURCES: Final = Path(__file__).parent
 _BUILT: Final = ROOT / "build" / "peers"
+#: CRC-32C in hardware, as our own extensions have it.
+_MACHINE: Final = {"x86_64": ["-march=x86-64-v2"], "aarch64": ["-march=armv8-a+crc"]}
 
 
 def build(name: str) -> Path:
@@ -30,7 +33,8 @@ def build(name: str) -> Path:
         # Compiled under another name and renamed, because two runs may compile at the same time.
         fresh = program.with_suffix(f".{os.getpid()}")
         compiler = shlex.split(os.environ.get("CC", "cc"))
-        options = ["-O2", "-Wall", "-Wextra", "-pthread", "-o", str(fresh), str(source)]
+        options = ["-O2", "-Wall", "-Wextra", "-pthread", *_MACHINE.get(platform.machine(), ())]
+        options += ["-o", str(fresh), str(source)]
         subprocess.run([*compiler, *options], check=True)
         fresh.rename(program)
     return program
