@@ -64,19 +64,22 @@ class ControllerClient:
     def __init__(self, core: ControlledBroker, address: str | None = None) -> None:
         self._core = core
         self._address: Address | None = None if address is None else parse_host_port(address)
+        # As in Kafka, an ISR does not wait behind a topic whose creation takes long.
         self._connections = ControllerConnections(self._find, f"broker-{core.id}-to-controller")
+        self._forwarding = ControllerConnections(self._find, f"broker-{core.id}-forwarding")
         self._isr_changes = IsrChanges(self._connections.send, lambda: (core.id, core.epoch))
 
     def stop(self) -> None:
         """Close the connections; requests that are not answered fail."""
         self._isr_changes.stop()
         self._connections.stop()
+        self._forwarding.stop()
 
     def forward(
         self, api_key: int, version: int, *, flexible: bool, body: bytes, timeout: float = _TIMEOUT
     ) -> Future[bytes]:
         """Send the body of a client's request; return the body of the answer."""
-        return self._connections.send(OutgoingRequest(api_key, version, flexible, body), timeout)
+        return self._forwarding.send(OutgoingRequest(api_key, version, flexible, body), timeout)
 
     def alter_partition(
         self,
@@ -99,6 +102,7 @@ class ControllerClient:
 
         core = self._core
         return self._ask(
+            self._connections,
             "allocate_producer_ids",
             _ALLOCATE_PRODUCER_IDS,
             read,
@@ -130,6 +134,7 @@ class ControllerClient:
             "validate_only": False,
         }
         return self._ask(
+            self._forwarding,
             api,
             _CREATE_TOPICS,
             lambda answer: {one.name: one.error_code.value for one in answer.topics},
@@ -148,10 +153,13 @@ class ControllerClient:
 
         core = self._core
         fields = {"broker_id": core.id, "broker_epoch": core.epoch}
-        return self._ask("controlled_shutdown", _CONTROLLED_SHUTDOWN, read, fields, once=True)
+        return self._ask(
+            self._connections, "controlled_shutdown", _CONTROLLED_SHUTDOWN, read, fields, once=True
+        )
 
     def _ask(
         self,
+        connections: ControllerConnections,
         api: str,
         key_and_version: tuple[int, int],
         read: Callable[[Any], _T],
@@ -170,7 +178,7 @@ class ControllerClient:
                 result.set_exception(error)
 
         request = OutgoingRequest(key, version, True, body)
-        self._connections.send(request, _TIMEOUT, once=once).add_done_callback(answered)
+        connections.send(request, _TIMEOUT, once=once).add_done_callback(answered)
         return result
 
     def _find(self) -> Address | None:

@@ -21,7 +21,7 @@ __all__ = ["Address", "ControllerConnections", "OutgoingRequest"]
 
 _LOG: Final = logging.getLogger("ctrlchan.broker")
 
-#: Requests under way at once, each on a connection of its own: CreateTopics waits for its effect.
+#: Requests under way at once, each on a connection of its own: CreateTopics waits for its effect there.
 _CONNECTIONS: Final = 8
 _CONNECT_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.1
@@ -61,8 +61,8 @@ class ControllerConnections:
     def send(self, request: OutgoingRequest, timeout: float, *, once: bool = False) -> Future[bytes]:
         """Return the body of the answer to a request.
 
-        A request whose connection fails is sent again, unless ``once``. The future fails with KafkaError
-        (REQUEST_TIMED_OUT) when there is no answer in ``timeout`` seconds.
+        A request whose connection fails is sent again; ``once``: only once, on a new connection. The future
+        fails with KafkaError (REQUEST_TIMED_OUT) when there is no answer in ``timeout`` seconds.
         """
         deadline = monotonic() + timeout + _MARGIN_SECONDS
         try:
@@ -88,7 +88,7 @@ class ControllerConnections:
             address = self._find()
             if address is not None:
                 try:
-                    return self._try(address, request, deadline)
+                    return self._try(address, request, deadline, once)
                 except DecodeError as error:
                     _LOG.warning("the answer of the controller at %s:%d: %s", *address, error)
                 except OSError as error:
@@ -98,9 +98,9 @@ class ControllerConnections:
             self._stopped.wait(_PAUSE_SECONDS)
         raise _timed_out()
 
-    def _try(self, address: Address, request: OutgoingRequest, deadline: float) -> bytes:
-        """Send a request once. Raises OSError, DecodeError."""
-        connection = self._take(address)
+    def _try(self, address: Address, request: OutgoingRequest, deadline: float, on_new: bool) -> bytes:
+        """Send a request once. Raises OSError, DecodeError. ``on_new``: on a new connection."""
+        connection = self._connect(address) if on_new else self._take(address)
         try:
             connection.settimeout(max(_PAUSE_SECONDS, deadline - monotonic()))
             with self._lock:
@@ -140,6 +140,10 @@ class ControllerConnections:
                     return connection
         for _, connection in idle:  # of a former controller
             self._close(connection)
+        return self._connect(address)
+
+    def _connect(self, address: Address) -> socket.socket:
+        """Return a new connection. Raises OSError."""
         connection = socket.create_connection(address, _CONNECT_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from tests.kafka.ports import free_port
 from tests.unit.broker.controller.conftest import ClientOf
 
 SECONDS = 30.0
+CREATE_TOPICS, ALTER_PARTITION = 19, 56
 
 
 def test_topics_are_created(client_of: ClientOf) -> None:
@@ -75,6 +77,26 @@ def test_a_controller_that_is_gone_does_not_hold_up_the_end_of_a_broker() -> Non
     with pytest.raises(KafkaError, match="did not answer"):
         client.controlled_shutdown().result(SECONDS)
     client.stop()
+
+
+def test_an_isr_does_not_wait_behind_requests_of_clients() -> None:
+    core: Any = SimpleNamespace(id=1, epoch=1, lock=threading.RLock())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(SECONDS)
+        client = ControllerClient(core, f"127.0.0.1:{silent.getsockname()[1]}")
+        for _ in range(20):
+            client.forward(CREATE_TOPICS, 7, flexible=True, body=b"")
+        client.alter_partition("t", bytes(range(16)), 0, 0, 0, [1])
+        keys: list[int] = []
+        connections = []
+        while ALTER_PARTITION not in keys:
+            connections.append(silent.accept()[0])
+            frame = connections[-1].recv(6, socket.MSG_WAITALL)
+            keys.append(int.from_bytes(frame[4:], "big"))
+        for connection in connections:
+            connection.close()
+        client.stop()
+    assert set(keys) <= {CREATE_TOPICS, ALTER_PARTITION}
 
 
 def test_a_client_that_has_stopped_answers_no_request(client_of: ClientOf) -> None:
