@@ -7,6 +7,7 @@ Source: ``BrokerTopicStats``, ``RequestMetrics``, ``SocketServer``, ``KafkaReque
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -90,16 +91,24 @@ class BrokerMetrics(Collector):
     def _requests(self) -> Iterator[Metric]:
         labels = ("request",)
         prefix = f"{_NETWORK}requestmetrics_"
-        requests = CounterMetricFamily(f"{prefix}requests", "Requests of handler threads", labels=labels)
-        times = SummaryMetricFamily(f"{prefix}totaltimems", "From parsing to answer, in ms", labels=labels)
+        requests = CounterMetricFamily(f"{prefix}requests", "Requests", labels=labels)
+        times = SummaryMetricFamily(
+            f"{prefix}totaltimems", "From parsing to answer, in ms, of handler threads", labels=labels
+        )
         bytes_in = CounterMetricFamily(f"{prefix}requestbytes", "Bytes of requests", labels=labels)
         errors = CounterMetricFamily(f"{prefix}errors", "Whole answers by error", labels=(*labels, "error"))
-        for name, counters in sorted(self._service.describe()["apis"].items()):
-            requests.add_metric((name,), counters["requests"])
+        counts = Counter(
+            Produce=self._service.produce.counters[0], Fetch=self._service.fetch.counters()["requests"]
+        )
+        apis = self._service.describe()["apis"]
+        for name, counters in sorted(apis.items()):
+            counts[name] += counters["requests"]
             times.add_metric((name,), counters["requests"], counters["seconds"] * 1000)
             bytes_in.add_metric((name,), counters["bytes_in"])
             for error, count in sorted(counters["errors"].items()):
                 errors.add_metric((name, error), count)
+        for name, count in sorted(counts.items()):
+            requests.add_metric((name,), count)
         yield from (requests, times, bytes_in, errors)
 
     def _network(self) -> Iterator[Metric]:

@@ -220,6 +220,7 @@ cdef struct Counters:
     int64_t requests
     int64_t bytes_in
     int64_t bytes_out
+    # Negative while the processor waits: the time is to be added.
     int64_t idle_ns
     int64_t expired
     int64_t idle_closed

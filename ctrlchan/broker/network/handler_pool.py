@@ -65,13 +65,16 @@ class HandlerPool:
     def idle_share(self) -> float:
         """The share of time in which the threads had no request (RequestHandlerAvgIdlePercent)."""
         seconds = (time.perf_counter() - self._started) * len(self._threads)
-        return min(1.0, sum(self._idle) / seconds) if self._started and seconds else 1.0
+        # Of a thread that waits, the time is to be added.
+        now = time.perf_counter()
+        idle = sum(one if one >= 0 else one + now for one in self._idle)
+        return max(0.0, min(1.0, idle / seconds)) if self._started and seconds else 1.0
 
     def _run(self, number: int) -> None:
         while True:
-            began = time.perf_counter()
+            self._idle[number] -= time.perf_counter()
             context = self._requests.take(_WAIT)
-            self._idle[number] += time.perf_counter() - began
+            self._idle[number] += time.perf_counter()
             if context is not None:
                 self._handle(context)
                 # Its connection is closed when it was not ended: not only with the next request.

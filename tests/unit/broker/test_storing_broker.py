@@ -221,10 +221,14 @@ def test_metrics_have_kafkas_names(broker: EmbeddedBroker) -> None:
     assert value("kafka_server_replicamanager_underreplicatedpartitions") == 1
     assert value("kafka_log_log_logendoffset", topic="alpha", partition="1") == 0
     assert value("kafka_network_requestmetrics_requests_total", request="LeaderAndIsr") == 1
+    assert value("kafka_network_requestmetrics_requests_total", request="Fetch") == 0
     assert value("kafka_server_brokertopicmetrics_messagesin_total", topic="alpha") == 0
     idle = value("kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent")
     assert idle is not None
-    assert 0 <= idle <= 1
+    assert 0 < idle <= 1
+    idle = value("kafka_network_socketserver_networkprocessoravgidlepercent")
+    assert idle is not None
+    assert 0 < idle <= 1
     for operation in ("Produce", "Fetch"):
         labels = {"delayedoperation": operation}
         assert value("kafka_server_delayedoperationpurgatory_purgatorysize", **labels) == 0

@@ -215,7 +215,7 @@ cdef void* run_processor(void* argument) noexcept nogil:
     cdef Connection* mail
     cdef Connection* c
     cdef Phase phase
-    cdef int64_t before, timeout
+    cdef int64_t timeout
     cdef int i, events
     name_thread("kafka-processor")
     p.now = monotonic_ns()
@@ -226,10 +226,10 @@ cdef void* run_processor(void* argument) noexcept nogil:
         if not p.sleeping:
             timeout = 0
         pthread_mutex_unlock(&p.mutex)
-        before = monotonic_ns()
+        count(&p.counters.idle_ns, -monotonic_ns())
         events = poller_wait(p.poller, ready, READY_AT_ONCE, timeout)
         p.now = monotonic_ns()
-        count(&p.counters.idle_ns, p.now - before)
+        count(&p.counters.idle_ns, p.now)
         pthread_mutex_lock(&p.mutex)
         p.sleeping = False
         mail = p.first_mail

@@ -291,14 +291,16 @@ cdef class NetworkThreads:
         """Return a tuple of COUNTERS for each processor, and a tuple (rejected, accept errors) for each acceptor."""
         cdef Network* network = self.network
         cdef const Counters* c
+        cdef int64_t idle_ns, now
         cdef int i
         processors = []
         for i in range(network.processor_count):
             c = &network.processors[i].counters
+            idle_ns, now = counted(&c.idle_ns), monotonic_ns()
             processors.append((
                 counted(&c.connections), counted(&c.opened), counted(&c.requests), counted(&c.bytes_in),
-                counted(&c.bytes_out), counted(&c.idle_ns), counted(&c.expired), counted(&c.idle_closed),
-                monotonic_ns() - network.processors[i].started_ns,
+                counted(&c.bytes_out), idle_ns if idle_ns >= 0 else idle_ns + now, counted(&c.expired),
+                counted(&c.idle_closed), now - network.processors[i].started_ns,
             ))
         acceptors = [
             (counted(&network.acceptors[i].rejected), counted(&network.acceptors[i].accept_errors))

@@ -139,6 +139,11 @@ def test_processors_share_the_connections_of_a_listener() -> None:
         assert [row.connections for row in server.counters()[0]] == [3, 3, 3]
 
 
+def test_a_processor_that_waits_is_idle() -> None:
+    with serving(EchoHandler()) as server:
+        wait_until(lambda: server.counters()[0][0].idle_ns > 0, what="the time of its first wait counts")
+
+
 def test_idle_connections_are_closed() -> None:
     with serving(EchoHandler(), connections_max_idle_ms=150) as server, Client(server) as idle:
         with Client(server) as active:
