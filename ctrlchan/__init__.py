@@ -36,7 +36,13 @@ if TYPE_CHECKING:
     from ctrlchan.controller.term.notifications import LeaderChanges, Notification, NotificationKind
     from ctrlchan.embedded import EmbeddedCluster
     from ctrlchan.errors import CtrlchanError, OutcomesTimeoutError, ProtocolError
-    from ctrlchan.journal import Journal, journal_dataset, read_channels, read_journal
+    from ctrlchan.journal import (
+        Journal,
+        compact_journal,
+        journal_dataset,
+        read_channels,
+        read_journal,
+    )
     from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol, StateDifference
 
     __version__: str
@@ -72,6 +78,7 @@ __all__ = [
     "StateDifference",
     "TlsSettings",
     "__version__",
+    "compact_journal",
     "journal_dataset",
     "read_channels",
     "read_journal",
@@ -107,6 +114,7 @@ _HOMES: Final = {
     "Sent": "channel",
     "StateDifference": "state",
     "TlsSettings": "channel",
+    "compact_journal": "journal",
     "journal_dataset": "journal",
     "read_channels": "journal",
     "read_journal": "journal",

@@ -4,8 +4,9 @@ status of each channel with its unfinished requests.
 In: chunks of rows and statuses from a channel (``rows``). Out: files that every Parquet reader can read. The
 journal imports nothing of the channel; the channel imports ``rows`` alone.
 
-``Journal`` writes; ``read_journal``, ``journal_dataset`` and ``read_channels`` read. The columns are
-described in ``ctrlchan.state.storage.schemas`` and ``channels``.
+``Journal`` writes; ``read_journal``, ``journal_dataset`` and ``read_channels`` read; ``compact_journal``
+joins small files into large ones. The columns are described in ``ctrlchan.state.storage.schemas`` and
+``channels``.
 """
 
 from __future__ import annotations
@@ -15,13 +16,24 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ctrlchan.journal.channels import read_channels
+    from ctrlchan.journal.compaction import Compacted, compact_journal
     from ctrlchan.journal.reader import journal_dataset, journal_files, read_journal
     from ctrlchan.journal.writer import Journal
 
-__all__ = ["Journal", "journal_dataset", "journal_files", "read_channels", "read_journal"]
+__all__ = [
+    "Compacted",
+    "Journal",
+    "compact_journal",
+    "journal_dataset",
+    "journal_files",
+    "read_channels",
+    "read_journal",
+]
 
 _MODULE_OF: Final = {
+    "Compacted": "compaction",
     "Journal": "writer",
+    "compact_journal": "compaction",
     "journal_dataset": "reader",
     "journal_files": "reader",
     "read_channels": "channels",

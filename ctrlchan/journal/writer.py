@@ -12,26 +12,24 @@ import errno
 import logging
 import os
 import platform
-import re
 import threading
 import time
 import uuid
 from collections import deque
-from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, monotonic_ns
 from types import TracebackType
 from typing import Any, Final, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ctrlchan.errors import ConfigError, JournalError
 from ctrlchan.journal.channels import write_channel
+from ctrlchan.journal.files import write_rows
+from ctrlchan.journal.names import is_file_name, next_file_name
 from ctrlchan.journal.rows import ROW, ChannelStatus, Chunk, OutcomeSource
 from ctrlchan.journal.table import table_of, wall_offset
 from ctrlchan.paths import local_path
-from ctrlchan.state.storage.schemas import JOURNAL
 
 __all__ = ["Journal"]
 
@@ -45,21 +43,7 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LEAST_ROWS_OF_FILE: Final = 64
 #: Seconds; an older hidden file was left by a process that has ended.
 _ORPHAN: Final = 3600.0
-_NAME: Final = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-(\d{6,})(?:-[0-9a-f]{12})?\.parquet")
-_STAMP: Final = "%Y%m%dT%H%M%S.%fZ"
 _AT_EXIT_TIMEOUT: Final = 2.0
-#: Columns that grow from row to row are written as differences: a seventh of the time and half the bytes of
-#: a dictionary. All other columns repeat values.
-_ASCENDING: Final = {
-    name: "DELTA_BINARY_PACKED"
-    for name in JOURNAL.names
-    if name == "sequence" or name.endswith(("_ns", "_at"))
-}
-_REPEATING: Final = [
-    f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
-    for field in JOURNAL
-    if field.name not in _ASCENDING
-]
 
 
 class Journal:
@@ -346,37 +330,20 @@ class Journal:
             # The folder may have been moved away.
             self.path.mkdir(parents=True, exist_ok=True)
             with hidden.open("wb") as file:
-                pq.write_table(
-                    table,
-                    file,
-                    compression="zstd",
-                    row_group_size=len(table),
-                    use_dictionary=_REPEATING,  # type: ignore[arg-type]  # names are allowed
-                    column_encoding=_ASCENDING,
-                    # zstd unpacks most changed bytes without an error.
-                    write_page_checksum=True,
-                )
+                write_rows([table], file)
                 file.flush()
                 os.fsync(file.fileno())
-            self._last_name = self._next_name()
+            self._last_name = next_file_name(self._last_name, self._mark)
             hidden.rename(self.path / self._last_name)
         except BaseException:
             hidden.unlink(missing_ok=True)
             raise
 
-    def _next_name(self) -> str:
-        """Return a name after all names that this journal has seen, unlike those of other journals."""
-        stamp, number = datetime.now(UTC).strftime(_STAMP), 0
-        last = _NAME.fullmatch(self._last_name)
-        if last is not None:
-            stamp, number = max(stamp, last[1]), int(last[2]) + 1
-        return f"{stamp}-{number:06}-{self._mark}.parquet"
-
     def _last_file(self) -> str:
         """Return the last file name in the folder, or ""; remove hidden files of processes that ended."""
         last = ""
         for entry in os.scandir(self.path):
-            if _NAME.fullmatch(entry.name):
+            if is_file_name(entry.name):
                 last = max(last, entry.name)
             elif entry.name.startswith(".") and entry.name.endswith(".tmp"):
                 self._remove_orphan(Path(entry.path))

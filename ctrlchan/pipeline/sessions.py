@@ -105,7 +105,10 @@ def session(
                 merged.set(_CONSOLE_PROGRESS, "false")
             spark = SparkSession.builder.config(conf=merged).getOrCreate()
             if source:
-                _register(spark)
+                # Most sessions do without the source.
+                from ctrlchan.pipeline.source import CtrlchanSource
+
+                spark.dataSource.register(CtrlchanSource)
             cancel_when_interrupted(spark.sparkContext, interrupted)
         except KeyboardInterrupt:
             _end_jvm()
@@ -150,12 +153,6 @@ def running(
             yield spark
     finally:
         stop(spark)
-
-
-def _register(spark: SparkSession) -> None:
-    from ctrlchan.pipeline.source import CtrlchanSource
-
-    spark.dataSource.register(CtrlchanSource)
 
 
 def _is_local(master: str) -> bool:

@@ -43,6 +43,10 @@ COMMANDS: Final = {
         "ctrlchan.cli.pipeline.report:report",
         "Report which broker is stale or slow, and why: as an HTML page, and as Parquet tables.",
     ),
+    "compact": LazyCommand(
+        "ctrlchan.cli.pipeline.compact:compact",
+        "Copy a journal of many small files into a new folder, as a journal of few large files.",
+    ),
     "demo": LazyCommand(
         "ctrlchan.cli.pipeline.demo:demo",
         "Make a cluster with a slow broker and a stale one, and let the report find both.",

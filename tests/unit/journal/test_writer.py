@@ -8,10 +8,11 @@ import os
 import re
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctrlchan.errors import ConfigError, JournalError
-from ctrlchan.journal import Journal, journal_files, read_journal
+from ctrlchan.journal import Journal, files, journal_files, read_journal, writer
 from ctrlchan.journal.rows import ROW, ChannelStatus
 from ctrlchan.journal.table import table_of, wall_offset
 from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_VERSION, JOURNAL_VERSION_KEY, TIMESTAMPS
@@ -235,7 +236,7 @@ def test_a_failed_write_is_tried_again_and_logged_once(
 
     with caplog.at_level(logging.ERROR), Journal(tmp_path, flush_interval=NEVER) as journal:
         with monkeypatch.context() as patch:
-            patch.setattr(pq, "write_table", full)
+            patch.setattr(writer, "write_rows", full)
             for number in range(5):
                 journal.take(plain_chunk(2, 2 * number))
                 assert not journal.flush()
@@ -259,7 +260,7 @@ def test_pending_rows_are_limited_and_lost_rows_are_counted(
     ten = 10 * ROW.itemsize
     with caplog.at_level(logging.ERROR):
         journal = Journal(tmp_path, flush_interval=NEVER, max_file_bytes=ten, max_pending_bytes=ten)
-        monkeypatch.setattr(pq, "write_table", full)
+        monkeypatch.setattr(writer, "write_rows", full)
         for number in range(8):
             journal.take(plain_chunk(4, 4 * number))
         journal.flush()
@@ -276,14 +277,14 @@ class Disk:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.room = 0
-        self._write_table = pq.write_table
-        patch.setattr(pq, "write_table", self.write_table)
+        self._write_rows = files.write_rows
+        patch.setattr(writer, "write_rows", self.write_rows)
 
-    def write_table(self, table: pa.Table, file: BinaryIO, **settings: Any) -> None:
-        if len(table) > self.room:
+    def write_rows(self, row_groups: Sequence[pa.Table], file: BinaryIO) -> None:
+        if sum(map(len, row_groups)) > self.room:
             file.write(b"half of it")
             raise OSError(errno.ENOSPC, "No space left on device")
-        self._write_table(table, file, **settings)
+        self._write_rows(row_groups, file)
 
 
 def test_after_a_full_disk_a_backlog_is_written_into_the_room_there_is(

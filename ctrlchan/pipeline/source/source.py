@@ -4,11 +4,17 @@
 option ``kind``       ``snapshot``, ``frames`` or ``journal``; by default chosen by the folder's files
 option ``table``      of a snapshot ``partitions`` (default) or ``brokers``, of frames ``frames`` (default) or
                       ``brokers``
+option ``topics``     of the partitions of a snapshot: only these topics, names separated by commas
 ====================  ===================================================================================
 
-Every Parquet file is one task. ``session`` registers the source; other sessions call
-``spark.dataSource.register(CtrlchanSource)``. The functions of ``tables`` read the same folders with Spark's
-own Parquet reader, which skips columns and rows that a query does not need: they are faster for large data.
+A large file is read by several tasks. Spark's interface does not tell a source which columns a query needs.
+Filters are not taken from Spark (``pushFilters``): Spark 4.3 keeps the filters of the last query in the
+DataFrame, so ``df.where("a = 1").count()`` would change what ``df.count()`` returns. Option ``topics`` reads
+less, and the functions of ``tables`` read the same folders with Spark's own Parquet reader, which skips
+columns and rows that a query does not need: they are faster for large data.
+
+``session`` registers the source; other sessions call ``spark.dataSource.register(CtrlchanSource)``.
+``spark.readStream.format("ctrlchan").load(journal)`` reads a journal as it grows (``stream``);
 ``jobs.dispatch.sink`` is the writer.
 """
 
@@ -19,15 +25,24 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.journal.check import check_journal
 from ctrlchan.journal.reader import journal_files
 from ctrlchan.paths import local_path
+from ctrlchan.pipeline.source.pieces import pieces_of, read_piece
+from ctrlchan.pipeline.source.rows import as_spark_has_them
+from ctrlchan.pipeline.source.stream import JournalStream
 from ctrlchan.pipeline.spark.footers import columns_of_files
 from ctrlchan.pipeline.spark.tables import (
     FRAMES_FILE,
@@ -66,7 +81,18 @@ class CtrlchanSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader. ``schema``: result of ``schema``, or the user's own."""
-        return _FilesReader(self._files()[0], schema)
+        files, columns = self._files()
+        return _FilesReader(files, columns, schema, self._wanted(columns))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return the reader of a journal that grows. Raises PipelineError for another folder."""
+        folder, kind = self._folder()
+        if kind != "journal":
+            raise PipelineError(f"{folder}: a {kind} does not grow; only a journal can be read as a stream")
+        most = self.options.get("maxFilesPerTrigger")
+        if most is not None and not (most.isdecimal() and int(most)):
+            raise PipelineError(f"maxFilesPerTrigger: {most!r} is no number above 0")
+        return JournalStream(folder, schema, None if most is None else int(most))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer, which sends frames to brokers; see ``ctrlchan.pipeline.jobs.dispatch.sink``."""
@@ -75,12 +101,15 @@ class CtrlchanSource(DataSource):
 
         return FramesWriter(self.options, schema, overwrite)
 
-    def _files(self) -> tuple[list[Path], pa.Schema]:
+    def _folder(self) -> tuple[Path, str]:
         path = self.options.get("path")
         if not path:
             raise PipelineError('no path: spark.read.format("ctrlchan").load(PATH)')
         folder = local_path(path)
-        kind = self.options.get("kind") or _kind_of(folder)
+        return folder, self.options.get("kind") or _kind_of(folder)
+
+    def _files(self) -> tuple[list[Path], pa.Schema]:
+        folder, kind = self._folder()
         if kind == "journal":
             files = journal_files(folder)
             return files, check_journal(folder, files)
@@ -95,41 +124,40 @@ class CtrlchanSource(DataSource):
         files = parts_of(folder / where)
         return files, columns_of_files(files, wanted, later=later)
 
+    def _wanted(self, columns: pa.Schema) -> pc.Expression | None:
+        topics = self.options.get("topics")
+        if topics is None:
+            return None
+        if "topic" not in columns.names:
+            raise PipelineError("option topics is for the partitions of a snapshot")
+        names = [name for one in topics.split(",") if (name := one.strip())]
+        return pc.field("topic").isin(pa.array(names, pa.string()))
+
 
 class _FilesReader(DataSourceReader):
-    def __init__(self, files: list[Path], schema: StructType) -> None:
-        self._files = files
+    """Reads the rows ``wanted`` of files (None: all).
+
+    ``columns``: of all files together; ``schema``: those that Spark wants.
+    """
+
+    def __init__(
+        self, files: list[Path], columns: pa.Schema, schema: StructType, wanted: pc.Expression | None
+    ) -> None:
+        self._files = [str(file) for file in files]
+        self._columns = columns
         self._schema = schema
+        self._wanted = wanted
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return one task for each file."""
-        return [InputPartition(str(file)) for file in self._files]
+        """Return one task for each piece of the files that may have wanted rows."""
+        return [InputPartition(one) for one in pieces_of(self._files, self._columns, self._wanted)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one file, in a worker. Columns that the file does not have are null."""
-        # Spark runs a task without a partition if there are no files.
-        if partition is None:
+        """Read one piece, in a worker."""
+        # Spark runs one task, of nothing, if there are no pieces.
+        if partition is None or partition.value is None:
             return
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        try:
-            with pq.ParquetFile(partition.value, page_checksum_verification=True) as file:
-                for batch in file.iter_batches():
-                    yield _like(batch, schema)
-        except (pa.ArrowException, OSError) as problem:
-            raise PipelineError(f"{partition.value}: broken: {problem}") from problem
-
-
-def _like(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    names = batch.schema.names
-    return pa.RecordBatch.from_arrays(
-        [
-            batch.column(field.name).cast(field.type)
-            if field.name in names
-            else pa.nulls(len(batch), field.type)
-            for field in schema
-        ],
-        schema=schema,
-    )
+        yield from as_spark_has_them(read_piece(partition.value, self._columns, self._wanted), self._schema)
 
 
 def _kind_of(folder: Path) -> str:
