@@ -6,12 +6,12 @@ starts no thread and reads no clock of its own. It does not know how requests ar
 stored.
 
 Behaviour is that of Kafka 3.9's classic coordinator (``kafka.coordinator.group``). Transactional offset
-commits are refused; ``group_offsets`` and ``loading`` have the place for them.
+commits are not served yet; ``group_offsets`` and ``loading`` have the place for them.
 
-Files: ``coordinator`` (the requests) uses ``joining``, ``rebalance`` and ``offsets``. All of these use
+Files: ``coordinator`` (the requests) uses ``joining``, ``syncing``, ``rebalance`` and ``offsets``. All use
 ``registry`` (the groups of the partitions that this broker leads), ``store`` (appends) and ``group`` (the
-state of one group, with ``members`` and ``group_offsets``). ``timing_wheel`` and ``purgatory`` are for every
-delayed operation of the broker.
+state of one group, with ``members`` and ``group_offsets``). ``purgatory`` and ``timing_wheel`` let them wait;
+Produce and Fetch requests that wait are in the processors, on a timing wheel without the GIL.
 
 Locks, in the order in which they are taken: the lock of one group; then that of the registry, the purgatory
 or the timers, each alone. No lock is held while an answer is given or the callback of a timer is called.

@@ -37,6 +37,7 @@ from ctrlchan.broker.coordinator.requests import (
     TopicPartition,
 )
 from ctrlchan.broker.coordinator.store import GroupStore, OffsetsTopic
+from ctrlchan.broker.coordinator.syncing import Syncing
 from ctrlchan.broker.coordinator.timing_wheel import Timer, Timers
 from ctrlchan.errors import ErrorCode
 
@@ -64,9 +65,9 @@ class GroupCoordinator:
         self._registry = GroupRegistry(config.offsets_topic_partitions, now_ms)
         self._purgatory = Purgatory(timers)
         store = GroupStore(topic, self._registry.partition_for, now_ms)
-        self._store = store
         self._rebalances = Rebalances(config, store, timers, self._purgatory)
         self._joining = Joining(config, self._rebalances, store)
+        self._syncing = Syncing(self._rebalances, store)
         self._committing = Committing(config, self._rebalances, store, now_ms)
         self._cleaner = OffsetCleaner(config, self._registry, store)
         self._active = False
@@ -158,7 +159,7 @@ class GroupCoordinator:
             callback(SyncResult(error or ErrorCode.UNKNOWN_MEMBER_ID))
             return
         with group.locked():
-            self._sync(group, request, callback)
+            self._syncing.sync(group, request, callback)
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Heartbeat: renew the member's session."""
@@ -169,9 +170,7 @@ class GroupCoordinator:
         if group is None:
             return error or ErrorCode.UNKNOWN_MEMBER_ID
         with group.locked():
-            error = self._error_of_member(
-                group, request.member_id, request.instance_id, request.generation_id
-            )
+            error = group.error_of_request(request.member_id, request.instance_id, request.generation_id)
             if not error:
                 self._rebalances.renew_session(group, group.members[request.member_id])
                 if group.state is GroupState.PREPARING_REBALANCE:
@@ -252,10 +251,6 @@ class GroupCoordinator:
         with group.locked():
             self._committing.commit(group, request, callback)
 
-    def commit_transactional(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """TxnOffsetCommit: refused. Producers take the error as final, and say so to their users."""
-        return dict.fromkeys(partitions, ErrorCode.UNSUPPORTED_VERSION)
-
     def fetch(
         self, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool = False
     ) -> tuple[ErrorCode, dict[TopicPartition, FetchedOffset]]:
@@ -330,64 +325,6 @@ class GroupCoordinator:
     def _error_of_missing(self, group_id: str) -> ErrorCode:
         served = not self._registry.error_of(group_id)
         return ErrorCode.GROUP_ID_NOT_FOUND if served else ErrorCode.NOT_COORDINATOR
-
-    @staticmethod
-    def _error_of_member(
-        group: Group, member_id: str, instance_id: str | None, generation_id: int
-    ) -> ErrorCode:
-        if group.state is GroupState.DEAD:
-            # It was deleted or has moved a moment ago.
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = group.error_of_member(member_id, instance_id)
-        if error:
-            return error
-        if generation_id != group.generation_id:
-            return ErrorCode.ILLEGAL_GENERATION
-        return ErrorCode.UNKNOWN_MEMBER_ID if group.state is GroupState.EMPTY else ErrorCode.NONE
-
-    def _sync(self, group: Group, request: SyncRequest, callback: SyncCallback) -> None:
-        error = self._error_of_member(group, request.member_id, request.instance_id, request.generation_id)
-        if not error and (
-            request.protocol_type not in (None, group.protocol_type)
-            or request.protocol_name not in (None, group.protocol_name)
-        ):
-            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if not error and group.state is GroupState.PREPARING_REBALANCE:
-            error = ErrorCode.REBALANCE_IN_PROGRESS
-        if error:
-            group.answer(callback, SyncResult(error))
-            return
-        member = group.members[request.member_id]
-        if group.state is GroupState.STABLE:
-            self._rebalances.synced(group, member.member_id)
-            group.answer(
-                callback,
-                SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment),
-            )
-            self._rebalances.renew_session(group, member)
-            return
-        group.set_sync_callback(member, callback)
-        self._rebalances.synced(group, member.member_id)
-        if group.is_leader(member.member_id):
-            self._store_assignments(group, request)
-
-    def _store_assignments(self, group: Group, request: SyncRequest) -> None:
-        assignments = {member_id: request.assignments.get(member_id, b"") for member_id in group.members}
-
-        def stored(error: ErrorCode) -> None:
-            if (
-                group.state is not GroupState.COMPLETING_REBALANCE
-                or group.generation_id != request.generation_id
-            ):
-                return  # a member came or went, and the next rebalance has begun
-            if error:
-                self._rebalances.fail_assignment(group, error)
-                self._rebalances.prepare(group, f"the assignments were not stored: {error.name}")
-            else:
-                self._rebalances.assign(group, assignments)
-                group.transition_to(GroupState.STABLE)
-
-        self._store.store_group(group, assignments, stored)
 
     def _leave(self, group: Group, leaving: LeavingMember) -> ErrorCode:
         member_id = leaving.member_id

@@ -187,6 +187,18 @@ class Group:
                 return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
+    def error_of_request(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
+        """Return the error of a Heartbeat or SyncGroup of a member, which has to know the generation."""
+        if self.state is _DEAD:
+            # It was deleted or has moved a moment ago.
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = self.error_of_member(member_id, instance_id)
+        if error:
+            return error
+        if generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.UNKNOWN_MEMBER_ID if self.state is _EMPTY else ErrorCode.NONE
+
     @property
     def rebalance_timeout(self) -> int:
         """The longest rebalance timeout of the members, in milliseconds."""

@@ -172,10 +172,6 @@ def test_the_later_record_counts_when_appends_end_in_another_order(rig: Rig) -> 
     assert _fetched(rig, FOO, stable=True)[0].offset == 2
 
 
-def test_a_transactional_commit_is_refused(rig: Rig) -> None:
-    assert rig.coordinator.commit_transactional([FOO]) == {FOO: ErrorCode.UNSUPPORTED_VERSION}
-
-
 def test_fetch_is_checked(rig: Rig) -> None:
     assert rig.coordinator.fetch(OTHER_GROUP, [FOO]) == (ErrorCode.NOT_COORDINATOR, {})
     assert rig.coordinator.fetch(GROUP, [FOO]) == (ErrorCode.NONE, {FOO: FetchedOffset()})
