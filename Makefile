@@ -15,7 +15,8 @@ SECONDS ?= 600
 # Tests that start no process.
 SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries fast_path connection_protocol shared_memory) \
   $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed) tests/unit/zookeeper/test_state_decoder.py \
-  tests/unit/broker/log tests/unit/broker/network tests/unit/broker/replication
+  tests/unit/broker/log tests/unit/broker/network tests/unit/broker/replication \
+  tests/unit/broker/groups/test_messages.py tests/unit/broker/test_bad_input.py
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15

@@ -74,14 +74,6 @@ class BrokerMetrics(Collector):
             ("numincrementalfetchpartitionscached", "Partitions in sessions", fetched["session_partitions"]),
         ):
             yield _gauge(f"{_SERVER}fetchsessioncache_{name}", text, value)
-        waiting = GaugeMetricFamily(
-            f"{_SERVER}delayedoperationpurgatory_purgatorysize",
-            "Requests that wait",
-            labels=("delayedoperation",),
-        )
-        waiting.add_metric(("Produce",), self._service.produce.waiting)
-        waiting.add_metric(("Fetch",), fetched["waiting"])
-        yield waiting
         yield _counter(
             f"{_SERVER}fetchsessioncache_incrementalfetchsessionevictions",
             "Sessions that gave way to others",
@@ -212,14 +204,20 @@ class BrokerMetrics(Collector):
         yield _gauge(f"{prefix}offsets", "Committed offsets", figures.offsets)
         for state, count in figures.groups.items():
             yield _gauge(f"{prefix}groups{state.lower()}", f"Groups that are {state}", count)
+        waiting = {
+            "Produce": self._service.produce.waiting,
+            "Fetch": self._service.fetch.counters()["waiting"],
+            "Heartbeat": figures.sessions,
+            "Rebalance": figures.rebalances,
+        }
         for name in ("purgatorysize", "numdelayedoperations"):
             family = GaugeMetricFamily(
                 f"{_SERVER}delayedoperationpurgatory_{name}",
-                "Requests of groups and sessions that wait",
+                "Requests, sessions and rebalances that wait",
                 labels=("delayedoperation",),
             )
-            family.add_metric(("Heartbeat",), figures.sessions)
-            family.add_metric(("Rebalance",), figures.rebalances)
+            for operation, count in waiting.items():
+                family.add_metric((operation,), count)
             yield family
 
 

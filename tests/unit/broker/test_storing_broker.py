@@ -212,6 +212,8 @@ def test_metrics_have_kafkas_names(broker: EmbeddedBroker) -> None:
     send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE), Part("alpha", 1, replicas=(1, 2), isr=(1,)))
     registry = CollectorRegistry()
     registry.register(broker.metrics)
+    names = [family.name for family in broker.metrics.collect()]
+    assert len(names) == len(set(names))
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(name, labels)
@@ -229,7 +231,7 @@ def test_metrics_have_kafkas_names(broker: EmbeddedBroker) -> None:
     idle = value("kafka_network_socketserver_networkprocessoravgidlepercent")
     assert idle is not None
     assert 0 < idle <= 1
-    for operation in ("Produce", "Fetch"):
+    for operation in ("Produce", "Fetch", "Heartbeat", "Rebalance"):
         labels = {"delayedoperation": operation}
         assert value("kafka_server_delayedoperationpurgatory_purgatorysize", **labels) == 0
     assert value("kafka_cluster_partition_insyncreplicascount", topic="alpha", partition="1") == 1

@@ -145,16 +145,15 @@ def test_a_processor_that_waits_is_idle() -> None:
 
 
 def test_idle_connections_are_closed() -> None:
-    with serving(EchoHandler(), connections_max_idle_ms=150) as server, Client(server) as idle:
+    # Longer than a busy machine stops this test between two requests.
+    with serving(EchoHandler(), connections_max_idle_ms=1_500) as server, Client(server) as idle:
         with Client(server) as active:
-            for _ in range(30):
+            while server.counters()[0][0].idle_closed == 0:
                 active.frames(b"e")
                 assert active.answer() == b"e"
-                active.settimeout(0.01)
-                with pytest.raises(TimeoutError):
-                    active.recv(1)
-                active.settimeout(20)
             assert idle.is_closed()
+            active.frames(b"e")
+            assert active.answer() == b"e"
         assert server.counters()[0][0].idle_closed == 1
 
 
