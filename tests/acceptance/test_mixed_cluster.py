@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,40 @@ def test_no_acknowledged_message_is_lost(cluster: ControlledCluster) -> None:
     wait_until_in_sync(rig)
     load.check_nothing_is_lost()
     check_logs_are_equal(rig, topic, dict(enumerate(replicas)))
+    cluster.delete_topic(topic)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_any_order_of_failures(cluster: ControlledCluster, seed: int) -> None:
+    """Brokers die, stop and stand still in a random order; some come back as the other kind."""
+    rig = cluster.rig
+    topic = f"random-{seed}"
+    chance = random.Random(seed)
+    replicas = {p: chance.sample(rig.broker_ids, 3) for p in range(6)}
+    cluster.create_topic(
+        topic, list(replicas.values()), {"min.insync.replicas": "2", "segment.bytes": "20000"}
+    )
+    strangers: set[int] = set()
+    ends: list[Callable[[int], None]] = [rig.kill_broker, rig.stop_broker, partial(stand_still, rig, topic)]
+    with Load(rig.bootstrap, topic) as load:
+        for _ in range(6):
+            broker_id = chance.choice(rig.live_broker_ids)
+            chance.choice(ends)(broker_id)
+            load.wait_for_more()
+            if broker_id not in rig.live_broker_ids:
+                # Two brokers are always Kafka's: one of them can be the controller.
+                ours = broker_id in OURS and chance.choice([True, False])
+                (strangers.discard if ours == (broker_id in OURS) else strangers.add)(broker_id)
+                rig.restart_broker(broker_id, ours=ours)
+            if chance.random() < 0.7:
+                wait_until_in_sync(rig, [topic])
+                lead(cluster, topic, {p: chance.sample(ids, 3) for p, ids in replicas.items()})
+    wait_until_in_sync(rig)
+    load.check_nothing_is_lost()
+    check_logs_are_equal(rig, topic, replicas)
+    for broker_id in strangers:
+        rig.stop_broker(broker_id)
+        rig.restart_broker(broker_id, ours=True)
     cluster.delete_topic(topic)
 
 
