@@ -35,8 +35,6 @@ def _handle(core: StoringCore, request: Request) -> Reply:
     messages = ClientMessages("list_offsets", request.version)
     body = messages.decode(request)
     named = Counter((topic.name, one.partition_index) for topic in body.topics for one in topic.partitions)
-    # Kafka fails at the isolation level before it looks at a partition.
-    is_valid = getattr(body, "isolation_level", 0) in (_READ_UNCOMMITTED, _READ_COMMITTED)
     errors = 0
     topics = []
     for topic in body.topics:
@@ -44,8 +42,6 @@ def _handle(core: StoringCore, request: Request) -> Reply:
         for one in topic.partitions:
             found, error = _Found(), KioError.none
             try:
-                if not is_valid:
-                    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
                 if named[topic.name, one.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 found = _find(core, request.version, body, topic.name, one)
@@ -76,6 +72,8 @@ def _find(core: StoringCore, version: int, body: Any, topic: str, asked: Any) ->
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     find = find_partition if body.replica_id == _DEBUGGING_CONSUMER else find_led
     partition = find(core, topic, asked.partition_index, getattr(asked, "current_leader_epoch", -1))
+    if getattr(body, "isolation_level", 0) not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     log = partition.log
     if log is None:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -38,6 +38,14 @@ _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sh
 _TOPIC_ID_REQUESTS_SINCE = 12
 _LISTENER_NOT_FOUND_SINCE = 6  # before: LEADER_NOT_AVAILABLE
 
+#: What the response to a request that fails says of the cluster.
+_NOTHING = {
+    "brokers": (),
+    "cluster_id": None,
+    "controller_id": -1,
+    "cluster_authorized_operations": NOT_ASKED,
+}
+
 # One topic of the response: error, name, id, row in the view (None: without partitions).
 _Topic = tuple[KioError, str | None, bytes, int | None]
 
@@ -72,18 +80,10 @@ def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
             (KioError.none, name, topic_id, i)
             for i, (name, topic_id) in enumerate(zip(view.names, view.topic_ids, strict=True))
         ]
-    elif request.version < _TOPIC_ID_REQUESTS_SINCE and any(
-        topic.name is None or getattr(topic, "topic_id", None) is not None for topic in asked
-    ):
-        # v10 and v11 have the field, but a broker does not find topics by it: Kafka's error response.
+    elif (error := _error_of_request(request.version, asked)) is not None:
         view = core.metadata.view([], listener)
-        topics = [(KioError.invalid_request, topic.name or "", _id_bytes(topic), None) for topic in asked]
-        fields |= {
-            "brokers": (),
-            "cluster_id": None,
-            "controller_id": -1,
-            "cluster_authorized_operations": NOT_ASKED,
-        }
+        topics = [(error, topic.name or "", _id_bytes(topic), None) for topic in asked]
+        fields |= _NOTHING
         operations = NOT_ASKED
     else:
         topics, rows = _asked_topics(core.metadata, asked)
@@ -92,6 +92,17 @@ def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
 
 
 API = Api(key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle)
+
+
+def _error_of_request(version: int, asked: Iterable[Any]) -> KioError | None:
+    """Return why no topic of the request is looked up."""
+    has_id = any(_id_bytes(topic) != ZERO_ID for topic in asked)
+    has_null = any(topic.name is None for topic in asked)
+    if version < _TOPIC_ID_REQUESTS_SINCE:
+        # v10 and v11 have the field, but a broker does not find topics by it.
+        return KioError.invalid_request if has_id or has_null else None
+    # Neither a name nor an id: Kafka fails.
+    return KioError.unknown_server_error if has_null and not has_id else None
 
 
 def _asked_topics(metadata: MetadataLookups, asked: Iterable[Any]) -> tuple[list[_Topic], list[int]]:

@@ -104,10 +104,13 @@ def _append(
     partition = core.partitions.get(*key)
     if partition is None and not _is_known(core, key):
         return ProduceResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    error = _error_of_records(records, request.version)
-    if error:
-        return ProduceResult(error)
-    if not -1 <= acks <= 1:
+    has_valid_acks = -1 <= acks <= 1
+    # Before version 3 Kafka looks at the records last.
+    if has_valid_acks or request.version >= _FORMAT_2_FROM:
+        error = _error_of_records(records, request.version)
+        if error:
+            return ProduceResult(error)
+    if not has_valid_acks:
         return ProduceResult(ErrorCode.INVALID_REQUIRED_ACKS)
     if key[0] in _INTERNAL_TOPICS and request.client_id != _ADMIN_CLIENT:
         return ProduceResult(ErrorCode.INVALID_TOPIC_EXCEPTION)

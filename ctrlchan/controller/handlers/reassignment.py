@@ -56,6 +56,7 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 Answer: TypeAlias = tuple[int, str | None]
 
 _STARTED: Final[Answer] = (ErrorCode.NONE, None)
+_NO_REPLICAS: Final = ReplicaAssignment((), (), ())
 _UNKNOWN: Final[Answer] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 _NOT_IN_PROGRESS: Final[Answer] = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
 _FAILED: Final[Answer] = (ErrorCode.UNKNOWN_SERVER_ERROR, None)
@@ -77,12 +78,14 @@ def alter(
     live = set(core.state.online_broker_ids.tolist())
     for partition, target in reassignments.items():
         current = _assignment(core, partition)
-        if current is None and (target is not None or core.deletion.is_queued(partition[0])):
+        # As Kafka, before it looks whether there is such a partition.
+        refusal = None if target is None else _refusal(current or _NO_REPLICAS, target, live)
+        if refusal is not None:
+            answers[partition] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, refusal)
+        elif current is None and (target is not None or core.deletion.is_queued(partition[0])):
             answers[partition] = _UNKNOWN
         elif current is None or (target is None and not current.is_being_reassigned):
             answers[partition] = _NOT_IN_PROGRESS
-        elif target is not None and (refusal := _refusal(current, target, live)):
-            answers[partition] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, refusal)
         else:
             wanted[partition] = current.reassign_to(current.origin if target is None else target)
     if wanted:

@@ -126,6 +126,15 @@ def test_topics_by_id(broker: LocalBroker) -> None:
     assert [topic.name for topic in broker.metadata("__consumer_offsets", known).topics] == ["alpha"]
 
 
+def test_a_topic_without_name_and_id_fails_the_request(broker: LocalBroker) -> None:
+    body = broker.metadata(None, "alpha")
+    assert [(int(topic.error_code), topic.name, topic.topic_id) for topic in body.topics] == [
+        (-1, "", None),
+        (-1, "alpha", None),
+    ]
+    assert (body.brokers, body.cluster_id, body.controller_id) == ((), None, -1)
+
+
 @pytest.mark.parametrize("version", [10, 11])
 def test_versions_that_have_the_id_but_do_not_find_topics_by_it(broker: LocalBroker, version: int) -> None:
     body = broker.metadata(UUID(int=1), "alpha", version=version)

@@ -28,6 +28,7 @@ from tests.unit.broker.local_broker import (
     read_control_response,
     topic_id,
 )
+from tests.unit.broker.replication.fetching import Asked, Fetcher
 
 T = TypeVar("T")
 
@@ -264,3 +265,13 @@ def test_describe_producers_refuses_topics_by_name(broker: EmbeddedBroker) -> No
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False),
         (ErrorCode.INVALID_TOPIC_EXCEPTION, False),
     ]
+
+
+@pytest.mark.parametrize("version", [4, 6, 7, 12, 13, 17])
+def test_an_unknown_isolation_level_fails_the_whole_fetch(broker: EmbeddedBroker, version: int) -> None:
+    fetcher = Fetcher.__new__(Fetcher)
+    fetcher.version, fetcher.names = version, {}
+    frame = fetcher.frame(Asked("alpha"), isolation=2, session=7, epoch=1)
+    answer = fetcher.read(exchange("127.0.0.1", broker.port, frame))
+    assert (answer.error, answer.session) == ((-1, 7) if version >= 7 else (0, 0))
+    assert [one.error for one in answer.partitions.values()] == ([-1] if version < 13 else [])

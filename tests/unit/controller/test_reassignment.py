@@ -236,12 +236,20 @@ def test_unknown_partitions_and_topics_being_deleted_are_refused(
     with ManualController(zookeeper) as controller:
         answers = reassignment.alter(
             controller.core,
-            {("t", 7): [1], ("u", 0): None, ("dying", 0): [1, 2], ("dying", 1): None, P0: [1, 2]},
+            {
+                ("t", 7): [1],
+                ("t", 8): [9],
+                ("u", 0): None,
+                ("dying", 0): [1, 2],
+                ("dying", 1): None,
+                P0: [1, 2],
+            },
         )
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert {key: code for key, (code, _) in answers.items()} == {
             ("t", 7): unknown,
             # As in Kafka.
+            ("t", 8): ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             ("u", 0): ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
             ("dying", 0): unknown,
             ("dying", 1): unknown,

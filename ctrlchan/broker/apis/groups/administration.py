@@ -15,9 +15,9 @@ from ctrlchan.broker.storing_core import StoringCore
 
 __all__ = ["APIS"]
 
-#: ``AclEntry.supportedOperations(GROUP)`` as a bit field: READ 3, DELETE 6, DESCRIBE 8, DESCRIBE_CONFIGS 10,
-#: ALTER_CONFIGS 11. Without an authorizer everything is allowed.
-_GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+#: ``AclEntry.supportedOperations(GROUP)`` as a bit field: READ 3, DELETE 6, DESCRIBE 8. Without an authorizer
+#: everything is allowed.
+_GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8))
 
 
 def _describe(core: StoringCore, request: Request) -> Reply:

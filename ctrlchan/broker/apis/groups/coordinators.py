@@ -62,10 +62,12 @@ def _handle(core: StoringCore, request: Request) -> Reply:
         # Kafka's message of a success.
         fields = _fields(one, one.message or "NONE")
         return Reply(messages.response(**fields), error_code=int(one.error))
-    # Kafka has no messages here. The one for transactions is what clients show of them.
+    # Kafka has messages here only where the whole request fails. Clients show the one for transactions.
     coordinators = tuple(
         messages.part(
-            "Coordinator", key=key, **_fields(one, one.message if key_type == _Type.TRANSACTION else "")
+            "Coordinator",
+            key=key,
+            **_fields(one, "" if key_type in (_Type.GROUP, _Type.SHARE) else one.message),
         )
         for key, one in zip(keys, found, strict=True)
     )

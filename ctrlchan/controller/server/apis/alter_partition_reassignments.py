@@ -36,7 +36,8 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
         return Reply(messages.response(**error_fields(results), responses=()), error_code=results.code)
     return Reply(
         messages.response(
-            **error_fields(None),
+            # Not null: the field's default.
+            **error_fields(None) | {"error_message": ""},
             responses=tuple(
                 messages.part(
                     "ReassignableTopicResponse",

@@ -35,7 +35,8 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
         return Reply(messages.response(**error_fields(found), topics=()), error_code=found.code)
     return Reply(
         messages.response(
-            **error_fields(None),
+            # Not null: the field's default.
+            **error_fields(None) | {"error_message": ""},
             topics=tuple(
                 messages.part(
                     "OngoingTopicReassignment",
