@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -107,7 +108,14 @@ class BrokerHost:
         # Imported here: a broker without a log directory needs none of it.
         from ctrlchan.broker.launch.storing_service import StoringService
 
-        return StoringService(config, progress)
+        return StoringService(config, progress, halt=partial(self._halt, config.id))
+
+    def _halt(self, broker_id: int) -> None:
+        """End the process of a broker without log directories; unregister one that shares its process."""
+        if len(self.services) == 1:
+            os._exit(1)
+        if self._registrations is not None:
+            self._registrations.unregister(broker_id)
 
     def _storing(self) -> list[StoringService]:
         return [service for service in self.services if not isinstance(service, BrokerService)]

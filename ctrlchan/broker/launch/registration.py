@@ -96,6 +96,11 @@ class Registrations:
         if self._thread.ident is not None:
             self._thread.join()
 
+    def unregister(self, broker_id: int) -> None:
+        """Remove the registration of a broker that has ended. Raises ZooKeeperError."""
+        self._brokers = [one for one in self._brokers if one.id != broker_id]
+        self.session.delete(paths.broker(broker_id))
+
     def _cluster_id(self) -> str | None:
         node = self.session.get(paths.CLUSTER_ID)
         try:

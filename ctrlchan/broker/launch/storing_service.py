@@ -42,6 +42,8 @@ from ctrlchan.broker.replication.replica_manager import ReplicaManager
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ConfigError, CtrlchanError, ErrorCode, ZooKeeperError
 from ctrlchan.state import Broker, Endpoint
+from ctrlchan.zookeeper import nodes, paths
+from ctrlchan.zookeeper.operations import Create
 
 if TYPE_CHECKING:
     from ctrlchan.zookeeper.session import ZooKeeperSession
@@ -74,14 +76,22 @@ class BrokerState(IntEnum):
 class StoringService:
     """Runs one broker with log directories. ``core`` is guarded by ``core.lock``.
 
-    ``progress``: called for each loaded log, on the threads that load.
+    ``progress``: called for each loaded log, on the threads that load. ``halt``: called when no log
+    directory is left online; the broker stops then.
     """
 
-    def __init__(self, config: BrokerConfig, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        progress: Progress | None = None,
+        *,
+        halt: Callable[[], object] | None = None,
+    ) -> None:
         self.config = config
         self.core = core_of(config, StoringCore)
         self.state = BrokerState.NOT_RUNNING
         self._progress = progress
+        self._halt = halt
         self._stopping = threading.Lock()
         # What ``stop`` does, in reverse order; a ``start`` that fails does it at once.
         self._cleanup = ExitStack()
@@ -117,7 +127,7 @@ class StoringService:
                 core.cluster_id,
                 settings=LogManagerSettings.from_configs(core.configs),
                 progress=self._progress,
-                on_offline=self._log_dir_failed,
+                on_offline=partial(self._log_dir_failed, session),
             )
             logs.start(core.topic_log_config)
             cleanup.callback(lambda: logs.stop(core.epoch))
@@ -294,10 +304,33 @@ class StoringService:
             backoff_ms=integer(configs, "replica.fetch.backoff.ms"),
         )
 
-    def _log_dir_failed(self, path: Path, partitions: list[tuple[str, int]]) -> None:
-        logger.error("broker %d: log directory %s is offline", self.core.id, path)
-        if self.core.replica_manager is not None:
-            self.core.replica_manager.log_dir_failed(partitions)
+    def _log_dir_failed(
+        self, session: ZooKeeperSession | None, path: Path, partitions: list[tuple[str, int]]
+    ) -> None:
+        """Stop serving the partitions of a log directory. Source: ``ReplicaManager.handleLogDirFailure``."""
+        core = self.core
+        logger.error("broker %d: log directory %s is offline", core.id, path)
+        if core.replica_manager is not None:
+            core.replica_manager.log_dir_failed(partitions)
+        if core.logs is not None and not core.logs.online_dirs:
+            logger.critical("broker %d: ends, because all log directories have failed", core.id)
+            # This thread is one of the log manager's, which the end waits for.
+            threading.Thread(target=self._stop_at_once, name=f"broker-{core.id}-end").start()
+            if self._halt is not None:
+                self._halt()
+        elif session is not None:
+            try:
+                session.create_path(paths.LOG_DIR_EVENT_NOTIFICATIONS)
+                event = nodes.encode_log_dir_event(core.id)
+                session.multi([Create(paths.log_dir_event_notification(), event, sequential=True)])
+            except ZooKeeperError as error:
+                # The next registration brings a LeaderAndIsr with all partitions.
+                logger.warning("broker %d: the controller cannot be notified: %s", core.id, error)
+
+    def _stop_at_once(self) -> None:
+        """Stop without a controlled shutdown."""
+        self.state = BrokerState.SHUTTING_DOWN
+        self.stop()
 
     def _server_settings(self) -> SocketServerSettings:
         configs = self.core.configs

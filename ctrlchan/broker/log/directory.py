@@ -32,10 +32,14 @@ _CHECKPOINTS: Final = (
 
 
 class Folders(NamedTuple):
-    """What a log directory holds: replicas by (topic, partition), and folders that wait for deletion."""
+    """What a log directory holds: replicas by (topic, partition), and folders that wait for deletion.
+
+    ``future``: replicas that Kafka was moving to this directory.
+    """
 
     replicas: dict[tuple[str, int], Path]
     deleted: list[Path]
+    future: list[tuple[tuple[str, int], Path]]
 
 
 class LogDirectory:
@@ -111,7 +115,7 @@ class LogDirectory:
         self.is_loaded = True
 
     def _folders(self) -> Folders:
-        found = Folders({}, [])
+        found = Folders({}, [], [])
         for path in sorted(self.path.iterdir()):
             if not path.is_dir():
                 continue
@@ -123,6 +127,8 @@ class LogDirectory:
             if suffix == names.DELETE_SUFFIX:
                 found.deleted.append(path)
             elif suffix:
+                if suffix == names.FUTURE_SUFFIX:
+                    found.future.append(((topic, partition), path))
                 logger.warning("%s: a replica that is %s and not loaded", path, suffix[1:])
             elif path.name != names.folder_name(topic, partition):
                 # orders-007 would be orders-7 a second time.

@@ -165,6 +165,8 @@ class LogManager:
         self._topic_ids: dict[tuple[str, int], bytes] = {}
         #: Due time and folder of each replica that waits for its deletion.
         self._deleted: list[tuple[int, LogDirectory, Path]] = []
+        #: Replicas that Kafka was moving to another directory. They wait for Kafka, or go with their replica.
+        self._future: dict[tuple[str, int], tuple[LogDirectory, Path]] = {}
 
     # -- start and stop
 
@@ -206,6 +208,7 @@ class LogManager:
                     folders = directory.begin_loading()
                     due = _now_ms() + self.defaults.file_delete_delay_ms
                     self._deleted += [(due, directory, path) for path in folders.deleted]
+                    self._future |= {key: (directory, path) for key, path in folders.future}
                     self._log_beginning(directory, len(folders.replicas))
                     pool = ThreadPoolExecutor(
                         self.settings.recovery_threads_per_dir,
@@ -366,6 +369,13 @@ class LogManager:
         except (OSError, KafkaError) as error:
             self._take_offline(directory, f"{what}: {error}")
 
+    def check_log(self, topic: str, partition: int) -> None:
+        """Take the directory of a replica offline if its log has failed."""
+        place = self._places.get((topic, partition))
+        if place is not None:
+            with self._io(place.directory, "cannot be written"):
+                _demand_online(place.log)
+
     def _take_offline(self, directory: LogDirectory, reason: str) -> None:
         """Close the logs of a directory that has failed; the first failure counts."""
         with self._lock:
@@ -525,6 +535,7 @@ class LogManager:
                         due = _now_ms() + self.defaults.file_delete_delay_ms
                         self._deleted.append((due, directory, log.folder))
                 log.close_files()
+                self._delete_future(key)
         self._cleaner.forget(replicas)
         for directory in changed:
             with self._io(directory, "the cleaner's checkpoint cannot be written"):
@@ -537,6 +548,13 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{', '.join(missing)} may be in a log directory that is offline",
             )
+
+    def _delete_future(self, key: tuple[str, int]) -> None:
+        if key in self._future:
+            directory, path = self._future.pop(key)
+            with self._io(directory, f"{path} cannot be renamed"):
+                renamed = path.rename(path.with_name(names.renamed_folder(*key, names.DELETE_SUFFIX)))
+                self._deleted.append((_now_ms() + self.defaults.file_delete_delay_ms, directory, renamed))
 
     def folder_sizes(self) -> list[LogDirSizes]:
         """Return the sizes in each log directory (DescribeLogDirs)."""
@@ -571,7 +589,7 @@ class LogManager:
             for log in self._logs_in(directory).values():
                 due = log.due(now)
                 if due & DUE_OFFLINE:
-                    raise OSError(errno.EIO, f"{log.folder} has failed: {log.failure_text}")
+                    _demand_online(log)
                 if due & (DUE_FLUSH | DUE_FLUSH_ROLLED):
                     self._unless_removed(log, partial(log.flush, active=bool(due & DUE_FLUSH)))
                 if due & DUE_DELETION:
@@ -627,6 +645,11 @@ class LogManager:
         if directory.failure is None:
             with self._io(directory, f"{name} cannot be written"):
                 directory.write_checkpoint(name, offsets)
+
+
+def _demand_online(log: Log) -> None:
+    if log.offline:
+        raise OSError(errno.EIO, f"{log.folder} has failed: {log.failure_text}")
 
 
 class _Count:

@@ -102,7 +102,7 @@ class ReplicaManager:
         self.table = PartitionTable(
             self._broker_id,
             isr_wanted=None if controller is None else self._isr_wanted,
-            storage_failed=None,
+            storage_failed=lambda partition: self._logs.check_log(partition.topic, partition.partition),
             max_lag_ms=self._max_lag_ms,
         )
 
@@ -153,6 +153,7 @@ class ReplicaManager:
         """Answer every request for these partitions with KAFKA_STORAGE_ERROR. The lock must not be held."""
         with self._lock:
             for topic, number in partitions:
+                self._fetchers.unfollow(topic, number)
                 partition = self.table.get(topic, number)
                 if partition is not None:
                     partition.set_offline()

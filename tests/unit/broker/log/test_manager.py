@@ -288,6 +288,20 @@ def test_what_is_no_replica_is_reported_and_left_alone(
     assert (folder / "lost+found").exists()
 
 
+def test_a_replica_that_kafka_was_moving_waits_for_kafka_or_goes_with_its_replica(managers: Managers) -> None:
+    manager = managers(2)
+    fill(manager, "orders", 3)
+    manager.stop()
+    future = managers.dirs[1] / "orders-0.0123456789abcdef0123456789abcdef-future"
+    future.mkdir()
+    managers(2).stop()
+    assert future.exists()
+    manager = managers(2, config=SMALL._replace(file_delete_delay_ms=0))
+    manager.delete_log("orders", 0)
+    assert not future.exists()
+    until(lambda: not [*managers.dirs[0].glob("orders*"), *managers.dirs[1].glob("orders*")], "the deletion")
+
+
 def test_a_replica_is_in_one_directory(managers: Managers) -> None:
     for path in managers.dirs:
         (path / "orders-0").mkdir(parents=True)
