@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,36 +11,11 @@ import pytest
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.cleaner import clean, dirty_part
 from ctrlchan.broker.log.config import LogConfig
-from tests.kafka.class_archive import JVM_OPTIONS
-from tests.kafka.jars import SHORT_LIVED, java_command
+from tests.kafka.dump_tool import complaints, dump
 from tests.unit.broker.log.batches import CONTROL, TRANSACTIONAL, PlainBatch, PlainRecord, batch_of
 from tests.unit.broker.log.made_batches import batch, checked
 
-TIMEOUT = 120.0  # s, for a JVM on a busy machine
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500, segment_index_bytes=1200)
-
-
-def dump(folder: Path, *options: str) -> tuple[list[str], str]:
-    """Return the files that the tool has named, and all that it has printed about the files of the folder."""
-    kinds = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
-    files = sorted(str(path) for path in folder.iterdir() if path.suffix in kinds)
-    command = java_command(
-        "kafka.tools.DumpLogSegments", *options, "--deep-iteration", "--files", ",".join(files),
-        options=(*SHORT_LIVED, *JVM_OPTIONS),
-    )  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    # What is wrong stands on standard error.
-    output = done.stdout + done.stderr
-    return [Path(one).name for one in re.findall(r"^Dumping (\S+)", output, re.MULTILINE)], output
-
-
-def complaints(output: str) -> list[str]:
-    """Return what the tool says of entries that do not fit the log, and of records that are not valid."""
-    wrong = (
-        r"mismatch|Misaligned|doesn't match|out of order|Out of order|isvalid: false|not valid|corrupt|failed"
-    )
-    return [line for line in output.splitlines() if re.search(wrong, line, re.IGNORECASE)]
 
 
 def fill(log: Log) -> None:

@@ -36,9 +36,10 @@ class LeaderEpochs:
         self._path = folder / LEADER_EPOCH_CHECKPOINT
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        self._unsaved = False
-        for epoch, start in read_epochs(self._path):
+        read = read_epochs(self._path)
+        for epoch, start in read:
             self._put(epoch, start)
+        self._unsaved = self.pairs() != read
 
     @property
     def latest(self) -> int:

@@ -41,6 +41,7 @@ from ctrlchan.broker.log._segment cimport (
     Scan,
     Segment,
     acquire,
+    aborted_are_sane,
     add_aborted,
     append,
     change_suffix,
@@ -395,14 +396,21 @@ cdef class Log:
 
     def _load(self, int64_t start_offset, int64_t recovery_point, bint clean):
         """Open or recover all segments, and find start and end of the log. Requires the mutex."""
-        cdef int64_t end = start_offset, now = _now_ms()
+        cdef int64_t removed, end = start_offset, now = _now_ms()
         cdef Segment* segment
         cdef int32_t i
         cdef int error = DONE
         deleting = self.folder.name.endswith(names.DELETE_SUFFIX)
         try:
             self._finish_swaps()
-            self._open_segments(start_offset, now)
+            damaged = self._open_segments(now)
+            # The first segment that is recovered deletes the snapshots behind it.
+            self.producers.end_offset = -1
+            if not clean and not deleting:
+                # The others are recovered below, in their order: leader epochs must be found from the first on.
+                damaged = [i for i in damaged if i < self.floor_segment(recovery_point)]
+            for i in damaged:
+                self.check(self._recover_segment(i, start_offset, now, &removed))
             if not clean and not deleting:
                 self._recover(recovery_point, start_offset, now)
             elif clean and self.count > 0 and not ends_whole(self.active()):
@@ -427,8 +435,8 @@ cdef class Log:
         except OSError as raised:
             raise KafkaError(KAFKA_STORAGE_ERROR, str(raised)) from raised
         self.end_offset_ = end
-        self.recovery_point_ = end if clean else min(recovery_point, end)
         self.start_offset_ = self.high_watermark_ = max(start_offset, self.segments[0].base_offset)
+        self.recovery_point_ = max(end if clean else min(recovery_point, end), self.start_offset_)
         self.watermark_segment = -1
         self.epochs.truncate_end(end)
         self.epochs.truncate_start(start_offset)
@@ -498,14 +506,16 @@ cdef class Log:
             raise LogDirectoryError(f"{self.folder / name}: the name does not begin with an offset")
         return offset
 
-    def _open_segments(self, int64_t start_offset, int64_t now_ms):
-        """Open all segments. Indexes that are missing or not sane are written anew."""
+    def _open_segments(self, int64_t now_ms):
+        """Open all segments; return the places of those whose indexes are missing or not sane."""
         cdef Segment* segment
         cdef Scan scan
         cdef Batch batch
-        cdef int64_t position, removed
+        cdef int64_t position
         cdef int result, error = DONE
+        damaged = []
         present = sorted(os.listdir(self.folder))
+        found = set(present)
         logs = {name for name in present if name.endswith(names.LOG_SUFFIX)}
         for name in present:
             for kind in SEGMENT_KINDS[1:]:
@@ -515,7 +525,9 @@ cdef class Log:
             offset = self._offset_of(name)
             if name != names.segment_name(offset) + names.LOG_SUFFIX:
                 raise LogDirectoryError(f"{self.folder / name}: not 20 digits")
-            missing = names.segment_name(offset) + names.INDEX_SUFFIX not in present
+            missing = any(
+                names.segment_name(offset) + kind not in found for kind in (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+            )
             segment = self.new_segment(offset, now_ms, &error)
             if segment == NULL:
                 self.check(error)
@@ -526,8 +538,9 @@ cdef class Log:
                 raise LogDirectoryError(f"{self.folder / name}: {why(OLD_FORMAT)}")
             if result > 0:
                 self.check(result)
-            if (missing or not indexes_are_sane(segment)) and segment.size > 0:
-                self.check(self._recover_segment(self.count - 1, start_offset, now_ms, &removed))
+            if (missing or not indexes_are_sane(segment) or not aborted_are_sane(segment)) and segment.size > 0:
+                damaged.append(self.count - 1)
+        return damaged
 
     cdef int _recover_segment(self, int32_t i, int64_t start_offset, int64_t now_ms, int64_t* removed) except -100:
         """Recover a segment from its batches alone; return a result of ``_segment``."""
@@ -1216,6 +1229,7 @@ cdef class Log:
         if offset <= self.start_offset_:
             return False
         self.start_offset_ = offset
+        self.recovery_point_ = max(self.recovery_point_, offset)
         self.epochs.truncate_start(offset)
         self.copy_epochs()
         self.producers.end_offset = max(self.producers.end_offset, offset)

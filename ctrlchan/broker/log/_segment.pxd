@@ -144,6 +144,7 @@ cdef int resize_indexes(Segment* segment, int64_t size) noexcept nogil
 cdef int make_inactive(Segment* segment) noexcept nogil
 cdef int flush_segment(Segment* segment) noexcept nogil
 cdef int change_suffix(Segment* segment, const char* suffix) noexcept nogil
+cdef bint aborted_are_sane(Segment* segment) noexcept nogil
 cdef int add_aborted(
     Segment* segment, int64_t producer_id, int64_t first_offset, int64_t last_offset, int64_t last_stable_offset
 ) noexcept nogil

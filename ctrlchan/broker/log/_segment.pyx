@@ -67,6 +67,7 @@ cdef enum:
     FILE_MODE = 0o644
 
 cdef int64_t MAX_INT32 = 0x7fffffff
+cdef int64_t LOWEST = -0x7fffffffffffffff
 # A delta of int32 can be added to it.
 cdef int64_t MOST_OFFSET = 0x7fffffff7fffffff
 
@@ -794,7 +795,7 @@ cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int6
     if error == DONE:
         error = cut_index(&segment.times, 0)
     if error == DONE:
-        error = truncate_aborted(segment, 0)
+        error = truncate_aborted(segment, LOWEST)
     if error == DONE:
         error = resize_indexes(segment, segment.index_bytes)
     if error == DONE:
@@ -916,6 +917,22 @@ cdef int count_aborted(Segment* segment) noexcept nogil:
     if fd >= 0:
         close(fd)
     return DONE if error == ENOENT else error
+
+
+cdef bint aborted_are_sane(Segment* segment) noexcept nogil:
+    """Whether every entry of the transaction index can be true."""
+    cdef uint8_t entry[ABORTED_ENTRY]
+    cdef int64_t size = 0, i
+    cdef int fd = -1
+    cdef bint sane = segment.aborted == 0 or open_file(segment, ".txnindex", 0, &fd, &size) == DONE
+    for i in range(segment.aborted if sane else 0):
+        if pread_all(fd, entry, ABORTED_ENTRY, i * ABORTED_ENTRY) != DONE or entry[0] != 0 or entry[1] != 0:
+            sane = False
+        elif get_i64(entry + ABORTED_LAST_AT) < segment.base_offset:
+            sane = False
+    if fd >= 0:
+        close(fd)
+    return sane
 
 
 cdef int read_aborted(

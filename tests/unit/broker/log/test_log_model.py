@@ -36,7 +36,7 @@ class Stored(NamedTuple):
 
 
 class LogMachine(RuleBasedStateMachine):
-    """``batches``: what the log must hold, in order."""
+    """``batches``: what the log must hold, in order. ``epochs``: (leader epoch, first offset) pairs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,6 +44,8 @@ class LogMachine(RuleBasedStateMachine):
         self.folder = self.root / "orders-0"
         self.batches: list[Stored] = []
         self.start = self.end = self.high_watermark = 0
+        self.epoch = 0
+        self.epochs: list[tuple[int, int]] = []
 
     @initialize(
         segment=st.integers(300, 3000),
@@ -60,26 +62,28 @@ class LogMachine(RuleBasedStateMachine):
         self.log.close_files()
         shutil.rmtree(self.root)
 
-    @rule(
-        sizes=st.lists(st.integers(0, 60), min_size=1, max_size=3),
-        timestamp=st.integers(0, 50),
-        epoch=st.just(0),
-    )
-    def append_as_leader(self, sizes: list[int], timestamp: int, epoch: int) -> None:
+    @rule(sizes=st.lists(st.integers(0, 60), min_size=1, max_size=3), timestamp=st.integers(0, 50))
+    def append_as_leader(self, sizes: list[int], timestamp: int) -> None:
         made = checked(batch([bytes(size) for size in sizes], timestamp=timestamp))
-        assert self.log.append_as_leader(made, epoch) == (self.end, self.end + len(sizes) - 1)
+        assert self.log.append_as_leader(made, self.epoch) == (self.end, self.end + len(sizes) - 1)
         self.keep(bytes(made.data), len(sizes), timestamp)
+
+    @rule(more=st.integers(1, 3))
+    def elect(self, more: int) -> None:
+        self.epoch += more
 
     @rule(gaps=st.lists(st.integers(0, 3), min_size=1, max_size=4), timestamp=st.integers(0, 50))
     def append_as_follower(self, gaps: list[int], timestamp: int) -> None:
         parts = []
         for gap in gaps:
             self.end += gap
-            parts.append(batch([b"v"], base_offset=self.end, leader_epoch=0, timestamp=timestamp))
+            parts.append(batch([b"v"], base_offset=self.end, leader_epoch=self.epoch, timestamp=timestamp))
             self.keep(parts[-1], 1, timestamp)
         self.log.append_as_follower(b"".join(parts))
 
     def keep(self, data: bytes, count: int, timestamp: int) -> None:
+        if not self.epochs or self.epochs[-1][0] < self.epoch:
+            self.epochs.append((self.epoch, self.end))
         self.batches.append(Stored(self.end, self.end + count - 1, timestamp, data))
         self.end += count
 
@@ -127,7 +131,9 @@ class LogMachine(RuleBasedStateMachine):
                 found = next(
                     (one for one in inside if one.timestamp >= timestamp and one.last >= self.start), None
                 )
-                answer = found and (max(found.first, self.start), found.timestamp, 0)
+                answer = found and (
+                    max(found.first, self.start), found.timestamp, self.epoch_of(found.first)
+                )  # fmt: skip
                 assert self.log.list_offset(timestamp) == answer
                 return
         assert self.log.list_offset(timestamp) is None
@@ -140,24 +146,66 @@ class LogMachine(RuleBasedStateMachine):
             self.batches = [one for one in self.batches if one.last < offset]
             self.end = offset
             self.high_watermark = min(self.high_watermark, offset)
+            self.cut_epochs()
+
+    def epoch_of(self, offset: int) -> int:
+        return max(epoch for epoch, first in self.epochs if first <= offset)
+
+    def cut_epochs(self) -> None:
+        """Forget the epochs behind the end; the one that holds the start begins there."""
+        self.epochs = [(epoch, first) for epoch, first in self.epochs if first < self.end]
+        before = [epoch for epoch, first in self.epochs if first <= self.start]
+        if before:
+            later = [one for one in self.epochs if one[1] > self.start]
+            self.epochs = [(before[-1], self.start), *later]
 
     @rule(ahead=st.integers(0, 5))
     def truncate_fully(self, ahead: int) -> None:
         self.start = self.end = self.high_watermark = self.end + ahead
         self.log.truncate_fully(self.end)
-        self.batches = []
+        self.batches, self.epochs = [], []
 
     @rule(position=st.floats(0, 1))
     def delete_records(self, position: float) -> None:
         offset = self.start + round(position * (self.high_watermark - self.start))
         self.log.increment_start_offset(offset)
         self.start = offset
-        self.log.delete_old_segments()
-        self.forget_deleted()
+        self.retain()
 
-    def forget_deleted(self) -> None:
+    @rule(keep=st.integers(0, 3000))
+    def retain_bytes(self, keep: int) -> None:
+        self.retain(keep_bytes=keep)
+
+    @rule(keep=st.integers(0, 20), now=st.integers(0, 70))
+    def retain_time(self, keep: int, now: int) -> None:
+        self.retain(keep_ms=keep, now=now)
+
+    def retain(self, keep_bytes: int = -1, keep_ms: int = -1, now: int = 0) -> None:
+        """Delete the first segments that nothing keeps and that all replicas have."""
+        bases = self.log.segment_offsets()
+        segments = [
+            (after, [one for one in self.batches if base <= one.first < after])
+            for base, after in zip(bases, [*bases[1:], self.end], strict=True)
+        ]
+        count = 0
+        # An empty segment that is not the last one has the time of its file, which is later than ``now``.
+        for after, inside in segments:
+            excess = sum(len(one.data) for _, some in segments[count:] for one in some) - keep_bytes
+            is_last, size = count == len(segments) - 1, sum(len(one.data) for one in inside)
+            if after > self.high_watermark or (is_last and not inside):
+                break
+            is_old = inside and now - max(one.timestamp for one in inside) > keep_ms >= 0
+            if not (is_old or (not is_last and after <= self.start) or excess - size >= 0 <= keep_bytes):
+                break
+            count += 1
+        self.log.update_config(self.config._replace(retention_bytes=keep_bytes, retention_ms=keep_ms))
+        assert self.log.delete_old_segments(now) == count
+        self.log.update_config(self.config)
+        if count:
+            self.start = max(self.start, segments[count - 1][0])
         first = self.log.segment_offsets()[0]
         self.batches = [one for one in self.batches if one.first >= first]
+        self.cut_epochs()
 
     @rule()
     def flush(self) -> None:
@@ -211,6 +259,26 @@ class LogMachine(RuleBasedStateMachine):
         self.batches = [one for one in self.batches if one.first < hit.first]
         self.log = self.opened(clean=False)
 
+    @rule(
+        which=st.floats(0, 1),
+        kind=st.sampled_from(["index", "timeindex"]),
+        clean=st.booleans(),
+        cut=st.integers(0, 9),
+    )
+    def restart_without_an_index(self, which: float, kind: str, clean: bool, cut: int) -> None:
+        bases = self.log.segment_offsets()
+        path = self.folder / f"{bases[round(which * (len(bases) - 1))]:020d}.{kind}"
+        if clean:
+            self.log.close()
+        else:
+            self.log.close_files()
+        if cut:
+            # Not whole entries, or fewer.
+            path.write_bytes(path.read_bytes()[:-cut])
+        else:
+            path.unlink()
+        self.log = self.opened(clean=clean)
+
     def opened(self, *, clean: bool, recovery_point: int = 0) -> Log:
         log = Log(
             self.folder, self.config, start_offset=self.start, recovery_point=recovery_point, clean=clean
@@ -221,6 +289,9 @@ class LogMachine(RuleBasedStateMachine):
             self.batches = [] if end < self.start else self.batches
         self.end = end
         self.high_watermark = self.start
+        self.cut_epochs()
+        if end < self.start:
+            self.epochs = []
         assert log.start_offset == self.start
         assert log.high_watermark == self.start
         return log
@@ -230,6 +301,13 @@ class LogMachine(RuleBasedStateMachine):
         assert (self.log.start_offset, self.log.end_offset) == (self.start, self.end)
         assert self.log.size == sum(len(one.data) for one in self.batches)
         assert not self.log.offline
+
+    @invariant()
+    def leader_epochs_are_those_of_the_model(self) -> None:
+        assert self.log.epochs.pairs() == self.epochs
+        ends = [*(first for _, first in self.epochs), self.end][1:]
+        for (epoch, _), end in zip(self.epochs, ends, strict=True):
+            assert self.log.end_of_epoch(epoch) == (epoch, end)
 
     @invariant()
     def all_batches_are_read_in_order(self) -> None:
