@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import struct
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
 import pytest
+from kio.static.primitive import i32Timedelta
 
 from ctrlchan import EmbeddedBroker
 from ctrlchan._codec import LEADER_AND_ISR
+from ctrlchan.broker.controller.messages import encode_request, part
 from ctrlchan.errors import ErrorCode
 from tests.fault.channels import linux_only
 from tests.kafka.waiting import wait_until
-from tests.kafka.wire import exchange, exchange_on
+from tests.kafka.wire import exchange, exchange_on, send_frame
 from tests.unit.broker.local_broker import LiveBroker, Part, control_frame
 from tests.unit.broker.log.made_batches import batch
 from tests.unit.broker.replication.serving import outcomes, produce_frame
@@ -155,3 +159,47 @@ def test_a_broker_goes_on_when_no_descriptor_was_free(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=SECONDS)
         assert process.returncode == 0
         assert "Traceback" not in errors
+
+
+def test_a_thousand_connections_of_which_half_stall(tmp_path: Path) -> None:
+    """Half of the frames never come to their end, and answers that nobody reads, cost others nothing."""
+    with started(tmp_path / "logs") as (process, port), ExitStack() as stack:
+
+        def connected() -> socket.socket:
+            address = ("127.0.0.1", port)
+            return stack.enter_context(socket.create_connection(address, timeout=SECONDS))
+
+        first = connected()
+        for _ in range(100):
+            assert produce(first, b"x" * 100_000)[0] == 0
+        before = psutil.Process(process.pid).memory_info().rss
+        half = produce_frame(VERSION, [(TOPIC, [(0, batch([b"x" * 50_000_000]))])])[:2_000]
+        for _ in range(250):
+            connected().sendall(struct.pack(">i", 50_000_100) + half)
+            # Ten megabytes, which the kernel's buffers do not take.
+            send_frame(connected(), fetch_frame())
+        for _ in range(500):
+            assert produce(connected(), b"x")[0] == 0
+        assert produce(first, b"last")[0] == 0
+        assert psutil.Process(process.pid).memory_info().rss - before < 50 << 20
+        process.terminate()
+        _, errors = process.communicate(timeout=SECONDS)
+        assert (process.returncode, errors) == (0, "")
+
+
+def fetch_frame() -> bytes:
+    """Return a Fetch of all records of partition 0."""
+    version = 11
+    partition = part(
+        "fetch", version, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 26
+    )
+    body = encode_request(
+        "fetch",
+        version,
+        replica_id=-1,
+        max_wait=i32Timedelta.parse(timedelta()),
+        min_bytes=0,
+        topics=(part("fetch", version, "FetchTopic", topic=TOPIC, partitions=(partition,)),),
+        forgotten_topics_data=(),
+    )
+    return struct.pack(">hhih", 1, version, 1, -1) + body
