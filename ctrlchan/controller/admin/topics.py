@@ -22,7 +22,7 @@ from ctrlchan.controller.core import ControllerCore
 from ctrlchan.errors import ErrorCode, KafkaError, ResultCode
 from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.topic_table import name_list
-from ctrlchan.topic_names import ZERO_ID
+from ctrlchan.topic_names import ZERO_ID, why_invalid
 
 __all__ = [
     "DEFAULT",
@@ -270,6 +270,9 @@ def _create_partitions(
     name = topic.name
     if core.deletion.is_queued(name):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+    if name and why_invalid(name):
+        # No topic has such a name.
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     read = core.nodes.read_topics([name])
     if read.malformed:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "; ".join(read.malformed.values()))

@@ -44,7 +44,10 @@ Answer: TypeAlias = tuple[int, str | None]
 _ELECTED: Final[Answer] = (ErrorCode.NONE, None)
 _UNKNOWN: Final[Answer] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 _DELETED: Final[Answer] = (ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
-_NOT_NEEDED: Final[Answer] = (ErrorCode.ELECTION_NOT_NEEDED, None)
+_NOT_NEEDED: Final[Answer] = (
+    ErrorCode.ELECTION_NOT_NEEDED,
+    "The leader need not be elected.",
+)
 
 
 class ElectionType(IntEnum):

@@ -58,7 +58,10 @@ Answer: TypeAlias = tuple[int, str | None]
 _STARTED: Final[Answer] = (ErrorCode.NONE, None)
 _NO_REPLICAS: Final = ReplicaAssignment((), (), ())
 _UNKNOWN: Final[Answer] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-_NOT_IN_PROGRESS: Final[Answer] = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
+_NOT_IN_PROGRESS: Final[Answer] = (
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+    "The partition is not being reassigned.",
+)
 _FAILED: Final[Answer] = (ErrorCode.UNKNOWN_SERVER_ERROR, None)
 
 

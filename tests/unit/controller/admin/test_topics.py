@@ -409,7 +409,7 @@ def test_topics_that_get_no_partitions(grown: ControllerCore, znodes: KazooClien
         znodes.create(f"/brokers/topics/{name}", json.dumps({**node, **changes}).encode())
     znodes.create("/brokers/topics/malformed", b"{")
     grown.context.queue_topic_deletion(["new-topic1"])
-    names = ("new-topic1", "unknown", "no-partition-0", "moving", "malformed")
+    names = ("new-topic1", "unknown", "not a topic", "no-partition-0", "moving", "malformed")
     results = partitions(grown, *(NewPartitions(name=name, count=5) for name in names))
     assert results["new-topic1"] == (
         ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -419,6 +419,7 @@ def test_topics_that_get_no_partitions(grown: ControllerCore, znodes: KazooClien
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         "The topic 'unknown' does not exist.",
     )
+    assert results["not a topic"][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     code, message = results["no-partition-0"]
     assert code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert message.startswith(
