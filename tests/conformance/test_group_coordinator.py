@@ -1,13 +1,14 @@
 """Random members do the same to Kafka's group coordinator and to ours: answers and records are the same.
 
 Kafka's runs on a clock that stands still between commands (GroupOracle.java). Member ids are random: they are
-compared by their prefixes, and by the order in which they were first seen. Three things are not compared:
+compared by their prefixes, and by the order in which they were first seen. These are not compared:
 
 - Which member follows a leader that left. Kafka takes any of a hash table; ours is given its choice. Where
   an answer of the same step shows it already, the history ends.
 - The protocol, when two have as many votes: Kafka takes any.
 - Requests that Kafka never answers, because a later request of the same member took their place or the
   member is gone. Ours end with an error.
+- A static member that joins again while its new id is being stored: Kafka answers with the id before.
 """
 
 from __future__ import annotations
@@ -438,10 +439,15 @@ class _History:
                     raise _EndOfHistory
         assert {**found, "answers": shared} == expected, words
         self._read(answers)
+        self._agree_on_leader()
+        return expected
+
+    def _agree_on_leader(self) -> None:
+        # Descriptions show the ids of all members, which get their names in the same order.
+        assert self.kafka.ask("describe", GROUP) == self.ours.ask("describe", GROUP)
         leader = self.kafka.ask("leader", GROUP)["result"]
         if leader is not None and self.ours.ask("leader", GROUP)["result"] != leader:
             self.ours.take_leader(leader)
-        return expected
 
     def _read(self, answers: dict[int, Any]) -> None:
         for client in self.clients:
@@ -470,6 +476,8 @@ class _History:
 
     def join(self, number: int, protocols: int, session: int, restarts: bool) -> None:
         client = self.clients[number]
+        if client.instance is not None and client.join is not None and self.ours.topic.held is not None:
+            return
         if restarts:
             client.member = ""
         request = client.join = self._next()
@@ -511,7 +519,7 @@ class _History:
         if self.both(*words)["result"]:
             client.generation = -1
 
-    def behave(self, numbers: set[int], rounds: int) -> None:
+    def behave(self, numbers: set[int], rounds: int, protocols: int) -> None:
         """Let these clients do what consumers do."""
         for _ in range(rounds):
             for number in sorted(numbers):
@@ -519,7 +527,7 @@ class _History:
                 if client.join is not None or client.sync is not None:
                     continue
                 if client.generation < 0:
-                    self.join(number, 1, 0, False)
+                    self.join(number, protocols, 0, False)
                 elif not client.synced:
                     self.sync(number)
                 else:
@@ -560,7 +568,6 @@ class _History:
 
     def look(self) -> None:
         """Compare what clients can see of the groups."""
-        self.both("describe", GROUP)
         self.both("list")
         self.both("fetch", GROUP, True, None)
         self.both("fetch", GROUP, False, [["foo", 1], ["none", 0]])
@@ -571,10 +578,12 @@ _TIMES = st.integers(1, 3 * DELAY) | st.sampled_from([REBALANCE, 2 * SESSIONS[0]
 _ERRORS = ["NONE", "NONE", "NONE", "NOT_LEADER_OR_FOLLOWER", "REQUEST_TIMED_OUT", "MESSAGE_TOO_LARGE"]
 _STEP = st.one_of(
     st.tuples(
-        st.just("join"), _CLIENT, st.integers(0, len(_PROTOCOLS) - 1), st.integers(0, 1), st.booleans()
+        st.just("join"), _CLIENT, st.sampled_from([0, 0, 1, 1, 2, 3]), st.integers(0, 1), st.booleans()
     ),
-    st.tuples(st.just("behave"), st.sets(_CLIENT, min_size=1, max_size=4), st.integers(1, 6)),
-    st.tuples(st.just("behave"), st.sets(_CLIENT, min_size=2, max_size=3), st.just(6)),
+    st.tuples(
+        st.just("behave"), st.sets(_CLIENT, min_size=1, max_size=4), st.integers(1, 6), st.integers(0, 1)
+    ),
+    st.tuples(st.just("behave"), st.sets(_CLIENT, min_size=2, max_size=3), st.just(6), st.just(0)),
     st.tuples(st.just("sync"), _CLIENT),
     st.tuples(st.just("heartbeat"), _CLIENT),
     st.tuples(
@@ -583,13 +592,13 @@ _STEP = st.one_of(
         st.booleans(),
         st.integers(0, 1),
         st.integers(0, 99),
-        st.none() | st.integers(1, 2_000),
+        st.none() | st.integers(1, 200),
     ),
     st.tuples(st.just("leave"), _CLIENT, st.booleans()),
     st.tuples(st.just("delete_offsets"), st.integers(0, 1)),
     st.tuples(st.just("both"), st.just("advance"), _TIMES),
     st.tuples(st.just("both"), st.just("error"), st.sampled_from(_ERRORS)),
-    st.tuples(st.just("both"), st.sampled_from(["reload", "expire"])),
+    st.tuples(st.just("both"), st.sampled_from(["reload", "expire", "expire"])),
     st.tuples(st.just("both"), st.just("delete"), st.just([GROUP])),
     st.tuples(st.just("both"), st.just("hold")),
     st.tuples(st.just("both"), st.just("release"), st.sampled_from(["NONE", "NONE", "REQUEST_TIMED_OUT"])),
