@@ -400,6 +400,7 @@ class _Client:
     member: str = ""
     generation: int = -1
     leads: bool = False
+    protocols: int = 0
     protocol: str | None = None
     members: tuple[str, ...] = ()
     join: int | None = None
@@ -480,6 +481,7 @@ class _History:
             return
         if restarts:
             client.member = ""
+        client.protocols = protocols
         request = client.join = self._next()
         client.sync = None
         self.both(
@@ -496,6 +498,10 @@ class _History:
             "consumer",
             [[name, metadata.hex()] for name, metadata in _PROTOCOLS[protocols]],
         )
+
+    def rejoin(self, number: int) -> None:
+        """Join as before: the client has not read an answer, or wants a rebalance."""
+        self.join(number, self.clients[number].protocols, 0, False)
 
     def sync(self, number: int) -> None:
         client = self.clients[number]
@@ -541,6 +547,13 @@ class _History:
         offsets = [[TOPICS[topic], partition, offset, "m", time] for partition in range(2)]
         self.both("commit", self._next(), GROUP, *who, offsets)
 
+    def outdate(self, number: int, simple: bool, topic: int, expires: int) -> None:
+        """Commit offsets that soon expire, while the members live on."""
+        members = [each for each in range(CLIENTS) if self.clients[each].synced]
+        self.commit(members[number % len(members)] if members else number, simple, topic, 7, expires)
+        self.behave(set(members), 2, 0)
+        self.both("expire")
+
     def leave(self, number: int, by_admin: bool) -> None:
         client = self.clients[number]
         self.both("leave", GROUP, [["" if by_admin else client.member, client.instance]])
@@ -576,14 +589,16 @@ class _History:
 _CLIENT = st.integers(0, CLIENTS - 1)
 _TIMES = st.integers(1, 3 * DELAY) | st.sampled_from([REBALANCE, 2 * SESSIONS[0], 400_000])
 _ERRORS = ["NONE", "NONE", "NONE", "NOT_LEADER_OR_FOLLOWER", "REQUEST_TIMED_OUT", "MESSAGE_TOO_LARGE"]
+_BEHAVE = st.tuples(
+    st.just("behave"), st.sets(_CLIENT, min_size=1, max_size=4), st.integers(1, 6), st.integers(0, 1)
+)
 _STEP = st.one_of(
+    _BEHAVE,
+    _BEHAVE,
     st.tuples(
         st.just("join"), _CLIENT, st.sampled_from([0, 0, 1, 1, 2, 3]), st.integers(0, 1), st.booleans()
     ),
-    st.tuples(
-        st.just("behave"), st.sets(_CLIENT, min_size=1, max_size=4), st.integers(1, 6), st.integers(0, 1)
-    ),
-    st.tuples(st.just("behave"), st.sets(_CLIENT, min_size=2, max_size=3), st.just(6), st.just(0)),
+    st.tuples(st.just("rejoin"), _CLIENT),
     st.tuples(st.just("sync"), _CLIENT),
     st.tuples(st.just("heartbeat"), _CLIENT),
     st.tuples(
@@ -594,6 +609,7 @@ _STEP = st.one_of(
         st.integers(0, 99),
         st.none() | st.integers(1, 200),
     ),
+    st.tuples(st.just("outdate"), _CLIENT, st.booleans(), st.integers(0, 1), st.integers(1, 150)),
     st.tuples(st.just("leave"), _CLIENT, st.booleans()),
     st.tuples(st.just("delete_offsets"), st.integers(0, 1)),
     st.tuples(st.just("both"), st.just("advance"), _TIMES),
@@ -605,6 +621,12 @@ _STEP = st.one_of(
 )
 
 
+#: Members of a Stable group, most of the time, and what happens then.
+_STEPS = st.builds(
+    lambda first, steps: [first, *steps],
+    st.tuples(st.just("behave"), st.sets(_CLIENT, min_size=2, max_size=3), st.just(8), st.integers(0, 1)),
+    st.lists(_STEP, min_size=12, max_size=40),
+)
 _NO_LIMIT = settings(
     deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
@@ -621,13 +643,13 @@ def compare(java: subprocess.Popen[str], steps: list[tuple[Any, ...]]) -> None:
 
 
 @settings(_NO_LIMIT, max_examples=40)
-@given(steps=st.lists(_STEP, min_size=8, max_size=30))
+@given(steps=_STEPS)
 def test_random_histories(java: subprocess.Popen[str], steps: list[tuple[Any, ...]]) -> None:
     compare(java, steps)
 
 
 @pytest.mark.long
 @settings(_NO_LIMIT, max_examples=600)
-@given(steps=st.lists(_STEP, min_size=20, max_size=60))
-def test_many_long_random_histories(java: subprocess.Popen[str], steps: list[tuple[Any, ...]]) -> None:
+@given(steps=_STEPS)
+def test_many_random_histories(java: subprocess.Popen[str], steps: list[tuple[Any, ...]]) -> None:
     compare(java, steps)
