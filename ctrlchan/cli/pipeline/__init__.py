@@ -13,7 +13,11 @@ __all__ = ["COMMANDS", "app"]
 COMMANDS: Final = {
     "check": LazyCommand(
         "ctrlchan.cli.pipeline.check:check",
-        "Start Spark, run a small Python job on its executors, and print the versions.",
+        "Start Spark, run a task on each executor, and say what is missing there.",
+    ),
+    "package": LazyCommand(
+        "ctrlchan.cli.pipeline.package:package",
+        "Make an archive of ctrlchan and what its tasks import, for executors with Python and Spark alone.",
     ),
     "ingest": LazyCommand(
         "ctrlchan.cli.pipeline.ingest:ingest",

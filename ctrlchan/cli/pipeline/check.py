@@ -1,55 +1,89 @@
-"""``ctrlchan pipeline check``: checks that Spark works here."""
+"""``ctrlchan pipeline check``: checks that Spark works here, and what is missing on its executors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
 
 from ctrlchan.cli.pipeline.common import RunOptions, say, spark_of
 from ctrlchan.cli.pipeline.options import with_options
 
 __all__ = ["check"]
 
-_ROWS = 1_000
+_ROWS: Final = 1_000
 
 
 @with_options
-def check(run: RunOptions) -> None:
-    """Start Spark, run a small Python job on its executors, and print the versions.
+def check(
+    *,
+    storage: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FOLDER", help="A folder that every executor must read and write (may be repeated)."
+        ),
+    ] = [],  # noqa: B006
+    broker: Annotated[
+        list[str],
+        typer.Option(metavar="HOST:PORT", help="A broker that every executor must reach (may be repeated)."),
+    ] = [],  # noqa: B006
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, help="How long executors may take to start.")
+    ] = 60.0,
+    run: RunOptions,
+) -> None:
+    """Start Spark, run a task on each executor, and say what is missing there.
+
+    The exit status is 1 if something is missing.
 
     Examples:
 
     \b
       ctrlchan pipeline check
-      ctrlchan pipeline check --master spark://host:7077
+      ctrlchan pipeline check --master spark://host:7077 --package ctrlchan.tar.gz
+      ctrlchan pipeline check --master yarn --storage /mnt/shared --broker kafka-1:9092
     """
-    with spark_of("check", run) as spark:
-        import pyarrow as pa
+    listeners = [_address(one) for one in broker]
+    with spark_of("check", run, reads=storage) as spark:
+        from ctrlchan.pipeline.spark.executors import examine_executors
 
-        from ctrlchan.errors import PipelineError
-
-        def versions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            import platform
-
-            import ctrlchan._codec
-
-            for batch in batches:
-                version = f"{platform.python_version()} {ctrlchan._codec.__name__}"
-                yield pa.RecordBatch.from_pydict({"version": [version] * batch.num_rows})
-
-        counted = (
-            spark.range(_ROWS).mapInArrow(versions, "version string").groupBy("version").count().collect()
-        )
-        rows = sum(int(row["count"]) for row in counted)
-        if rows != _ROWS:
-            raise PipelineError(f"{_ROWS} rows went through Python, {rows} came back")
+        executors = examine_executors(spark, storage=storage, listeners=listeners, timeout=timeout)
+        incomplete = [one for one in executors if one["problems"]]
+        if not incomplete:
+            _count_in_python(spark)
         jvm = spark.sparkContext._jvm
         assert jvm is not None
         system = jvm.java.lang.System
-        summary = {
+        summary: dict[str, Any] = {
             "spark": spark.version,
             "java": f"{system.getProperty('java.version')} ({system.getProperty('java.home')})",
-            "python": ", ".join(sorted({row["version"].split()[0] for row in counted})),
+            "python": ", ".join(sorted({one["python"] for one in executors})),
             "master": spark.sparkContext.master,
             "cores": spark.sparkContext.defaultParallelism,
         }
-    say(summary, as_json=run.as_json)
+    if run.as_json:
+        say(summary | {"executors": executors}, as_json=True)
+    else:
+        say(summary | {"executors": len(executors)}, as_json=False)
+        for one in incomplete:
+            for problem in one["problems"]:
+                print(f"executor on {one['host']} ({one['folder']}): {problem}")
+    if incomplete:
+        raise typer.Exit(1)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise typer.BadParameter(f"{text!r} is not HOST:PORT", param_hint="--broker")
+    return host.strip("[]"), int(port)
+
+
+def _count_in_python(spark: Any) -> None:
+    """Send rows through Python as Arrow batches, as the jobs do. Raises PipelineError if some are lost."""
+    from ctrlchan.errors import PipelineError
+
+    counted = spark.range(_ROWS).mapInArrow(lambda batches: batches, "id long").count()
+    if counted != _ROWS:
+        raise PipelineError(f"{_ROWS} rows went through Python, {counted} came back")

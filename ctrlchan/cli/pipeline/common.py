@@ -50,6 +50,10 @@ class RunOptions:
         Mapping[str, str],
         Setting("A setting of Spark (may be repeated).", value="NAME=VALUE", parse=_spark_setting),
     ] = field(default_factory=dict)
+    package: Annotated[
+        Path | None,
+        Setting("An archive by `ctrlchan pipeline package`, for executors without ctrlchan.", value="FILE"),
+    ] = None
     as_json: Annotated[bool, Setting("Print the summary as JSON, and no progress.", names=("--json",))] = (
         False
     )
@@ -76,7 +80,7 @@ def spark_of(
     missing, or if Spark does not start. An error of Spark becomes a PipelineError with its reason in one
     line.
     """
-    _check_paths(reads, texts, writes)
+    _check_paths([*reads, run.package], texts, writes)
     shown = shows_progress and not run.as_json
     inputs = [*reads, *texts]
     if small is None:
@@ -96,8 +100,13 @@ def spark_of(
 
     # Spark starts its Python workers with -m, which would import from the working directory.
     os.environ["PYTHONSAFEPATH"] = "1"
+    conf = dict(run.conf)
+    if run.package is not None:
+        from ctrlchan.pipeline.package import package_settings
+
+        conf |= package_settings(run.package.absolute(), conf)
     with step("starting Spark") if shown else nullcontext():
-        spark = session(f"ctrlchan {title}", master=run.master, conf=run.conf, small=small, source=False)
+        spark = session(f"ctrlchan {title}", master=run.master, conf=conf, small=small, source=False)
     try:
         with as_pipeline_errors(), progress(spark, title, shown=shown):
             yield spark

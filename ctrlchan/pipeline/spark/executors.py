@@ -1,0 +1,89 @@
+"""What is missing on the executors of a session, asked of each of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+import ctrlchan
+from ctrlchan.errors import PipelineError
+from ctrlchan.pipeline.spark import executor_check
+
+__all__ = ["examine_executors"]
+
+#: Seconds of a task, so that one executor does not take the tasks of all.
+_TASK_SECONDS: Final = 0.5
+_PAUSE_SECONDS: Final = 0.2
+_TASKS_PER_CORE: Final = 2
+
+
+def examine_executors(
+    spark: SparkSession,
+    *,
+    storage: Sequence[Path] = (),
+    listeners: Sequence[tuple[str, int]] = (),
+    timeout: float = 60.0,
+) -> list[dict[str, Any]]:
+    """Run a task on each executor; return its host, folder, Python and problems, ordered by host.
+
+    ``storage``: folders that all executors must read and write. ``listeners``: addresses of brokers that they
+    must reach. Raises PipelineError if no executor starts, or not every executor has run a task,
+    within ``timeout`` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    _wait_for_one(spark, deadline, timeout)
+    # By value: an executor without ctrlchan could not import its functions.
+    pickling: Any = cloudpickle
+    pickling.register_pickle_by_value(executor_check)
+    probes = [folder / executor_check.PROBE for folder in storage]
+    try:
+        for probe in probes:
+            probe.touch()
+        return _examined(spark, [str(one) for one in storage], list(listeners), deadline)
+    finally:
+        pickling.unregister_pickle_by_value(executor_check)
+        for probe in probes:
+            probe.unlink(missing_ok=True)
+
+
+def _examined(
+    spark: SparkSession, storage: list[str], listeners: list[tuple[str, int]], deadline: float
+) -> list[dict[str, Any]]:
+    examine, version = executor_check.examine, ctrlchan.__version__
+    context = spark.sparkContext
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    while True:
+        tasks = _TASKS_PER_CORE * max(context.defaultParallelism, _count(spark))
+        rows = context.parallelize(range(tasks), tasks)
+        examined = rows.mapPartitions(lambda r: examine(r, version, storage, listeners, _TASK_SECONDS))
+        for one in examined.collect():
+            found[one["host"], one["folder"]] = one
+        if len(found) >= _count(spark):
+            return [found[key] for key in sorted(found)]
+        if time.monotonic() > deadline:
+            raise PipelineError(
+                f"only {len(found)} of {_count(spark)} executors have run a task: run the check again"
+            )
+
+
+def _wait_for_one(spark: SparkSession, deadline: float, timeout: float) -> None:
+    while _count(spark) == 0:
+        if time.monotonic() > deadline:
+            raise PipelineError(
+                f"no executor has started on {spark.sparkContext.master} within {timeout:g} s: each machine "
+                "needs Java 17 or later (JAVA_HOME, or on the path), and what spark.executor.* asks for; "
+                "the logs of the workers say more"
+            )
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _count(spark: SparkSession) -> int:
+    """Return the number of executors; on one machine the driver is one."""
+    context: Any = spark.sparkContext
+    members = int(context._jsc.sc().getExecutorMemoryStatus().size())
+    return members if context.master.startswith("local") else members - 1
