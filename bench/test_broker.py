@@ -41,6 +41,8 @@ _LATENCY_REQUESTS: Final = 1_000
 _RATE: Final = 200.0
 _SMALL_FETCHES: Final = 3_000
 _STARTS: Final = 3
+#: Rounds of the two that take minutes.
+_LONG_ROUNDS: Final = 2
 #: Of the log that is recovered, and partitions of the topic that is there at a start.
 _UNCLEAN_BYTES: Final = 10_000_000_000
 _PARTITIONS: Final = 10_000
@@ -236,7 +238,7 @@ def test_recovery(
                 brokers[side].stop()
 
         benchmark.pedantic(  # type: ignore[no-untyped-call]
-            lambda: run(OURS), setup=lambda: run("kafka"), rounds=scaled(_STARTS)
+            lambda: run(OURS), setup=lambda: run("kafka"), rounds=scaled(_LONG_ROUNDS)
         )
     benchmark.extra_info.update(suite="broker", figures=figures.all)
 
@@ -259,6 +261,6 @@ def test_many_partitions(
                 brokers[side].stop()
 
         benchmark.pedantic(  # type: ignore[no-untyped-call]
-            lambda: run(OURS), setup=lambda: run("kafka"), rounds=scaled(_STARTS)
+            lambda: run(OURS), setup=lambda: run("kafka"), rounds=scaled(_LONG_ROUNDS)
         )
     benchmark.extra_info.update(suite="broker", figures=figures.all)
