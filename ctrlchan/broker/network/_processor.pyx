@@ -95,8 +95,6 @@ cdef enum:
     ANSWERS_TOGETHER = 32768
     # Buffers that a processor keeps for reuse.
     POOL = 32
-    # The largest memory of a frame that a processor keeps for the next one: message.max.bytes, and more.
-    LARGE_BYTES = 2097152
     # The memory of a large frame grows to so many times what has arrived; the kernel backs only what is used.
     GROWTH = 4
     # Descriptors that a poller reports at once.
@@ -175,8 +173,6 @@ cdef struct Connection:
     int64_t begin
     int64_t end
     int64_t request_size
-    # The last request was larger than a buffer: so may the next one be.
-    bint is_large
     void* request_state
     # The timer ends a delay, and not a parked request.
     bint is_delayed
@@ -241,9 +237,6 @@ cdef struct Processor:
     Connection* ready
     uint8_t* pool[POOL]
     int pool_count
-    # For the next frame that is larger than a buffer; NULL: none is kept.
-    uint8_t* large
-    int64_t large_bytes
     Counters counters
     int64_t started_ns
     bint is_joinable

@@ -1,9 +1,8 @@
 # One connection, on the thread of its processor: bytes in, requests, answers, bytes out.
 #
 # Memory for received bytes is one of: nothing (an idle connection), a copy of at most SMALL_BYTES, a receive
-# buffer of the processor's pool, or memory of a frame that is larger than a receive buffer. The last grows
-# with what has arrived; only what came with the frame's first bytes may be behind it. The capacity tells which
-# one it is.
+# buffer of the processor's pool, or memory of one frame that is larger than a receive buffer. The last grows
+# with what has arrived, and never holds a byte behind its frame. The capacity tells which one it is.
 
 # -- plaintext: how bytes of a connection are moved. TLS will be another Transport.
 
@@ -38,30 +37,12 @@ cdef uint8_t* take_buffer(Processor* p) noexcept nogil:
 
 
 cdef void give_back(Processor* p, uint8_t* data, int64_t capacity) noexcept nogil:
-    """Free memory, or keep it when it is a buffer or the largest one. The last buffer returned is the first one used."""
+    """Free memory, or keep it in the pool when it is a buffer. The last one returned is the first one used."""
     if capacity == BUFFER_BYTES and p.pool_count < POOL:
         p.pool[p.pool_count] = data
         p.pool_count += 1
-    elif max(p.large_bytes, <int64_t>BUFFER_BYTES) < capacity <= LARGE_BYTES:
-        free(p.large)
-        p.large, p.large_bytes = data, capacity
     else:
         free(data)
-
-
-cdef bint take_large(Connection* c, int64_t size) noexcept nogil:
-    """Move the received bytes, which begin at 0, to the memory that is kept for large frames, if it has ``size`` bytes."""
-    cdef Processor* p = c.processor
-    cdef uint8_t* data = p.large
-    cdef int64_t capacity = p.large_bytes
-    if capacity < size:
-        return False
-    p.large, p.large_bytes = NULL, 0
-    if c.data != NULL:
-        memcpy(data, c.data, c.end)
-        give_back(p, c.data, c.capacity)
-    c.data, c.capacity = data, capacity
-    return True
 
 
 cdef void forget_received(Connection* c) noexcept nogil:
@@ -88,7 +69,7 @@ cdef void settle(Connection* c) noexcept nogil:
     cdef uint8_t* small
     if rest == 0:
         forget_received(c)
-    elif rest <= SMALL_BYTES and c.capacity >= BUFFER_BYTES:
+    elif rest <= SMALL_BYTES and c.capacity == BUFFER_BYTES:
         small = <uint8_t*>malloc(rest)
         if small != NULL:
             memcpy(small, c.data + c.begin, rest)
@@ -200,31 +181,27 @@ cdef int64_t make_room(Connection* c) noexcept nogil:
 
     The frame at ``begin`` is incomplete, and its size was checked.
     """
-    cdef int64_t rest = c.end - c.begin, frame = 0
+    cdef int64_t rest = c.end - c.begin
     cdef int64_t capacity
     cdef uint8_t* data
-    if rest >= SIZE_BYTES:
-        frame = SIZE_BYTES + <int64_t>get_i32(c.data + c.begin)
     if c.capacity < BUFFER_BYTES:
-        if rest or not c.is_large or not take_large(c, BUFFER_BYTES):
-            data = take_buffer(c.processor)
-            if data == NULL:
-                return -1
-            if rest:
-                memcpy(data, c.data + c.begin, rest)
-            free(c.data)
-            c.data, c.capacity = data, BUFFER_BYTES
+        data = take_buffer(c.processor)
+        if data == NULL:
+            return -1
+        if rest:
+            memcpy(data, c.data + c.begin, rest)
+        free(c.data)
+        c.data, c.capacity = data, BUFFER_BYTES
     elif c.begin:
         memmove(c.data, c.data + c.begin, rest)
     c.begin, c.end = 0, rest
-    if rest == c.capacity and not take_large(c, frame):
-        capacity = min(frame, GROWTH * rest)
+    if rest == c.capacity:
+        capacity = min(SIZE_BYTES + <int64_t>get_i32(c.data), GROWTH * rest)
         data = <uint8_t*>realloc(c.data, capacity)
         if data == NULL:
             return -1
         c.data, c.capacity = data, capacity
-    # Behind a large frame its successor would have to be moved.
-    return min(c.capacity, max(<int64_t>BUFFER_BYTES, frame)) - rest
+    return c.capacity - c.end
 
 
 cdef void receive(Connection* c) noexcept nogil:
@@ -278,7 +255,6 @@ cdef void describe_request(Connection* c, Reason reason, HotRequest* request) no
 
 cdef void end_request(Connection* c) noexcept nogil:
     c.begin += SIZE_BYTES + c.request_size
-    c.is_large = c.request_size > BUFFER_BYTES
     c.request_state = NULL
     c.state = IDLE
 

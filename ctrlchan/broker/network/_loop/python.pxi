@@ -366,7 +366,6 @@ cdef void free_processor(Processor* p) noexcept:
         free(p.chunks[i])
     for i in range(<uint32_t>p.pool_count):
         free(p.pool[i])
-    free(p.large)
     close_polling(p)
     pthread_cond_destroy(&p.changed)
     pthread_mutex_destroy(&p.mutex)
