@@ -1,0 +1,148 @@
+"""The same requests to Kafka 3.9.1 and to a cluster of ours: the answers are the same bytes.
+
+Both are one broker that stores records. What differs by nature (clocks, ids, ports, paths, words of messages)
+is in ``same_answers/recorder.py``; what differs in other ways is here, with its reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import ctrlchan
+from tests.acceptance.same_answers import (
+    administration,
+    grouping,
+    malformed,
+    producing,
+    reading,
+)
+from tests.acceptance.same_answers.messages import Messages
+from tests.acceptance.same_answers.recorder import Broker, differences
+from tests.kafka.jars import kafka_jars
+from tests.kafka.rig import KafkaRig
+
+pytestmark = pytest.mark.long
+
+CONFIGS: Final = {
+    "log.retention.ms": "-1",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "auto.create.topics.enable": "false",
+    "log.index.size.max.bytes": "1048576",
+}
+
+#: What is answered in another way: a pattern of the request's label, and the reason.
+EXCEPTIONS: Final = {
+    r"Offset(Commit|Fetch) v0 ": "offsets in ZooKeeper: no client keeps them there since Kafka 0.9",
+    r"FindCoordinator v6 .*'KeyType': 2": "there are no share groups; Kafka lets the client ask again",
+    r"ApiVersions v\d ": "fewer APIs are served: test_served_versions_are_kafkas",
+    r"InitProducerId v\d .*sample": "there are no transactions",
+    r"(Incremental)?AlterConfigs v\d .*'ResourceType': 4.*'(retention.ms|no.such.config|cleanup.policy)'": (
+        "configs of brokers that nothing reads are refused; a wrong operation is no unknown error"
+    ),
+    r"IncrementalAlterConfigs v\d .*'retention.ms', 'ConfigOperation': [29]": (
+        "the topic is looked up before the operation, and an unknown operation is no unknown error"
+    ),
+    r"CreatePartitions v\d .*'Name': ''": "there is a message",
+    r"DeleteTopics v6 .*'Name': None.*UUID\('0{8}-0000": "neither a name nor an id is an unknown id",
+    r"DeleteTopics v6 .*'Name': 'gone-6', 'TopicId'": "there is a message",
+    r"(LeaderAndIsr|StopReplica|UpdateMetadata) v\d .*with more bytes": "the codec reads a body to its end",
+    r"ApiVersions v0 .*client id": "a text that is none closes the connection",
+    r"Fetch v17 .*a large number at (9|1\d)'": "isolation levels are looked at before partitions",
+}
+#: Versions that are served of an API of which Kafka serves more, and why. Other APIs are not served at all.
+FEWER_VERSIONS: Final = {
+    "Fetch": (range(4, 18), "records of format 0 and 1 are not read"),
+    "ListOffsets": (range(1, 10), "version 0 lists segments"),
+}
+
+Script = Callable[[Broker], None]
+
+
+@dataclass
+class Both:
+    kafka: Broker
+    ours: Broker
+
+    def run(self, script: Script) -> list[str]:
+        """Run a script with both; return the differences of their answers."""
+        for broker in (self.kafka, self.ours):
+            broker.answers.clear()
+            script(broker)
+        return differences(self.kafka.answers, self.ours.answers)
+
+
+@pytest.fixture(scope="module")
+def both(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    messages = Messages(next(kafka_jars().glob("kafka-clients-*.jar")))
+    folder: Path = tmp_path_factory.mktemp("same-answers")
+    with (
+        KafkaRig(folder / "kafka", brokers=1, properties=CONFIGS) as rig,
+        ctrlchan.EmbeddedCluster(1, log_dir=folder / "ours", configs=CONFIGS) as cluster,
+    ):
+        real = rig.broker(1).endpoint("PLAINTEXT")
+        ours = cluster.brokers[0].endpoints[0]
+        found = Both(Broker(messages, (real.host, real.port)), Broker(messages, (ours.host, ours.port)))
+        served, announced = found.ours.announced(), found.kafka.announced()
+        for broker in (found.kafka, found.ours):
+            broker.versions = {
+                api: range(max(own.start, announced[api].start), min(own.stop, announced[api].stop))
+                for api, own in served.items()
+            }
+        yield found
+        found.kafka.close()
+        found.ours.close()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        producing.stored_records,
+        producing.refused_records,
+        producing.odd_requests,
+        producing.producer_ids,
+        producing.idempotent_producers,
+        reading.fetched_records,
+        reading.fetch_sessions,
+        reading.listed_offsets,
+        reading.leader_epochs,
+        reading.deleted_records,
+        grouping.coordinators,
+        grouping.members,
+        grouping.static_members,
+        grouping.committed_offsets,
+        grouping.group_administration,
+        administration.topics,
+        administration.altered_configs,
+        administration.described_configs,
+        administration.log_directories,
+        administration.metadata,
+        administration.cluster,
+        malformed.samples,
+        malformed.cut_requests,
+        malformed.odd_headers,
+    ],
+    ids=lambda script: script.__name__,
+)
+def test_the_answers_are_the_same(both: Both, script: Script) -> None:
+    found = [one for one in both.run(script) if not any(re.match(pattern, one) for pattern in EXCEPTIONS)]
+    assert not found, f"{len(found)} of {len(both.kafka.answers)} answers differ:\n" + "\n".join(found[:20])
+
+
+def test_served_versions_are_kafkas(both: Both) -> None:
+    served, announced = both.ours.announced(), both.kafka.announced()
+    expected = {api: FEWER_VERSIONS[api][0] if api in FEWER_VERSIONS else announced[api] for api in served}
+    assert served == expected
+
+
+def test_every_version_was_asked(both: Both) -> None:
+    """Runs after the others: all versions that both serve were compared."""
+    missing = {(api, version) for api, versions in both.ours.versions.items() for version in versions}
+    assert missing - both.ours.asked == set()
