@@ -147,7 +147,7 @@ cdef class OffsetMap:
             return FULL
         slot = self.find(key, size)
         if slot[2] == 0:
-            self.count += 1
+            self.count = self.count + 1
         slot[2] = <uint64_t>(offset + 1)
         return DONE
 

@@ -121,7 +121,8 @@ cdef enum:
     # The number of a codec in compression.type
     ZSTD_CODEC = 4
     # A session's place is its id modulo the capacity.
-    MOST_SESSIONS = 1 << 20
+    # 2**20, as a number: with overflow checks Cython takes no expression here.
+    MOST_SESSIONS = 1048576
 
 logger = logging.getLogger("ctrlchan.broker")
 
