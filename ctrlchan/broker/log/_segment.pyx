@@ -13,7 +13,7 @@ mutex of the log, but ``acquire``, ``release`` and ``flush_segment``. They retur
 negative results in the .pxd.
 """
 
-from libc.errno cimport EINTR, EIO, ENOENT, errno
+from libc.errno cimport EINTR, EIO, EMFILE, ENFILE, ENOENT, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -224,6 +224,11 @@ cdef void release(Segment* segment) noexcept nogil:
 # -- index files
 
 
+cdef inline bint no_descriptor(int error) noexcept nogil:
+    """Whether no file can be opened at this moment. Appends and reads do without an index then."""
+    return error == EMFILE or error == ENFILE
+
+
 cdef int resize_index(Index* index, int64_t size) noexcept nogil:
     """Give the file room for ``size`` bytes, rounded down to whole entries, and at least for those it has."""
     cdef int64_t capacity = max(size // index.width, <int64_t>index.entries)
@@ -420,6 +425,8 @@ cdef int append(
             error = index_offset(segment, last_offset, position)
             if error == DONE:
                 error = index_timestamp(segment, False)
+            if no_descriptor(error):
+                error = DONE
             segment.bytes_since_index = 0
     if error != DONE:
         # The log goes offline for this, so a failure to truncate changes nothing: recovery does it.
@@ -548,7 +555,7 @@ cdef int start_near(Segment* segment, int64_t offset, Scan* scan) noexcept nogil
     slot = -1
     error = floor_entry(&segment.offsets, OFFSET_AT, False, offset - segment.base_offset, &slot, entry)
     if error != DONE or slot < 0:
-        return error
+        return DONE if no_descriptor(error) else error
     at = get_i32(entry + 4)
     # An index is not trusted: where no such batch begins, the segment is read from its start.
     if 0 <= at < segment.size:
@@ -626,7 +633,7 @@ cdef int skip_by_index(Segment* segment, Scan* scan, int64_t* next_offset) noexc
     if segment.offsets.entries > 0:
         error = floor_entry(&segment.offsets, 4, False, end, &slot, entry)
     if error != DONE or slot < 0 or not before < get_i32(entry + 4) <= end:
-        return error
+        return DONE if no_descriptor(error) else error
     scan.position, scan.end = get_i32(entry + 4), segment.size
     if (
         scan_next(scan, &batch, &at) == DONE
@@ -661,7 +668,7 @@ cdef int find_timestamp(Segment* segment, int64_t timestamp, int64_t from_offset
     cdef int error
     if segment.times.entries > 0:
         error = floor_entry(&segment.times, 0, True, timestamp, &slot, entry)
-        if error != DONE:
+        if error != DONE and not no_descriptor(error):
             return error
         if slot >= 0:
             offset += get_i32(entry + TIME_OFFSET_AT)

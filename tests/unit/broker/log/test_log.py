@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import struct
 import zlib
 from pathlib import Path
@@ -92,6 +93,31 @@ def test_a_log_that_nobody_uses_has_one_descriptor(folder: Path) -> None:
     assert descriptors() == before
     log = Log(folder, SMALL, clean=True)
     assert descriptors() == before + 1
+    log.close()
+
+
+def test_appends_and_reads_do_without_an_index_when_no_file_can_be_opened(folder: Path) -> None:
+    filled(folder, 5).close()
+    log = Log(folder, SMALL, clean=True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.open(folder, os.O_RDONLY)
+    os.close(spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            os.open("/", os.O_RDONLY)
+        # The third one asks for an entry in the indexes.
+        for n in range(3):
+            log.append_as_leader(checked(batch([VALUE], timestamp=2000 + n)), 0)
+        assert read(log, 3) == [(n, 1) for n in range(3, 8)]
+        found = log.list_offset(2001)
+        assert found is not None
+        assert found[0] == 6
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not log.offline
+    fill(log, 5)
+    assert read(log, 0) == [(n, 1) for n in range(10)]
     log.close()
 
 
