@@ -43,7 +43,7 @@ pipeline-demo: $(RUN) $(VENV)/.spark  ## install what is missing, then let the r
 	$(BIN)/ctrlchan pipeline demo --output build/pipeline-demo --overwrite
 
 acceptance: $(ALL_TESTS)  ## the long tests: handovers and histories of the controller, jobs that are killed on a Spark cluster
-	$(BIN)/python -m pytest tests/acceptance tests/spark tests/unit/controller/model -m long
+	$(BIN)/python -m pytest tests/acceptance tests/spark tests/unit/controller/model tests/unit/storage -m long
 
 soak: $(ALL_TESTS)  ## push under random faults for SECONDS (600): nothing may be lost, stay or grow
 	$(BIN)/python -m tests.soak $(SECONDS)

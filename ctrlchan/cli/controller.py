@@ -112,11 +112,10 @@ def controller(
         ),
     ] = None,
     journal: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FOLDER",
-            file_okay=False,
-            help="Write the outcome of every request to this journal folder (Parquet files).",
+            help="Write the outcome of every request to this journal folder (Parquet files), or to a URL.",
         ),
     ] = None,
     take_over: Annotated[

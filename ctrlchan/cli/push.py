@@ -83,7 +83,7 @@ class PushResult:
 
 def push(
     snapshot: Annotated[
-        Path,
+        str,
         typer.Argument(metavar="SNAPSHOT", help="A snapshot folder (see `ctrlchan snapshot --help`)."),
     ],
     rounds: Annotated[
@@ -160,11 +160,10 @@ def push(
         ),
     ] = None,
     journal: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FOLDER",
-            file_okay=False,
-            help="Write every outcome to this journal folder (Parquet files).",
+            help="Write every outcome to this journal folder (Parquet files), or to a URL.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,

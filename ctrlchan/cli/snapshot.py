@@ -7,7 +7,6 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,7 +25,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Out = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.", show_default=False)]
+Out = Annotated[
+    str, typer.Argument(metavar="FOLDER", help="The folder to write, or a URL.", show_default=False)
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing snapshot.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 ConnectTimeout = Annotated[
@@ -220,7 +221,7 @@ def dump(
 @app.command()
 def show(
     snapshot: Annotated[
-        Path, typer.Argument(metavar="SNAPSHOT", help="A snapshot folder.", show_default=False)
+        str, typer.Argument(metavar="SNAPSHOT", help="A snapshot folder.", show_default=False)
     ],
     topic: Annotated[
         str | None, typer.Option(metavar="NAME", help="Show this topic's partitions.", show_default=False)
@@ -337,14 +338,15 @@ def parse_brokers(text: str) -> list[Broker]:
     return brokers
 
 
-def _check_writable(out: Path, overwrite: bool) -> None:
+def _check_writable(out: str, overwrite: bool) -> None:
     """Raise SnapshotError when the snapshot cannot be written, before the work rather than after it."""
     from ctrlchan.state.storage.snapshot import check_writable
+    from ctrlchan.storage import path_of
 
-    check_writable(out, overwrite=overwrite)
+    check_writable(path_of(out), overwrite=overwrite)
 
 
-def _print_written(state: ClusterState, out: Path, as_json: bool) -> None:
+def _print_written(state: ClusterState, out: str, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"snapshot": str(out), **state.describe()}))
         return

@@ -21,7 +21,6 @@ requests               the first of them, in the order of the queue, that have w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +32,7 @@ from ctrlchan.errors import JournalError
 from ctrlchan.journal.reader import REMEDY, require_types
 from ctrlchan.journal.rows import ChannelStatus, Unfinished
 from ctrlchan.state.storage.schemas import CHANNELS, JOURNAL_VERSION, JOURNAL_VERSION_KEY
+from ctrlchan.storage import AnyPath, PathLike, files_in, path_of, replace
 
 __all__ = ["CHANNELS_FOLDER", "channel_files", "read_channels", "write_channel"]
 
@@ -42,30 +42,26 @@ CHANNELS_FOLDER: Final = "_channels"
 _NANOSECONDS: Final = 1_000
 
 
-def write_channel(folder: Path, mark: str, status: ChannelStatus, host: str, now: int, offset: int) -> None:
+def write_channel(folder: AnyPath, status: ChannelStatus, host: str, now: int, offset: int) -> None:
     """Replace the channel's file in one step.
 
-    ``mark``: of the writer, for hidden names. ``now``: monotonic nanoseconds of the status. ``offset``:
-    nanoseconds from the monotonic clock to wall time. Raises OSError.
+    ``now``: monotonic nanoseconds of the status. ``offset``: nanoseconds from the monotonic clock to wall
+    time. Raises OSError.
     """
     channels = folder / CHANNELS_FOLDER
-    channels.mkdir(parents=True, exist_ok=True)
-    hidden = channels / f".{mark}.tmp"
-    try:
-        pq.write_table(_table_of(status, host, now, offset), hidden, compression="zstd")
-        os.replace(hidden, channels / f"{status.channel}.parquet")
-    except BaseException:
-        hidden.unlink(missing_ok=True)
-        raise
+    if isinstance(channels, Path):
+        channels.mkdir(parents=True, exist_ok=True)
+    sink = pa.BufferOutputStream()
+    pq.write_table(_table_of(status, host, now, offset), sink, compression="zstd")
+    replace(channels / f"{status.channel}.parquet", sink.getvalue().to_pybytes())
 
 
-def channel_files(path: str | Path) -> list[Path]:
+def channel_files(path: PathLike) -> list[AnyPath]:
     """Return the files of the channels that have written into this journal folder, sorted by name."""
-    channels = Path(path) / CHANNELS_FOLDER
-    return sorted(file for file in channels.glob("*.parquet") if not file.name.startswith("."))
+    return files_in(path_of(path) / CHANNELS_FOLDER, ".parquet")
 
 
-def read_channels(path: str | Path) -> pa.Table:
+def read_channels(path: PathLike) -> pa.Table:
     """Return the status of the brokers of all channels of a journal folder.
 
     One row for each channel and broker, columns as in ``ctrlchan.state.storage.schemas.CHANNELS``; times are

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +17,8 @@ import pyarrow.parquet as pq
 from ctrlchan.errors import JournalError
 from ctrlchan.journal.reader import REMEDY, journal_files, journal_schema
 from ctrlchan.state.storage.schemas import JOURNAL
+from ctrlchan.storage import AnyPath, PathLike, files_in, path_of
+from ctrlchan.storage.parquet import arrow_source
 
 __all__ = ["check_journal"]
 
@@ -34,10 +35,10 @@ class _Rows(NamedTuple):
     first: int
     last: int
     rows: int
-    file: Path
+    file: AnyPath
 
 
-def check_journal(path: str | Path, files: Sequence[Path] | None = None) -> pa.Schema:
+def check_journal(path: PathLike, files: Sequence[AnyPath] | None = None) -> pa.Schema:
     """Return the columns of a journal's files together, as ``journal_schema`` does. ``files``: only these.
 
     Raises JournalError, with the file and what to do about it: an empty or broken file, a file that is not of
@@ -46,7 +47,7 @@ def check_journal(path: str | Path, files: Sequence[Path] | None = None) -> pa.S
     """
     if files is None:
         files = journal_files(path)
-        _refuse_other_files(Path(path))
+        _refuse_other_files(path_of(path))
     schema = journal_schema(files)
     with ThreadPoolExecutor(_THREADS) as pool:
         rows = [one for of_file in pool.map(_checked, files) for one in of_file]
@@ -54,24 +55,24 @@ def check_journal(path: str | Path, files: Sequence[Path] | None = None) -> pa.S
     return schema
 
 
-def _refuse_other_files(folder: Path) -> None:
-    for file in sorted(folder.iterdir()):
-        if file.suffix != ".parquet" and not file.name.startswith((".", "_")) and file.is_file():
+def _refuse_other_files(folder: AnyPath) -> None:
+    for file in files_in(folder):
+        if file.suffix != ".parquet":
             raise JournalError(f"{file}: not a file of a journal: move it out of the folder")
 
 
-def _checked(file: Path) -> list[_Rows]:
+def _checked(file: AnyPath) -> list[_Rows]:
     """Return the rows of a file by channel. Raises JournalError for a null in a column that has none."""
     try:
         # Opened by name, a file could be replaced between footer and keys.
-        with pq.ParquetFile(file) as parquet:
+        with pq.ParquetFile(arrow_source(file)) as parquet:
             _refuse_nulls(parquet, file)
             return list(_rows_of_groups(parquet, file))
     except (pa.ArrowException, OSError) as problem:
         raise JournalError(f"{file}: broken: {problem}; {REMEDY}") from problem
 
 
-def _refuse_nulls(parquet: pq.ParquetFile, file: Path) -> None:
+def _refuse_nulls(parquet: pq.ParquetFile, file: AnyPath) -> None:
     nullable = [field.name for field in parquet.schema_arrow if field.nullable and field.name in _REQUIRED]
     if not nullable:
         return
@@ -97,7 +98,7 @@ def _chunks(parquet: pq.ParquetFile, names: Sequence[str]) -> Iterator[tuple[str
                 yield chunk.path_in_schema, chunk
 
 
-def _rows_of_groups(parquet: pq.ParquetFile, file: Path) -> Iterator[_Rows]:
+def _rows_of_groups(parquet: pq.ParquetFile, file: AnyPath) -> Iterator[_Rows]:
     """Yield the rows of each row group by channel: from its statistics if it has one channel."""
     for number in range(parquet.num_row_groups):
         group = parquet.metadata.row_group(number)
@@ -119,7 +120,7 @@ def _rows_of_groups(parquet: pq.ParquetFile, file: Path) -> Iterator[_Rows]:
 
 def _refuse_repeated(rows: Sequence[_Rows]) -> None:
     """Raise JournalError if a (channel, sequence) is there twice."""
-    suspects: set[Path] = set()
+    suspects: set[AnyPath] = set()
     before: _Rows | None = None
     for one in sorted(rows):
         if one.rows != one.last - one.first + 1:
@@ -131,9 +132,9 @@ def _refuse_repeated(rows: Sequence[_Rows]) -> None:
     if not suspects:
         return
     tables = []
-    names = sorted(map(str, suspects))
-    for number, name in enumerate(names):
-        keys = pq.read_table(name, columns=list(_KEY))
+    files = sorted(suspects)
+    for number, file in enumerate(files):
+        keys = pq.read_table(arrow_source(file), columns=list(_KEY))
         tables.append(keys.append_column("file", pa.repeat(number, len(keys))))
     sums = (
         pa.concat_tables(tables)
@@ -144,7 +145,7 @@ def _refuse_repeated(rows: Sequence[_Rows]) -> None:
     if not len(repeated):
         return
     row = repeated.slice(0, 1).to_pylist()[0]
-    first, last = names[row["file_min"]], names[row["file_max"]]
+    first, last = files[row["file_min"]], files[row["file_max"]]
     what = f"{len(repeated):,} requests of the journal are there twice"
     if first == last:
         raise JournalError(f"{first}: {what}; {REMEDY}")

@@ -25,8 +25,8 @@ from ctrlchan.journal.channels import CHANNELS_FOLDER
 from ctrlchan.journal.check import check_journal
 from ctrlchan.journal.files import write_rows
 from ctrlchan.journal.reader import REMEDY, journal_files
-from ctrlchan.paths import local_path
 from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_LATER
+from ctrlchan.storage import local_path
 
 __all__ = ["Compacted", "compact_journal"]
 
@@ -80,7 +80,7 @@ def _compact(source: Path, out: Path, max_file_bytes: int) -> Compacted:
     # Before the rows: a request that a channel lists as unfinished may have its row, not the other way round.
     if (source / CHANNELS_FOLDER).is_dir():
         shutil.copytree(source / CHANNELS_FOLDER, out / CHANNELS_FOLDER, ignore=shutil.ignore_patterns(".*"))
-    files = journal_files(source)
+    files = [local_path(file) for file in journal_files(source)]
     columns = _columns(check_journal(source, files))
     rows = written = bytes_written = 0
     for first, tables in _groups(files, columns, max_file_bytes):

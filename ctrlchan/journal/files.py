@@ -26,7 +26,7 @@ _REPEATING: Final = [
 ]
 
 
-def write_rows(row_groups: Sequence[pa.Table], file: BinaryIO) -> None:
+def write_rows(row_groups: Sequence[pa.Table], file: BinaryIO | pa.NativeFile) -> None:
     """Write tables with the same columns as the row groups of a file. Raises OSError."""
     first = row_groups[0]
     with pq.ParquetWriter(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -11,26 +10,30 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ctrlchan.errors import JournalError, PipelineError
-from ctrlchan.paths import local_path
 from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_LATER, JOURNAL_VERSION, JOURNAL_VERSION_KEY, check
+from ctrlchan.storage import AnyPath, PathLike, files_in, path_of
+from ctrlchan.storage.parquet import arrow_source, dataset_files
 
 __all__ = ["REMEDY", "journal_dataset", "journal_files", "journal_schema", "read_journal", "require_types"]
 
 REMEDY: Final = "restore it from a copy, or move it out of the folder"
 
 
-def journal_files(path: str | Path) -> list[Path]:
+def journal_files(path: PathLike) -> list[AnyPath]:
     """Return the files of a journal folder that are complete now, oldest first.
 
-    Raises JournalError when there is no such folder.
+    ``path``: a folder of this machine, or a URL. Raises JournalError when there is no such folder.
     """
-    folder = local_path(path)
-    if not folder.is_dir():
-        raise JournalError(f"{folder}: no such journal folder")
-    return sorted(file for file in folder.glob("*.parquet") if not file.name.startswith("."))
+    folder = path_of(path)
+    try:
+        if not folder.is_dir():
+            raise JournalError(f"{folder}: no such journal folder")
+        return files_in(folder, ".parquet")
+    except OSError as problem:
+        raise JournalError(f"{folder}: cannot be read: {problem}") from problem
 
 
-def journal_dataset(path: str | Path) -> ds.Dataset:
+def journal_dataset(path: PathLike) -> ds.Dataset:
     """Return a journal folder, or one file of it, as a dataset: for journals that do not fit into memory.
 
     One row for each outcome; columns as in ``ctrlchan.state.storage.schemas.JOURNAL``, with times as UTC
@@ -38,13 +41,15 @@ def journal_dataset(path: str | Path) -> ds.Dataset:
     that an older file does not have is null there. Raises JournalError naming the file that is broken, is no
     journal, or is of a newer version.
     """
-    files = [str(Path(path))] if Path(path).is_file() else [str(file) for file in journal_files(path)]
+    place = path_of(path)
+    files = [place] if place.is_file() else journal_files(place)
     checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     parquet = ds.ParquetFileFormat(default_fragment_scan_options=checked)
-    return ds.dataset(files, schema=journal_schema(files), format=parquet)
+    names, store = dataset_files(files)
+    return ds.dataset(names, schema=journal_schema(files), format=parquet, filesystem=store)
 
 
-def journal_schema(files: Iterable[str | Path]) -> pa.Schema:
+def journal_schema(files: Iterable[PathLike]) -> pa.Schema:
     """Return the columns of these files and of this version together, all nullable.
 
     Reads only footers. Raises JournalError naming the file that is broken, is no journal, is of a newer
@@ -53,7 +58,7 @@ def journal_schema(files: Iterable[str | Path]) -> pa.Schema:
     schemas = [JOURNAL]
     unified = _nullable(JOURNAL)
     for file in files:
-        schema = _schema_of(Path(file))
+        schema = _schema_of(path_of(file))
         # Nearly all files have the same columns.
         if not any(schema.equals(known) for known in schemas):
             schemas.append(schema)
@@ -64,7 +69,7 @@ def journal_schema(files: Iterable[str | Path]) -> pa.Schema:
     return unified
 
 
-def read_journal(path: str | Path, columns: list[str] | None = None) -> pa.Table:
+def read_journal(path: PathLike, columns: list[str] | None = None) -> pa.Table:
     """Return all rows of a journal folder, or these columns of them, in the order of the files.
 
     Columns and errors are those of ``journal_dataset``.
@@ -77,11 +82,11 @@ def read_journal(path: str | Path, columns: list[str] | None = None) -> pa.Table
         raise JournalError(f"{path}: a file is broken: {problem}") from problem
 
 
-def _schema_of(file: Path) -> pa.Schema:
+def _schema_of(file: AnyPath) -> pa.Schema:
     try:
-        schema = pq.read_schema(file)
+        schema = pq.read_schema(arrow_source(file))
     except (pa.ArrowException, OSError) as problem:
-        if file.is_file() and not file.stat().st_size:
+        if file.is_file() and not file.read_bytes():
             raise JournalError(f"{file}: empty, which no journal writes: delete it") from problem
         raise JournalError(f"{file}: not a whole Parquet file: {problem}; {REMEDY}") from problem
     written = (schema.metadata or {}).get(JOURNAL_VERSION_KEY)
@@ -106,7 +111,9 @@ def _schema_of(file: Path) -> pa.Schema:
     return schema
 
 
-def require_types(found: pa.Schema, wanted: pa.Schema, file: Path, *, optional: Collection[str] = ()) -> None:
+def require_types(
+    found: pa.Schema, wanted: pa.Schema, file: AnyPath, *, optional: Collection[str] = ()
+) -> None:
     """Raise JournalError, with what to do, if a column of the file has another type."""
     try:
         check(found, wanted, file, optional=optional)

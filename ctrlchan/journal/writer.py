@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import errno
 import logging
-import os
 import platform
 import threading
 import time
@@ -29,7 +28,7 @@ from ctrlchan.journal.files import write_rows
 from ctrlchan.journal.names import is_file_name, next_file_name
 from ctrlchan.journal.rows import ROW, ChannelStatus, Chunk, OutcomeSource
 from ctrlchan.journal.table import table_of, wall_offset
-from ctrlchan.paths import local_path
+from ctrlchan.storage import AnyPath, PathLike, names_in, path_of, replace
 
 __all__ = ["Journal"]
 
@@ -49,6 +48,8 @@ _AT_EXIT_TIMEOUT: Final = 2.0
 class Journal:
     """Writes the outcomes of channels into a folder; ``ControllerChannelManager(..., journal=journal)``.
 
+    ``path``: a folder of this machine, or a URL (``hdfs://``, ``s3a://``, ``gs://``, ``abfss://``).
+
     ``flush_interval``: seconds; the row of a request is in a file at most so long after its end (and the time
     it takes to write the file). A longer interval gives fewer, larger files.
     ``max_file_bytes``: limit of the rows in one file, before compression, bytes.
@@ -66,7 +67,7 @@ class Journal:
 
     def __init__(
         self,
-        path: str | Path,
+        path: PathLike,
         *,
         flush_interval: float = 1.0,
         max_file_bytes: int = 64 * 2**20,
@@ -79,7 +80,7 @@ class Journal:
                 f"max_file_bytes must be at least {ROW.itemsize} and at most max_pending_bytes, "
                 f"not {max_file_bytes} and {max_pending_bytes}"
             )
-        self.path = local_path(path)
+        self.path: AnyPath = path_of(path)
         self._flush_interval = flush_interval
         self._most_rows_of_file = max_file_bytes // ROW.itemsize
         self._most_pending_rows = max_pending_bytes // ROW.itemsize
@@ -87,7 +88,8 @@ class Journal:
         # Several journals may write into the folder at the same time: names must differ.
         self._mark = uuid.uuid4().hex[:12]
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            if isinstance(self.path, Path):
+                self.path.mkdir(parents=True, exist_ok=True)
             self._last_name = self._last_file()
         except OSError as problem:
             raise JournalError(f"{self.path}: no folder for a journal: {problem}") from problem
@@ -267,7 +269,7 @@ class Journal:
                 continue
             try:
                 if status.brokers:
-                    write_channel(self.path, self._mark, status, self._host, now, wall_offset())
+                    write_channel(self.path, status, self._host, now, wall_offset())
             except Exception as problem:  # noqa: BLE001 - as above
                 with self._lock:
                     self._last_error = str(problem) or repr(problem)
@@ -325,37 +327,31 @@ class Journal:
     # -- files
 
     def _write(self, table: pa.Table) -> None:
-        hidden = self.path / f".{self._mark}.tmp"
-        try:
+        if isinstance(self.path, Path):
             # The folder may have been moved away.
             self.path.mkdir(parents=True, exist_ok=True)
-            with hidden.open("wb") as file:
-                write_rows([table], file)
-                file.flush()
-                os.fsync(file.fileno())
-            self._last_name = next_file_name(self._last_name, self._mark)
-            hidden.rename(self.path / self._last_name)
-        except BaseException:
-            hidden.unlink(missing_ok=True)
-            raise
+        sink = pa.BufferOutputStream()
+        write_rows([table], sink)
+        self._last_name = next_file_name(self._last_name, self._mark)
+        replace(self.path / self._last_name, sink.getvalue().to_pybytes())
 
     def _last_file(self) -> str:
         """Return the last file name in the folder, or ""; remove hidden files of processes that ended."""
-        last = ""
-        for entry in os.scandir(self.path):
-            if is_file_name(entry.name):
-                last = max(last, entry.name)
-            elif entry.name.startswith(".") and entry.name.endswith(".tmp"):
-                self._remove_orphan(Path(entry.path))
-        return last
+        names = names_in(self.path)
+        if isinstance(self.path, Path):
+            for name in names:
+                if name.startswith(".") and name.endswith(".tmp"):
+                    _remove_orphan(self.path / name)
+        return max(filter(is_file_name, names), default="")
 
-    def _remove_orphan(self, file: Path) -> None:
-        try:
-            if time.time() - file.stat().st_mtime > _ORPHAN:
-                file.unlink()
-        except FileNotFoundError:
-            # Its writer has renamed it.
-            return
+
+def _remove_orphan(file: Path) -> None:
+    try:
+        if time.time() - file.stat().st_mtime > _ORPHAN:
+            file.unlink()
+    except FileNotFoundError:
+        # Its writer has renamed it.
+        return
 
 
 def _identity_of(status: ChannelStatus) -> tuple[object, ...]:

@@ -23,7 +23,7 @@ class Setting:
 
     - ``help``: what the setting does, in one or two sentences.
     - ``value``: word for the value in the help text, as FOLDER, SECONDS or NAME=VALUE; empty: chosen by type.
-      A path with the word FILE cannot be a folder, one with FOLDER cannot be a file.
+      A path with the word FILE is one of this machine; any other path may be a URL.
     - ``minimum``: lowest value.
     - ``default``: what the default stands for, in words, where its value does not say so.
     - ``names``: on the command line, as ``("--api",)``; empty: the field's name.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy.typing as npt
 
 from ctrlchan._codec import Brokers, ListColumn, Partitions, StringColumn, Topics
 from ctrlchan.errors import InvalidStateError, SnapshotError
-from ctrlchan.paths import local_path
 from ctrlchan.state.brokers import Broker, broker_at, brokers_from, brokers_list
 from ctrlchan.state.changes import Changes
 from ctrlchan.state.difference import StateDifference, difference
@@ -29,6 +27,7 @@ from ctrlchan.state.table import PartitionTable
 from ctrlchan.state.topic_table import TopicTable
 from ctrlchan.state.upsert import VALUE_COLUMNS, upsert
 from ctrlchan.state.values import IntValues, Lists, Rows, as_columns, as_rows, count_rows
+from ctrlchan.storage import PathLike, path_of
 from ctrlchan.topic_names import ZERO_ID, check_name
 
 if TYPE_CHECKING:
@@ -144,11 +143,11 @@ class ClusterState:
         return state
 
     @classmethod
-    def read(cls, path: str | Path) -> ClusterState:
-        """Read a snapshot folder (see ``ctrlchan.state.storage.snapshot``). Raises SnapshotError."""
+    def read(cls, path: PathLike) -> ClusterState:
+        """Read a snapshot folder or URL (``ctrlchan.state.storage.snapshot``). Raises SnapshotError."""
         from ctrlchan.state.storage.snapshot import CLUSTER_FILE, read_snapshot
 
-        folder = local_path(path)
+        folder = path_of(path)
         try:
             return cls.from_parts(read_snapshot(folder))
         except KeyError as error:
@@ -156,7 +155,7 @@ class ClusterState:
                 f"{folder / CLUSTER_FILE}: {error.args[0]!r} is not in the snapshot"
             ) from error
 
-    def write(self, path: str | Path, *, overwrite: bool = False) -> None:
+    def write(self, path: PathLike, *, overwrite: bool = False) -> None:
         """Write a snapshot folder atomically: either the whole folder appears or nothing.
 
         An existing folder is replaced only with ``overwrite``, and only when it is a snapshot or empty.
@@ -164,7 +163,7 @@ class ClusterState:
         """
         from ctrlchan.state.storage.snapshot import write_snapshot
 
-        write_snapshot(self, local_path(path), overwrite=overwrite)
+        write_snapshot(self, path_of(path), overwrite=overwrite)
 
     @classmethod
     def from_zookeeper(

@@ -65,13 +65,18 @@ def kafka_jars(report: Report = report_on_stderr) -> Path:
     Several processes may ask at once: one fetches, the others wait. The folder appears by rename, so a
     folder that exists is whole. Raises KafkaUnavailableError when Java or Maven is missing or Maven fails.
     """
+    return fetched_jars(POM, "kafka-jars", "Kafka's jars (50 MB)", report)
+
+
+def fetched_jars(pom: Path, name: str, what: str, report: Report) -> Path:
+    """As ``kafka_jars``, for any ``pom``. ``name``: of the folder in build/. ``what``: for messages."""
     check_java()
-    folder = BUILD / "kafka-jars" / hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
+    folder = BUILD / name / hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
     if folder.is_dir():
         return folder
     with _locked(folder.parent / "lock"):
         if not folder.is_dir():
-            _fetch(folder, report)
+            _fetch(pom, folder, what, report)
     return folder
 
 
@@ -119,16 +124,16 @@ def _compile(folder: Path, jars: str, sources: Sequence[Path]) -> None:
             raise RuntimeError(f"javac failed:\n{result.stdout}{result.stderr}")
 
 
-def _fetch(folder: Path, report: Report) -> None:
+def _fetch(pom: Path, folder: Path, what: str, report: Report) -> None:
     mvn = shutil.which("mvn")
     if mvn is None:
-        raise KafkaUnavailableError("needs Maven to fetch Kafka's jars: no `mvn` on the PATH")
-    report(f"Kafka's jars: fetching them with Maven into {folder} (about 50 MB, once)")
+        raise KafkaUnavailableError(f"needs Maven to fetch {what}: no `mvn` on the PATH")
+    report(f"{what}: fetching them with Maven into {folder} (once)")
     with _appearing(folder) as unfinished:
         command = [
             mvn,
             "--batch-mode",
-            f"--file={POM}",
+            f"--file={pom}",
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             f"-DoutputDirectory={unfinished}",
@@ -144,13 +149,13 @@ def _fetch(folder: Path, report: Report) -> None:
                 if "Downloaded from" in line and ".jar" in line:
                     downloaded += 1
                     if downloaded % 20 == 0:
-                        report(f"Kafka's jars: {downloaded} downloaded …")
+                        report(f"{what}: {downloaded} downloaded …")
         if process.returncode:
             words = "".join(last_lines)
             raise KafkaUnavailableError(
-                f"Maven could not fetch Kafka's jars (exit status {process.returncode}):\n{words}"
+                f"Maven could not fetch {what} (exit status {process.returncode}):\n{words}"
             )
-    report(f"Kafka's jars: {len(list(folder.glob('*.jar')))} files are there")
+    report(f"{what}: {len(list(folder.glob('*.jar')))} files are there")
 
 
 @contextmanager

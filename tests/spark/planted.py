@@ -116,7 +116,7 @@ class Planted:
         count = len(self.rows) if outcomes is None else outcomes
         status = ChannelStatus(self.channel, 0, closed, count, tuple(statuses))
         now = (len(self.rows) + 2) * _SECOND
-        write_channel(self.path, "mark", status, "host", now, _START * 1_000)
+        write_channel(self.path, status, "host", now, _START * 1_000)
         return self.path
 
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,8 +36,8 @@ from ctrlchan.pipeline import (
     write_frames,
 )
 from ctrlchan.pipeline.jobs.dispatch.checkpoint import checkpoints
-from ctrlchan.pipeline.jobs.dispatch.claims import Claims, Run
 from ctrlchan.pipeline.jobs.dispatch.job import sending_of
+from ctrlchan.pipeline.jobs.dispatch.run import Run
 from ctrlchan.pipeline.jobs.dispatch.sender import send_frames
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
 from tests.fault.channels import eventually
@@ -361,69 +360,6 @@ def test_a_copy_of_a_task_waits_and_finds_all_frames_done(spark: SparkSession, t
         run.end()
         assert sorted(results) == [0, 0, sum(map(len, expected.values()))]
         assert {one.broker.id: one.frames for one in brokers} == expected
-
-
-def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
-    Run(tmp_path, "run").begin()
-    hold = (
-        "import sys, pathlib, time; from ctrlchan.pipeline.jobs.dispatch.claims import Claims\n"
-        "claims = Claims(pathlib.Path(sys.argv[1]), 5); claims.claim([3, 4]); print('held', flush=True)\n"
-        "time.sleep(600)"
-    )
-    with subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE) as owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == b"held\n"
-        with Claims(tmp_path, 0.2) as claims:
-            claims.claim([5])
-            with pytest.raises(PipelineError, match=f"broker 4 is owned by process {owner.pid} on"):
-                claims.claim([4])
-        owner.kill()
-        owner.wait()
-        with Claims(tmp_path, 5) as claims:
-            claims.claim([4, 3])
-
-
-class _Clock:
-    """A clock that the test moves; it counts the sleeps of a waiting task."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._slept = threading.Semaphore(0)
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, _seconds: float) -> None:
-        self._slept.release()
-        time.sleep(0.001)
-
-    def wait_for_sleeps(self, count: int) -> None:
-        for _ in range(count):
-            assert self._slept.acquire(timeout=60)
-
-
-def test_a_task_waits_for_an_owner_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Run(tmp_path, "run").begin()
-    clock = _Clock()
-    monkeypatch.setattr("ctrlchan.pipeline.jobs.dispatch.claims.time", clock)
-    with Claims(tmp_path, 60) as owner:
-        owner.claim([1])
-        waiting = Claims(tmp_path, 1.5)
-        waiter = threading.Thread(target=waiting.claim, args=([1],), daemon=True)
-        waiter.start()
-        # Longer than a task waits for an owner without heartbeats.
-        for _ in range(4):
-            clock.now += 1.0
-            owner.heartbeat()
-            clock._slept = threading.Semaphore(0)
-            clock.wait_for_sleeps(2)
-            assert waiter.is_alive()
-    waiter.join(30)
-    assert not waiter.is_alive()
-    monkeypatch.undo()
-    with pytest.raises(PipelineError, match="neither ended nor renewed its claim"):
-        Claims(tmp_path, 0.3).claim([1])
-    waiting.release()
 
 
 def test_an_executor_without_the_drivers_folder_fails(tmp_path: Path) -> None:

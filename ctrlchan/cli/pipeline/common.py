@@ -16,6 +16,7 @@ import typer
 
 from ctrlchan.pipeline.settings import Setting
 from ctrlchan.pipeline.spark.input_size import are_small
+from ctrlchan.storage import AnyPath, PathLike, is_url, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,21 +65,21 @@ def spark_of(
     title: str,
     run: RunOptions,
     *,
-    reads: Iterable[str | Path | None] = (),
-    texts: Iterable[str | Path] = (),
-    writes: Iterable[str | Path | None] = (),
+    reads: Iterable[PathLike | None] = (),
+    texts: Iterable[PathLike] = (),
+    writes: Iterable[PathLike | None] = (),
     small: bool | None = None,
     shows_progress: bool = True,
 ) -> Iterator[SparkSession]:
     """Start a Spark session for one command, and stop it at the end.
 
     ``reads``, ``texts``, ``writes``: paths of the command, which are checked before Spark starts; None is no
-    path. ``texts`` may be patterns, and URLs of Hadoop's file systems. ``small``: see ``session``; None:
-    whether ``reads`` and ``texts`` are. Progress is shown on standard error, except with ``--json``.
+    path. ``texts`` may be patterns, and URLs of any file system of Hadoop's. ``small``: see ``session``;
+    None: whether ``reads`` and ``texts`` are. Progress is shown on standard error, except with ``--json``.
 
-    Raises ConfigError for a URL, PipelineError for an input that does not exist, if PySpark or Java is
-    missing, or if Spark does not start. An error of Spark becomes a PipelineError with its reason in one
-    line.
+    Raises ConfigError for a URL of an unknown kind, PipelineError for an input that does not exist, if
+    PySpark or Java is missing, or if Spark does not start. An error of Spark becomes a PipelineError with its
+    reason in one line.
     """
     _check_paths([*reads, run.package], texts, writes)
     shown = shows_progress and not run.as_json
@@ -115,19 +116,23 @@ def spark_of(
 
 
 def _check_paths(
-    reads: Iterable[str | Path | None], texts: Iterable[str | Path], writes: Iterable[str | Path | None]
+    reads: Iterable[PathLike | None], texts: Iterable[PathLike], writes: Iterable[PathLike | None]
 ) -> None:
     from ctrlchan.errors import PipelineError
-    from ctrlchan.paths import is_url, local_path
 
     for path in writes:
         if path is not None:
-            local_path(path)
-    needed = [local_path(path) for path in reads if path is not None]
-    needed += [Path(path) for path in texts if not is_url(path) and not _PATTERN.intersection(str(path))]
-    for path in needed:
-        if not path.exists():
-            raise PipelineError(f"{path}: no such file or folder")
+            path_of(path)
+    folders: list[AnyPath] = [path_of(path) for path in reads if path is not None]
+    plain = [Path(str(path)) for path in texts if not is_url(path) and not _PATTERN.intersection(str(path))]
+    for place in [*folders, *plain]:
+        try:
+            if not place.exists():
+                raise PipelineError(f"{place}: no such file or folder")
+            if place in folders and not place.is_dir():
+                raise PipelineError(f"{place}: not a folder")
+        except OSError as problem:
+            raise PipelineError(f"{place}: cannot be read: {problem}") from problem
 
 
 def say(summary: Mapping[str, Any], *, as_json: bool) -> None:

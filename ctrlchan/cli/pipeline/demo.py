@@ -64,7 +64,9 @@ def demo(
     from ctrlchan.errors import ConfigError
     from ctrlchan.journal import Journal
     from ctrlchan.state.importing.generate import GeneratorConfig, generate
+    from ctrlchan.storage import local_path
 
+    output = local_path(output)
     if output.exists() and not overwrite:
         raise ConfigError(f"{output}: already there (--overwrite replaces it)")
     slow, stale = brokers - 2, brokers - 1

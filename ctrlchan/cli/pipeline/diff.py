@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +17,7 @@ __all__ = ["diff"]
 def diff(
     *,
     config: DiffConfig,
-    out: Annotated[Path, typer.Argument(help="The folder to write.")],
+    out: Annotated[str, typer.Argument(help="The folder to write.")],
     overwrite: Overwrite = False,
     run: RunOptions,
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +22,7 @@ _INTERRUPTED = 130
 @with_options
 def dispatch(
     *,
-    frames: Annotated[Path, typer.Argument(help="A folder that `pipeline frames` made.")],
+    frames: Annotated[str, typer.Argument(help="A folder that `pipeline frames` made.")],
     config: DispatchConfig,
     run: RunOptions,
 ) -> None:

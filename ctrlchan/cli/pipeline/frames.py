@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,9 +16,9 @@ __all__ = ["frames"]
 @with_options
 def frames(
     *,
-    source: Annotated[Path, typer.Argument(help="A snapshot folder, or one that `pipeline diff` made.")],
+    source: Annotated[str, typer.Argument(help="A snapshot folder, or one that `pipeline diff` made.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to make for the frames.")
+        str, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to make for the frames.")
     ],
     config: FramesConfig,
     overwrite: Overwrite = False,
@@ -42,8 +41,9 @@ def frames(
 
         from ctrlchan import pipeline
         from ctrlchan.pipeline.jobs.diff.tables import DIFF_FILE
+        from ctrlchan.storage import path_of
 
-        read = pipeline.read_diff if (source / DIFF_FILE).is_file() else pipeline.read_snapshot
+        read = pipeline.read_diff if (path_of(source) / DIFF_FILE).is_file() else pipeline.read_snapshot
         made = pipeline.frames(spark, read(spark, source), config)
         pipeline.write_frames(made, output, overwrite=overwrite)
         written = pipeline.read_frames(spark, output)

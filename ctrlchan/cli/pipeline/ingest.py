@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -22,10 +21,10 @@ _SHOWN: Final = 5
 @with_options
 def ingest(
     *,
-    out: Annotated[Path, typer.Argument(help="The snapshot folder to write.")],
+    out: Annotated[str, typer.Argument(help="The snapshot folder to write.")],
     config: IngestConfig,
     rejects: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FOLDER",
             help="Folder for the rejects.",
@@ -77,7 +76,7 @@ def ingest(
 
     live = None if brokers is None else parse_brokers(brokers)
     config = replace(config, brokers=live, whole_topics=not incomplete_topics)
-    folder = out.with_name(f"{out.name}.rejects") if rejects is None else rejects
+    folder = f"{out.rstrip('/')}.rejects" if rejects is None else rejects
     texts = [*config.describe, *config.zookeeper, *config.rows, *config.reassignments]
     with spark_of("ingest", run, reads=config.snapshots, texts=texts, writes=[out, folder]) as spark:
         from ctrlchan import pipeline
@@ -89,4 +88,4 @@ def ingest(
         print(f"{row['file']} {row['row']}: {row['reason']}", file=sys.stderr)
     if counts["refused"] > len(first):
         print(f"and {counts['refused'] - len(first):,} more; see {folder}", file=sys.stderr)
-    say({"snapshot": str(out), "rejects": str(folder), **counts}, as_json=run.as_json)
+    say({"snapshot": out, "rejects": folder, **counts}, as_json=run.as_json)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
@@ -17,6 +14,7 @@ import typer
 from ctrlchan.cli.pipeline.common import Overwrite, RunOptions, say, spark_of
 from ctrlchan.cli.pipeline.options import with_options
 from ctrlchan.pipeline.jobs.merge_logs.config import MergeLogsConfig
+from ctrlchan.storage import path_of, text_file
 
 if TYPE_CHECKING:
     from ctrlchan.pipeline.jobs.merge_logs.job import MergedLogs
@@ -37,7 +35,7 @@ def merge_logs(
     *,
     config: MergeLogsConfig,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--output",
             "-o",
@@ -50,7 +48,7 @@ def merge_logs(
         _Format, typer.Option("--format", help="Entries as text, or as columns.")
     ] = _Format.TEXT,
     rejects: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FILE",
             help="Write lines that belong to no entry to this file (JSON lines, with reasons).",
@@ -75,7 +73,7 @@ def merge_logs(
     if output_format is _Format.PARQUET and output is None:
         raise typer.BadParameter("Parquet needs a folder", param_hint="--output")
     for path in (output, rejects):
-        if path is not None and path.exists() and not overwrite:
+        if path is not None and path_of(path).exists() and not overwrite:
             raise typer.BadParameter(f"{path}: already there (--overwrite replaces it)")
     shown = output is None and not run.as_json
     with spark_of("merge-logs", run, texts=config.paths, writes=[output, rejects]) as spark:
@@ -86,12 +84,12 @@ def merge_logs(
             if shown:
                 _write_lines(sys.stdout, merged.texts())
             elif output is not None and output_format is _Format.TEXT:
-                with _new_file(output) as file:
+                with text_file(path_of(output)) as file:
                     _write_lines(file, merged.texts())
             elif output is not None:
                 _write_parquet(merged, output, overwrite=overwrite)
             if rejects is not None:
-                with _new_file(rejects) as file:
+                with text_file(path_of(rejects)) as file:
                     _write_lines(file, (json.dumps(row.asDict()) for row in merged.rejected()))
             elif summary["rejected"] and not run.as_json:
                 _warn(merged, summary["rejected"])
@@ -106,26 +104,14 @@ def _write_lines(file: TextIO, texts: Iterator[str]) -> None:
         file.write("\n")
 
 
-@contextmanager
-def _new_file(path: Path) -> Iterator[TextIO]:
-    """Open a file that appears under its name when it is complete."""
-    hidden = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with hidden.open("w", encoding="utf-8") as file:
-            yield file
-        hidden.replace(path)
-    finally:
-        hidden.unlink(missing_ok=True)
+def _write_parquet(merged: MergedLogs, folder: str, *, overwrite: bool) -> None:
+    from ctrlchan.pipeline.spark.tables import destination, new_folder, write_json
 
-
-def _write_parquet(merged: MergedLogs, folder: Path, *, overwrite: bool) -> None:
-    from ctrlchan.pipeline.spark.tables import new_folder
-
-    with new_folder(folder, "merged.json", overwrite=overwrite) as hidden:
-        merged.entries.write.parquet(str(hidden / "entries"))
-        merged.rejects.write.parquet(str(hidden / "rejects"))
+    with new_folder(path_of(folder), "merged.json", overwrite=overwrite) as made:
+        merged.entries.write.parquet(destination(made / "entries"))
+        merged.rejects.write.parquet(destination(made / "rejects"))
         about = {"format": "ctrlchan-log-entries", "format_version": 1, **asdict(merged.counts)}
-        (hidden / "merged.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        write_json(made / "merged.json", about)
 
 
 def _warn(merged: MergedLogs, count: int) -> None:

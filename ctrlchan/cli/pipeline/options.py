@@ -109,7 +109,8 @@ def _typed(kind: Any, setting: Setting) -> tuple[Any, bool]:
     if setting.parse is not None:
         return str, True
     if Path in origins:
-        return Path, type(None) in origins
+        # Folders may be URLs, which a Path would damage.
+        return Path if setting.value == "FILE" or str not in origins else str, type(None) in origins
     return next(part for part in parts if part is not type(None)), type(None) in origins
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from ctrlchan.cli.pipeline.common import Overwrite, RunOptions, spark_of
 from ctrlchan.cli.pipeline.options import with_options
 from ctrlchan.pipeline.jobs.report.config import ReportConfig
+from ctrlchan.storage import PathLike
 
 __all__ = ["report", "show"]
 
@@ -18,7 +18,7 @@ __all__ = ["report", "show"]
 def report(
     *,
     config: ReportConfig,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write.")],
     overwrite: Overwrite = False,
     run: RunOptions,
 ) -> None:
@@ -40,7 +40,7 @@ def report(
     show(summary, output, as_json=run.as_json)
 
 
-def show(summary: dict[str, Any], output: Path, *, as_json: bool) -> None:
+def show(summary: dict[str, Any], output: PathLike, *, as_json: bool) -> None:
     """Print the summary of a report as text or as one JSON object."""
     if as_json:
         import json
@@ -52,4 +52,6 @@ def show(summary: dict[str, Any], output: Path, *, as_json: bool) -> None:
         typer.echo(f"  {finding['title']}: {finding['text']}")
     for note in summary["notes"]:
         typer.echo(f"note: {note}")
-    typer.echo(f"{summary['rows']:,} requests to {summary['brokers']} brokers; see {output / 'report.html'}")
+    from ctrlchan.pipeline.jobs.report.writing import page_in
+
+    typer.echo(f"{summary['rows']:,} requests to {summary['brokers']} brokers; see {page_in(output)}")

@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyarrow.fs import LocalFileSystem
 
 from ctrlchan.errors import PipelineError
+from ctrlchan.storage import path_of
+from ctrlchan.storage.parquet import arrow_file
 
 __all__ = ["Piece", "pieces_of", "read_piece"]
 
@@ -43,7 +44,7 @@ def pieces_of(
     for file in files:
         try:
             # Its type hints do not know Parquet's fragments.
-            fragment: Any = _CHECKED.make_fragment(file, LocalFileSystem())
+            fragment: Any = _CHECKED.make_fragment(*arrow_file(path_of(file)))
             kept = fragment if wanted is None else fragment.subset(filter=wanted, schema=columns)
             groups = [(group.id, group.total_byte_size) for group in kept.row_groups]
         except (pa.ArrowException, OSError) as problem:
@@ -68,7 +69,8 @@ def read_piece(
     A column that the file does not have is null. Raises PipelineError naming a file that is broken.
     """
     try:
-        fragment = _CHECKED.make_fragment(piece.file, LocalFileSystem(), row_groups=list(piece.row_groups))
+        name, store = arrow_file(path_of(piece.file))
+        fragment = _CHECKED.make_fragment(name, store, row_groups=list(piece.row_groups))
         yield from fragment.to_batches(columns, filter=wanted, batch_readahead=1, fragment_readahead=1)
     except (pa.ArrowException, OSError) as problem:
         raise PipelineError(f"{piece.file}: broken: {problem}") from problem

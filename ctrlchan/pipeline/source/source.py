@@ -21,7 +21,6 @@ columns and rows that a query does not need: they are faster for large data.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -39,7 +38,6 @@ from pyspark.sql.types import StructType
 from ctrlchan.errors import PipelineError
 from ctrlchan.journal.check import check_journal
 from ctrlchan.journal.reader import journal_files
-from ctrlchan.paths import local_path
 from ctrlchan.pipeline.source.pieces import pieces_of, read_piece
 from ctrlchan.pipeline.source.rows import as_spark_has_them
 from ctrlchan.pipeline.source.stream import JournalStream
@@ -48,11 +46,13 @@ from ctrlchan.pipeline.spark.tables import (
     FRAMES_FILE,
     FRAMES_FOLDER,
     parts_of,
+    require_folder,
     require_frames,
     require_snapshot,
 )
 from ctrlchan.state.storage.schemas import BROKERS, FRAMES, PARTITIONS, PARTITIONS_LATER
 from ctrlchan.state.storage.snapshot import BROKERS_FILE, CLUSTER_FILE, PARTITIONS_FILE
+from ctrlchan.storage import AnyPath, path_of
 
 __all__ = ["CtrlchanSource"]
 
@@ -101,27 +101,27 @@ class CtrlchanSource(DataSource):
 
         return FramesWriter(self.options, schema, overwrite)
 
-    def _folder(self) -> tuple[Path, str]:
+    def _folder(self) -> tuple[AnyPath, str]:
         path = self.options.get("path")
         if not path:
             raise PipelineError('no path: spark.read.format("ctrlchan").load(PATH)')
-        folder = local_path(path)
+        folder = path_of(path)
         return folder, self.options.get("kind") or _kind_of(folder)
 
-    def _files(self) -> tuple[list[Path], pa.Schema]:
+    def _files(self) -> tuple[list[AnyPath], pa.Schema]:
         folder, kind = self._folder()
         if kind == "journal":
             files = journal_files(folder)
             return files, check_journal(folder, files)
         if kind not in _TABLES:
             raise PipelineError(f"{kind!r} is no kind of folder; there are snapshot, frames, journal")
-        (require_snapshot if kind == "snapshot" else require_frames)(folder)
+        inner = (require_snapshot if kind == "snapshot" else require_frames)(folder)[0]
         tables = _TABLES[kind]
         table = self.options.get("table") or next(iter(tables))
         if table not in tables:
             raise PipelineError(f"{kind} has no table {table!r}; there are {', '.join(tables)}")
         where, wanted, later = tables[table]
-        files = parts_of(folder / where)
+        files = parts_of(inner / where)
         return files, columns_of_files(files, wanted, later=later)
 
     def _wanted(self, columns: pa.Schema) -> pc.Expression | None:
@@ -141,7 +141,7 @@ class _FilesReader(DataSourceReader):
     """
 
     def __init__(
-        self, files: list[Path], columns: pa.Schema, schema: StructType, wanted: pc.Expression | None
+        self, files: list[AnyPath], columns: pa.Schema, schema: StructType, wanted: pc.Expression | None
     ) -> None:
         self._files = [str(file) for file in files]
         self._columns = columns
@@ -160,9 +160,8 @@ class _FilesReader(DataSourceReader):
         yield from as_spark_has_them(read_piece(partition.value, self._columns, self._wanted), self._schema)
 
 
-def _kind_of(folder: Path) -> str:
-    if not folder.is_dir():
-        raise PipelineError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+def _kind_of(folder: AnyPath) -> str:
+    require_folder(folder)
     for mark, kind in _MARKS.items():
         if (folder / mark).is_file():
             return kind

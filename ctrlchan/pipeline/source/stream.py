@@ -8,7 +8,6 @@ its checkpoint neither loses nor repeats a file. ``maxFilesPerTrigger`` limits t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from ctrlchan.journal.names import writer_of
 from ctrlchan.journal.reader import journal_files
 from ctrlchan.pipeline.source.pieces import pieces_of, read_piece
 from ctrlchan.pipeline.source.rows import as_spark_has_them
+from ctrlchan.storage import AnyPath
 
 __all__ = ["JournalStream"]
 
@@ -36,7 +36,7 @@ Offset: TypeAlias = dict[str, str]
 class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the new files of a journal folder in each batch."""
 
-    def __init__(self, folder: Path, schema: StructType, most_files: int | None = None) -> None:
+    def __init__(self, folder: AnyPath, schema: StructType, most_files: int | None = None) -> None:
         self._folder = folder
         self._schema = schema
         self._most_files = most_files
@@ -81,7 +81,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         piece, columns = partition.value
         yield from as_spark_has_them(read_piece(piece, columns), self._schema)
 
-    def _new_files(self, start: Mapping[str, str], end: Mapping[str, str] | None) -> list[Path]:
+    def _new_files(self, start: Mapping[str, str], end: Mapping[str, str] | None) -> list[AnyPath]:
         """Return the files after ``start``, up to ``end`` (None: all), oldest first."""
         found = []
         for file in journal_files(self._folder):
@@ -91,6 +91,6 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     @staticmethod
-    def _after(start: Mapping[str, str], files: Sequence[Path]) -> Offset:
+    def _after(start: Mapping[str, str], files: Sequence[AnyPath]) -> Offset:
         # The files are in the order of their names, so the last of a writer is its newest.
         return {**start, **{writer_of(file.name): file.name for file in files}}

@@ -39,6 +39,14 @@ _DEATHS: Final = (
         "Python by PYSPARK_PYTHON",
     ),
     (
+        re.compile(
+            r"Class (?:org\.apache\.hadoop\.fs\.s3a\.S3AFileSystem) not found"
+            r"|No FileSystem for scheme \"\w+\""
+        ),
+        "Spark has no classes for this kind of storage: add them, for s3a with "
+        "--conf spark.jars.packages=org.apache.hadoop:hadoop-aws:3.5.0",
+    ),
+    (
         re.compile(r"Encountered error while reading file (?:file:)?(?://)?(\S+?)\.?(?:\s|$)"),
         "{0}: damaged, Spark cannot read it: restore it from a copy, or move it out of its folder",
     ),

@@ -7,7 +7,6 @@ footers, or Spark's tasks if there are many. Rows are never read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -16,6 +15,8 @@ from pyspark.sql import SparkSession
 
 from ctrlchan.errors import CtrlchanError, PipelineError
 from ctrlchan.state.storage.schemas import check
+from ctrlchan.storage import AnyPath, path_of
+from ctrlchan.storage.parquet import arrow_source
 
 __all__ = ["columns_of_files"]
 
@@ -27,7 +28,7 @@ _Read: TypeAlias = Callable[[Sequence[str]], pa.Schema]
 
 
 def columns_of_files(
-    files: Sequence[Path],
+    files: Sequence[AnyPath],
     wanted: pa.Schema,
     *,
     later: pa.Schema | None = None,
@@ -73,13 +74,13 @@ def _columns(files: Sequence[str], read: _Read, spark: SparkSession | None) -> p
             raise answer
     schemas = {answer for answer in answers if isinstance(answer, bytes)}
     return _together(
-        [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in sorted(schemas)], Path(files[0]).parent
+        [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in sorted(schemas)], path_of(files[0]).parent
     )
 
 
 def _schema_of(file: str) -> pa.Schema:
     try:
-        return pq.read_schema(file)
+        return pq.read_schema(arrow_source(path_of(file)))
     except (pa.ArrowException, OSError) as problem:
         raise PipelineError(f"{file}: not a whole Parquet file: {problem}") from problem
 

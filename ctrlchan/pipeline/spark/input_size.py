@@ -5,8 +5,9 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final
+
+from ctrlchan.storage import PathLike
 
 __all__ = ["are_small"]
 
@@ -15,7 +16,7 @@ _MOST_BYTES: Final = 1 << 20
 _MOST_FILES: Final = 1_000
 
 
-def are_small(*inputs: str | Path | None) -> bool:
+def are_small(*inputs: PathLike | None) -> bool:
     """Return whether these local files, folders and patterns have few bytes in few files. None: no input.
 
     Inputs that cannot be seen from here, such as URLs, are not small.
@@ -31,7 +32,7 @@ def are_small(*inputs: str | Path | None) -> bool:
     return True
 
 
-def _files(paths: Iterable[str | Path | None]) -> Iterator[str]:
+def _files(paths: Iterable[PathLike | None]) -> Iterator[str]:
     """Yield the files, and the path itself of an input that does not exist."""
     for path in (str(one) for one in paths if one is not None):
         for found in [path] if os.path.lexists(path) else glob.glob(path, recursive=True) or [path]:

@@ -1,19 +1,16 @@
 """Snapshots, frames and journals as DataFrames, checked against ``ctrlchan.state.storage.schemas``.
 
-Paths are those of a file system that the driver and all executors see. The driver reads names, footers and
-small JSON files, never rows.
+Paths are folders of a file system that the driver and all executors see, or URLs. The driver reads names,
+footers and small JSON files, never rows.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,7 +20,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.journal.check import check_journal
-from ctrlchan.paths import is_url, local_path
 from ctrlchan.pipeline.spark.footers import columns_of_files
 from ctrlchan.state.storage.schemas import (
     BROKERS,
@@ -40,6 +36,19 @@ from ctrlchan.state.storage.snapshot import (
     FORMAT_NAME,
     PARTITIONS_FILE,
 )
+from ctrlchan.storage import (
+    MARK_FOLDER,
+    AnyPath,
+    PathLike,
+    contents_of,
+    files_in,
+    is_url,
+    occupied,
+    path_of,
+    replace,
+    whole_folder,
+)
+from ctrlchan.storage.parquet import arrow_source, write_parquet
 
 __all__ = [
     "FRAMES_FILE",
@@ -57,6 +66,7 @@ __all__ = [
     "read_frames",
     "read_journal",
     "read_json",
+    "read_mark",
     "read_parquet",
     "read_snapshot",
     "require_folder",
@@ -104,13 +114,12 @@ class Frames:
 # -- snapshots
 
 
-def read_snapshot(spark: SparkSession, path: str | Path) -> Snapshot:
+def read_snapshot(spark: SparkSession, path: PathLike) -> Snapshot:
     """Read a snapshot.
 
     Raises PipelineError, naming the file, if it is missing, broken, newer or has other columns.
     """
-    folder = local_path(path)
-    cluster = require_snapshot(folder)
+    folder, cluster = require_snapshot(path_of(path))
     return Snapshot(
         read_parquet(spark, folder / PARTITIONS_FILE, PARTITIONS, PARTITIONS_LATER),
         read_parquet(spark, folder / BROKERS_FILE, BROKERS),
@@ -118,20 +127,19 @@ def read_snapshot(spark: SparkSession, path: str | Path) -> Snapshot:
     )
 
 
-def require_snapshot(folder: Path) -> dict[str, Any]:
-    """Return the content of cluster.json; raises as ``read_snapshot`` does."""
-    require_folder(folder)
-    cluster = read_json(folder / CLUSTER_FILE, FORMAT_NAME)
+def require_snapshot(folder: AnyPath) -> tuple[AnyPath, dict[str, Any]]:
+    """Return the folder of the tables and the content of cluster.json; raises as ``read_snapshot`` does."""
+    tables, cluster = read_mark(folder, CLUSTER_FILE, FORMAT_NAME)
     check_version(cluster.get("format_version"), SNAPSHOT_VERSION, "a snapshot", folder / CLUSTER_FILE)
-    return cluster
+    return tables, cluster
 
 
-def write_snapshot(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False) -> None:
+def write_snapshot(snapshot: Snapshot, path: PathLike, *, overwrite: bool = False) -> None:
     """Write a folder that ``ClusterState.read`` takes, its rows in the order of (topic, partition).
 
     The folder appears when it is complete. Raises PipelineError if it exists and ``overwrite`` is false.
     """
-    with new_folder(local_path(path), CLUSTER_FILE, overwrite=overwrite) as folder:
+    with new_folder(path_of(path), CLUSTER_FILE, overwrite=overwrite) as folder:
         ordered = snapshot.partitions.repartitionByRange("topic", "partition")
         ordered.sortWithinPartitions("topic", "partition").write.parquet(
             destination(folder / PARTITIONS_FILE)
@@ -146,13 +154,12 @@ def write_snapshot(snapshot: Snapshot, path: str | Path, *, overwrite: bool = Fa
 # -- frames
 
 
-def read_frames(spark: SparkSession, path: str | Path) -> Frames:
+def read_frames(spark: SparkSession, path: PathLike) -> Frames:
     """Read frames.
 
     Raises PipelineError, naming the file, if it is missing, broken, newer or has other columns.
     """
-    folder = local_path(path)
-    about = require_frames(folder)
+    folder, about = require_frames(path_of(path))
     return Frames(
         read_parquet(spark, folder / FRAMES_FOLDER, FRAMES),
         read_parquet(spark, folder / BROKERS_FILE, BROKERS),
@@ -160,20 +167,19 @@ def read_frames(spark: SparkSession, path: str | Path) -> Frames:
     )
 
 
-def require_frames(folder: Path) -> dict[str, Any]:
-    """Return the content of frames.json; raises as ``read_frames`` does."""
-    require_folder(folder)
-    about = read_json(folder / FRAMES_FILE, _FRAMES_NAME)
+def require_frames(folder: AnyPath) -> tuple[AnyPath, dict[str, Any]]:
+    """Return the folder of the tables and the content of frames.json; raises as ``read_frames`` does."""
+    tables, about = read_mark(folder, FRAMES_FILE, _FRAMES_NAME)
     check_version(about.get("format_version"), FRAMES_VERSION, "frames", folder / FRAMES_FILE)
-    return about
+    return tables, about
 
 
-def write_frames(frames: Frames, path: str | Path, *, overwrite: bool = False) -> None:
+def write_frames(frames: Frames, path: PathLike, *, overwrite: bool = False) -> None:
     """Write a folder that ``read_frames`` takes, the frames in their order (sorted within each file).
 
     The folder appears when it is complete. Raises PipelineError if it exists and ``overwrite`` is false.
     """
-    with new_folder(local_path(path), FRAMES_FILE, overwrite=overwrite) as folder:
+    with new_folder(path_of(path), FRAMES_FILE, overwrite=overwrite) as folder:
         frames.frames.write.options(**_LARGE_CELLS).parquet(destination(folder / FRAMES_FOLDER))
         write_brokers(frames.brokers, folder)
         write_json(
@@ -184,7 +190,7 @@ def write_frames(frames: Frames, path: str | Path, *, overwrite: bool = False) -
 # -- journals
 
 
-def read_journal(spark: SparkSession, path: str | Path) -> DataFrame:
+def read_journal(spark: SparkSession, path: PathLike) -> DataFrame:
     """Return all rows of a journal folder, also of one that is being written.
 
     Columns that older files do not have are null. Raises JournalError as ``check_journal`` does.
@@ -196,57 +202,63 @@ def read_journal(spark: SparkSession, path: str | Path) -> DataFrame:
 # -- folders and files
 
 
-def destination(path: str | Path) -> str:
+def destination(path: PathLike) -> str:
     """Return the path as Spark must be given it: of the local file system, which need not be its default."""
-    return str(path) if is_url(path) else f"file://{os.path.abspath(path)}"
+    if not is_url(path):
+        return f"file://{os.path.abspath(str(path))}"
+    # Hadoop has no class for s3, only for s3a.
+    text = str(path)
+    return f"s3a:{text[3:]}" if text.startswith("s3:") else text
 
 
-def literally(path: str | Path) -> str:
+def literally(path: PathLike) -> str:
     """Return ``destination`` with escapes, so that Spark does not read it as a pattern."""
     return "".join(f"\\{c}" if c in "{}[]*?\\" else c for c in destination(path))
 
 
 @contextmanager
-def new_folder(path: Path, mark: str, *, overwrite: bool) -> Iterator[Path]:
-    """Yield a hidden folder beside ``path``, which is renamed to ``path`` on success and removed otherwise.
+def new_folder(path: AnyPath, mark: str, *, overwrite: bool) -> Iterator[AnyPath]:
+    """Yield a folder to write into, which becomes ``path`` on success and is removed otherwise.
 
-    ``mark``: a file that only our folders have; other folders are never replaced. Raises PipelineError if
-    ``path`` exists.
+    ``mark``: a file that only our folders have, which the block writes; other folders are never replaced.
+    Raises PipelineError if ``path`` exists, or cannot be written.
     """
-    if path.exists():
-        if not overwrite:
-            raise PipelineError(f"{path}: already there (--overwrite replaces it)")
-        if not (path / mark).is_file():
-            raise PipelineError(f"{path}: exists, and is not replaced because it has no {mark}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = path.parent / f".{path.name}.{secrets.token_hex(4)}"
-    folder.mkdir()
+    in_block = False
     try:
-        yield folder
-        if path.exists():
-            old = path.parent / f".{path.name}.{secrets.token_hex(4)}"
-            path.rename(old)
-            try:
-                folder.rename(path)
-            except OSError:
-                old.rename(path)
-                raise
-            shutil.rmtree(old)
-        else:
-            folder.rename(path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        reason = occupied(path, mark, overwrite=overwrite)
+        if reason is not None:
+            raise PipelineError(f"{path}: {reason}")
+        with whole_folder(path, mark, overwrite=overwrite) as folder:
+            in_block = True
+            yield folder
+            in_block = False
+    except OSError as problem:
+        if in_block:
+            raise
+        if isinstance(problem, FileExistsError):
+            raise PipelineError(f"{path}: already there: another writer was faster") from problem
+        raise PipelineError(f"{path}: cannot be written: {problem}") from problem
 
 
-def write_brokers(brokers: DataFrame, folder: Path) -> None:
+def write_brokers(brokers: DataFrame, folder: AnyPath) -> None:
     """Write brokers.parquet through the driver: there are thousands of brokers at most."""
     table = brokers.orderBy("id").toArrow()
     wanted = [(name, table[name].cast(BROKERS.field(name).type)) for name in BROKERS.names]
     others = [(name, table[name]) for name in table.column_names if name not in BROKERS.names]
-    pq.write_table(pa.table(dict([*wanted, *others])), folder / BROKERS_FILE, compression="zstd")
+    write_parquet(pa.table(dict([*wanted, *others])), folder / BROKERS_FILE, compression="zstd")
 
 
-def read_json(file: Path, name: str) -> dict[str, Any]:
+def read_mark(folder: AnyPath, mark: str, name: str) -> tuple[AnyPath, dict[str, Any]]:
+    """Return the folder of a dataset's files and the content of its ``mark``, of the format ``name``."""
+    require_folder(folder)
+    read = read_json(folder / mark, name)
+    tables = contents_of(folder, read)
+    # Of this folder alone: what is made of the dataset has a folder of its own.
+    read.pop(MARK_FOLDER, None)
+    return tables, read
+
+
+def read_json(file: AnyPath, name: str) -> dict[str, Any]:
     try:
         read = json.loads(file.read_bytes())
     except (OSError, ValueError) as problem:
@@ -256,21 +268,26 @@ def read_json(file: Path, name: str) -> dict[str, Any]:
     return read
 
 
-def write_json(file: Path, content: dict[str, Any]) -> None:
-    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+def write_json(file: AnyPath, content: dict[str, Any]) -> None:
+    replace(file, f"{json.dumps(content, indent=2, ensure_ascii=False)}\n".encode())
 
 
-def require_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        raise PipelineError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+def require_folder(folder: AnyPath) -> None:
+    try:
+        if not folder.is_dir():
+            raise PipelineError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+    except OSError as problem:
+        raise PipelineError(f"{folder}: cannot be read: {problem}") from problem
 
 
-def parts_of(path: Path) -> list[Path]:
+def parts_of(path: AnyPath) -> list[AnyPath]:
     """Return a file alone, or the part files of a folder that Spark sees. Raises PipelineError for none."""
-    if not path.is_dir():
-        return [path]
-    found = (part for part in path.iterdir() if part.is_file() and not part.name.startswith(("_", ".")))
-    parts = sorted(found)
+    try:
+        if not path.is_dir():
+            return [path]
+        parts = files_in(path)
+    except OSError as problem:
+        raise PipelineError(f"{path}: cannot be read: {problem}") from problem
     if not parts:
         raise PipelineError(f"{path}: no part files in it")
     return parts
@@ -286,13 +303,13 @@ def one_partition(table: DataFrame) -> bool:
     return table.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1"
 
 
-def count_rows(path: Path) -> int:
+def count_rows(path: AnyPath) -> int:
     """Return the number of rows of a file or a folder of part files, from their footers."""
-    return sum(pq.read_metadata(part).num_rows for part in parts_of(path))
+    return sum(pq.read_metadata(arrow_source(part)).num_rows for part in parts_of(path))
 
 
 def read_parquet(
-    spark: SparkSession, path: Path, wanted: pa.Schema, later: pa.Schema | None = None
+    spark: SparkSession, path: AnyPath, wanted: pa.Schema, later: pa.Schema | None = None
 ) -> DataFrame:
     """Read a file or a folder of part files, and check each of them. ``later``: optional columns."""
     columns = columns_of_files(parts_of(path), wanted, later=later, spark=spark)

@@ -9,17 +9,14 @@
                          that begin with ``_`` or ``.`` are skipped, as Spark does)
 ``brokers.parquet``      the live and shutting-down brokers
 
-The columns are those of ``ctrlchan.state.storage.schemas``, ``row_version`` included. Every error of a
-snapshot is a SnapshotError that names the file, the row in it (from 0) and the reason.
+In HDFS and in object stores the two tables are in a folder that ``cluster.json`` names
+(``ctrlchan.storage``). The columns are those of ``ctrlchan.state.storage.schemas``, ``row_version`` included.
+Every error of a snapshot is a SnapshotError that names the file, the row in it (from 0) and the reason.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +37,8 @@ from ctrlchan.state.storage.arrow_columns import columns_of
 from ctrlchan.state.storage.problems import Source
 from ctrlchan.state.storage.schemas import PARTITIONS, SNAPSHOT_VERSION
 from ctrlchan.state.view import StateView
+from ctrlchan.storage import AnyPath, contents_of, files_in, occupied, replace, whole_folder
+from ctrlchan.storage.parquet import arrow_source, write_parquet
 
 __all__ = [
     "BROKERS_FILE",
@@ -59,15 +58,19 @@ BROKERS_FILE: Final = "brokers.parquet"
 FORMAT_NAME: Final = "ctrlchan-snapshot"
 
 
-def read_snapshot(path: Path) -> StateParts:
+def read_snapshot(path: AnyPath) -> StateParts:
     """Return the contents of a snapshot folder. Raises SnapshotError.
 
     That ``cluster.json`` names no topic and no broker that the tables do not have is not checked.
     """
-    if not path.is_dir():
-        raise SnapshotError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
+    try:
+        if not path.is_dir():
+            raise SnapshotError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
+    except OSError as error:
+        raise SnapshotError(f"{path}: cannot be read ({_one_line(error)})") from error
     cluster = _read_cluster(path / CLUSTER_FILE)
-    table, source = _read_partitions(path / PARTITIONS_FILE)
+    tables = contents_of(path, cluster)
+    table, source = _read_partitions(tables / PARTITIONS_FILE)
     topics, partitions = partitions_from_arrow(table, source)
     changes = None
     if "state_id" in cluster:
@@ -81,7 +84,7 @@ def read_snapshot(path: Path) -> StateParts:
         )
     # The columns keep the memory that they use; the rest (topic names, ids of each row) is freed here.
     del table
-    brokers_path = path / BROKERS_FILE
+    brokers_path = tables / BROKERS_FILE
     return StateParts(
         topics=topics,
         partitions=partitions,
@@ -96,33 +99,20 @@ def read_snapshot(path: Path) -> StateParts:
     )
 
 
-def write_snapshot(state: StateView, path: Path, *, overwrite: bool = False) -> None:
+def write_snapshot(state: StateView, path: AnyPath, *, overwrite: bool = False) -> None:
     """See ``ClusterState.write``."""
-    check_writable(path, overwrite=overwrite)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # A sibling, so that the rename stays on one file system.
-        made = path.parent / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}"
-        made.mkdir()
-    except OSError as error:
-        raise SnapshotError(f"{path}: cannot be written ({error})") from error
-    try:
-        _write_files(state, made)
-        # Flushed before the rename, so that the folder is whole after a power failure too.
-        for file in made.iterdir():
-            _sync(file)
-        _put_in_place(made, path)
-        _sync(path.parent)
+        check_writable(path, overwrite=overwrite)
+        with whole_folder(path, CLUSTER_FILE, overwrite=overwrite) as made:
+            _write_files(state, made)
     except (OSError, pa.ArrowException, InvalidStateError) as error:
         raise SnapshotError(f"{path}: cannot be written ({error})") from error
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 # -- reading
 
 
-def _read_cluster(path: Path) -> dict[str, Any]:
+def _read_cluster(path: AnyPath) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -157,7 +147,7 @@ def _read_cluster(path: Path) -> dict[str, Any]:
     return cluster
 
 
-def _check_versions(path: Path, cluster: dict[str, Any]) -> None:
+def _check_versions(path: AnyPath, cluster: dict[str, Any]) -> None:
     if not _is_text(cluster["state_id"]) or not cluster["state_id"]:
         raise SnapshotError(f"{path}: state_id is {cluster['state_id']!r}, expected a text")
     cluster.setdefault("brokers_version", 0)
@@ -177,10 +167,10 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _read_partitions(path: Path) -> tuple[pa.Table, Source]:
+def _read_partitions(path: AnyPath) -> tuple[pa.Table, Source]:
     if not path.is_dir():
         return _read_parquet(path), _file_source(path)
-    files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith(("_", ".")))
+    files = files_in(path)
     if not files:
         raise SnapshotError(f"{path}: a folder without part files")
     tables = [_read_parquet(file) for file in files]
@@ -200,17 +190,17 @@ def _read_partitions(path: Path) -> tuple[pa.Table, Source]:
     return whole, Source(str(path), SnapshotError, place)
 
 
-def _read_parquet(path: Path) -> pa.Table:
+def _read_parquet(path: AnyPath) -> pa.Table:
     if not path.is_file():
         raise SnapshotError(f"{path}: {'not a file' if path.exists() else 'no such file'}")
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(arrow_source(path)) as file:
             return file.read()
     except (OSError, pa.ArrowException) as error:
         raise SnapshotError(f"{path}: not a readable Parquet file ({_one_line(error)})") from error
 
 
-def _file_source(path: Path) -> Source:
+def _file_source(path: AnyPath) -> Source:
     return Source(str(path), SnapshotError)
 
 
@@ -221,8 +211,13 @@ def _one_line(error: BaseException) -> str:
 # -- writing
 
 
-def check_writable(path: Path, *, overwrite: bool) -> None:
+def check_writable(path: AnyPath, *, overwrite: bool) -> None:
     """Raise SnapshotError when ``path`` exists and must not be replaced."""
+    if not isinstance(path, Path):
+        reason = occupied(path, CLUSTER_FILE, overwrite=overwrite)
+        if reason is not None:
+            raise SnapshotError(f"{path}: {reason}")
+        return
     if not path.exists():
         return
     if not overwrite:
@@ -234,15 +229,15 @@ def check_writable(path: Path, *, overwrite: bool) -> None:
         raise SnapshotError(f"{path}: exists and is not a snapshot, so it is not overwritten")
 
 
-def _write_files(state: StateView, folder: Path) -> None:
+def _write_files(state: StateView, folder: AnyPath) -> None:
     # A push of this state and a push of the snapshot have the same versions.
     changes = state.changes
     partitions = partitions_to_arrow(state.topics, state.partitions, changes.rows)
     # Without Arrow's own schema in the file every reader takes the topic as a plain string.
-    pq.write_table(
+    write_parquet(
         partitions, folder / PARTITIONS_FILE, compression="zstd", store_schema=False, use_dictionary=True
     )
-    pq.write_table(brokers_to_arrow(state.brokers), folder / BROKERS_FILE, store_schema=False)
+    write_parquet(brokers_to_arrow(state.brokers), folder / BROKERS_FILE, store_schema=False)
     deleting = state.topics.deleting
     marked = [] if deleting is None else np.flatnonzero(deleting).tolist()
     optional = {
@@ -261,28 +256,4 @@ def _write_files(state: StateView, folder: Path) -> None:
         "state_version": changes.version,
         "brokers_version": changes.brokers,
     }
-    (folder / CLUSTER_FILE).write_text(json.dumps(cluster, indent=2) + "\n", encoding="utf-8")
-
-
-def _put_in_place(made: Path, path: Path) -> None:
-    if not path.exists():
-        made.rename(path)
-        return
-    # Between the two renames ``path`` does not exist, but both snapshots are whole on the disk.
-    aside = made.with_name(f"{made.name}-old")
-    path.rename(aside)
-    try:
-        made.rename(path)
-    except OSError:
-        aside.rename(path)
-        raise
-    with suppress(OSError):
-        shutil.rmtree(aside)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    replace(folder / CLUSTER_FILE, f"{json.dumps(cluster, indent=2)}\n".encode())

@@ -160,7 +160,7 @@ def test_files_of_channels_are_checked(tmp_path: Path) -> None:
     ):
         channel.startup([peer.broker])
         channel.wait(channel.send_requests([1], update(0)), 10)
-    [file] = channel_files(tmp_path)
+    file = Path(str(channel_files(tmp_path)[0]))
     rows = pq.read_table(file)
     copy = file.with_name("copy.parquet")
     copy.write_bytes(file.read_bytes())

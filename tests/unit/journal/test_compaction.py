@@ -14,11 +14,13 @@ from typer.testing import CliRunner
 
 from ctrlchan.cli.commands import app
 from ctrlchan.errors import ConfigError, JournalError
-from ctrlchan.journal import compact_journal, journal_files, read_journal
+from ctrlchan.journal import compact_journal, read_journal
+from ctrlchan.journal import journal_files as files_of
 from ctrlchan.journal.channels import CHANNELS_FOLDER
 from ctrlchan.journal.check import check_journal
 from ctrlchan.journal.names import next_file_name, writer_of
 from ctrlchan.journal.table import table_of
+from ctrlchan.storage import local_path
 from tests.unit.journal.chunks import plain_chunk
 
 ROWS = 10
@@ -45,6 +47,10 @@ def journal(tmp_path: Path) -> Path:
     (folder / CHANNELS_FOLDER / "a.parquet").write_bytes(b"as it is")
     (folder / CHANNELS_FOLDER / ".half.tmp").touch()
     return folder
+
+
+def journal_files(folder: Path) -> list[Path]:
+    return [local_path(file) for file in files_of(folder)]
 
 
 def by_key(folder: Path) -> pa.Table:

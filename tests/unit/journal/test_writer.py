@@ -26,6 +26,7 @@ from ctrlchan.journal import Journal, files, journal_files, read_journal, writer
 from ctrlchan.journal.rows import ROW, ChannelStatus
 from ctrlchan.journal.table import table_of, wall_offset
 from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_VERSION, JOURNAL_VERSION_KEY, TIMESTAMPS
+from ctrlchan.storage import PathLike
 from tests.fault.channels import eventually
 from tests.unit.journal.chunks import TEXTS, chunk_of, plain_chunk
 
@@ -33,7 +34,7 @@ from tests.unit.journal.chunks import TEXTS, chunk_of, plain_chunk
 NEVER = 3600.0
 
 
-def sequences(path: Path) -> list[int | None]:
+def sequences(path: PathLike) -> list[int | None]:
     return read_journal(path)["sequence"].to_pylist()
 
 
@@ -111,7 +112,7 @@ def test_flush_writes_the_pending_rows_into_one_file(tmp_path: Path) -> None:
         assert journal_files(journal.path) == []
         assert journal.flush()
         [file] = journal_files(journal.path)
-        metadata = pq.read_schema(file).metadata
+        metadata = pq.read_schema(str(file)).metadata
         assert metadata is not None
         assert metadata[JOURNAL_VERSION_KEY] == str(JOURNAL_VERSION).encode()
         assert sequences(journal.path) == [0, 1, 2, 3, 4]
@@ -301,7 +302,7 @@ def test_after_a_full_disk_a_backlog_is_written_into_the_room_there_is(
         disk.room = 150
         assert journal.flush()
         assert sequences(tmp_path) == list(range(1000))
-        assert max(pq.read_metadata(file).num_rows for file in journal_files(tmp_path)) <= 150
+        assert max(pq.read_metadata(str(file)).num_rows for file in journal_files(tmp_path)) <= 150
         described = journal.describe()
         assert (described["pending_rows"], described["lost_rows"], described["last_error"]) == (0, 0, "")
         # With room for all of it again, files are as large as before.
@@ -310,7 +311,7 @@ def test_after_a_full_disk_a_backlog_is_written_into_the_room_there_is(
             journal.take(plain_chunk(1000, 1000 + 1000 * number))
             assert journal.flush()
         assert sequences(tmp_path) == list(range(5000))
-        assert pq.read_metadata(journal_files(tmp_path)[-1]).num_rows == 1000
+        assert pq.read_metadata(str(journal_files(tmp_path)[-1])).num_rows == 1000
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         f"The journal {tmp_path} cannot keep up",
         f"The journal {tmp_path} is written again; 0 rows are lost so far.",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from ctrlchan.pipeline.settings import Setting
+from ctrlchan.storage import PathLike
 
 __all__ = ["DiffConfig"]
 
@@ -15,5 +15,5 @@ __all__ = ["DiffConfig"]
 class DiffConfig:
     """Settings of ``diff``: two snapshots of one cluster."""
 
-    old: Annotated[str | Path, Setting("The snapshot that the brokers have.", argument=True)]
-    new: Annotated[str | Path, Setting("The snapshot that they are to have.", argument=True)]
+    old: Annotated[PathLike, Setting("The snapshot that the brokers have.", argument=True)]
+    new: Annotated[PathLike, Setting("The snapshot that they are to have.", argument=True)]

@@ -10,25 +10,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.diff.job import Diff
 from ctrlchan.pipeline.spark.tables import (
     destination,
     new_folder,
-    read_json,
+    read_mark,
     read_parquet,
-    require_folder,
     write_brokers,
     write_json,
 )
 from ctrlchan.state.storage.schemas import BROKERS, DIFF_BROKERS, DIFF_ROWS, DIFF_VERSION, check_version
 from ctrlchan.state.storage.snapshot import BROKERS_FILE
+from ctrlchan.storage import PathLike, path_of
 
 __all__ = ["DIFF_FILE", "read_diff", "write_diff"]
 
@@ -41,15 +39,13 @@ _BROKERS_1: Final = pa.schema([*BROKERS, pa.field(_SCOPE_1, pa.string(), nullabl
 _ORDER: Final = ("step", "broker", "topic", "gone", "partition")
 
 
-def read_diff(spark: SparkSession, path: str | Path) -> Diff:
+def read_diff(spark: SparkSession, path: PathLike) -> Diff:
     """Read a diff.
 
     Raises PipelineError, naming the file, if it is missing, broken, newer or has other columns.
     """
-    folder = local_path(path)
-    require_folder(folder)
-    cluster = read_json(folder / DIFF_FILE, _FORMAT)
-    check_version(cluster.get("format_version"), DIFF_VERSION, "a diff", folder / DIFF_FILE)
+    folder, cluster = read_mark(path_of(path), DIFF_FILE, _FORMAT)
+    check_version(cluster.get("format_version"), DIFF_VERSION, "a diff", path_of(path) / DIFF_FILE)
     if cluster["format_version"] == 1:
         brokers = read_parquet(spark, folder / BROKERS_FILE, _BROKERS_1)
         brokers = brokers.withColumnRenamed(_SCOPE_1, "update_metadata")
@@ -58,12 +54,12 @@ def read_diff(spark: SparkSession, path: str | Path) -> Diff:
     return Diff(read_parquet(spark, folder / ROWS_FOLDER, DIFF_ROWS), brokers, cluster)
 
 
-def write_diff(found: Diff, path: str | Path, *, overwrite: bool = False) -> None:
+def write_diff(found: Diff, path: PathLike, *, overwrite: bool = False) -> None:
     """Write a folder that ``read_diff`` takes.
 
     The folder appears when it is complete. Raises PipelineError if it exists and ``overwrite`` is false.
     """
-    with new_folder(local_path(path), DIFF_FILE, overwrite=overwrite) as folder:
+    with new_folder(path_of(path), DIFF_FILE, overwrite=overwrite) as folder:
         ordered = found.rows.repartitionByRange(*_ORDER).sortWithinPartitions(*_ORDER)
         ordered.write.parquet(destination(folder / ROWS_FOLDER))
         write_brokers(found.brokers, folder)

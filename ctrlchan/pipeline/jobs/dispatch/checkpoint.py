@@ -8,7 +8,6 @@ at least once, never out of order.
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow.dataset as ds
 
 from ctrlchan.channel import OutcomeKind
 from ctrlchan.journal import journal_dataset, journal_files
+from ctrlchan.storage import PathLike
 
 __all__ = ["APPLIED", "Checkpoint", "checkpoints"]
 
@@ -33,7 +33,7 @@ class Checkpoint(NamedTuple):
     controller_epoch: int = -1
 
 
-def checkpoints(journal: str | Path, dataset: str, brokers: Collection[int]) -> dict[int, Checkpoint]:
+def checkpoints(journal: PathLike, dataset: str, brokers: Collection[int]) -> dict[int, Checkpoint]:
     """Return a checkpoint for each of these brokers. Raises JournalError."""
     found = dict.fromkeys(brokers, Checkpoint())
     if not journal_files(journal):

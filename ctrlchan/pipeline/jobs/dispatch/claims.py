@@ -1,46 +1,58 @@
 """Claims: one task at a time sends to a broker, whatever the scheduler does.
 
-A task may run twice at once: as a speculative copy, or because the driver has lost contact with an executor
-that still runs. So a task claims a broker before it sends to it, with an exclusive lock on a file in the
-journal folder. The kernel releases the lock when the process ends. A second task waits, and then reads the
-outcomes of the first in the journal.
+A task may run twice at once: as a speculative copy, because the driver has lost contact with an executor that
+still runs, or because the command runs on two clusters. So a task claims a broker before it sends to it. A
+second task waits, and then reads the outcomes of the first in the journal.
 
-``flock`` also works between hosts if the file system of the folder carries locks (NFS does).
+``_dispatch/broker-7/000003`` names the owner of broker 7; the highest number counts. Only one task can make a
+file of that name (``write_new``). ``_dispatch/owner-<id>`` is the owner's lease: when the owner has removed
+the file, or has not renewed it in time, the next number may be made. File locks are not used: object stores
+and HDFS have none.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-import platform
+import json
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from ctrlchan.errors import PipelineError
+from ctrlchan.pipeline.jobs.dispatch.lease import Lease, Owner, clock, owner_file
+from ctrlchan.pipeline.jobs.dispatch.run import Run
+from ctrlchan.storage import AnyPath, names_in, write_new
 
-__all__ = ["CLAIMS_FOLDER", "Claims", "Run"]
+__all__ = ["Claims"]
 
-#: Folders whose names begin with ``_`` are no data to Spark and Arrow.
-CLAIMS_FOLDER: Final = "_dispatch"
-#: How often a lock that another holds is tried again, seconds.
+#: Seconds from one look at another owner to the next; on this machine, and elsewhere.
 _RETRY: Final = 0.05
-#: Seconds between two heartbeats of an owner.
-_HEARTBEAT: Final = 1.0
+_RETRY_URL: Final = 0.5
+#: Digits of the number of a claim, so that names have the order of numbers.
+_DIGITS: Final = 12
+
+
+class _Claim(NamedTuple):
+    """The newest claim on a broker. ``owner``: empty if its file cannot be read yet."""
+
+    number: int
+    owner: str
 
 
 class Claims:
-    """The brokers that this task owns, until ``release``. Used by one thread."""
+    """The brokers that this task owns, until ``release``. Used by one thread; ``held`` by any."""
 
-    def __init__(self, journal: Path, timeout: float) -> None:
-        """``timeout``: seconds to wait for another owner of a broker without a ``heartbeat`` of it."""
-        self._folder = journal / CLAIMS_FOLDER
-        self._timeout = timeout
-        self._last_heartbeat = 0.0
-        self._held: dict[int, int] = {}
+    def __init__(self, run: Run, lease: float) -> None:
+        """``lease``: seconds after which others take over from a task that has ended without a word.
+
+        Raises PipelineError if the journal folder cannot be written.
+        """
+        self._folder = run.folder
+        self._seconds = lease
+        self._lease = Lease(run.folder, lease, run.look)
+        self._held: set[int] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -53,90 +65,88 @@ class Claims:
     def claim(self, brokers: Iterable[int]) -> None:
         """Claim these brokers too, in ascending order, so that two tasks cannot wait for each other.
 
-        Waits as long as another owner works: this task may be its speculative copy. Raises PipelineError,
-        naming the owner, if it neither works nor ends.
+        Waits as long as another owner works: this task may be its speculative copy. Raises PipelineError if
+        the journal folder cannot be read or written, or if this task's own lease has run out.
         """
-        for broker in sorted(set(brokers) - self._held.keys()):
-            descriptor = os.open(self._folder / f"broker-{broker}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        for broker in sorted(set(brokers) - self._held):
             try:
-                self._lock(descriptor, broker)
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
-            except BaseException:
-                os.close(descriptor)
-                raise
-            self._held[broker] = descriptor
+                self._claim(broker)
+            except OSError as problem:
+                raise PipelineError(
+                    f"{self._folder}: broker {broker} cannot be claimed: {problem}"
+                ) from problem
+            self._held.add(broker)
 
-    def heartbeat(self) -> None:
-        """Show waiting tasks that this owner works. Call it often: it does little."""
-        if time.monotonic() - self._last_heartbeat >= _HEARTBEAT:
-            self._last_heartbeat = time.monotonic()
-            for descriptor in self._held.values():
-                os.utime(descriptor)
+    def held(self) -> bool:
+        """Return whether this task still owns its brokers: nobody else can have taken over."""
+        return self._lease.held()
+
+    def require(self) -> None:
+        """Raise PipelineError if this task may have lost its brokers."""
+        self._lease.require()
 
     def release(self) -> None:
-        while self._held:
-            _, descriptor = self._held.popitem()
-            os.close(descriptor)
+        self._lease.end()
+        self._held.clear()
 
-    def _lock(self, descriptor: int, broker: int) -> None:
-        deadline = time.monotonic() + self._timeout
-        last_seen = 0
+    def _claim(self, broker: int) -> None:
+        folder = self._folder / f"broker-{broker}"
+        if isinstance(folder, Path):
+            folder.mkdir(exist_ok=True)
+        seen, since = b"", clock()
         while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                seen = os.fstat(descriptor).st_mtime_ns
-                if seen != last_seen:
-                    last_seen, deadline = seen, time.monotonic() + self._timeout
-                # Other tasks may wait for brokers that this task owns.
-                self.heartbeat()
-                if time.monotonic() >= deadline:
-                    owner = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
-                    raise PipelineError(
-                        f"broker {broker} is owned by {owner}, which has neither ended nor renewed its "
-                        f"claim for {self._timeout:g} s"
-                    ) from None
-                time.sleep(_RETRY)
-            else:
+            self._lease.require()
+            newest = _newest(folder)
+            owner = Owner.read(self._folder, newest.owner) if newest.owner else Owner(b"")
+            if newest.number and owner is not None and not owner.is_dead():
+                state = b"%d %s" % (newest.number, owner.content)
+                if state != seen:
+                    seen, since = state, clock()
+                if clock() - since < owner.patience(self._seconds):
+                    time.sleep(_RETRY if isinstance(folder, Path) else _RETRY_URL)
+                    continue
+            if self._take(folder, newest.number + 1):
+                if owner is not None and newest.owner:
+                    # Its other brokers need not be waited for.
+                    with suppress(OSError):
+                        owner_file(self._folder, newest.owner).unlink(missing_ok=True)
                 return
 
-
-class Run:
-    """One call of ``dispatch``; its files ask the tasks on all executors to stop."""
-
-    def __init__(self, journal: str | Path, name: str) -> None:
-        self._folder = Path(journal) / CLAIMS_FOLDER
-        self._begun = self._folder / f"{name}.run"
-        self._stop = self._folder / f"{name}.stop"
-
-    def begin(self) -> None:
-        """Create the run's file. Raises OSError if the folder cannot be written."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._begun.touch()
-
-    def require_begun(self) -> None:
-        """Raise PipelineError if this executor does not have the driver's folder."""
-        if not self._begun.exists():
-            raise PipelineError(
-                f"the journal folder {self._folder.parent} is not the driver's here: dispatch keeps its "
-                "checkpoint in it, so it must be on a file system that all executors share"
-            )
-
-    def stop(self, reason: str) -> None:
-        """Ask all tasks to stop after the frames in flight."""
-        made = self._stop.with_suffix(f".{os.getpid()}.tmp")
-        made.write_text(reason)
-        made.replace(self._stop)
-
-    def stopped(self) -> str | None:
-        """Return why the tasks are to stop, or None."""
+    def _take(self, folder: AnyPath, number: int) -> bool:
+        """Return whether this task could make the claim ``number``, and no higher one was made before."""
         try:
-            return self._stop.read_text()
-        except FileNotFoundError:
-            return None
+            write_new(_file(folder, number), json.dumps({"owner": self._lease.owner}).encode())
+        except FileExistsError:
+            return False
+        # Lower files are removed. So a number that was slow to come may be free again, and is worth nothing.
+        numbers = _numbers(folder)
+        if numbers[-1:] != [number]:
+            return False
+        for lower in numbers[:-1]:
+            with suppress(OSError):
+                _file(folder, lower).unlink(missing_ok=True)
+        return True
 
-    def end(self) -> None:
-        for file in (self._begun, self._stop):
-            with suppress(FileNotFoundError):
-                file.unlink()
+
+def _file(folder: AnyPath, number: int) -> AnyPath:
+    return folder / f"{number:0{_DIGITS}}"
+
+
+def _numbers(folder: AnyPath) -> list[int]:
+    return sorted(int(name) for name in names_in(folder) if name.isdigit())
+
+
+def _newest(folder: AnyPath) -> _Claim:
+    """Return the newest claim; the number 0 if there is none."""
+    numbers = _numbers(folder)
+    if not numbers:
+        return _Claim(0, "")
+    try:
+        owner = json.loads(_file(folder, numbers[-1]).read_bytes())["owner"]
+    except FileNotFoundError:
+        # A higher one has come since.
+        return _newest(folder)
+    except (ValueError, KeyError, TypeError):
+        # Half written, on a file system without links.
+        return _Claim(numbers[-1], "")
+    return _Claim(numbers[-1], str(owner))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 from ctrlchan.pipeline.settings import Setting, check_settings
+from ctrlchan.storage import PathLike
 
 __all__ = ["DispatchConfig"]
 
@@ -20,7 +20,7 @@ class DispatchConfig:
     """
 
     journal: Annotated[
-        str | Path,
+        PathLike,
         Setting(
             "Journal folder for the outcomes. It is also the checkpoint, and all executors share it.",
             value="FOLDER",
@@ -28,7 +28,7 @@ class DispatchConfig:
         ),
     ]
     properties: Annotated[
-        str | Path | None,
+        PathLike | None,
         Setting(
             "A broker's server.properties: listeners, TLS, SASL, time limits. Every executor reads it, and "
             "the key stores it names, at this path.",
@@ -47,14 +47,14 @@ class DispatchConfig:
     timeout: Annotated[
         float, Setting("Seconds that a broker may take for one frame.", value="SECONDS", minimum=0.001)
     ] = 60.0
-    claim_timeout: Annotated[
+    lease: Annotated[
         float,
         Setting(
-            "Seconds to wait for another owner of a broker that neither works nor ends.",
+            "Seconds without a sign of a broker's owner after which another task takes over.",
             value="SECONDS",
-            minimum=0.001,
+            minimum=0.1,
         ),
-    ] = 120.0
+    ] = 30.0
     flush_interval: Annotated[
         float,
         Setting(

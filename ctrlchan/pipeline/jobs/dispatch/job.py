@@ -2,7 +2,7 @@
 
 One task owns a broker: it claims the broker (``claims``), reads its checkpoint in the journal
 (``checkpoint``) and sends the rest through its own channel (``sender``). The journal folder must be on a file
-system that the driver and all executors share.
+system that the driver and all executors share, or a URL.
 
 Delivery is at least once. If an outcome was lost with its process, its frame and every frame after it are
 sent again, in order. Epochs make repeated frames harmless, and each partition is in one frame of each kind,
@@ -24,13 +24,13 @@ from pyspark.sql.functions import broadcast, col
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ctrlchan.journal.check import check_journal
-from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.dispatch.checkpoint import Checkpoint, checkpoints
-from ctrlchan.pipeline.jobs.dispatch.claims import Run
 from ctrlchan.pipeline.jobs.dispatch.config import DispatchConfig
+from ctrlchan.pipeline.jobs.dispatch.run import Run
 from ctrlchan.pipeline.jobs.dispatch.sender import BrokerResult, Sending, send_frames
 from ctrlchan.pipeline.spark.packed_rows import pack
 from ctrlchan.pipeline.spark.tables import Frames, read_journal
+from ctrlchan.storage import local_path, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,7 +104,7 @@ def sending_of(about: Mapping[str, Any], brokers: pa.Table, config: DispatchConf
     """Return the settings of the tasks, from ``about`` and ``brokers`` of the frames. Raises ConfigError."""
     sending = Sending(
         run=uuid.uuid4().hex,
-        journal=str(local_path(config.journal).absolute()),
+        journal=str(path_of(config.journal).absolute()),
         dataset=about["dataset"],
         controller_epoch=about["controller_epoch"],
         brokers=pack(brokers.combine_chunks()),
@@ -119,7 +119,7 @@ def sending_of(about: Mapping[str, Any], brokers: pa.Table, config: DispatchConf
             **config.settings,
         },
         timeout=config.timeout,
-        claim_timeout=config.claim_timeout,
+        lease=config.lease,
         flush_interval=config.flush_interval,
     )
     sending.channel.check_credentials()

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +27,8 @@ from ctrlchan.channel.request import Coverage
 from ctrlchan.errors import ErrorCode, PipelineError
 from ctrlchan.journal import Journal
 from ctrlchan.pipeline.jobs.dispatch.checkpoint import APPLIED, Checkpoint, checkpoints
-from ctrlchan.pipeline.jobs.dispatch.claims import Claims, Run
+from ctrlchan.pipeline.jobs.dispatch.claims import Claims
+from ctrlchan.pipeline.jobs.dispatch.run import Run
 from ctrlchan.pipeline.spark.packed_rows import unpack
 from ctrlchan.protocol import DELETE_PER_PARTITION_SINCE
 from ctrlchan.state.brokers import Broker, brokers_list
@@ -53,7 +53,7 @@ class Sending:
     - ``dataset``: name of the frames, for the checkpoint. ``brokers``: their table as packed rows.
     - ``settings``: values for ``ChannelConfig``; they win over those of ``properties``.
     - ``timeout``: seconds that a broker may take for one frame, all attempts together.
-    - ``claim_timeout``: seconds to wait for another owner of a broker that neither works nor ends.
+    - ``lease``: seconds without a sign of a broker's owner after which another task takes over.
     """
 
     run: str
@@ -66,7 +66,7 @@ class Sending:
     listener: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     timeout: float = 60.0
-    claim_timeout: float = 120.0
+    lease: float = 30.0
     flush_interval: float = 0.5
 
     def __getstate__(self) -> dict[str, Any]:
@@ -131,14 +131,14 @@ def send_frames(batches: Iterable[pa.RecordBatch], sending: Sending) -> Iterator
     """Send all frames, wait for the responses, and yield one result for each broker.
 
     Rows of a broker must come in ascending sequence, without a gap after what it has acknowledged before.
-    Raises PipelineError if they do not, if a broker has another owner that does not end, and if outcomes
-    cannot be written to the journal.
+    Raises PipelineError if they do not, if the claims on brokers could not be renewed, and if outcomes cannot
+    be written to the journal.
     """
     run = Run(sending.journal, sending.run)
     run.require_begun()
     with ExitStack() as stack:
         # Released last: the next owner of the brokers reads the outcomes of this task in the journal.
-        claims = stack.enter_context(Claims(Path(sending.journal), sending.claim_timeout))
+        claims = stack.enter_context(Claims(run, sending.lease))
         journal = Journal(sending.journal, flush_interval=sending.flush_interval)
         stack.callback(_close, journal)
         channel = ControllerChannelManager(sending.channel, sending.controller_epoch, journal=journal)
@@ -289,7 +289,7 @@ class _Transfers:
                 if self._failed is not None:
                     raise self._failed
                 self._look_for_stop()
-            self._claims.heartbeat()
+            self._claims.require()
             for broker, words in late:
                 self._give_up(broker, words)
             if done:
@@ -335,6 +335,8 @@ class _Transfers:
                 self._changed.notify_all()
 
     def _send(self, transfer: _Transfer) -> None:
+        # Another task may own the broker now: the task's thread ends this one.
+        self._claims.require()
         frame = transfer.waiting.popleft()
         transfer.since = monotonic()
         self._channel.send_request(

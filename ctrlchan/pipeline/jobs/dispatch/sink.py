@@ -3,7 +3,7 @@
 ====================  ===================================================================================
 ``save(path)``        the folder of the frames: it has the brokers and the name of the dataset
 option ``journal``    folder of the outcomes, which is the checkpoint (needed)
-other options         ``config`` (a server.properties), ``listener``, ``timeout``, ``claim_timeout``,
+other options         ``config`` (a server.properties), ``listener``, ``timeout``, ``lease``,
                       ``flush_interval``: as those of ``ctrlchan pipeline dispatch``
 ====================  ===================================================================================
 
@@ -24,18 +24,19 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ctrlchan.errors import PipelineError
-from ctrlchan.paths import local_path
-from ctrlchan.pipeline.jobs.dispatch.claims import Run
 from ctrlchan.pipeline.jobs.dispatch.config import DispatchConfig
 from ctrlchan.pipeline.jobs.dispatch.job import sending_of
+from ctrlchan.pipeline.jobs.dispatch.run import Run
 from ctrlchan.pipeline.jobs.dispatch.sender import BrokerResult, send_frames
 from ctrlchan.pipeline.spark.tables import parts_of, require_frames
 from ctrlchan.state.storage.schemas import FRAMES, check
 from ctrlchan.state.storage.snapshot import BROKERS_FILE
+from ctrlchan.storage import path_of
+from ctrlchan.storage.parquet import arrow_source
 
 __all__ = ["FramesWriter"]
 
-_NUMBERS: Final = ("timeout", "claim_timeout", "flush_interval")
+_NUMBERS: Final = ("timeout", "lease", "flush_interval")
 #: How many brokers an error names.
 _NAMED: Final = 10
 
@@ -57,15 +58,16 @@ class FramesWriter(DataSourceArrowWriter):
         if not journal:
             raise PipelineError("option journal is needed: the folder of the outcomes and of the checkpoint")
         check(to_arrow_schema(schema, timezone="UTC"), FRAMES, "the frames", optional=("from_version",))
-        folder = local_path(path)
-        brokers = pa.concat_tables([pq.read_table(part) for part in parts_of(folder / BROKERS_FILE)])
+        folder, about = require_frames(path_of(path))
+        parts = parts_of(folder / BROKERS_FILE)
+        brokers = pa.concat_tables([pq.read_table(arrow_source(part)) for part in parts])
         config = DispatchConfig(
             journal=journal,
             properties=options.get("config"),
             listener=options.get("listener"),
             **_numbers(options),
         )
-        self._sending = sending_of(require_frames(folder), brokers, config)
+        self._sending = sending_of(about, brokers, config)
         Run(journal, self._sending.run).begin()
 
     # PySpark's own hints say rows for every writer; an Arrow writer is given batches.

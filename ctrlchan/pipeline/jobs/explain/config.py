@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Self
 
 from ctrlchan.pipeline.jobs.merge_logs.config import MergeLogsConfig
 from ctrlchan.pipeline.settings import Setting, check_settings
+from ctrlchan.storage import PathLike
 
 __all__ = ["ExplainConfig", "TopicPartition"]
 
@@ -43,10 +43,10 @@ class ExplainConfig:
     partition: Annotated[str | TopicPartition, Setting("The partition, as orders-0.", argument=True)]
     logs: Annotated[MergeLogsConfig, Setting(without=("topics", "topic_pattern", "partitions"))]
     journal: Annotated[
-        str | Path | None, Setting("A journal folder, for the outcomes of its requests.", value="FOLDER")
+        PathLike | None, Setting("A journal folder, for the outcomes of its requests.", value="FOLDER")
     ] = None
     snapshot: Annotated[
-        str | Path | None, Setting("A snapshot folder to compare the last epoch with.", value="FOLDER")
+        PathLike | None, Setting("A snapshot folder to compare the last epoch with.", value="FOLDER")
     ] = None
 
     def __post_init__(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,6 +11,7 @@ from pyspark.sql import functions as sf
 from ctrlchan.pipeline.jobs.ingest.entries import INTS, LISTS, About, entries_of, put, reasons_of, record
 from ctrlchan.pipeline.spark.tables import read_snapshot
 from ctrlchan.pipeline.spark.text_lines import plain_path
+from ctrlchan.storage import path_of
 
 __all__ = ["snapshot_entries"]
 
@@ -98,7 +98,7 @@ def _text(*names: str) -> Column:
 
 def _cluster(spark: SparkSession, path: str, cluster: dict[str, object]) -> DataFrame:
     names = ("cluster_id", "controller_id", "controller_epoch")
-    file = str(Path(path) / "cluster.json")
+    file = str(path_of(path) / "cluster.json")
     row = spark.range(1).select(sf.lit(file).alias("file"), sf.lit(0).alias("row"))
     facts = sf.struct(*(sf.lit(cluster[name]).alias(name) for name in names))
     entry = record(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 from ctrlchan.errors import PipelineError
-from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.ingest.job import Ingested
-from ctrlchan.pipeline.spark.tables import count_rows, destination, new_folder, write_snapshot
+from ctrlchan.pipeline.spark.tables import (
+    count_rows,
+    destination,
+    new_folder,
+    require_snapshot,
+    write_snapshot,
+)
 from ctrlchan.state.storage.snapshot import PARTITIONS_FILE, check_writable
+from ctrlchan.storage import PathLike, path_of
 
 __all__ = ["write_ingested"]
 
@@ -19,8 +24,8 @@ _MARK: Final = "_SUCCESS"
 
 def write_ingested(
     found: Ingested,
-    snapshot: str | Path,
-    rejects: str | Path,
+    snapshot: PathLike,
+    rejects: PathLike,
     *,
     overwrite: bool = False,
     max_rejects: int | None = None,
@@ -31,12 +36,12 @@ def write_ingested(
     snapshot, if there are more than ``max_rejects`` or no partition is left; also if the files do not have
     the rows that were counted. Raises SnapshotError if a folder exists.
     """
-    snapshot, rejects = local_path(snapshot), local_path(rejects)
+    snapshot, rejects = path_of(snapshot), path_of(rejects)
     check_writable(snapshot, overwrite=overwrite)
     counts = found.counts()
     with new_folder(rejects, _MARK, overwrite=overwrite) as folder:
         found.rejects.write.mode("append").parquet(destination(folder))
-    written = count_rows(rejects)
+        written = count_rows(folder)
     if written != counts["refused"]:
         raise PipelineError(f"{rejects}: {counts['refused']} entries were refused, {written} are on disk")
     if max_rejects is not None and written > max_rejects:
@@ -44,7 +49,7 @@ def write_ingested(
     if not counts["partitions"]:
         raise PipelineError(f"no valid partition in {counts['in']:,} entries; see {rejects}")
     write_snapshot(found.snapshot(), snapshot, overwrite=overwrite)
-    partitions = count_rows(snapshot / PARTITIONS_FILE)
+    partitions = count_rows(require_snapshot(snapshot)[0] / PARTITIONS_FILE)
     if partitions != counts["partitions"]:
         raise PipelineError(
             f"{snapshot}: {counts['partitions']} partitions were taken, {partitions} are on disk"

@@ -9,7 +9,6 @@ depends on brokers, APIs, outcomes and steps of the window; only the newest stat
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,9 @@ import pyarrow.parquet as pq
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.jobs.monitor.aggregates import AGGREGATES, EVER, added, no_aggregates, since
 from ctrlchan.pipeline.jobs.monitor.unfinished import RequestKey
+from ctrlchan.storage import AnyPath, names_in
+from ctrlchan.storage import replace as put
+from ctrlchan.storage.parquet import arrow_source
 
 __all__ = ["CheckpointStore", "MonitorState"]
 
@@ -76,9 +78,10 @@ class MonitorState:
 class CheckpointStore:
     """Reads and writes the states in a folder; raises PipelineError if it belongs to another journal."""
 
-    def __init__(self, folder: Path, journal: str) -> None:
+    def __init__(self, folder: AnyPath, journal: str) -> None:
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(folder, Path):
+            folder.mkdir(parents=True, exist_ok=True)
         self._check(journal)
 
     def _check(self, journal: str) -> None:
@@ -87,7 +90,7 @@ class CheckpointStore:
         try:
             found = json.loads(about.read_bytes())
         except FileNotFoundError:
-            self._replace(about, json.dumps(wanted).encode())
+            put(about, json.dumps(wanted).encode())
             return
         except (OSError, ValueError) as problem:
             raise PipelineError(f"{about}: {problem}") from problem
@@ -116,32 +119,24 @@ class CheckpointStore:
         table = state.aggregates.replace_schema_metadata({_META: json.dumps(meta).encode()})
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd")
-        self._replace(self._file(state.batch), sink.getvalue().to_pybytes())
+        put(self._file(state.batch), sink.getvalue().to_pybytes())
         for batch in self._batches():
             if batch <= state.batch - _KEPT or batch > state.batch:
                 self._file(batch).unlink(missing_ok=True)
 
     def _batches(self) -> list[int]:
-        return sorted(int(found[1]) for name in os.listdir(self._folder) if (found := _NAME.fullmatch(name)))
+        return sorted(int(found[1]) for name in names_in(self._folder) if (found := _NAME.fullmatch(name)))
 
-    def _file(self, batch: int) -> Path:
+    def _file(self, batch: int) -> AnyPath:
         return self._folder / f"{batch:020d}.parquet"
 
     def _read(self, batch: int) -> MonitorState:
         file = self._file(batch)
         try:
-            table = pq.read_table(file)
+            table = pq.read_table(arrow_source(file))
             meta = json.loads((table.schema.metadata or {})[_META])
             ended = frozenset(RequestKey(*key) for key in meta["ended"])
             aggregates = table.replace_schema_metadata().cast(AGGREGATES)
             return MonitorState(aggregates, ended, batch, meta["rows"])
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as problem:
             raise PipelineError(f"{file}: not a state of a monitor: {problem}") from problem
-
-    def _replace(self, file: Path, content: bytes) -> None:
-        hidden = file.with_name(f".{file.name}.{os.getpid()}")
-        try:
-            hidden.write_bytes(content)
-            hidden.replace(file)
-        finally:
-            hidden.unlink(missing_ok=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Final
 
 from ctrlchan.pipeline.settings import Setting, check_settings
+from ctrlchan.storage import PathLike
 
 __all__ = ["STEP", "MonitorConfig"]
 
@@ -23,9 +23,9 @@ class MonitorConfig:
     1970; None: the clock's.
     """
 
-    journal: Annotated[str | Path, Setting("A journal folder.", value="FOLDER", argument=True)]
+    journal: Annotated[PathLike, Setting("A journal folder.", value="FOLDER", argument=True)]
     checkpoint: Annotated[
-        str | Path | None,
+        PathLike | None,
         Setting(
             "A folder on this machine for the state, from which a restarted monitor continues.",
             value="FOLDER",
@@ -37,7 +37,7 @@ class MonitorConfig:
     )
     interval: Annotated[float, Setting("Seconds between two updates.", value="SECONDS", minimum=0.1)] = 5.0
     snapshot: Annotated[
-        str | Path | None,
+        PathLike | None,
         Setting("Alert when a broker holds older metadata than this snapshot.", value="FOLDER"),
     ] = None
     max_files: int = 1_000

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
@@ -11,11 +9,12 @@ from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.jobs.monitor.figures import Diverged
 from ctrlchan.pipeline.jobs.report.config import ReportConfig
 from ctrlchan.pipeline.jobs.report.job import report
+from ctrlchan.storage import PathLike
 
 __all__ = ["diverged_brokers"]
 
 
-def diverged_brokers(spark: SparkSession, journal: str | Path, snapshot: str | Path) -> list[Diverged]:
+def diverged_brokers(spark: SparkSession, journal: PathLike, snapshot: PathLike) -> list[Diverged]:
     """Return the brokers that are certainly stale, each with its first stale partition.
 
     Raises PipelineError when journal and snapshot cannot be compared.

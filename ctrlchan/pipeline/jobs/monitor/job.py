@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -22,7 +20,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ctrlchan.errors import CtrlchanError, PipelineError
 from ctrlchan.journal.check import check_journal
-from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.monitor.aggregates import JOURNAL_COLUMNS, aggregates_of
 from ctrlchan.pipeline.jobs.monitor.checkpoint import CheckpointStore, MonitorState
 from ctrlchan.pipeline.jobs.monitor.config import MonitorConfig
@@ -33,6 +30,7 @@ from ctrlchan.pipeline.spark.failures import reason_of
 from ctrlchan.pipeline.spark.tables import JOURNAL_OPTIONS, destination, literally
 from ctrlchan.pipeline.spark.text_lines import plain_path
 from ctrlchan.state.storage.schemas import JOURNAL
+from ctrlchan.storage import path_of, remove_tree
 
 __all__ = ["Monitor", "monitor"]
 
@@ -50,10 +48,10 @@ class Monitor(AbstractContextManager["Monitor"]):
         self._spark = spark
         self._config = config
         check_journal(config.journal)
-        self._journal = str(local_path(config.journal).resolve())
+        self._journal = str(path_of(config.journal).resolve())
         self._temporary = config.checkpoint is None
         folder = config.checkpoint or tempfile.mkdtemp(prefix="ctrlchan-monitor-")
-        self._folder = local_path(folder).resolve()
+        self._folder = path_of(folder).resolve()
         self._checkpoint = CheckpointStore(self._folder / "sums", self._journal)
         self._lock = threading.Lock()
         self._state = self._checkpoint.newest()
@@ -95,7 +93,7 @@ class Monitor(AbstractContextManager["Monitor"]):
             self._query.stop()
             self._query = None
         if self._temporary:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            remove_tree(self._folder)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -153,7 +151,7 @@ class Monitor(AbstractContextManager["Monitor"]):
     def _check(self, batch: DataFrame) -> None:
         """Check the files, of whose footers Spark reads one."""
         files = batch.select(plain_path(F.col("file")).alias("file")).distinct().collect()
-        check_journal(self._journal, [Path(row["file"]) for row in files])
+        check_journal(self._journal, [path_of(row["file"]) for row in files])
 
     def _ended(self, batch: DataFrame, unfinished: UnfinishedRequests) -> list[RequestKey]:
         """Return the requests of the batch that channel files list as unfinished (16 per broker at most)."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ctrlchan.journal import read_channels
+from ctrlchan.storage import PathLike
 
 __all__ = ["BrokerWait", "RequestKey", "UnfinishedRequests", "read_unfinished"]
 
@@ -71,7 +71,7 @@ class UnfinishedRequests:
         return [found[broker] for broker in sorted(found)]
 
 
-def read_unfinished(journal: str | Path) -> UnfinishedRequests:
+def read_unfinished(journal: PathLike) -> UnfinishedRequests:
     """Read the channel files; of several channels from a controller to a broker the newest counts.
 
     So the file of a killed channel counts until its successor connects. Raises JournalError.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated
 
 from ctrlchan.pipeline.settings import Setting, check_settings
+from ctrlchan.storage import PathLike
 
 __all__ = ["ReportConfig"]
 
@@ -29,11 +29,11 @@ class ReportConfig:
     """
 
     journal: Annotated[
-        str | Path,
+        PathLike,
         Setting("A journal folder, also one that is still written.", value="FOLDER", argument=True),
     ]
     snapshot: Annotated[
-        str | Path | None,
+        PathLike | None,
         Setting("The state that brokers should have; without it only failures are reported.", value="FOLDER"),
     ] = None
     since: Annotated[

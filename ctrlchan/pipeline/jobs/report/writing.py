@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
-from ctrlchan.paths import local_path
 from ctrlchan.pipeline.jobs.report.divergence import Divergence, with_counts
 from ctrlchan.pipeline.jobs.report.findings import findings_of, notes_of, result_of
 from ctrlchan.pipeline.jobs.report.job import Report
-from ctrlchan.pipeline.spark.tables import destination, literally, new_folder
+from ctrlchan.pipeline.spark.tables import destination, literally, new_folder, write_json
+from ctrlchan.storage import AnyPath, PathLike, contents_of, path_of, replace
+from ctrlchan.storage.parquet import write_parquet
 
-__all__ = ["PAGE", "SUMMARY", "Summary", "write_report"]
+__all__ = ["PAGE", "SUMMARY", "Summary", "page_in", "write_report"]
 
 SUMMARY: Final = "report.json"
 PAGE: Final = "report.html"
@@ -33,7 +32,7 @@ _Rows: TypeAlias = list[dict[str, Any]]
 
 
 def write_report(
-    spark: SparkSession, report: Report, output: str | Path, *, overwrite: bool = False
+    spark: SparkSession, report: Report, output: PathLike, *, overwrite: bool = False
 ) -> Summary:
     """Write ``report.html``, ``report.json`` and a folder of Parquet files for each table.
 
@@ -45,7 +44,7 @@ def write_report(
     # Bokeh and Jinja2, which only the page needs.
     from ctrlchan.pipeline.jobs.report.page import PageData, page_of
 
-    with new_folder(local_path(output), SUMMARY, overwrite=overwrite) as folder:
+    with new_folder(path_of(output), SUMMARY, overwrite=overwrite) as folder:
         rows = {
             name: _write(getattr(report, name), folder / name)
             for name in ("figures", "errors", "series", "channels", "waiting")
@@ -64,20 +63,23 @@ def write_report(
             **report.about,
         }
         page = page_of(PageData(summary=summary, findings=found, brokers=brokers, named=named, **rows))
-        (folder / PAGE).write_text(page, encoding="utf-8")
-        (folder / SUMMARY).write_text(
-            json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        replace(folder / PAGE, page.encode())
+        write_json(folder / SUMMARY, summary)
     report.unpersist()
     return summary
 
 
-def _write(table: DataFrame, folder: Path) -> _Rows:
+def page_in(output: PathLike) -> AnyPath:
+    """Return the path of the page of a written report."""
+    folder = path_of(output)
+    return contents_of(folder, json.loads((folder / SUMMARY).read_bytes())) / PAGE
+
+
+def _write(table: DataFrame, folder: AnyPath) -> _Rows:
     """Write a small table as one file, through the driver, and return its rows."""
     rows = table.toArrow()
-    folder.mkdir()
     # Times as Spark writes them in the other tables.
-    pq.write_table(rows, folder / _FILE, compression="zstd", use_deprecated_int96_timestamps=True)
+    write_parquet(rows, folder / _FILE, compression="zstd", use_deprecated_int96_timestamps=True)
     return _rows(rows)
 
 
@@ -88,7 +90,7 @@ def _rows(table: pa.Table) -> _Rows:
 
 
 def _divergence(
-    spark: SparkSession, divergence: Divergence | None, folder: Path
+    spark: SparkSession, divergence: Divergence | None, folder: AnyPath
 ) -> tuple[_Rows, dict[int, _Rows]]:
     """Write both tables; return the rows of brokers, and the first stale partitions of each broker."""
     if divergence is None:
