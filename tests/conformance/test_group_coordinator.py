@@ -8,7 +8,8 @@ compared by their prefixes, and by the order in which they were first seen. Thes
 - The protocol, when two have as many votes: Kafka takes any.
 - Requests that Kafka never answers, because a later request of the same member took their place or the
   member is gone. Ours end with an error.
-- A static member that joins again while its new id is being stored: Kafka answers with the id before.
+- A static member that joins again while its new id is being stored: Kafka answers with the id before. When
+  the group changes meanwhile, Kafka throws as the append ends: the history ends, too.
 """
 
 from __future__ import annotations
@@ -425,6 +426,9 @@ class _History:
 
     def both(self, *words: Any) -> Reply:
         expected, found = self.kafka.ask(*words), self.ours.ask(*words)
+        if words[0] == "release" and expected["failed"]:
+            assert not found["failed"]
+            raise _EndOfHistory
         answers, more = expected["answers"], found["answers"]
         for number, answer in more.items():
             if number not in answers:
