@@ -115,12 +115,13 @@ def test_a_signal_under_load_loses_no_acknowledged_record(tmp_path: Path, number
 def test_a_full_disk_acknowledges_nothing_that_is_not_written(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     with started(*folders) as (process, port):
-        # No file may grow beyond a size: as on a full disk, a write fails or is cut.
-        psutil.Process(process.pid).rlimit(psutil.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        # No file may grow beyond a size: as on a full disk, a write fails or is cut. An index has its full
+        # size, 10 MiB, from its first entry on.
+        psutil.Process(process.pid).rlimit(psutil.RLIMIT_FSIZE, (12 << 20, 12 << 20))
         acknowledged = -1
         with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
             while True:
-                error, offset = produce(connection, b"x" * 50_000)
+                error, offset = produce(connection, b"x" * 200_000)
                 if error:
                     break
                 acknowledged = offset
