@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
+from tests.acceptance.children import Children
 from tests.acceptance.either_cluster import CLUSTERS, EitherCluster, either_cluster
 from tests.acceptance.inherited import Inherited, leave_behind
 from tests.acceptance.recordings import RealRecordings
@@ -69,3 +71,11 @@ def either(
     """Three brokers that store records: an EmbeddedCluster, and real Kafka for the same tests again."""
     with either_cluster(request.param, tmp_path_factory.mktemp("either")) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def children(tmp_path: Path) -> Iterator[Children]:
+    """Processes that end with the test; their outputs are in its folder."""
+    children = Children(tmp_path)
+    yield children
+    children.close()

@@ -7,15 +7,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
+from tests.acceptance.children import Children
 from tests.acceptance.clients import produce
 from tests.acceptance.controller.tools import KafkaTools, ToolRun, wait_until_complete
 from tests.acceptance.either_cluster import EMBEDDED, EitherCluster
 from tests.kafka.jars import SHORT_LIVED, java_command
-from tests.kafka.processes import Child, Reaper, last_lines
+from tests.kafka.processes import last_lines
 from tests.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -320,32 +320,6 @@ def test_the_producers_of_a_partition(either: EitherCluster, tools: KafkaTools) 
         "2",
         "None",
     )
-
-
-class Children:
-    """Processes that end with a test; their output goes to ``folder``."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._reaper = Reaper()
-        self._children: list[Child] = []
-
-    def start(self, name: str, command: list[str]) -> Child:
-        """Start a process, whose output is the file of this name."""
-        self._children.append(Child(name, command, self.folder / name, self._reaper))
-        return self._children[-1]
-
-    def close(self) -> None:
-        for child in self._children:
-            child.kill()
-        self._reaper.close()
-
-
-@pytest.fixture
-def children(tmp_path: Path) -> Iterator[Children]:
-    children = Children(tmp_path)
-    yield children
-    children.close()
 
 
 class Verifiable:

@@ -89,36 +89,39 @@ def java_command(
     main_class: str,
     *arguments: str,
     classes: Path | None = None,
+    jars: Path | None = None,
     options: Sequence[str] = SHORT_LIVED,
 ) -> list[str]:
-    """A command line that runs ``main_class`` with Kafka's jars, and ``classes`` before them."""
-    path = class_path() if classes is None else os.pathsep.join([str(classes), class_path()])
+    """A command line that runs ``main_class``: ``classes`` stand before Kafka's jars, ``jars`` after them."""
+    before = [] if classes is None else [str(classes)]
+    after = [] if jars is None else [f"{jars}{os.sep}*"]
+    path = os.pathsep.join([*before, class_path(), *after])
     return ["java", *options, "-cp", path, main_class, *arguments]
 
 
-def compile_java(*sources: Path) -> Path:
-    """Compile Java files against the jars; returns the folder of their classes.
+def compile_java(*sources: Path, jars: Path | None = None) -> Path:
+    """Compile Java files against Kafka's jars and ``jars``; returns the folder of their classes.
 
     Cached by the content of the sources and of pom.xml. Raises KafkaUnavailableError without a JDK, and
     RuntimeError with the compiler's words when they do not compile.
     """
-    jars = class_path()
+    path = class_path() if jars is None else f"{class_path()}{os.pathsep}{jars}{os.sep}*"
     digest = hashlib.sha256(POM.read_bytes())
     for source in sources:
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     folder = BUILD / "kafka-classes" / digest.hexdigest()[:16]
     with _locked(folder.parent / "lock"):
         if not folder.is_dir():
-            _compile(folder, jars, sources)
+            _compile(folder, path, sources)
     return folder
 
 
-def _compile(folder: Path, jars: str, sources: Sequence[Path]) -> None:
+def _compile(folder: Path, path: str, sources: Sequence[Path]) -> None:
     javac = shutil.which("javac")
     if javac is None:
         raise KafkaUnavailableError(f"needs a JDK {LOWEST_JAVA} or newer: no `javac` on the PATH")
     with _appearing(folder) as unfinished:
-        command = [javac, "-proc:none", "-cp", jars, "-d", str(unfinished), *map(str, sources)]
+        command = [javac, "-proc:none", "-cp", path, "-d", str(unfinished), *map(str, sources)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
             raise RuntimeError(f"javac failed:\n{result.stdout}{result.stderr}")
