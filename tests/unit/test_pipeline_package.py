@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from ctrlchan.cli.pipeline.common import RunOptions, spark_of
 from ctrlchan.errors import ConfigError, PipelineError
 from ctrlchan.pipeline import package
 from ctrlchan.pipeline.package import make_package, package_settings
@@ -104,3 +106,13 @@ def test_settings_join_those_of_the_user() -> None:
         "spark.archives": "x.zip,p.tgz#ctrlchan-package",
         "spark.executorEnv.PYTHONPATH": "ctrlchan-package:/lib",
     }
+
+
+def test_a_package_of_a_job_is_a_file_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is checked next.
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    package = tmp_path / "p.tar.gz"
+    for words in ("no such file", "needs PySpark"):
+        with pytest.raises(PipelineError, match=words), spark_of("check", RunOptions(package=package)):
+            pass
+        package.touch()

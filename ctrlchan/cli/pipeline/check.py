@@ -9,6 +9,7 @@ import typer
 
 from ctrlchan.cli.pipeline.common import RunOptions, say, spark_of
 from ctrlchan.cli.pipeline.options import with_options
+from ctrlchan.storage import is_url
 
 __all__ = ["check"]
 
@@ -45,6 +46,11 @@ def check(
       ctrlchan pipeline check --master yarn --storage /mnt/shared --broker kafka-1:9092
     """
     listeners = [_address(one) for one in broker]
+    for folder in storage:
+        if is_url(folder):
+            raise typer.BadParameter(
+                f"{folder}: a URL; folders that are mounted can be checked", param_hint="--storage"
+            )
     with spark_of("check", run, reads=storage) as spark:
         from ctrlchan.pipeline.spark.executors import examine_executors
 

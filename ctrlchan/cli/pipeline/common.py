@@ -81,7 +81,7 @@ def spark_of(
     PySpark or Java is missing, or if Spark does not start. An error of Spark becomes a PipelineError with its
     reason in one line.
     """
-    _check_paths([*reads, run.package], texts, writes)
+    _check_paths(reads, [*texts, *([] if run.package is None else [run.package])], writes)
     shown = shows_progress and not run.as_json
     inputs = [*reads, *texts]
     if small is None:
