@@ -8,7 +8,7 @@ from typing import Any, Final
 from tests.acceptance.same_answers.recorder import Broker
 from tests.acceptance.same_answers.topics import create_topic
 
-__all__ = ["committed_offsets", "coordinators", "group_administration", "members", "static_members"]
+__all__ = ["committed_offsets", "coordinators", "group_administration", "members", "ready", "static_members"]
 
 _SESSION: Final = {"SessionTimeoutMs": 30_000, "RebalanceTimeoutMs": 30_000}
 #: Subscribes to the topic "committed". Kafka answers no JoinGroup whose subscription is not valid.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from tests.acceptance.same_answers.grouping import ready
 from tests.acceptance.same_answers.recorder import Broker
 
 __all__ = ["cut_requests", "odd_headers", "samples"]
@@ -21,6 +22,7 @@ _OF_CONTROLLERS: Final = frozenset({"LeaderAndIsr", "StopReplica", "UpdateMetada
 
 def samples(broker: Broker) -> None:
     """A request of each API in each version with one element in each array, and no other values."""
+    ready(broker)
     for api, versions in broker.versions.items():
         if api not in _NO_SAMPLE:
             for version in versions:
@@ -31,6 +33,7 @@ def samples(broker: Broker) -> None:
 
 def cut_requests(broker: Broker) -> None:
     """Samples that end early, that go on, and that have impossible lengths."""
+    ready(broker)
     for api, versions in broker.versions.items():
         for version in versions:
             body = broker.body(api, version, broker.sample(api, version))
