@@ -238,7 +238,6 @@ _BROKER_CONFIGS = (
             ("offsets.topic.num.partitions", _INT, "50"),
             ("offsets.topic.replication.factor", _SHORT, "3"),
             ("offsets.topic.segment.bytes", _INT, "104857600"),
-            ("producer.id.expiration.check.interval.ms", _INT, "600000"),
             ("queued.max.requests", _INT, "500"),
             ("replica.fetch.backoff.ms", _INT, "1000"),
             ("replica.fetch.max.bytes", _INT, "1048576"),
