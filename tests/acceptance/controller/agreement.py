@@ -38,6 +38,10 @@ def differences(rig: KafkaRig, topics: set[str] | None, *, in_sync: bool) -> lis
     ids = {name: topic_id(rig.zookeeper, name) for name in names}
     if names:
         for broker_id in rig.live_broker_ids:
+            if not rig.is_registered(broker_id):
+                # Its session has expired, for example while ZooKeeper restarted: it registers again.
+                found.append(f"broker {broker_id}: not registered")
+                continue
             views = metadata(rig, broker_id, names)
             found += [f"broker {broker_id}: {line}" for line in _differing(nodes, views, ids)]
     return found
