@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.kafka.jars import compile_java, java_command
+from tests.conformance.java_process import JavaProcess
 
 Json = Any
 
@@ -21,13 +19,7 @@ class Oracle:
     """One Java process with kafka-clients 3.9.1 on its class path; a context manager."""
 
     def __init__(self) -> None:
-        classes = compile_java(Path(__file__).with_name("Oracle.java"))
-        self._process = subprocess.Popen(
-            java_command("Oracle", classes=classes),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-        )
+        self._java = JavaProcess("Oracle", shows_errors=True)
 
     def __enter__(self) -> Oracle:
         return self
@@ -35,8 +27,7 @@ class Oracle:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The process ends at the end of its input.
-        self._process.communicate(timeout=30)
+        self._java.close()
 
     def write(self, message: str, version: int, value: Json) -> bytes:
         """Convert JSON with JsonConverter.read to the message's bytes. Raises OracleRefusal."""
@@ -51,11 +42,7 @@ class Oracle:
         return json.loads(text), int(remaining)
 
     def _ask(self, line: str) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        kind, _, rest = self._process.stdout.readline().rstrip("\n").partition(" ")
+        kind, _, rest = self._java.ask(line).partition(" ")
         if kind == "error":
             raise OracleRefusal(rest)
         if kind != "ok":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import struct
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.cleaner import clean, dirty_part
 from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.records import HEADER_BYTES, records_of
-from tests.kafka.jars import compile_java, java_command
+from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka
 from tests.unit.broker.log.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, PlainRecord, batch_of
 
@@ -39,25 +38,17 @@ class Kafka:
     """Kafka's Cleaner in a Java process (CleanerOracle.java describes the protocol of lines)."""
 
     def __init__(self) -> None:
-        classes = compile_java(Path(__file__).with_name("CleanerOracle.java"))
-        self._process = subprocess.Popen(
-            java_command("CleanerOracle", classes=classes),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+        self._java = JavaProcess("CleanerOracle")
 
     def clean(self, folder: Path, config: LogConfig, first_dirty: int, now_ms: int) -> int:
         """Clean the log in the folder up to its active segment; return the end of what is clean."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         words = ("clean", first_dirty, now_ms, config.segment_bytes, config.delete_retention_ms, folder)
-        self._process.stdin.write(" ".join(map(str, words)) + "\n")
-        self._process.stdin.flush()
-        kind, _, answer = self._process.stdout.readline().rstrip("\n").partition(" ")
+        kind, _, answer = self._java.ask(" ".join(map(str, words))).partition(" ")
         assert kind == "ok", answer
         return int(answer)
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._java.close()
 
 
 @pytest.fixture(scope="module")

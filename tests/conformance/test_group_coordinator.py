@@ -15,12 +15,11 @@ compared by their prefixes, and by the order in which they were first seen. Thes
 from __future__ import annotations
 
 import json
-import subprocess
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -42,7 +41,7 @@ from ctrlchan.broker.coordinator.requests import (
 )
 from ctrlchan.broker.groups.batches import encode_batch, read_batches
 from ctrlchan.errors import ErrorCode, IllegalStateError
-from tests.kafka.jars import compile_java, java_command
+from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka
 from tests.unit.broker.coordinator.support import CONFIG, START_MS, MemoryTopic, Rig
 
@@ -109,14 +108,15 @@ class _Names:
         return self._ids.get(name, name)
 
 
-class _Side:
+class _Side(ABC):
     """Calls a coordinator with names of members in place of their ids."""
 
     def __init__(self) -> None:
         self.names = _Names()
 
+    @abstractmethod
     def command(self, words: list[Any]) -> Reply:
-        raise NotImplementedError
+        """Give a command to the coordinator; return its reply."""
 
     def ask(self, *words: Any) -> Reply:
         """Give a command; return its reply, in which members have names and no order."""
@@ -172,16 +172,12 @@ def _bytes(text: str | None) -> bytes | None:
 class _Kafka(_Side):
     """GroupOracle.java, which describes the commands."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: JavaProcess) -> None:
         super().__init__()
-        self._process = process
+        self._java = process
 
     def command(self, words: list[Any]) -> Reply:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(words) + "\n")
-        self._process.stdin.flush()
-        reply: Reply = json.loads(self._process.stdout.readline())
+        reply: Reply = json.loads(self._java.ask(json.dumps(words)))
         reply.setdefault("result", None)
         return reply
 
@@ -379,18 +375,11 @@ def _fetched(offset: FetchedOffset) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def java() -> Iterator[subprocess.Popen[str]]:
+def java() -> Iterator[JavaProcess]:
     require_kafka()
-    classes = compile_java(Path(__file__).with_name("GroupOracle.java"))
-    process = subprocess.Popen(
-        java_command("GroupOracle", classes=classes),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        encoding="utf-8",
-    )
+    process = JavaProcess("GroupOracle")
     yield process
-    process.communicate(timeout=30)
+    process.close()
 
 
 @dataclass
@@ -416,7 +405,7 @@ class _EndOfHistory(Exception):
 class _History:
     """Gives each command to both coordinators, and compares their replies."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: JavaProcess) -> None:
         self.kafka, self.ours = _Kafka(process), _Ours()
         self.kafka.command(["new", _SETTINGS])
         self.clients = [_Client(f"static-{number}" if number < STATIC else None) for number in range(CLIENTS)]
@@ -636,7 +625,7 @@ _NO_LIMIT = settings(
 )
 
 
-def compare(java: subprocess.Popen[str], steps: list[tuple[Any, ...]]) -> None:
+def compare(java: JavaProcess, steps: list[tuple[Any, ...]]) -> None:
     """Let members take these steps; then load each log with the other coordinator."""
     history = _History(java)
     with suppress(_EndOfHistory):
@@ -648,12 +637,12 @@ def compare(java: subprocess.Popen[str], steps: list[tuple[Any, ...]]) -> None:
 
 @settings(_NO_LIMIT, max_examples=40)
 @given(steps=_STEPS)
-def test_random_histories(java: subprocess.Popen[str], steps: list[tuple[Any, ...]]) -> None:
+def test_random_histories(java: JavaProcess, steps: list[tuple[Any, ...]]) -> None:
     compare(java, steps)
 
 
 @pytest.mark.long
 @settings(_NO_LIMIT, max_examples=600)
 @given(steps=_STEPS)
-def test_many_random_histories(java: subprocess.Popen[str], steps: list[tuple[Any, ...]]) -> None:
+def test_many_random_histories(java: JavaProcess, steps: list[tuple[Any, ...]]) -> None:
     compare(java, steps)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +26,7 @@ from ctrlchan.broker.coordinator.records import (
     read_offset_value,
 )
 from ctrlchan.broker.coordinator.registry import partition_for
-from tests.kafka.jars import compile_java, java_command
+from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka
 
 _FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -38,20 +36,10 @@ class _Kafka:
     """GroupRecords.java, which describes the lines."""
 
     def __init__(self) -> None:
-        classes = compile_java(Path(__file__).with_name("GroupRecords.java"))
-        self.process = subprocess.Popen(
-            java_command("GroupRecords", classes=classes),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-        )
+        self.java = JavaProcess("GroupRecords", shows_errors=True)
 
     def ask(self, *words: object) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-        kind, _, rest = self.process.stdout.readline().rstrip("\n").partition(" ")
+        kind, _, rest = self.java.ask(" ".join(map(str, words))).partition(" ")
         assert kind == "ok", rest
         return rest
 
@@ -61,7 +49,7 @@ def kafka() -> Iterator[_Kafka]:
     require_kafka()
     running = _Kafka()
     yield running
-    running.process.communicate(timeout=30)
+    running.java.close()
 
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

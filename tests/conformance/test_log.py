@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -15,7 +13,7 @@ from ctrlchan.broker.log import compression
 from ctrlchan.broker.log._batches import AppendRules, Origin, check, read_header
 from ctrlchan.broker.log._producers import ProducerStates
 from ctrlchan.errors import ErrorCode
-from tests.kafka.jars import compile_java, java_command
+from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka
 from tests.unit.broker.log.batches import (
     CONTROL,
@@ -38,19 +36,11 @@ class LogOracle:
     """Kafka's classes in a Java process (LogOracle.java describes the protocol of lines)."""
 
     def __init__(self) -> None:
-        classes = compile_java(Path(__file__).with_name("LogOracle.java"))
-        command = java_command("LogOracle", classes=classes)
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        self._java = JavaProcess("LogOracle")
 
     def ask(self, *words: object) -> list[str]:
         """Send one line; return the words of the answer."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(" ".join(map(str, words)) + "\n")
-        self._process.stdin.flush()
-        kind, *answer = self._process.stdout.readline().rstrip("\n").split(" ")
+        kind, *answer = self._java.ask(" ".join(map(str, words))).split(" ")
         assert kind == "ok", answer
         return answer
 
@@ -68,7 +58,7 @@ class LogOracle:
 
     def close(self) -> None:
         """End the process."""
-        self._process.communicate(timeout=30)
+        self._java.close()
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import struct
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.errors import KafkaError, LogDirectoryError
-from tests.kafka.jars import compile_java, java_command
+from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka
 from tests.unit.broker.log.batches import CONTROL, TRANSACTIONAL, PlainRecord, batch_of
 
@@ -35,24 +34,16 @@ class Kafka:
     """Kafka's LogLoader in a Java process (RecoveryOracle.java describes the protocol of lines)."""
 
     def __init__(self) -> None:
-        classes = compile_java(Path(__file__).with_name("RecoveryOracle.java"))
-        self._process = subprocess.Popen(
-            java_command("RecoveryOracle", classes=classes),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+        self._java = JavaProcess("RecoveryOracle")
 
     def load(self, folder: Path, *, clean: bool, start: int, recovery_point: int) -> list[int] | str:
         """Return start, end, recovery point and last stable offset of the log, or why it cannot be loaded."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         words = "load", int(clean), start, recovery_point, CONFIG.segment_bytes, CONFIG.index_interval_bytes
-        self._process.stdin.write(f"{' '.join(map(str, words))} {folder}\n")
-        self._process.stdin.flush()
-        kind, _, answer = self._process.stdout.readline().rstrip("\n").partition(" ")
+        kind, _, answer = self._java.ask(f"{' '.join(map(str, words))} {folder}").partition(" ")
         return [int(word) for word in answer.split()] if kind == "ok" else answer
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._java.close()
 
 
 @pytest.fixture(scope="module")

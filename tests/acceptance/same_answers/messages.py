@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tests.conformance.reference import uvarint
+
 __all__ = ["Message", "Messages", "Versions"]
 
 _NUMBERS: Final = {
@@ -156,9 +158,9 @@ def _write_struct(
         else:
             yield from _write_field(field, version, flexible, values.get(field.name, field.default))
     if flexible:
-        yield _uvarint(len(tags))
+        yield uvarint(len(tags))
         for tag, data in sorted(tags.items()):
-            yield _uvarint(tag) + _uvarint(len(data)) + data
+            yield uvarint(tag) + uvarint(len(data)) + data
 
 
 def _write_field(field: _Field, version: int, flexible: bool, value: Any) -> Iterator[bytes]:
@@ -190,17 +192,8 @@ def _write_value(field: _Field, version: int, flexible: bool, value: Any) -> Ite
 
 def _length(flexible: bool, layout: str, length: int | None) -> bytes:
     if flexible:
-        return _uvarint(0 if length is None else length + 1)
+        return uvarint(0 if length is None else length + 1)
     return struct.pack(layout, -1 if length is None else length)
-
-
-def _uvarint(value: int) -> bytes:
-    data = bytearray()
-    while value >= 0x80:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    data.append(value)
-    return bytes(data)
 
 
 class _Reader:
