@@ -27,6 +27,22 @@ BROKERS: Final = 100
 #: Outcomes of a journal, and a tenth of them. A report takes a minute.
 OUTCOMES: Final = (1_000_000, 10_000_000)
 REPORT_ROUNDS: Final = 3
+SMALL_ROUNDS: Final = 3
+
+
+def test_small_jobs(benchmark: BenchmarkFixture, scaled: Callable[[int], int]) -> None:
+    """Measure commands on small inputs; without other Spark sessions, so it is the first test."""
+    from bench.spark_small import SESSION, commands, processor_ms
+
+    wanted = {"session": SESSION, **commands()}
+    took: dict[str, list[float]] = {name: [] for name in wanted}
+
+    def all_in_turn() -> None:
+        for name, command in wanted.items():
+            took[name].append(processor_ms(command))
+
+    benchmark.extra_info.update(suite="spark_small", ms=took)
+    benchmark.pedantic(all_in_turn, rounds=scaled(SMALL_ROUNDS))  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(scope="module")

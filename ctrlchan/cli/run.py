@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -17,6 +19,12 @@ __all__ = ["run"]
 def run(arguments: Sequence[str] | None) -> int:
     """Run the command and return its exit status. Raises KeyboardInterrupt."""
     _open_standard_streams()
+    # Or the interpreter's end looks for cycles among all objects, which takes half a second.
+    atexit.register(gc.freeze)
+    if arguments is None:
+        # The process is the command's own. kio would import Hypothesis where it is installed, which takes
+        # longer than all other imports of a broker.
+        sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     with _noted_interrupts() as interrupted:
         try:
             return _status(arguments)

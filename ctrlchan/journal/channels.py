@@ -33,6 +33,7 @@ from ctrlchan.journal.reader import REMEDY, require_types
 from ctrlchan.journal.rows import ChannelStatus, Unfinished
 from ctrlchan.state.storage.schemas import CHANNELS, JOURNAL_VERSION, JOURNAL_VERSION_KEY
 from ctrlchan.storage import AnyPath, PathLike, files_in, path_of, replace
+from ctrlchan.storage.parquet import unreadable
 
 __all__ = ["CHANNELS_FOLDER", "channel_files", "read_channels", "write_channel"]
 
@@ -78,7 +79,8 @@ def read_channels(path: PathLike) -> pa.Table:
             # It was removed after the folder was listed.
             continue
         except (pa.ArrowException, OSError) as problem:
-            raise JournalError(f"{file}: not a whole Parquet file: {problem}; {REMEDY}") from problem
+            reason = unreadable(problem) or f"not a whole Parquet file: {problem}; {REMEDY}"
+            raise JournalError(f"{file}: {reason}") from problem
         written = (table.schema.metadata or {}).get(JOURNAL_VERSION_KEY, b"")
         if not written.isdigit() or int(written) > JOURNAL_VERSION:
             raise JournalError(

@@ -18,7 +18,7 @@ from ctrlchan.errors import JournalError
 from ctrlchan.journal.reader import REMEDY, journal_files, journal_schema
 from ctrlchan.state.storage.schemas import JOURNAL
 from ctrlchan.storage import AnyPath, PathLike, files_in, path_of
-from ctrlchan.storage.parquet import arrow_source
+from ctrlchan.storage.parquet import arrow_source, unreadable
 
 __all__ = ["check_journal"]
 
@@ -69,7 +69,7 @@ def _checked(file: AnyPath) -> list[_Rows]:
             _refuse_nulls(parquet, file)
             return list(_rows_of_groups(parquet, file))
     except (pa.ArrowException, OSError) as problem:
-        raise JournalError(f"{file}: broken: {problem}; {REMEDY}") from problem
+        raise JournalError(f"{file}: {unreadable(problem) or f'broken: {problem}; {REMEDY}'}") from problem
 
 
 def _refuse_nulls(parquet: pq.ParquetFile, file: AnyPath) -> None:

@@ -4,14 +4,16 @@ A journal writes a file for each flush interval, so that rows are seen soon; eac
 a footer and a task. The copy has the same rows in larger files, and is a journal itself. The journal is not
 changed: channels may write into it and monitors read it meanwhile, and neither would notice that files were
 replaced. So the copy has the rows that were in complete files when it began.
+
+On this machine the copy appears by a rename. Elsewhere its files are put one by one, and as long as
+``_compacting`` is beside them every reader refuses the folder (``journal_files``).
 """
 
 from __future__ import annotations
 
-import os
 import secrets
-import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,12 +23,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ctrlchan.errors import ConfigError, JournalError
-from ctrlchan.journal.channels import CHANNELS_FOLDER
+from ctrlchan.journal.channels import CHANNELS_FOLDER, channel_files
 from ctrlchan.journal.check import check_journal
 from ctrlchan.journal.files import write_rows
-from ctrlchan.journal.reader import REMEDY, journal_files
+from ctrlchan.journal.reader import COMPACTING, REMEDY, journal_files
 from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_LATER
-from ctrlchan.storage import local_path
+from ctrlchan.storage import (
+    AnyPath,
+    PathLike,
+    UrlPath,
+    names_in,
+    path_of,
+    remove_empty,
+    remove_tree,
+    replace,
+    write_new,
+)
 
 __all__ = ["Compacted", "compact_journal"]
 
@@ -45,8 +57,8 @@ class Compacted:
 
 
 def compact_journal(
-    journal: str | Path,
-    out: str | Path,
+    journal: PathLike,
+    out: PathLike,
     *,
     max_file_bytes: int = 256 * _MIB,
 ) -> Compacted:
@@ -54,68 +66,105 @@ def compact_journal(
 
     ``max_file_bytes``: a file takes rows until they have so many bytes before compression; so many bytes, and
     a file of the journal, are in memory at a time. The rows of a file are ordered by channel; those of a
-    channel keep their order. ``out`` appears when it is whole.
+    channel keep their order. Both folders may be URLs. ``out`` can be read when it is whole.
 
     Raises ConfigError for ``max_file_bytes`` below 1, JournalError if ``out`` exists, for each reason of
     ``check_journal``, and if ``out`` cannot be written.
     """
     if max_file_bytes < 1:
         raise ConfigError(f"max_file_bytes must be at least 1, not {max_file_bytes}")
-    source, made = local_path(journal), local_path(out)
-    if made.exists():
-        raise JournalError(f"{made}: already there; name a new folder")
+    source, made = path_of(journal), path_of(out)
+    try:
+        if made.exists():
+            raise FileExistsError
+        with _renamed(made) if isinstance(made, Path) else _marked(made) as folder:
+            return _compact(source, folder, max_file_bytes)
+    except FileExistsError:
+        raise JournalError(f"{made}: already there; name a new folder") from None
+    except OSError as problem:
+        raise JournalError(f"{made}: not written: {problem}") from problem
+
+
+@contextmanager
+def _renamed(made: Path) -> Iterator[Path]:
+    """Yield a hidden folder, which gets its name at the end of the block."""
     hidden = made.with_name(f".{made.name}.{secrets.token_hex(4)}")
     try:
         hidden.mkdir(parents=True)
-        compacted = _compact(source, hidden, max_file_bytes)
+        yield hidden
         hidden.rename(made)
-    except OSError as problem:
-        raise JournalError(f"{made}: not written: {problem}") from problem
     finally:
-        shutil.rmtree(hidden, ignore_errors=True)
-    return compacted
+        remove_tree(hidden)
 
 
-def _compact(source: Path, out: Path, max_file_bytes: int) -> Compacted:
+@contextmanager
+def _marked(made: UrlPath) -> Iterator[AnyPath]:
+    """Yield a folder that no reader takes for a journal before the end of the block."""
+    mark = made / COMPACTING
+    # Of two compactions into one folder, one raises FileExistsError.
+    write_new(mark, secrets.token_hex(8).encode())
+    try:
+        yield made
+    except BaseException:
+        for name in names_in(made):
+            if name != COMPACTING:
+                remove_tree(made / name)
+        remove_tree(mark)
+        remove_empty(made)
+        raise
+    mark.unlink()
+
+
+def _compact(source: AnyPath, out: AnyPath, max_file_bytes: int) -> Compacted:
     # Before the rows: a request that a channel lists as unfinished may have its row, not the other way round.
-    if (source / CHANNELS_FOLDER).is_dir():
-        shutil.copytree(source / CHANNELS_FOLDER, out / CHANNELS_FOLDER, ignore=shutil.ignore_patterns(".*"))
-    files = [local_path(file) for file in journal_files(source)]
+    channels = channel_files(source)
+    if channels and isinstance(out, Path):
+        (out / CHANNELS_FOLDER).mkdir()
+    for file in channels:
+        replace(out / CHANNELS_FOLDER / file.name, file.read_bytes())
+    files = journal_files(source)
     columns = _columns(check_journal(source, files))
-    rows = written = bytes_written = 0
-    for first, tables in _groups(files, columns, max_file_bytes):
-        file = out / first.name
+    rows = read = written = bytes_written = 0
+    for first, tables, size in _groups(files, columns, max_file_bytes):
         table = pa.concat_tables(tables)
-        with file.open("xb") as sink:
-            write_rows(list(_by_channel(table)), sink)
-            sink.flush()
-            os.fsync(sink.fileno())
-        rows, written, bytes_written = rows + len(table), written + 1, bytes_written + file.stat().st_size
-    bytes_read = sum(file.stat().st_size for file in files)
-    return Compacted(len(files), written, rows, bytes_read, bytes_written)
+        sink = pa.BufferOutputStream()
+        write_rows(list(_by_channel(table)), sink)
+        content = sink.getvalue()
+        replace(out / first.name, content.to_pybytes())
+        rows, read, written = rows + len(table), read + size, written + 1
+        bytes_written += content.size
+    return Compacted(len(files), written, rows, read, bytes_written)
 
 
 def _groups(
-    files: list[Path], columns: pa.Schema, max_file_bytes: int
-) -> Iterator[tuple[Path, list[pa.Table]]]:
-    """Yield the rows of each file to be written, with the first file that they are of."""
+    files: list[AnyPath], columns: pa.Schema, max_file_bytes: int
+) -> Iterator[tuple[AnyPath, list[pa.Table], int]]:
+    """Yield the rows of each file to be written, with the first file that they are of, and the bytes read."""
     tables: list[pa.Table] = []
-    first, size = None, 0
+    first, size, read = None, 0, 0
     for file in files:
-        table = _read(file, columns)
+        content = _content(file)
+        table = _table(content, file, columns)
         if first is not None and size + table.nbytes > max_file_bytes:
-            yield first, tables
-            first, tables, size = None, [], 0
+            yield first, tables, read
+            first, tables, size, read = None, [], 0, 0
         first = first or file
         tables.append(table)
-        size += table.nbytes
+        size, read = size + table.nbytes, read + len(content)
     if first is not None:
-        yield first, tables
+        yield first, tables, read
 
 
-def _read(file: Path, columns: pa.Schema) -> pa.Table:
+def _content(file: AnyPath) -> bytes:
     try:
-        table = pq.read_table(file, page_checksum_verification=True)
+        return file.read_bytes()
+    except OSError as problem:
+        raise JournalError(f"{file}: cannot be read: {problem}") from problem
+
+
+def _table(content: bytes, file: AnyPath, columns: pa.Schema) -> pa.Table:
+    try:
+        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
         arrays: list[Any] = [
             table[field.name].cast(field.type)
             if field.name in table.column_names

@@ -11,23 +11,39 @@ import pyarrow.parquet as pq
 
 from ctrlchan.errors import JournalError, PipelineError
 from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_LATER, JOURNAL_VERSION, JOURNAL_VERSION_KEY, check
-from ctrlchan.storage import AnyPath, PathLike, files_in, path_of
-from ctrlchan.storage.parquet import arrow_source, dataset_files
+from ctrlchan.storage import AnyPath, PathLike, UrlPath, files_in, path_of
+from ctrlchan.storage.parquet import arrow_source, dataset_files, unreadable
 
-__all__ = ["REMEDY", "journal_dataset", "journal_files", "journal_schema", "read_journal", "require_types"]
+__all__ = [
+    "COMPACTING",
+    "REMEDY",
+    "journal_dataset",
+    "journal_files",
+    "journal_schema",
+    "read_journal",
+    "require_types",
+]
 
 REMEDY: Final = "restore it from a copy, or move it out of the folder"
+#: In a folder that ``compact_journal`` has not finished.
+COMPACTING: Final = "_compacting"
 
 
 def journal_files(path: PathLike) -> list[AnyPath]:
     """Return the files of a journal folder that are complete now, oldest first.
 
-    ``path``: a folder of this machine, or a URL. Raises JournalError when there is no such folder.
+    ``path``: a folder of this machine, or a URL. Raises JournalError when there is no such folder, or it is a
+    copy that is not finished.
     """
     folder = path_of(path)
     try:
         if not folder.is_dir():
             raise JournalError(f"{folder}: no such journal folder")
+        if isinstance(folder, UrlPath) and (folder / COMPACTING).exists():
+            raise JournalError(
+                f"{folder}: a copy that compact has not finished; if it runs no more, delete the folder and "
+                "compact again"
+            )
         return files_in(folder, ".parquet")
     except OSError as problem:
         raise JournalError(f"{folder}: cannot be read: {problem}") from problem
@@ -79,13 +95,15 @@ def read_journal(path: PathLike, columns: list[str] | None = None) -> pa.Table:
         return dataset.to_table(columns=columns)
     except (pa.ArrowException, OSError) as problem:
         # The footer is whole, a page is not.
-        raise JournalError(f"{path}: a file is broken: {problem}") from problem
+        raise JournalError(f"{path}: {unreadable(problem) or f'a file is broken: {problem}'}") from problem
 
 
 def _schema_of(file: AnyPath) -> pa.Schema:
     try:
         schema = pq.read_schema(arrow_source(file))
     except (pa.ArrowException, OSError) as problem:
+        if reason := unreadable(problem):
+            raise JournalError(f"{file}: {reason}") from problem
         if file.is_file() and not file.read_bytes():
             raise JournalError(f"{file}: empty, which no journal writes: delete it") from problem
         raise JournalError(f"{file}: not a whole Parquet file: {problem}; {REMEDY}") from problem

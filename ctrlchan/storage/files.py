@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO, cast
 
 from ctrlchan.storage.paths import RENAMING, AnyPath, UrlPath
 
-__all__ = ["files_in", "names_in", "remove_tree", "replace", "text_file", "write_new"]
+__all__ = ["files_in", "names_in", "remove_empty", "remove_tree", "replace", "text_file", "write_new"]
 
 #: A file system without hard links.
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -193,3 +193,10 @@ def remove_tree(folder: AnyPath) -> None:
         return
     with suppress(OSError), folder.file_system() as (store, place):
         store.rm(place, recursive=True)
+
+
+def remove_empty(folder: UrlPath) -> None:
+    """Remove a folder if nothing is in it. Object stores have no empty folders."""
+    if folder.scheme in RENAMING:
+        with suppress(OSError), folder.file_system() as (store, place):
+            store.rmdir(place)

@@ -2,15 +2,16 @@
 
 On this machine a folder is written under a hidden name and renamed. Elsewhere nothing is renamed: the files
 go into ``data-<token>`` inside the folder, and then one file is put, the mark (``frames.json`` for example),
-which names that folder. Readers begin with the mark: without it there is nothing, and what an ended writer
-has left behind belongs to no dataset. The put is conditional, so of two writers one succeeds; with
-``overwrite`` it replaces the mark in one step.
+which names that folder. Readers begin with the mark: without it there is nothing, and what a writer that
+died has left behind belongs to no dataset; the next writer names it in a warning. The put is conditional, so
+of two writers one succeeds; with ``overwrite`` it replaces the mark in one step.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -19,10 +20,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ctrlchan.storage.files import names_in, remove_tree, replace, write_new
+from ctrlchan.storage.files import names_in, remove_empty, remove_tree, replace, write_new
 from ctrlchan.storage.paths import AnyPath, UrlPath
 
 __all__ = ["MARK_FOLDER", "contents_of", "occupied", "whole_folder"]
+
+_LOG: Final = logging.getLogger("ctrlchan.storage")
 
 #: In the mark: the folder with the files, where they are not beside the mark.
 MARK_FOLDER: Final = "folder"
@@ -67,6 +70,7 @@ def whole_folder(path: AnyPath, mark: str, *, overwrite: bool) -> Iterator[AnyPa
         yield made
     except BaseException:
         remove_tree(made)
+        remove_empty(path)
         raise
     try:
         _publish(path, made, mark, overwrite=overwrite)
@@ -86,8 +90,12 @@ def _publish(path: UrlPath, made: AnyPath, mark: str, *, overwrite: bool) -> Non
         write_new(path / mark, content)
     with suppress(OSError):
         (made / mark).unlink(missing_ok=True)
-    if before is None:
-        return
+    if before is not None:
+        _remove_old(path, before, made)
+    _warn_of_others(path, made)
+
+
+def _remove_old(path: UrlPath, before: Mapping[str, Any], made: AnyPath) -> None:
     old = contents_of(path, before)
     if old != path:
         remove_tree(old)
@@ -95,6 +103,20 @@ def _publish(path: UrlPath, made: AnyPath, mark: str, *, overwrite: bool) -> Non
     # Copied here from a local folder: its files are beside the mark.
     for name in names_in(made):
         remove_tree(path / name)
+
+
+def _warn_of_others(path: UrlPath, made: AnyPath) -> None:
+    """Name the files that other writers have left. They may still be at work, so nothing is removed."""
+    try:
+        others = [name for name in names_in(path) if name.startswith(_DATA) and name != made.name]
+    except OSError:
+        return
+    if others:
+        _LOG.warning(
+            "%s: %s: left by a writer that died, or of one that still writes: delete it if none does",
+            path,
+            ", ".join(others),
+        )
 
 
 def _read(mark: AnyPath) -> dict[str, Any] | None:

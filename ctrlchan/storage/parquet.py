@@ -11,9 +11,17 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from ctrlchan.storage.files import replace
-from ctrlchan.storage.paths import AnyPath, UrlPath
+from ctrlchan.storage.paths import AnyPath, OpenedFile, UrlPath, store_errors
 
-__all__ = ["arrow_file", "arrow_source", "dataset_files", "write_parquet"]
+__all__ = ["arrow_file", "arrow_source", "dataset_files", "unreadable", "write_parquet"]
+
+
+def unreadable(problem: BaseException) -> str | None:
+    """Return why a file could not be read, where its content is not the reason; else None."""
+    # Arrow's own errors have no number.
+    if isinstance(problem, OSError) and (problem.errno or isinstance(problem, FileNotFoundError)):
+        return f"cannot be read: {problem}"
+    return None
 
 
 def arrow_source(path: AnyPath) -> Any:
@@ -26,9 +34,7 @@ def arrow_file(path: AnyPath) -> tuple[str, pyarrow.fs.FileSystem]:
     if isinstance(path, Path):
         return str(path), pyarrow.fs.LocalFileSystem()
     with path.file_system() as (store, name):
-        # Its type hints do not know that the class is complete.
-        handler: Any = pyarrow.fs.FSSpecHandler
-        return name, pyarrow.fs.PyFileSystem(handler(store))
+        return name, _file_system(store)
 
 
 def dataset_files(files: Sequence[AnyPath]) -> tuple[list[str], Any]:
@@ -38,10 +44,24 @@ def dataset_files(files: Sequence[AnyPath]) -> tuple[list[str], Any]:
         if isinstance(file, UrlPath):
             with file.file_system() as (store, name):
                 names.append(name)
-                of = store
+                of = _file_system(store)
         else:
             names.append(str(file))
     return names, of
+
+
+def _file_system(store: Any) -> pyarrow.fs.FileSystem:
+    # Its type hints do not know that the class is complete.
+    base: Any = pyarrow.fs.FSSpecHandler
+
+    class Handler(base):  # type: ignore[misc]
+        """As Arrow's own, but errors of the store are OSErrors."""
+
+        def open_input_file(self, path: str) -> pa.PythonFile:
+            with store_errors(path):
+                return pa.PythonFile(OpenedFile(store.open(path, "rb"), path), mode="r")
+
+    return pyarrow.fs.PyFileSystem(Handler(store))
 
 
 def write_parquet(table: pa.Table, path: AnyPath, **options: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,17 @@ from typing import Any, Final, TypeAlias
 
 from ctrlchan.errors import ConfigError
 
-__all__ = ["RENAMING", "AnyPath", "PathLike", "UrlPath", "is_url", "local_path", "path_of"]
+__all__ = [
+    "RENAMING",
+    "AnyPath",
+    "OpenedFile",
+    "PathLike",
+    "UrlPath",
+    "is_url",
+    "local_path",
+    "path_of",
+    "store_errors",
+]
 
 #: ``hdfs://host/x``, and ``hdfs:/host/x``, which is what a ``Path`` makes of it. One letter is no scheme.
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -30,6 +41,9 @@ _PACKAGES: Final = {
 }
 #: Schemes of file systems with a rename. The others have puts.
 RENAMING: Final = frozenset({"hdfs", "viewfs"})
+#: (process, root of the URL) -> HDFS's file system. In a forked child the end of a client waits for threads
+#: that are not there. fsspec would end it, and nothing could be started any more as Spark starts its JVM.
+_CLIENTS: Final[dict[tuple[int, str], Any]] = {}
 #: Bytes that are read at once: a Parquet reader jumps to the footer and reads column by column.
 _BLOCK: Final = 4 * 2**20
 
@@ -149,29 +163,29 @@ class UrlPath:
     @contextmanager
     def file_system(self) -> Iterator[tuple[Any, str]]:
         """Yield fsspec's file system and the path in it; every error in the block becomes an OSError."""
-        try:
-            import fsspec
+        with store_errors(str(self)):
+            try:
+                import fsspec
 
-            # Asked each time: fsspec keeps one for each process, and drops those from before a fork.
-            # A listing that was kept would not show what others have written.
-            options = {} if self.scheme in RENAMING else {"use_listings_cache": False}
-            yield fsspec.core.url_to_fs(str(self), **options)
-        except ImportError as problem:
-            package, extra = _PACKAGES[self.scheme]
-            raise ConfigError(
-                f"{self}: this needs {package}: pip install 'ctrlchan[{extra}]', here and on every executor"
-            ) from problem
-        except OSError as problem:
-            if str(self) in str(problem):
-                raise
-            # The store's own words name a key, or nothing.
-            raise _with_name(problem, self) from problem
-        except (RuntimeError, ValueError, AttributeError, KeyError, TypeError, ConfigError) as problem:
-            if isinstance(problem, ConfigError):
-                raise
-            raise OSError(errno.EIO, f"{type(problem).__name__}: {_line(problem)}", str(self)) from problem
-        except Exception as problem:
-            raise OSError(errno.EIO, f"{type(problem).__name__}: {_line(problem)}", str(self)) from problem
+                if self.scheme in RENAMING:
+                    yield self._client(fsspec), "/" + "/".join(self._parts)
+                    return
+                # Asked each time: fsspec keeps one for each process, and drops those from before a fork.
+                # A listing that was kept would not show what others have written.
+                yield fsspec.core.url_to_fs(str(self), use_listings_cache=False)
+            except ImportError as problem:
+                package, extra = _PACKAGES[self.scheme]
+                raise ConfigError(
+                    f"{self}: this needs {package}: pip install 'ctrlchan[{extra}]', here and on every "
+                    "executor"
+                ) from problem
+
+    def _client(self, fsspec: Any) -> Any:
+        """Return HDFS's file system for this process; see ``_CLIENTS``."""
+        key = os.getpid(), self._root
+        if key not in _CLIENTS:
+            _CLIENTS[key] = fsspec.core.url_to_fs(f"{self._root}/", skip_instance_cache=True)[0]
+        return _CLIENTS[key]
 
     def exists(self) -> bool:
         return self._kind() is not None
@@ -194,8 +208,7 @@ class UrlPath:
         """Return the file, opened for reading."""
         with self.file_system() as (store, path):
             options = {} if self.scheme in RENAMING else {"block_size": _BLOCK}
-            opened: io.IOBase = store.open(path, "rb", **options)
-            return opened
+            return OpenedFile(store.open(path, "rb", **options), str(self))
 
     def unlink(self, missing_ok: bool = False) -> None:
         try:
@@ -214,9 +227,53 @@ class UrlPath:
             return None
 
 
-def _with_name(problem: OSError, path: UrlPath) -> OSError:
-    number = errno.ENOENT if isinstance(problem, FileNotFoundError) else errno.EIO
-    return type(problem)(problem.errno or number, _line(problem), str(path))
+class OpenedFile(io.RawIOBase):
+    """A file of a store, opened for reading; every error becomes an OSError that names it."""
+
+    def __init__(self, file: Any, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def read(self, size: int = -1) -> bytes:
+        with store_errors(self._name):
+            content: bytes = self._file.read(size)
+            return content
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self.tell()
+
+    def tell(self) -> int:
+        place: int = self._file.tell()
+        return place
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+@contextmanager
+def store_errors(name: str) -> Iterator[None]:
+    """Raise OSError, with ``name``, in place of any error of a store's package. ConfigErrors pass."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except OSError as problem:
+        if name in str(problem):
+            raise
+        # The store's own words name a key, or nothing.
+        number = errno.ENOENT if isinstance(problem, FileNotFoundError) else errno.EIO
+        raise type(problem)(problem.errno or number, _line(problem), name) from problem
+    except Exception as problem:
+        raise OSError(errno.EIO, f"{type(problem).__name__}: {_line(problem)}", name) from problem
 
 
 def _line(problem: BaseException) -> str:

@@ -46,10 +46,10 @@ def make() -> None:
 
 def _run_jobs(output: Path) -> None:
     """Run the command that uses most of Spark; its report does not matter here."""
-    from ctrlchan.pipeline import sessions
+    from ctrlchan.pipeline.spark import jvm
 
     # The JVM writes the archive after the time that it has to end.
-    sessions._PATIENCE = 600  # type: ignore[misc]
+    jvm._PATIENCE = 600  # type: ignore[misc]
     sys.argv = ["ctrlchan", "pipeline", "demo", "--output", str(output)]
     with contextlib.suppress(SystemExit):
         runpy.run_module("ctrlchan", run_name="__main__")

@@ -8,38 +8,63 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from subprocess import CompletedProcess
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from tests.spark.connect_server import ConnectServer
 from tests.spark.standalone import StandaloneCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_SHUFFLES: Final = "spark.sql.shuffle.partitions"
-
-
 @pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
-    """``local[2]``; shared, so nobody stops it or changes its settings."""
+    """``local[2]``; shared, so nobody stops it or changes its settings.
+
+    With SPARK_REMOTE, for tests that can run there (``test_connect``): a session of a Spark Connect server.
+    """
     from ctrlchan.pipeline import running
 
-    with running(
-        "ctrlchan-tests",
-        master="local[2]",
-        conf={
-            # Tests that compare every frame of a cluster have all of them in one answer.
-            "spark.driver.memory": "6g",
-            # A third of the time of small queries, together. Jobs on the cluster do without.
-            _SHUFFLES: "2",
-            "spark.sql.adaptive.enabled": "false",
-            "spark.sql.codegen.wholeStage": "false",
-        },
-    ) as session:
+    # A third of the time of small queries, together. Jobs on the cluster do without.
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+    }
+    master = None
+    if "SPARK_REMOTE" not in os.environ:
+        master = "local[2]"
+        # Tests that compare every frame of a cluster have all of them in one answer.
+        conf["spark.driver.memory"] = "6g"
+    with running("ctrlchan-tests", master=master, conf=conf) as session:
         yield session
+
+
+@contextmanager
+def small_inputs(spark: SparkSession) -> Iterator[None]:
+    """Give the session the settings of one for small inputs."""
+    from ctrlchan.pipeline.spark.defaults import SMALL_QUERIES
+
+    before = {name: spark.conf.get(name, None) for name in SMALL_QUERIES}
+    for name, value in SMALL_QUERIES.items():
+        spark.conf.set(name, value)
+    yield
+    for name, old in before.items():
+        if old is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, old)
+
+
+@pytest.fixture
+def small(spark: SparkSession) -> Iterator[None]:
+    """See ``small_inputs``."""
+    with small_inputs(spark):
+        yield
 
 
 class Command(Protocol):
@@ -54,7 +79,7 @@ def command(
 ) -> Iterator[Command]:
     """The command in this process, with the shared session in place of one of its own.
 
-    Shuffles have one partition, as for the small inputs of a command.
+    Its settings are those for small inputs, as the command would choose.
     """
     from ctrlchan.cli import main
     from ctrlchan.pipeline import sessions
@@ -63,8 +88,7 @@ def command(
     # The command sets both.
     monkeypatch.setenv("PYTHONSAFEPATH", os.environ.get("PYTHONSAFEPATH", ""))
     py4j = logging.getLogger("py4j")
-    level, shuffles = py4j.level, spark.conf.get(_SHUFFLES) or ""
-    spark.conf.set(_SHUFFLES, "1")
+    level = py4j.level
 
     def run(*words: object) -> CompletedProcess[str]:
         assert sessions.session() is spark
@@ -75,8 +99,8 @@ def command(
         assert isinstance(end.value.code, int)
         return CompletedProcess([*map(str, words)], end.value.code, output.out, output.err)
 
-    yield run
-    spark.conf.set(_SHUFFLES, shuffles)
+    with small_inputs(spark):
+        yield run
     py4j.setLevel(level)
 
 
@@ -85,4 +109,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClus
     """A master and two workers, one core and one executor each; jobs come from processes of their own
     (``ctrlchan pipeline ... --master``), as a process has one Spark at a time."""
     with StandaloneCluster(tmp_path_factory.mktemp("spark-cluster"), dict(os.environ)) as started:
+        yield started
+
+
+@pytest.fixture(scope="package")
+def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """A Spark Connect server; its clients are processes of their own, as this one has a JVM."""
+    with ConnectServer(tmp_path_factory.mktemp("spark-connect")) as started:
         yield started

@@ -6,8 +6,9 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import psutil
 import pyspark
@@ -15,7 +16,7 @@ import pyspark
 from ctrlchan.pipeline.spark.java import java_home
 
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
-_STARTED: Final = 60.0
+_STARTED: Final = 240.0
 _ENDED: Final = 20.0
 _MASTER: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED: Final = re.compile(r"Registering worker ")
@@ -143,16 +144,24 @@ class StandaloneCluster:
         return log
 
     def _said(self, log: Path, pattern: re.Pattern[str], times: int) -> list[str]:
-        """Wait until a process has written the pattern to its log so many times."""
-        deadline = time.monotonic() + _STARTED
-        while True:
-            found = pattern.findall(log.read_text(errors="replace"))
-            if len(found) >= times:
-                return found
-            ended = [process for process in self._processes if process.poll() is not None]
-            if ended or time.monotonic() > deadline:
-                shared_body = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
-                raise RuntimeError(
-                    f"the Spark cluster did not start ({pattern.pattern}); {log.name} has:\n{shared_body}"
-                )
-            time.sleep(0.05)
+        return wait_for_line(log, pattern, times, self._processes)
+
+
+def wait_for_line(
+    log: Path, pattern: re.Pattern[str], times: int, processes: Sequence[subprocess.Popen[bytes]]
+) -> list[Any]:
+    """Wait until the log has the pattern so many times; return what ``findall`` does.
+
+    Raises RuntimeError if one of the processes ends, or if the time for a start is over.
+    """
+    deadline = time.monotonic() + _STARTED
+    while True:
+        text = log.read_text(errors="replace")
+        found = pattern.findall(text)
+        if len(found) >= times:
+            return found
+        ended = [process for process in processes if process.poll() is not None]
+        if ended or time.monotonic() > deadline:
+            last = "\n".join(text.splitlines()[-20:])
+            raise RuntimeError(f"Spark did not start ({pattern.pattern}); {log.name} has:\n{last}")
+        time.sleep(0.05)

@@ -6,19 +6,26 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pyarrow.parquet as pq
 import pytest
 
-from ctrlchan.cli import main
 from ctrlchan.journal import read_channels
 from ctrlchan.state import ClusterState
+from tests.spark.conftest import Command
 
 
-def test_the_report_names_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = [sys.executable, "-m", "ctrlchan", "pipeline", "demo", "-o", str(tmp_path / "demo"), "--json"]
-    settings = ["--master", "local[2]", "--conf", "spark.driver.memory=1g", "--topics", "20"]
-    ran = subprocess.run([*command, *settings], capture_output=True, text=True, timeout=280)
+def in_a_process(*words: object) -> CompletedProcess[str]:
+    command = [sys.executable, "-m", "ctrlchan", "pipeline", *map(str, words)]
+    settings = ["--master", "local[2]", "--conf", "spark.driver.memory=1g"]
+    return subprocess.run([*command, *settings], capture_output=True, text=True, timeout=280)
+
+
+@pytest.mark.parametrize("own_spark", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_the_report_names_both(command: Command, tmp_path: Path, own_spark: bool) -> None:
+    words = ["demo", "-o", tmp_path / "demo", "--json", "--topics", 20]
+    ran = in_a_process(*words) if own_spark else command(*words)
     assert ran.returncode == 0, ran.stderr
     summary = json.loads(ran.stdout)
     assert (summary["stale"], summary["slow"]) == ({"5": 12}, [4])
@@ -34,7 +41,6 @@ def test_the_report_names_both(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert {(row["topic"], row["partition"]) for row in divergence} == changed
     # The channel has ended with the demo, and says so.
     assert all(read_channels(tmp_path / "demo" / "journal")["closed"].to_pylist())
-    with pytest.raises(SystemExit) as again:
-        main(command[3:])
-    assert again.value.code == 1
-    assert "already there (--overwrite replaces it)" in capsys.readouterr().err
+    again = command(*words)
+    assert again.returncode == 1
+    assert "already there (--overwrite replaces it)" in again.stderr

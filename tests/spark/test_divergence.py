@@ -16,6 +16,7 @@ import pytest
 from ctrlchan.pipeline import Report, ReportConfig, report
 from ctrlchan.pipeline.jobs.report.divergence import with_counts
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
+from tests.spark.conftest import small_inputs
 from tests.spark.planted import STATE, Planted, unfinished
 
 if TYPE_CHECKING:
@@ -417,6 +418,25 @@ def test_channels_and_lost_outcomes(world: World, reported: Reported) -> None:
     lossy = f"channel-{CASES.index(outcomes_of_its_channel_are_lost) + 1}"
     assert {name: row["lost"] for name, row in rows.items() if row["lost"]} == {lossy: 3}
     assert sum(not row["closed"] for row in rows.values()) == 4
+
+
+def test_the_driver_finds_what_tasks_find(spark: SparkSession, world: World, reported: Reported) -> None:
+    expected = tables_of(reported.report)
+    with small_inputs(spark):
+        found = tables_of(report(spark, ReportConfig(journal=world.journal, snapshot=world.snapshot)))
+    for name, rows in expected.items():
+        assert found[name] == rows, name
+
+
+def tables_of(made: Report) -> dict[str, list[dict[str, Any]]]:
+    """The rows of all tables of a report, in one order."""
+    assert made.divergence is not None
+    tables = {name: getattr(made, name) for name in ("figures", "errors", "series", "channels", "waiting")}
+    tables |= {"divergence": made.divergence.partitions, "brokers": with_counts(made.divergence)}
+    return {
+        name: sorted(table.toArrow().to_pylist(), key=lambda row: json.dumps(row, default=str))
+        for name, table in tables.items()
+    }
 
 
 def test_failed_requests_are_found_without_a_snapshot(spark: SparkSession, world: World) -> None:

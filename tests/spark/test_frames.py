@@ -31,6 +31,7 @@ from ctrlchan._codec import (
 from ctrlchan.channel.coalescing.bodies import decode_frame_body
 from ctrlchan.errors import ConfigError
 from ctrlchan.pipeline import FramesConfig, frames, read_frames, read_snapshot, write_frames
+from ctrlchan.pipeline.spark.tables import of_arrow
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
 from ctrlchan.state.storage.schemas import PARTITIONS
 from tests.spark.cores import Cores
@@ -91,12 +92,13 @@ def bodies(dataframe: DataFrame) -> dict[int, list[ControlRequestBody]]:
 
 
 @pytest.mark.parametrize(
-    "ibp", [PROTOCOLS[0], *(pytest.param(ibp, marks=pytest.mark.long) for ibp in PROTOCOLS[1:])]
+    ("topics", "ibp"),
+    [(100, PROTOCOLS[0]), *(pytest.param(1_000, ibp, marks=pytest.mark.long) for ibp in PROTOCOLS)],
 )
-def test_a_hundred_thousand_partitions_for_thirty_brokers(
-    spark: SparkSession, tmp_path: Path, ibp: str
+def test_topics_of_a_hundred_partitions_for_thirty_brokers(
+    spark: SparkSession, tmp_path: Path, topics: int, ibp: str
 ) -> None:
-    state = a_state(topics=1_000, partitions_per_topic=100, brokers=30)
+    state = a_state(topics=topics, partitions_per_topic=100, brokers=30)
     state.write(tmp_path / "snapshot")
     config = FramesConfig(inter_broker_protocol=ibp, max_request_bytes=100 * 2**20)
     write_frames(frames(spark, read_snapshot(spark, tmp_path / "snapshot"), config), tmp_path / "frames")
@@ -107,7 +109,7 @@ def test_a_hundred_thousand_partitions_for_thirty_brokers(
 
 
 @pytest.mark.parametrize("ibp", PROTOCOLS)
-@pytest.mark.parametrize("limit", [20_000, 3_000])
+@pytest.mark.parametrize("limit", [pytest.param(20_000, marks=pytest.mark.long), 3_000])
 def test_frames_under_a_limit_are_cut_where_the_channel_cuts(
     spark: SparkSession, tmp_path: Path, ibp: str, limit: int
 ) -> None:
@@ -283,7 +285,9 @@ class _Difference:
         for name in ("changed", "gone", "is_new", "delete"):
             schema = schema.append(pa.field(name, pa.bool_()))
         schema = pa.schema([field.with_nullable(True) for field in schema])
-        self.rows = spark.createDataFrame(pa.Table.from_pylist([plain | row for row in rows], schema=schema))
+        self.rows = of_arrow(
+            spark, pa.Table.from_pylist([plain | row for row in rows], schema=schema), schema
+        )
         _, brokers = state.to_arrow()
         scopes = pa.array(["all", "brokers", "rows"][: len(brokers)])
         self.brokers = spark.createDataFrame(brokers.append_column("update_metadata", scopes))

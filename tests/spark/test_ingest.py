@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.importing.describe_text import import_describe
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
-from tests.spark.conftest import Command
+from tests.spark.conftest import Command, small_inputs
 from tests.unit.batch.manual_channel import broker
 from tests.unit.state.helpers import rows_of
 from tests.unit.state.test_import_zookeeper import FakeZooKeeper
@@ -63,8 +65,21 @@ class Ingesting:
 
 
 @pytest.fixture
-def ingesting(spark: SparkSession, tmp_path: Path) -> Ingesting:
+def ingesting(spark: SparkSession, tmp_path: Path) -> Iterator[Ingesting]:
+    """Small inputs, as those of most tests are."""
+    with small_inputs(spark):
+        yield Ingesting(spark, tmp_path)
+
+
+@pytest.fixture
+def in_tasks(spark: SparkSession, tmp_path: Path) -> Ingesting:
     return Ingesting(spark, tmp_path)
+
+
+@pytest.fixture(params=["small", "in tasks"])
+def either(request: pytest.FixtureRequest) -> Ingesting:
+    found: Ingesting = request.getfixturevalue("ingesting" if request.param == "small" else "in_tasks")
+    return found
 
 
 def same(state: ClusterState, other: ClusterState) -> bool:
@@ -94,18 +109,17 @@ Topic:old|PartitionCount:1|ReplicationFactor:1|Configs:|MarkedForDeletion: true
 """.replace("|", "\t")
 
 
-def test_describe_as_the_driver_reads_it(ingesting: Ingesting) -> None:
+@pytest.mark.parametrize("brokers", [None, pytest.param((1, 2, 3), marks=pytest.mark.long)])
+def test_describe_as_the_driver_reads_it(ingesting: Ingesting, brokers: Sequence[int] | None) -> None:
     file = ingesting.file("topics.txt", DESCRIBE.replace("\n", "\r\n"))
     options: dict[str, Any] = {"cluster_id": "c", "controller_id": 4, "controller_epoch": 7}
-    state, rejects = ingesting.run(describe=[file], **options)
+    given = None if brokers is None else [broker(one) for one in brokers]
+    state, rejects = ingesting.run(describe=[file], brokers=given, **options)
     assert rejects == []
-    assert same(state, import_describe(DESCRIBE.splitlines(), **options))
+    assert same(state, import_describe(DESCRIBE.splitlines(), given, **options))
     assert ingesting.counts == {
-        "in": 7, "taken": 7, "refused": 0, "partitions": 4, "topics": 2, "brokers": 2,
+        "in": 7, "taken": 7, "refused": 0, "partitions": 4, "topics": 2, "brokers": 3 if brokers else 2,
     }  # fmt: skip
-    brokers = [broker(one) for one in (1, 2, 3)]
-    state, _ = ingesting.run(describe=[file], brokers=brokers, **options)
-    assert same(state, import_describe(DESCRIBE.splitlines(), brokers, **options))
 
 
 def dump_of(nodes: dict[str, Any]) -> str:
@@ -124,13 +138,13 @@ def test_zookeeper_as_the_driver_reads_it(ingesting: Ingesting) -> None:
 
 
 @pytest.mark.long
-def test_a_snapshot_is_unchanged(ingesting: Ingesting) -> None:
+def test_a_snapshot_is_unchanged(either: Ingesting) -> None:
     state = generate(GeneratorConfig(topics=7, partitions_per_topic=5, brokers=4, racks=2, offline_share=0.1))
     state.mark_topics_deleting(["topic-000001", "topic-000002"])
     state.set_deletion_in_progress(["topic-000002"])
     state.set_shutting_down([3])
-    state.write(ingesting.folder / "in")
-    found, rejects = ingesting.run(snapshots=[str(ingesting.folder / "in")])
+    state.write(either.folder / "in")
+    found, rejects = either.run(snapshots=[str(either.folder / "in")])
     assert rejects == []
     assert same(found, state)
     assert set(found.deletion_in_progress) == {"topic-000002"}
@@ -138,7 +152,7 @@ def test_a_snapshot_is_unchanged(ingesting: Ingesting) -> None:
 
 
 @pytest.mark.long
-def test_inputs_that_complete_each_other(ingesting: Ingesting) -> None:
+def test_inputs_that_complete_each_other(either: Ingesting) -> None:
     """The assignment from one tool, leaders from another, brokers from a third."""
     document = {
         "version": 1,
@@ -156,10 +170,10 @@ def test_inputs_that_complete_each_other(ingesting: Ingesting) -> None:
         {"topic": "u", "partition": 0, "replicas": [4], "topic_id": "dVYtbxg8RRmPJBPeZs0tbw", "note": "?"},
     ]  # fmt: skip
     describe = "\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 1,2\tIsr: 1\n"
-    state, rejects = ingesting.run(
-        reassignments=[ingesting.file("plan.json", json.dumps(document, indent=2))],
-        rows=[ingesting.file("rows.jsonl", "\n".join(map(json.dumps, rows)))],
-        describe=[ingesting.file("topics.txt", describe)],
+    state, rejects = either.run(
+        reassignments=[either.file("plan.json", json.dumps(document, indent=2))],
+        rows=[either.file("rows.jsonl", "\n".join(map(json.dumps, rows)))],
+        describe=[either.file("topics.txt", describe)],
         cluster_id="c",
     )
     assert rejects == []
@@ -197,8 +211,9 @@ def cases(name: str) -> list[tuple[bytes, str]]:
     return found
 
 
-def test_every_kind_of_bad_line(ingesting: Ingesting) -> None:
+def test_every_kind_of_bad_line(in_tasks: Ingesting) -> None:
     """One of each, with good ones between them; all in one file."""
+    ingesting = in_tasks
     bad = cases("topics.txt")
     whole = b"\n\n".join(text for text, _ in bad) + b"\n"
     # Bad lines without a topic's other partitions beside them: nothing else is refused with them.
@@ -219,31 +234,31 @@ def jsons(*rows: dict[str, Any]) -> str:
 
 
 @pytest.mark.long
-def test_every_kind_of_bad_row_of_the_other_inputs(ingesting: Ingesting) -> None:
+def test_every_kind_of_bad_row_of_the_other_inputs(either: Ingesting) -> None:
     state = ClusterState.empty(cluster_id="c", controller_epoch=3)
     state.set_brokers([broker(1), broker(2)])
     state.add_topic("kept", {0: [1, 2]}, leader=1, leader_epoch=2, isr=[1], controller_epoch=3)
     state.add_topic("ahead", {0: [1, 2]}, leader=1, leader_epoch=2, isr=[1], controller_epoch=9)
     state.add_topic("dead", {0: [1, 7]}, leader=1, leader_epoch=2, isr=[1])
     state.update(state.row("dead", 0), offline=[])
-    state.write(ingesting.folder / "in")
+    state.write(either.folder / "in")
     rows, znodes = cases("rows.jsonl"), cases("znodes.tsv")
     plan = {
         "partitions": [{"topic": "p", "partition": 0, "replicas": [1]}, 5, {"topic": "q", "partition": 0}]
     }
-    found, _ = ingesting.run(
-        snapshots=[str(ingesting.folder / "in")],
-        rows=[ingesting.file("rows.jsonl", b"\n".join(text for text, _ in rows))],
-        zookeeper=[ingesting.file("zk.tsv", b"\n".join(text for text, _ in znodes))],
+    found, _ = either.run(
+        snapshots=[str(either.folder / "in")],
+        rows=[either.file("rows.jsonl", b"\n".join(text for text, _ in rows))],
+        zookeeper=[either.file("zk.tsv", b"\n".join(text for text, _ in znodes))],
         reassignments=[
-            ingesting.file("plan.json", json.dumps(plan)),
-            ingesting.file("torn.json", json.dumps(plan)[:-9]),
+            either.file("plan.json", json.dumps(plan)),
+            either.file("torn.json", json.dumps(plan)[:-9]),
         ],
     )
     by_file: dict[str, dict[int, set[str]]] = {}
-    for row in ingesting.spark.read.parquet(str(ingesting.folder / "rejects")).collect():
+    for row in either.spark.read.parquet(str(either.folder / "rejects")).collect():
         name = Path(row["file"]).name
-        by_file.setdefault(name, {}).setdefault(row["row"], set()).add(ingesting._plain(row["reason"]))
+        by_file.setdefault(name, {}).setdefault(row["row"], set()).add(either._plain(row["reason"]))
     assert by_file.pop("rows.jsonl") == {i: {reason} for i, (_, reason) in enumerate(rows, 1) if reason}
     assert by_file.pop("plan.json") == {1: {"not a JSON object"}, 2: {"no field replicas"}}
     assert by_file.pop("torn.json") == {0: {"not JSON of kafka-reassign-partitions (no list of partitions)"}}
@@ -270,49 +285,97 @@ def test_every_kind_of_bad_row_of_the_other_inputs(ingesting: Ingesting) -> None
     assert found.check() == []
 
 
-def test_repeated_descriptions_and_incomplete_topics(ingesting: Ingesting) -> None:
-    ids = ["dVYtbxg8RRmPJBPeZs0tbw", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"]
-    first = [
-        line("same 0 1 1,2 1"),
-        line("same 0 1 1,2 1"),
-        line("other 0 1 1,2 1"),
-        line("gap 0 1 1,2 1"),
-        line("gap 2 1 1,2 1"),
-        "Topic: cut\tPartitionCount: 2",
-        line("cut 0 1 1,2 1"),
-        line("last 0 1 1,2 1"),
-        line("last 1 1 1,2 2"),
-        f"Topic: ids\tTopicId: {ids[0]}\tPartitionCount: 1",
-        line("ids 0 1 1,2 1"),
-        f"Topic: twin\tTopicId: {ids[1]}\tPartitionCount: 1",
-        line("twin 0 1 1,2 1"),
-        line("described 0 1 1,2 1"),
-        line("agreed 0 1 1,2 1"),
+IDS = ("dVYtbxg8RRmPJBPeZs0tbw", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
+
+
+class Described:
+    """One run over repeated descriptions and incomplete topics. ``rejects``: ``file row`` -> reason."""
+
+    def __init__(self, ingesting: Ingesting, *, whole_topics: bool) -> None:
+        first = [
+            line("same 0 1 1,2 1"),
+            line("same 0 1 1,2 1"),
+            line("other 0 1 1,2 1"),
+            line("gap 0 1 1,2 1"),
+            line("gap 2 1 1,2 1"),
+            "Topic: cut\tPartitionCount: 2",
+            line("cut 0 1 1,2 1"),
+            line("last 0 1 1,2 1"),
+            line("last 1 1 1,2 2"),
+            f"Topic: ids\tTopicId: {IDS[0]}\tPartitionCount: 1",
+            line("ids 0 1 1,2 1"),
+            f"Topic: twin\tTopicId: {IDS[1]}\tPartitionCount: 1",
+            line("twin 0 1 1,2 1"),
+            line("described 0 1 1,2 1"),
+            line("agreed 0 1 1,2 1"),
+        ]
+        second = [line("other 0 2 1,2 2"), line("same 0 1 1,2 1"), "Topic: cut\tPartitionCount: 3"]
+        of_topics = [
+            b"Topic: id\tTopicId: short\tPartitionCount: 1", line("id 0 1 1,2 1").encode(),
+            b"Topic: utf\tPartitionCount: 2\tConfigs: x=\xff", line("utf 0 1 1,2 1").encode(),
+            b"Topic: zero\tTopicId: AAAAAAAAAAAAAAAAAAAAAA\tPartitionCount: 1",
+            line("zero 0 1 1,2 1").encode(),
+            b"Topic: again\tPartitionCount: 1", line("again 0 1 1,2 1").encode(),
+            b"Topic: again\tPartitionCount: 1",
+        ]  # fmt: skip
+        rows: list[dict[str, Any]] = [
+            {"topic": "ids", "partition": 0, "replicas": [1, 2], "topic_id": IDS[2]},
+            {"topic": "siamese", "partition": 0, "replicas": [1, 2], "topic_id": IDS[1]},
+            {"topic": "described", "partition": 0, "replicas": [2, 1], "leader": 2, "isr": [2]},
+            {"topic": "agreed", "partition": 0, "replicas": [1, 2], "leader_epoch": 6},
+            {"id": 1},
+            {"id": 1},
+            {"id": 2, "epoch": 4},
+            {"id": 2, "epoch": 5},
+        ]
+        self.whole_topics = whole_topics
+        self.state, _ = ingesting.run(
+            describe=[
+                ingesting.file("a.txt", "\n".join(first)),
+                ingesting.file("b.txt.gz", "\n".join(second)),
+                ingesting.file("c.txt", b"\n".join(of_topics)),
+            ],
+            rows=[ingesting.file("rows.jsonl", jsons(*rows))],
+            brokers=[broker(1), broker(2)],
+            whole_topics=whole_topics,
+        )
+        self.rejects = {
+            f"{Path(row['file']).name} {row['row']}": ingesting._plain(row["reason"])
+            for row in ingesting.spark.read.parquet(str(ingesting.folder / "rejects")).collect()
+        }
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        (True, True),
+        pytest.param((True, False), marks=pytest.mark.long),
+        pytest.param((False, True), marks=pytest.mark.long),
+        pytest.param((False, False), marks=pytest.mark.long),
+    ],
+    ids=lambda one: f"{'small' if one[0] else 'in tasks'}, {'whole topics' if one[1] else 'any partition'}",
+)
+def described(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Described:
+    small, whole_topics = request.param
+    with small_inputs(spark) if small else nullcontext():
+        return Described(Ingesting(spark, tmp_path_factory.mktemp("described")), whole_topics=whole_topics)
+
+
+def test_repeated_descriptions_and_incomplete_topics(described: Described) -> None:
+    columns = described.state.partitions
+    found = [
+        f"{described.state.topic_name(int(columns.topic_row[row]))}-{columns.partition[row]}"
+        for row in range(len(columns))
     ]
-    second = [line("other 0 2 1,2 2"), line("same 0 1 1,2 1"), "Topic: cut\tPartitionCount: 3"]
-    rows: list[dict[str, Any]] = [
-        {"topic": "ids", "partition": 0, "replicas": [1, 2], "topic_id": ids[2]},
-        {"topic": "siamese", "partition": 0, "replicas": [1, 2], "topic_id": ids[1]},
-        {"topic": "described", "partition": 0, "replicas": [2, 1], "leader": 2, "isr": [2]},
-        {"topic": "agreed", "partition": 0, "replicas": [1, 2], "leader_epoch": 6},
-        {"id": 1},
-        {"id": 1},
-        {"id": 2, "epoch": 4},
-        {"id": 2, "epoch": 5},
-    ]
-    inputs: dict[str, Any] = {
-        "describe": [
-            ingesting.file("a.txt", "\n".join(first)), ingesting.file("b.txt.gz", "\n".join(second)),
-        ],
-        "rows": [ingesting.file("rows.jsonl", jsons(*rows))],
-        "brokers": [broker(1), broker(2)],
-    }  # fmt: skip
-    state, _ = ingesting.run(**inputs)
-    by_place = {
-        f"{Path(row['file']).name} {row['row']}": ingesting._plain(row["reason"])
-        for row in ingesting.spark.read.parquet(str(ingesting.folder / "rejects")).collect()
-    }
-    assert by_place == {
+    if not described.whole_topics:
+        assert found == ["again-0", "agreed-0", "gap-0", "gap-2", "last-0", "same-0"]
+        return
+    assert found == ["again-0", "agreed-0", "same-0"]
+    assert columns.leader_epoch.tolist() == [0, 6, 0]
+    two_ids = f"the topic has two ids, {IDS[2]} and {IDS[0]}"
+    assert {place: reason for place, reason in described.rejects.items() if "c.txt" not in place} == {
         "a.txt 2": "the same as a.txt line 1",
         "b.txt.gz 2": "the same as a.txt line 1",
         "a.txt 3": "described differently in b.txt.gz line 1",
@@ -325,9 +388,9 @@ def test_repeated_descriptions_and_incomplete_topics(ingesting: Ingesting) -> No
         "b.txt.gz 3": "described differently in a.txt line 6",
         "a.txt 8": "the topic is incomplete without a.txt line 9",
         "a.txt 9": "the leader 1 is not in the ISR",
-        "a.txt 10": f"the topic has two ids, {ids[2]} and {ids[0]}",
-        "a.txt 11": f"the topic has two ids, {ids[2]} and {ids[0]}",
-        "rows.jsonl 1": f"the topic has two ids, {ids[2]} and {ids[0]}",
+        "a.txt 10": two_ids,
+        "a.txt 11": two_ids,
+        "rows.jsonl 1": two_ids,
         "a.txt 12": "topic siamese has the same id",
         "a.txt 13": "topic siamese has the same id",
         "rows.jsonl 2": "topic twin has the same id",
@@ -337,43 +400,19 @@ def test_repeated_descriptions_and_incomplete_topics(ingesting: Ingesting) -> No
         "rows.jsonl 7": "described differently in rows.jsonl line 8",
         "rows.jsonl 8": "described differently in rows.jsonl line 7",
     }
-    columns = state.partitions
-    assert [state.topic_name(row) for row in columns.topic_row.tolist()] == ["agreed", "same"]
-    assert columns.leader_epoch.tolist() == [6, 0]
-
-    kept, _ = ingesting.run(**inputs, whole_topics=False)
-    columns = kept.partitions
-    found = [
-        f"{kept.topic_name(int(columns.topic_row[i]))}-{columns.partition[i]}" for i in range(len(columns))
-    ]
-    assert found == ["agreed-0", "gap-0", "gap-2", "last-0", "same-0"]
 
 
-def test_partitions_are_refused_with_the_line_of_their_topic(ingesting: Ingesting) -> None:
+def test_partitions_are_refused_with_the_line_of_their_topic(described: Described) -> None:
     """They would have no topic id, and nothing would show that the topic has more of them."""
-    lines = [
-        b"Topic: id\tTopicId: short\tPartitionCount: 1", line("id 0 1 1,2 1").encode(),
-        b"Topic: utf\tPartitionCount: 2\tConfigs: x=\xff", line("utf 0 1 1,2 1").encode(),
-        b"Topic: zero\tTopicId: AAAAAAAAAAAAAAAAAAAAAA\tPartitionCount: 1", line("zero 0 1 1,2 1").encode(),
-        b"Topic: again\tPartitionCount: 1", line("again 0 1 1,2 1").encode(),
-        b"Topic: again\tPartitionCount: 1",
-    ]  # fmt: skip
-    inputs: dict[str, Any] = {
-        "describe": [ingesting.file("a.txt", b"\n".join(lines))],
-        "brokers": [broker(1), broker(2)],
+    assert {place: reason for place, reason in described.rejects.items() if "c.txt" in place} == {
+        "c.txt 1": "'short' is not a topic id (22 base64url characters)",
+        "c.txt 2": "the topic is incomplete without c.txt line 1",
+        "c.txt 3": "not UTF-8",
+        "c.txt 4": "the topic is incomplete without c.txt line 3",
+        "c.txt 5": "'AAAAAAAAAAAAAAAAAAAAAA' is the id of no topic",
+        "c.txt 6": "the topic is incomplete without c.txt line 5",
+        "c.txt 9": "the same as c.txt line 7",
     }
-    for whole_topics in (True, False):
-        state, rejects = ingesting.run(**inputs, whole_topics=whole_topics)
-        assert {row: reason for row, _, _, reason in rejects} == {
-            1: "'short' is not a topic id (22 base64url characters)",
-            2: "the topic is incomplete without a.txt line 1",
-            3: "not UTF-8",
-            4: "the topic is incomplete without a.txt line 3",
-            5: "'AAAAAAAAAAAAAAAAAAAAAA' is the id of no topic",
-            6: "the topic is incomplete without a.txt line 5",
-            9: "the same as a.txt line 7",
-        }
-        assert [state.topic_name(row) for row in state.partitions.topic_row.tolist()] == ["again"]
 
 
 @pytest.mark.long
@@ -394,7 +433,7 @@ def test_lost_entries_are_noticed(ingesting: Ingesting) -> None:
 
     file = ingesting.file("topics.txt", DESCRIBE)
     with ingest(ingesting.spark, IngestConfig(describe=[file])) as found:
-        fewer = replace(found, accounts=found.accounts.filter("about <> 'nothing'"))
+        fewer = replace(found, validated=found.validated.filter("about <> 'nothing'"))
         with pytest.raises(PipelineError, match="describe: 7 entries were read, 6 taken and 0 refused"):
             fewer.counts()
         fewer = replace(found, validated=found.validated.withColumn("sources", lit(2)))
@@ -419,17 +458,25 @@ def test_no_input(ingesting: Ingesting) -> None:
         ingesting.run(describe=[str(ingesting.folder / "missing.txt")])
 
 
-def test_the_command(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "topics.txt").write_text(DESCRIBE + "garbage\n")
-    words = [
-        "ingest", tmp_path / "out", "--describe", tmp_path / "*.txt",
+def words_of(folder: Path) -> list[object]:
+    """The command, for a file with one bad line."""
+    (folder / "topics.txt").write_text(DESCRIBE + "garbage\n")
+    return [
+        "ingest", folder / "out", "--describe", folder / "*.txt",
         "--brokers", "1=b1:9092,2=SSL://b2:9093,3=b3:1", "--json",
     ]  # fmt: skip
-    ran = command(*words, "--max-rejects", "0")
+
+
+@pytest.mark.long
+def test_the_command_with_too_many_rejects(command: Command, tmp_path: Path) -> None:
+    ran = command(*words_of(tmp_path), "--max-rejects", "0")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "1 entries were refused, more than 0" in ran.stderr
     assert not (tmp_path / "out").exists()
-    ran = command(*words, "--overwrite")
+
+
+def test_the_command(command: Command, tmp_path: Path) -> None:
+    ran = command(*words_of(tmp_path), "--overwrite")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == {
         "snapshot": str(tmp_path / "out"), "rejects": str(tmp_path / "out.rejects"),

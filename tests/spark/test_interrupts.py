@@ -111,7 +111,9 @@ class Screen:
         os.close(self._terminal)
 
 
-@pytest.mark.parametrize("what", ["job", "call", "calls"])
+@pytest.mark.parametrize(
+    "what", ["job", *(pytest.param(what, marks=pytest.mark.long) for what in ("call", "calls"))]
+)
 def test_ctrl_c_ends_the_job_and_spark(what: str, tmp_path: Path) -> None:
     with forever(tmp_path, what) as (command, screen, below):
         if what == "job":

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users c
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.spark.text_lines import files, lines
+from tests.spark.conftest import small_inputs
 
 Numbered = dict[str, dict[int, bytes]]
 
@@ -61,6 +62,8 @@ def test_lines_of_many_pieces(spark: SparkSession, tmp_path: Path) -> None:
 
     assert spark.read.text(str(tmp_path / "*" / "b3")).rdd.getNumPartitions() > 10
     assert _numbered(lines(spark, tmp_path)) == wanted
+    with small_inputs(spark):
+        assert _numbered(lines(spark, tmp_path)) == wanted
     assert lines(spark, tmp_path).dtypes == [("file", "string"), ("line", "bigint"), ("text", "string")]
 
 
@@ -78,7 +81,7 @@ def test_names_and_patterns(spark: SparkSession, tmp_path: Path) -> None:
     assert read(tmp_path / "*" / "state.log") == {"x/state.log"}
     # Named twice, read once.
     assert read(tmp_path / "x", tmp_path / "x" / "state.log", name="state.log") == {"x/state.log"}
-    assert files(spark, tmp_path / "y") == [f"file:{tmp_path}/y/state.log.gz"]
+    assert files(spark, tmp_path / "y") == [f"file://{tmp_path}/y/state.log.gz"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,12 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> LogFolder:
     return random_logs(tmp_path_factory.mktemp("logs"), seed=11)
 
 
-@pytest.fixture(params=["128m", "5000"], ids=["whole files", "small pieces"])
+@pytest.fixture(
+    params=[
+        pytest.param("128m", marks=pytest.mark.long, id="whole files"),
+        pytest.param("5000", id="small pieces"),
+    ]
+)
 def piece(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None]:
     for name, value in (("maxPartitionBytes", request.param), ("openCostInBytes", "0")):
         spark.conf.set(f"spark.sql.files.{name}", value)

@@ -25,6 +25,7 @@ from ctrlchan.pipeline import ReportConfig, report, write_report
 from ctrlchan.pipeline.jobs.report.charts import charts_of
 from ctrlchan.pipeline.jobs.report.figures import ACCURACY, bucket_of
 from tests.browser import CHROMIUM, chromium, pixels
+from tests.spark.conftest import small_inputs
 from tests.spark.planted import Planted, unfinished
 
 if TYPE_CHECKING:
@@ -58,8 +59,9 @@ def nasty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
         1, 1, partitions=[evil], outcome="refused", error_code=31, detail="</td><img src=x onerror=boom()>"
     )
     waiting = {2: (unfinished(2)._replace(partitions="{{ 7 * 7 }}-1"),)}
-    made = report(spark, ReportConfig(journal=planted.write(closed=False, waiting=waiting)))
-    return folder / "report", write_report(spark, made, folder / "report")
+    config = ReportConfig(journal=planted.write(closed=False, waiting=waiting))
+    with small_inputs(spark):
+        return folder / "report", write_report(spark, report(spark, config), folder / "report")
 
 
 # -- figures
@@ -145,6 +147,7 @@ def test_buckets_fit_the_range(seconds: float, bucket: int) -> None:
     assert bucket_of(seconds) == bucket
 
 
+@pytest.mark.usefixtures("small")
 def test_only_requests_of_a_time_range_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     planted = Planted(tmp_path / "journal")
     planted.full(1, 2, 3)
@@ -169,9 +172,9 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
 
 def test_an_empty_journal_gives_a_report(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
-    summary = write_report(
-        spark, report(spark, ReportConfig(journal=tmp_path / "journal")), tmp_path / "report"
-    )
+    with small_inputs(spark):
+        made = report(spark, ReportConfig(journal=tmp_path / "journal"))
+        summary = write_report(spark, made, tmp_path / "report")
     assert summary["result"] == "The journal is empty."
     assert "The journal is empty." in (tmp_path / "report" / "report.html").read_text()
 

@@ -7,9 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -89,6 +90,23 @@ class TestSession:
         assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
         assert spark.sparkContext.master == "local[2]"
 
+    def test_a_block_on_another_machine_is_not_waited_for(self, spark: SparkSession) -> None:
+        """Beside a block that is near. Spark would give this machine three seconds, and then wake nobody."""
+        jvm: Any = spark.sparkContext._jvm
+        scala: Any = spark.sparkContext._jsc.sc()
+        here = ["localhost", "127.0.0.1", spark.sparkContext.getConf().get("spark.driver.host")]
+        as_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+        rows = as_seq([jvm.scala.Tuple2("a", as_seq(here)), jvm.scala.Tuple2("b", as_seq(["elsewhere"]))])
+        kind = getattr(getattr(jvm, "scala.reflect.ClassTag$"), "MODULE$").Any()
+        counts: list[int] = []
+        job = threading.Thread(target=lambda: counts.append(scala.makeRDD(rows, kind).count()), daemon=True)
+        job.start()
+        job.join(60)
+        if job.is_alive():
+            spark.sparkContext.cancelAllJobs()
+            job.join()
+        assert counts == [2]
+
     @pytest.mark.long
     def test_a_job_on_the_cluster(self, cluster: StandaloneCluster) -> None:
         ran = command("check", "--json", *cluster.arguments())
@@ -128,7 +146,7 @@ class TestSession:
     def test_the_users_logging_settings_are_kept(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from ctrlchan.pipeline.sessions import _has_own_logging as has_own_logging
+        from ctrlchan.pipeline.spark.jvm import _has_own_logging as has_own_logging
 
         for name in ("SPARK_CONF_DIR", "SPARK_HOME"):
             monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""A small HDFS: a NameNode and a DataNode in one JVM.
+"""A small HDFS, a NameNode and a DataNode in one JVM, and the jars that Spark needs for S3.
 
 Needs ``java`` and ``javac`` 17 or newer, and ``mvn``, as real Kafka does (``tests.kafka.jars``).
 """
@@ -17,18 +17,26 @@ import pyspark
 
 from tests.kafka.jars import SHORT_LIVED, fetched_jars, report_on_stderr
 
-__all__ = ["serving_hdfs"]
+__all__ = ["hadoop_jars", "serving_hdfs"]
 
 _POM: Final = Path(__file__).with_name("pom.xml")
 _SOURCE: Final = Path(__file__).with_name("MiniHdfs.java")
 _SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
+#: In the folder of jars, but nothing for the class path of Spark.
+_SERVER: Final = "hadoop-client-minicluster"
+
+
+def hadoop_jars() -> list[str]:
+    """Return the jars that Spark needs for ``s3a``. Raises KafkaUnavailableError without Maven."""
+    folder = fetched_jars(_POM, "hadoop-jars", "Hadoop's jars (70 MB)", report_on_stderr)
+    return sorted(str(jar) for jar in folder.glob("*.jar") if not jar.name.startswith(_SERVER))
 
 
 @contextmanager
 def serving_hdfs() -> Iterator[str]:
     """Start HDFS; yield its URL. Raises KafkaUnavailableError without Java or Maven."""
-    folder = fetched_jars(_POM, "hadoop-jars", "Hadoop's jars (56 MB)", report_on_stderr)
-    path = [f"{folder}{os.sep}*", f"{_SPARK_JARS}{os.sep}*"]
+    folder = fetched_jars(_POM, "hadoop-jars", "Hadoop's jars (70 MB)", report_on_stderr)
+    path = [*map(str, folder.glob(f"{_SERVER}*.jar")), f"{_SPARK_JARS}{os.sep}*"]
     with tempfile.TemporaryDirectory(prefix="ctrlchan-hdfs-") as data, tempfile.TemporaryFile() as log:
         command = ["java", *SHORT_LIVED, "-cp", os.pathsep.join(path), str(_SOURCE), data]
         with subprocess.Popen(

@@ -77,11 +77,15 @@ def test_another_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     a_wheel(wheels, "numpy", "1.9", "cp313-cp313-manylinux2014_aarch64")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    a_wheel(wheels, "pytest", "1.2", "py3-none-any")
+    requires = ['pandas; extra == "spark"', 'pytest>=1; extra == "s3"', 'no-such-package; extra == "gcs"']
+    monkeypatch.setattr(metadata, "requires", lambda name: requires)
     ours = a_wheel(tmp_path, "ctrlchan", "9.9", "cp313-cp313-manylinux_2_28_aarch64", "numpy")
     made = make_package(tmp_path / "p.tar.gz", wheel=ours)
     assert (made.python, made.platform, made.names) == (
         *("3.13", "manylinux_2_28_aarch64"),
-        ("ctrlchan", "numpy", "pandas"),
+        # pytest stands for the package of a store that is installed here.
+        ("ctrlchan", "numpy", "pandas", "pytest"),
     )
     with tarfile.open(made.path) as archive:
         assert {"ctrlchan/__init__.py", "pandas/__init__.py", "numpy-1.9.dist-info/METADATA"} <= set(

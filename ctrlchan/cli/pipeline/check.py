@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from ctrlchan.cli.pipeline.common import RunOptions, say, spark_of
 from ctrlchan.cli.pipeline.options import with_options
 from ctrlchan.storage import is_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["check"]
 
@@ -43,6 +46,7 @@ def check(
     \b
       ctrlchan pipeline check
       ctrlchan pipeline check --master spark://host:7077 --package ctrlchan.tar.gz
+      ctrlchan pipeline check --remote sc://spark.example.org:15002
       ctrlchan pipeline check --master yarn --storage /mnt/shared --broker kafka-1:9092
     """
     listeners = [_address(one) for one in broker]
@@ -53,20 +57,18 @@ def check(
             )
     with spark_of("check", run, reads=storage) as spark:
         from ctrlchan.pipeline.spark.executors import examine_executors
+        from ctrlchan.pipeline.spark.remote import parallelism
 
         executors = examine_executors(spark, storage=storage, listeners=listeners, timeout=timeout)
         incomplete = [one for one in executors if one["problems"]]
         if not incomplete:
             _count_in_python(spark)
-        jvm = spark.sparkContext._jvm
-        assert jvm is not None
-        system = jvm.java.lang.System
         summary: dict[str, Any] = {
             "spark": spark.version,
-            "java": f"{system.getProperty('java.version')} ({system.getProperty('java.home')})",
+            "java": _java(spark),
             "python": ", ".join(sorted({one["python"] for one in executors})),
-            "master": spark.sparkContext.master,
-            "cores": spark.sparkContext.defaultParallelism,
+            "master": spark.conf.get("spark.master"),
+            "cores": parallelism(spark),
         }
     if run.as_json:
         say(summary | {"executors": executors}, as_json=True)
@@ -79,6 +81,17 @@ def check(
         raise typer.Exit(1)
 
 
+def _java(spark: SparkSession) -> str:
+    """Return version and home of the Java that runs a task: on one machine it is also the driver's."""
+    from pyspark.sql.functions import java_method, lit
+
+    names = ("java.version", "java.home")
+    properties = [java_method(lit("java.lang.System"), lit("getProperty"), lit(name)) for name in names]
+    row = spark.range(1).select(*properties).first()
+    assert row is not None
+    return f"{row[0]} ({row[1]})"
+
+
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
@@ -86,7 +99,7 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _count_in_python(spark: Any) -> None:
+def _count_in_python(spark: SparkSession) -> None:
     """Send rows through Python as Arrow batches, as the jobs do. Raises PipelineError if some are lost."""
     from ctrlchan.errors import PipelineError
 

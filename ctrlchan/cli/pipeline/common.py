@@ -16,6 +16,7 @@ import typer
 
 from ctrlchan.pipeline.settings import Setting
 from ctrlchan.pipeline.spark.input_size import are_small
+from ctrlchan.pipeline.spark.location import remote_url
 from ctrlchan.storage import AnyPath, PathLike, is_url, path_of
 
 if TYPE_CHECKING:
@@ -45,6 +46,14 @@ class RunOptions:
             "Where Spark runs: local[*], spark://host:7077, yarn, ...",
             value="URL",
             default="Spark's own setting, else local[*]",
+        ),
+    ] = None
+    remote: Annotated[
+        str | None,
+        Setting(
+            "A Spark Connect server, sc://host:15002, where Spark runs; this machine then needs no Java.",
+            value="URL",
+            default="SPARK_REMOTE, unless --master is given",
         ),
     ] = None
     conf: Annotated[
@@ -77,11 +86,14 @@ def spark_of(
     path. ``texts`` may be patterns, and URLs of any file system of Hadoop's. ``small``: see ``session``;
     None: whether ``reads`` and ``texts`` are. Progress is shown on standard error, except with ``--json``.
 
-    Raises ConfigError for a URL of an unknown kind, PipelineError for an input that does not exist, if
-    PySpark or Java is missing, or if Spark does not start. An error of Spark becomes a PipelineError with its
-    reason in one line.
+    Raises ConfigError for a URL of an unknown kind and for options that exclude each other, PipelineError for
+    an input that does not exist, if PySpark or Java is missing, or if Spark does not start. An error of Spark
+    becomes a PipelineError with its reason in one line.
     """
-    _check_paths(reads, [*texts, *([] if run.package is None else [run.package])], writes)
+    remote = _remote(run)
+    # A server sees files that this machine may not see.
+    ours = [] if remote else [*texts]
+    _check_paths(reads, [*ours, *([] if run.package is None else [run.package])], writes)
     shown = shows_progress and not run.as_json
     inputs = [*reads, *texts]
     if small is None:
@@ -107,12 +119,32 @@ def spark_of(
 
         conf |= package_settings(run.package.absolute(), conf)
     with step("starting Spark") if shown else nullcontext():
-        spark = session(f"ctrlchan {title}", master=run.master, conf=conf, small=small, source=False)
+        spark = session(
+            f"ctrlchan {title}",
+            master=run.master,
+            remote=remote,
+            conf=conf,
+            small=small,
+            source=False,
+        )
     try:
         with as_pipeline_errors(), progress(spark, title, shown=shown):
             yield spark
     finally:
         stop(spark)
+
+
+def _remote(run: RunOptions) -> str | None:
+    """Return the URL of the Spark Connect server, if Spark runs at one. Raises ConfigError."""
+    from ctrlchan.errors import ConfigError
+
+    url = remote_url(run.master, run.remote)
+    if url is not None and run.package is not None:
+        raise ConfigError(
+            f"{run.package}: a package is for the start of a Spark Connect server, with the settings that "
+            "`ctrlchan pipeline package` prints"
+        )
+    return url
 
 
 def _check_paths(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -16,8 +15,8 @@ _MIB: Final = 2**20
 
 
 def compact(
-    journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="The journal folder.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new folder.")],
+    journal: Annotated[str, typer.Argument(metavar="JOURNAL", help="The journal folder.")],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="The new folder.")],
     max_file_mib: Annotated[
         int,
         typer.Option("--max-file-mib", metavar="MIB", min=1, help="Rows of one file, before compression."),
@@ -29,13 +28,14 @@ def compact(
     """Copy a journal of many small files into a new folder, as a journal of few large files.
 
     Reports of the copy are the same and start sooner. The journal is not changed, so channels may write into
-    it and monitors read it meanwhile; delete it yourself when nothing writes into it any more.
+    it and monitors read it meanwhile; delete it yourself when nothing writes into it any more. Both folders
+    may be URLs.
 
     Examples:
 
     \b
       ctrlchan pipeline compact outcomes/ compacted/
-      ctrlchan pipeline compact outcomes/ compacted/ --max-file-mib 64 --json
+      ctrlchan pipeline compact s3://lake/outcomes s3://lake/compacted --max-file-mib 64 --json
     """
     from contextlib import nullcontext
 

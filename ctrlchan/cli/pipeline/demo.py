@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from ctrlchan.broker import EmbeddedBroker
     from ctrlchan.channel import ControllerChannelManager, Sent
     from ctrlchan.state import ClusterState
+    from ctrlchan.storage import AnyPath
 
 __all__ = ["demo"]
 
@@ -36,8 +36,8 @@ _FLUSH: Final = 0.2
 def demo(
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to make.")
-    ] = Path("pipeline-demo"),
+        str, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to make.")
+    ] = "pipeline-demo",
     topics: Annotated[int, typer.Option(min=2, metavar="NUMBER", help="Topics of the cluster.")] = 100,
     partitions: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Partitions of each topic.")] = 50,
     brokers: Annotated[int, typer.Option(min=4, metavar="NUMBER", help="Embedded brokers to start.")] = 6,
@@ -64,10 +64,10 @@ def demo(
     from ctrlchan.errors import ConfigError
     from ctrlchan.journal import Journal
     from ctrlchan.state.importing.generate import GeneratorConfig, generate
-    from ctrlchan.storage import local_path
+    from ctrlchan.storage import path_of
 
-    output = local_path(output)
-    if output.exists() and not overwrite:
+    folder = path_of(output)
+    if folder.exists() and not overwrite:
         raise ConfigError(f"{output}: already there (--overwrite replaces it)")
     slow, stale = brokers - 2, brokers - 1
     shape = GeneratorConfig(topics=topics, partitions_per_topic=partitions, brokers=brokers, replication=3)
@@ -80,7 +80,7 @@ def demo(
             ]
         state = generate(shape)
         state.set_brokers([one.broker for one in embedded])
-        folder = _fresh(output)
+        _clear(folder)
         journal = stack.enter_context(Journal(folder / "journal", flush_interval=_FLUSH))
         config = ChannelConfig(controller_id=state.controller_id)
         channel = stack.enter_context(
@@ -106,14 +106,12 @@ def demo(
         raise typer.Exit(1)
 
 
-def _fresh(output: Path) -> Path:
-    """Return the folder, without the output of an earlier demo."""
-    import shutil
+def _clear(output: AnyPath) -> None:
+    """Remove the output of an earlier demo."""
+    from ctrlchan.storage import remove_tree
 
     for name in ("journal", "snapshot", "report"):
-        shutil.rmtree(output / name, ignore_errors=True)
-    output.mkdir(parents=True, exist_ok=True)
-    return output
+        remove_tree(output / name)
 
 
 def _work(

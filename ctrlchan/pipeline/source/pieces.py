@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.storage import path_of
-from ctrlchan.storage.parquet import arrow_file
+from ctrlchan.storage.parquet import arrow_file, unreadable
 
 __all__ = ["Piece", "pieces_of", "read_piece"]
 
@@ -48,7 +48,7 @@ def pieces_of(
             kept = fragment if wanted is None else fragment.subset(filter=wanted, schema=columns)
             groups = [(group.id, group.total_byte_size) for group in kept.row_groups]
         except (pa.ArrowException, OSError) as problem:
-            raise PipelineError(f"{file}: broken: {problem}") from problem
+            raise PipelineError(f"{file}: {unreadable(problem) or f'broken: {problem}'}") from problem
         piece: list[int] = []
         size = 0
         for number, group_bytes in groups:
@@ -73,4 +73,4 @@ def read_piece(
         fragment = _CHECKED.make_fragment(name, store, row_groups=list(piece.row_groups))
         yield from fragment.to_batches(columns, filter=wanted, batch_readahead=1, fragment_readahead=1)
     except (pa.ArrowException, OSError) as problem:
-        raise PipelineError(f"{piece.file}: broken: {problem}") from problem
+        raise PipelineError(f"{piece.file}: {unreadable(problem) or f'broken: {problem}'}") from problem

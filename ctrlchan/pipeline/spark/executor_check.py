@@ -10,7 +10,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 __all__ = ["PROBE", "examine"]
@@ -23,13 +23,9 @@ PROBE = "ctrlchan-check"
 
 
 def examine(
-    rows: Iterable[int],
-    version: str,
-    storage: Sequence[str],
-    listeners: Sequence[tuple[str, int]],
-    seconds: float,
-) -> Iterator[dict[str, Any]]:
-    """Yield one description of this executor: its machine, folder and Python, and what is missing.
+    version: str, storage: Sequence[str], listeners: Sequence[tuple[str, int]], seconds: float
+) -> dict[str, Any]:
+    """Return a description of this executor: its machine, folder and Python, and what is missing.
 
     ``version``: of the driver's ctrlchan. ``storage``: folders in which the driver has put a file.
     ``listeners``: addresses of brokers. The task takes ``seconds`` at least: so every executor gets one.
@@ -37,7 +33,7 @@ def examine(
     ends = time.monotonic() + seconds
     problems = [*_packages(version), *_folders(storage), *_listeners(listeners)]
     time.sleep(max(0.0, ends - time.monotonic()))
-    yield {
+    return {
         "host": socket.gethostname(),
         "folder": os.getcwd(),
         "python": platform.python_version(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any, Final
 
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
 
 import ctrlchan
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.spark import executor_check
+from ctrlchan.pipeline.spark.remote import is_remote, parallelism
 
 __all__ = ["examine_executors"]
 
@@ -55,13 +58,17 @@ def _examined(
     spark: SparkSession, storage: list[str], listeners: list[tuple[str, int]], deadline: float
 ) -> list[dict[str, Any]]:
     examine, version = executor_check.examine, ctrlchan.__version__
-    context = spark.sparkContext
+
+    def described(_: int) -> str:
+        return json.dumps(examine(version, storage, listeners, _TASK_SECONDS))
+
+    # Not by Arrow, which the executor may not have.
+    task = udf(described, "string", useArrow=False)
     found: dict[tuple[str, str], dict[str, Any]] = {}
     while True:
-        tasks = _TASKS_PER_CORE * max(context.defaultParallelism, _count(spark))
-        rows = context.parallelize(range(tasks), tasks)
-        examined = rows.mapPartitions(lambda r: examine(r, version, storage, listeners, _TASK_SECONDS))
-        for one in examined.collect():
+        tasks = _TASKS_PER_CORE * max(parallelism(spark), _count(spark))
+        for row in spark.range(0, tasks, 1, tasks).select(task("id")).collect():
+            one = json.loads(row[0])
             found[one["host"], one["folder"]] = one
         if len(found) >= _count(spark):
             return [found[key] for key in sorted(found)]
@@ -83,7 +90,12 @@ def _wait_for_one(spark: SparkSession, deadline: float, timeout: float) -> None:
 
 
 def _count(spark: SparkSession) -> int:
-    """Return the number of executors; on one machine the driver is one."""
+    """Return the number of executors; on one machine the driver is one.
+
+    A Spark Connect server does not tell it: one at least, and those that run a task are found.
+    """
+    if is_remote(spark):
+        return 1
     context: Any = spark.sparkContext
     members = int(context._jsc.sc().getExecutorMemoryStatus().size())
     return members if context.master.startswith("local") else members - 1

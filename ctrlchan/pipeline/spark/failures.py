@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from ctrlchan.errors import PipelineError
@@ -50,6 +49,14 @@ _DEATHS: Final = (
         re.compile(r"Encountered error while reading file (?:file:)?(?://)?(\S+?)\.?(?:\s|$)"),
         "{0}: damaged, Spark cannot read it: restore it from a copy, or move it out of its folder",
     ),
+    (
+        re.compile(r"StatusCode\.UNAVAILABLE|INVALID_HANDLE\.SESSION_|Checkpoint block \S+ not found"),
+        "the Spark Connect server, or the rows that it kept for this session, have gone: run the job again",
+    ),
+    (
+        re.compile(r"Cannot call methods on a stopped SparkContext"),
+        "Spark was stopped while the job ran: run the job again",
+    ),
 )
 _NO_JVM: Final = (
     "Spark's JVM has ended: it was killed, or had no memory left (spark.driver.memory is what it may use); "
@@ -71,13 +78,15 @@ def as_pipeline_errors() -> Iterator[None]:
     except Exception as problem:
         if was_interrupted():
             raise KeyboardInterrupt from None
-        if isinstance(problem, Py4JNetworkError) or _of_connection(problem):
+        if _of_py4j(problem, "Py4JNetworkError") or _of_connection(problem):
             raise PipelineError(_NO_JVM) from problem
-        if not isinstance(problem, (PySparkException, Py4JError)):
+        if not isinstance(problem, PySparkException) and not _of_py4j(problem):
             raise
         try:
             text = str(problem)
-        except (Py4JError, OSError):
+        except Exception as other:
+            if not isinstance(other, OSError) and not _of_py4j(other):
+                raise
             raise PipelineError(_NO_JVM) from None
         error = PipelineError(reason_of(text))
         error.add_note(text)
@@ -87,6 +96,11 @@ def as_pipeline_errors() -> Iterator[None]:
         interrupted = was_interrupted()
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _of_py4j(problem: Exception, name: str = "Py4JError") -> bool:
+    """Return whether this is an error of py4j, which a client of Spark Connect need not have."""
+    return any((one.__module__, one.__name__) == ("py4j.protocol", name) for one in type(problem).__mro__)
 
 
 def _of_connection(problem: Exception) -> bool:

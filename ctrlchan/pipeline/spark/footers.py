@@ -6,7 +6,8 @@ footers, or Spark's tasks if there are many. Rows are never read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 from ctrlchan.errors import CtrlchanError, PipelineError
 from ctrlchan.state.storage.schemas import check
 from ctrlchan.storage import AnyPath, path_of
-from ctrlchan.storage.parquet import arrow_source
+from ctrlchan.storage.parquet import arrow_source, unreadable
 
 __all__ = ["columns_of_files"]
 
@@ -61,20 +62,29 @@ def _columns(files: Sequence[str], read: _Read, spark: SparkSession | None) -> p
     if spark is None or len(files) <= _MOST:
         return read(files)
 
-    def task(some: Iterable[str]) -> Iterable[bytes | CtrlchanError]:
+    def answer(some: Sequence[str]) -> tuple[bytes | None, bytes | None]:
         try:
-            yield read(list(some)).serialize().to_pybytes()
+            return read(some).serialize().to_pybytes(), None
         except CtrlchanError as problem:
-            yield problem
+            return None, pickle.dumps(problem)
 
-    pieces = spark.sparkContext.parallelize(files, -(-len(files) // _MOST))
-    answers = pieces.mapPartitions(task).collect()
-    for answer in answers:
-        if isinstance(answer, CtrlchanError):
-            raise answer
-    schemas = {answer for answer in answers if isinstance(answer, bytes)}
+    pieces = [files[at : at + _MOST] for at in range(0, len(files), _MOST)]
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers: list[int] = batch.column("id").to_numpy().tolist()
+            answers = [answer(pieces[number]) for number in numbers]
+            columns = [pa.array(column, pa.binary()) for column in zip(*answers, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, ["schema", "problem"])
+
+    tasks = spark.range(0, len(pieces), 1, len(pieces))
+    found = tasks.mapInArrow(task, "schema binary, problem binary").toArrow()
+    problems: list[bytes] = [one for one in found["problem"].to_pylist() if one is not None]
+    for problem in problems:
+        raise pickle.loads(problem)
+    schemas: list[bytes] = sorted({one for one in found["schema"].to_pylist() if one is not None})
     return _together(
-        [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in sorted(schemas)], path_of(files[0]).parent
+        [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in schemas], path_of(files[0]).parent
     )
 
 
@@ -82,7 +92,8 @@ def _schema_of(file: str) -> pa.Schema:
     try:
         return pq.read_schema(arrow_source(path_of(file)))
     except (pa.ArrowException, OSError) as problem:
-        raise PipelineError(f"{file}: not a whole Parquet file: {problem}") from problem
+        reason = unreadable(problem) or f"not a whole Parquet file: {problem}"
+        raise PipelineError(f"{file}: {reason}") from problem
 
 
 def _together(schemas: list[pa.Schema], source: object) -> pa.Schema:

@@ -9,7 +9,10 @@ from typing import Final
 
 from ctrlchan.storage import PathLike
 
-__all__ = ["are_small"]
+__all__ = ["SMALL_INPUTS", "are_small"]
+
+#: Spark's name for our setting that a session is for small inputs.
+SMALL_INPUTS: Final = "spark.ctrlchan.smallInputs"
 
 #: Bytes and files of small inputs together: what one task reads within seconds.
 _MOST_BYTES: Final = 1 << 20

@@ -14,10 +14,10 @@ import threading
 import time
 from contextlib import suppress
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JError
-from pyspark import SparkContext
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 __all__ = ["cancel_when_interrupted", "restore", "was_interrupted"]
 
@@ -48,6 +48,9 @@ def cancel_when_interrupted(context: SparkContext, before: Any) -> None:
         return
     canceller: threading.Thread | None = None
     given_up = False
+
+    # Clients of Spark Connect use this module, too, and need not have it.
+    from py4j.protocol import Py4JError
 
     def cancel(waiting: FrameType) -> None:
         nonlocal given_up

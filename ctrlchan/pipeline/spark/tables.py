@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ctrlchan.errors import PipelineError
+from ctrlchan.journal import read_journal as arrow_journal
 from ctrlchan.journal.check import check_journal
 from ctrlchan.pipeline.spark.footers import columns_of_files
+from ctrlchan.pipeline.spark.input_size import SMALL_INPUTS
 from ctrlchan.state.storage.schemas import (
     BROKERS,
     FRAMES,
@@ -48,7 +51,7 @@ from ctrlchan.storage import (
     replace,
     whole_folder,
 )
-from ctrlchan.storage.parquet import arrow_source, write_parquet
+from ctrlchan.storage.parquet import arrow_source, dataset_files, write_parquet
 
 __all__ = [
     "FRAMES_FILE",
@@ -59,9 +62,10 @@ __all__ = [
     "count_rows",
     "destination",
     "gathered",
+    "is_small",
     "literally",
     "new_folder",
-    "one_partition",
+    "of_arrow",
     "parts_of",
     "read_frames",
     "read_journal",
@@ -75,6 +79,8 @@ __all__ = [
     "write_brokers",
     "write_frames",
     "write_json",
+    "write_part",
+    "write_rows",
     "write_snapshot",
 ]
 
@@ -90,6 +96,8 @@ _LARGE_CELLS: Final = {
 }
 #: How Spark reads a journal: the files of ``journal_files``, with their checksums.
 JOURNAL_OPTIONS: Final = {"pathGlobFilter": "*.parquet", "parquet.page.verify-checksum.enabled": "true"}
+#: The file of a table that the driver writes into a folder of its own.
+_PART_FILE: Final = "part-00000.zstd.parquet"
 _FRAMES_NAME: Final = "ctrlchan-frames"
 
 
@@ -114,15 +122,17 @@ class Frames:
 # -- snapshots
 
 
-def read_snapshot(spark: SparkSession, path: PathLike) -> Snapshot:
+def read_snapshot(spark: SparkSession, path: PathLike, *, by_tasks: bool = False) -> Snapshot:
     """Read a snapshot.
 
+    ``by_tasks``: tasks read also a small one, so that its tables have Spark's column ``_metadata``.
     Raises PipelineError, naming the file, if it is missing, broken, newer or has other columns.
     """
     folder, cluster = require_snapshot(path_of(path))
+    small = is_small(spark) and not by_tasks
     return Snapshot(
-        read_parquet(spark, folder / PARTITIONS_FILE, PARTITIONS, PARTITIONS_LATER),
-        read_parquet(spark, folder / BROKERS_FILE, BROKERS),
+        read_parquet(spark, folder / PARTITIONS_FILE, PARTITIONS, PARTITIONS_LATER, small=small),
+        read_parquet(spark, folder / BROKERS_FILE, BROKERS, small=small),
         cluster,
     )
 
@@ -140,10 +150,7 @@ def write_snapshot(snapshot: Snapshot, path: PathLike, *, overwrite: bool = Fals
     The folder appears when it is complete. Raises PipelineError if it exists and ``overwrite`` is false.
     """
     with new_folder(path_of(path), CLUSTER_FILE, overwrite=overwrite) as folder:
-        ordered = snapshot.partitions.repartitionByRange("topic", "partition")
-        ordered.sortWithinPartitions("topic", "partition").write.parquet(
-            destination(folder / PARTITIONS_FILE)
-        )
+        write_rows(snapshot.partitions.orderBy("topic", "partition"), folder / PARTITIONS_FILE)
         write_brokers(snapshot.brokers, folder)
         write_json(
             folder / CLUSTER_FILE,
@@ -196,6 +203,8 @@ def read_journal(spark: SparkSession, path: PathLike) -> DataFrame:
     Columns that older files do not have are null. Raises JournalError as ``check_journal`` does.
     """
     columns = check_journal(path)
+    if is_small(spark):
+        return of_arrow(spark, arrow_journal(path), columns)
     return spark.read.schema(from_arrow_schema(columns)).options(**JOURNAL_OPTIONS).parquet(literally(path))
 
 
@@ -293,14 +302,27 @@ def parts_of(path: AnyPath) -> list[AnyPath]:
     return parts
 
 
+def is_small(spark: SparkSession) -> bool:
+    """Return whether the session is for small inputs (``session(small=True)``)."""
+    return spark.conf.get(SMALL_INPUTS, "false") == "true"
+
+
 def gathered(table: DataFrame) -> DataFrame:
-    """Return the rows in one partition if shuffles have only one: Spark then plans none."""
-    return table.coalesce(1) if one_partition(table) else table
+    """Return the rows, those of small inputs in one partition: Spark then plans no shuffles."""
+    return table.coalesce(1) if is_small(table.sparkSession) else table
 
 
-def one_partition(table: DataFrame) -> bool:
-    """Return whether shuffles of this session have one partition, as those of small inputs."""
-    return table.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1"
+def write_rows(table: DataFrame, folder: AnyPath) -> None:
+    """Write a folder of Parquet files; of small inputs the driver writes one, without a job of Spark."""
+    if is_small(table.sparkSession):
+        write_part(table.toArrow(), folder)
+    else:
+        table.write.mode("append").parquet(destination(folder))
+
+
+def write_part(rows: pa.Table, folder: AnyPath) -> None:
+    """Write a table's only file through the driver, its times as Spark writes them."""
+    write_parquet(rows, folder / _PART_FILE, compression="zstd", use_deprecated_int96_timestamps=True)
 
 
 def count_rows(path: AnyPath) -> int:
@@ -309,8 +331,30 @@ def count_rows(path: AnyPath) -> int:
 
 
 def read_parquet(
-    spark: SparkSession, path: AnyPath, wanted: pa.Schema, later: pa.Schema | None = None
+    spark: SparkSession,
+    path: AnyPath,
+    wanted: pa.Schema,
+    later: pa.Schema | None = None,
+    *,
+    small: bool = False,
 ) -> DataFrame:
-    """Read a file or a folder of part files, and check each of them. ``later``: optional columns."""
-    columns = columns_of_files(parts_of(path), wanted, later=later, spark=spark)
-    return spark.read.schema(from_arrow_schema(columns)).parquet(literally(path))
+    """Read a file or a folder of part files, and check each of them.
+
+    ``later``: optional columns. ``small``: the driver reads all rows now.
+    """
+    parts = parts_of(path)
+    columns = columns_of_files(parts, wanted, later=later, spark=spark)
+    if not small:
+        return spark.read.schema(from_arrow_schema(columns)).parquet(literally(path))
+    names, store = dataset_files(parts)
+    try:
+        rows = ds.dataset(names, schema=columns, format="parquet", filesystem=store).to_table()
+    except (pa.ArrowException, OSError) as problem:
+        raise PipelineError(f"{path}: cannot be read: {problem}") from problem
+    return of_arrow(spark, rows, columns)
+
+
+def of_arrow(spark: SparkSession, rows: pa.Table, columns: pa.Schema) -> DataFrame:
+    """Return the rows of the driver as a DataFrame with these columns, also without rows."""
+    # PySpark takes no column without a chunk.
+    return spark.createDataFrame(rows if len(rows) else columns.empty_table(), from_arrow_schema(columns))

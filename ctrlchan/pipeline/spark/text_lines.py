@@ -12,19 +12,30 @@ about their end when ``lines`` was called.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from os import fspath
 from pathlib import Path
-from typing import Any
+from typing import Final
+from urllib.parse import unquote
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from ctrlchan.errors import PipelineError
-from ctrlchan.pipeline.spark.tables import destination, literally
+from ctrlchan.pipeline.spark.failures import reason_of
+from ctrlchan.pipeline.spark.remote import frozen
+from ctrlchan.pipeline.spark.tables import destination, gathered, is_small, literally
 
-__all__ = ["files", "frozen", "lines", "plain_path"]
+__all__ = ["files", "lines", "plain_path"]
+
+#: Scheme and authority of a URI.
+_STORE: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?")
+#: Alternatives in a pattern.
+_BRACES: Final = re.compile(r"\{[^{}]*\}")
+_NO_PATH: Final = "PATH_NOT_FOUND"
 
 
 def lines(
@@ -50,7 +61,12 @@ def lines(
             F.col("value").alias("text"),
         )
     )
-    pieces = frozen(spark, scan)
+    if is_small(spark):
+        # One task reads all pieces of a file, so it can count.
+        place = Window.partitionBy("uri").orderBy("piece", "place")
+        number = F.row_number().over(place).cast("long")
+        return gathered(scan).select(plain_path(F.col("uri")).alias("file"), number.alias("line"), "text")
+    pieces = frozen(scan)
     before = Window.partitionBy("uri").orderBy("piece").rowsBetween(Window.unboundedPreceding, -1)
     offsets = (
         pieces.groupBy("uri", "piece")
@@ -73,48 +89,49 @@ def files(
     """Return the files that ``lines`` reads, as URIs in the order of their names; raises as it does."""
     names = [name] if isinstance(name, str) else list(name)
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
-    found: dict[str, None] = {}
-    for path in given:
-        for status in _statuses(spark, fspath(path)):
-            if status.isFile():
-                found.update(dict.fromkeys(_seen([status.getPath()])))
-            else:
-                found.update(dict.fromkeys(_in_folder(spark, status.getPath(), names)))
+    found = {file for path in given for file in _found(spark, fspath(path), names)}
     if not found:
         listed = ", ".join(fspath(path) for path in given)
         raise PipelineError(f"{listed or 'no path'}: no file named {' or '.join(names)} there")
     return sorted(found)
 
 
-def _statuses(spark: SparkSession, path: str) -> list[Any]:
-    """Return Hadoop's status of a path, or of all paths that a pattern matches."""
-    hadoop, location = _file_system(spark, path)
+def _found(spark: SparkSession, path: str, names: list[str]) -> Iterator[str]:
+    """Yield the files of one path or pattern."""
+    listed = _listed(spark, path)
+    last = destination(path).rstrip("/").rpartition("/")[2]
+    if not listed and _hidden(last):
+        raise PipelineError(f"{path}: Spark does not read files whose names begin with _ or .")
+    # A match has as many names as its pattern; those in braces may have slashes, and stand for one.
+    depth = len(_names_of(_BRACES.sub("x", destination(path))))
+    for file in listed:
+        inner = _names_of(file)[depth:]
+        if any(_hidden(part) for part in inner):
+            continue
+        if not inner or any(fnmatchcase(inner[-1], name) for name in names):
+            yield file
+
+
+def _listed(spark: SparkSession, path: str) -> list[str]:
+    """Return all files of a path, or of all paths that a pattern matches, with those in folders.
+
+    Spark lists them: a Spark Connect server may see files that this machine does not.
+    """
     # A path that exists is no pattern, whatever characters it has.
-    if hadoop.exists(location):
-        return [hadoop.getFileStatus(location)]
-    matched = hadoop.globStatus(location)
-    if not matched:
-        raise PipelineError(f"{path}: no such file or folder")
-    return list(matched)
+    for one in dict.fromkeys((literally(path), destination(path))):
+        try:
+            found = spark.read.option("recursiveFileLookup", "true").text(one).inputFiles()
+        except Exception as problem:
+            # Of an unknown kind of storage it is an error of py4j.
+            if not isinstance(problem, PySparkException) or problem.getCondition() != _NO_PATH:
+                raise PipelineError(f"{path!r}: {reason_of(str(problem))}") from problem
+        else:
+            return [unquote(uri) for uri in found]
+    raise PipelineError(f"{path}: no such file or folder")
 
 
-def _in_folder(spark: SparkSession, folder: Any, names: list[str]) -> list[str]:
-    hadoop = folder.getFileSystem(_context(spark).hadoopConfiguration())
-    listing = hadoop.listFiles(folder, True)
-    below = []
-    while listing.hasNext():
-        path = listing.next().getPath()
-        inner = str(folder.toUri().relativize(path.toUri()).getPath()).split("/")
-        if not any(_hidden(part) for part in inner) and any(fnmatchcase(inner[-1], name) for name in names):
-            below.append(path)
-    return _seen(below)
-
-
-def _seen(paths: list[Any]) -> list[str]:
-    for path in paths:
-        if _hidden(str(path.getName())):
-            raise PipelineError(f"{path}: Spark does not read files whose names begin with _ or .")
-    return [str(path.toString()) for path in paths]
+def _names_of(uri: str) -> list[str]:
+    return [name for name in _STORE.sub("", uri).split("/") if name]
 
 
 def plain_path(uri: Column) -> Column:
@@ -125,29 +142,3 @@ def plain_path(uri: Column) -> Column:
 
 def _hidden(name: str) -> bool:
     return name.startswith(("_", "."))
-
-
-def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    try:
-        location = jvm.org.apache.hadoop.fs.Path(destination(path))
-        hadoop = location.getFileSystem(_context(spark).hadoopConfiguration())
-        return hadoop, location.makeQualified(hadoop.getUri(), hadoop.getWorkingDirectory())
-    except Exception as problem:
-        raise PipelineError(f"{path!r}: {problem}") from problem
-
-
-def _context(spark: SparkSession) -> Any:
-    return spark.sparkContext._jsc.sc()
-
-
-def frozen(spark: SparkSession, scan: DataFrame) -> DataFrame:
-    """Return the same rows with a fixed division into tasks.
-
-    Spark divides files into tasks by the number of executors, again for each use of a DataFrame. While a
-    cluster still grows, counting and numbering would see different pieces. Rows keep Spark's internal form:
-    ``DataFrame.rdd`` would convert each of them twice.
-    """
-    rows = scan._jdf.queryExecution().toRdd()
-    return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, scan._jdf.schema(), False), spark)

@@ -23,10 +23,11 @@ from hypothesis import strategies as st
 
 from ctrlchan.errors import ConfigError, JournalError
 from ctrlchan.journal import Journal, files, journal_files, read_journal, writer
+from ctrlchan.journal.check import check_journal
 from ctrlchan.journal.rows import ROW, ChannelStatus
 from ctrlchan.journal.table import table_of, wall_offset
 from ctrlchan.state.storage.schemas import JOURNAL, JOURNAL_VERSION, JOURNAL_VERSION_KEY, TIMESTAMPS
-from ctrlchan.storage import PathLike
+from ctrlchan.storage import AnyPath, PathLike, replace
 from tests.fault.channels import eventually
 from tests.unit.journal.chunks import TEXTS, chunk_of, plain_chunk
 
@@ -250,6 +251,29 @@ def test_a_failed_write_is_tried_again_and_logged_once(
         assert journal.describe()["lost_rows"] == 0
     [record] = caplog.records
     assert "No space left on device. 2 rows wait, 0 are lost so far" in record.getMessage()
+
+
+def test_rows_whose_write_was_not_confirmed_are_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store has written the file, and its answer is lost; more rows come before the next try."""
+
+    def put_in_silence(path: AnyPath, content: bytes) -> None:
+        replace(path, content)
+        raise OSError(errno.EIO, "no answer")
+
+    with Journal(tmp_path, flush_interval=NEVER) as journal:
+        monkeypatch.setattr(writer, "replace", put_in_silence)
+        for number in range(2):
+            journal.take(plain_chunk(10, 10 * number))
+            assert not journal.flush()
+        monkeypatch.setattr(writer, "replace", replace)
+        journal.take(plain_chunk(10, 20))
+        assert journal.flush()
+    assert sequences(tmp_path) == list(range(30))
+    check_journal(tmp_path)
+    described = journal.describe()
+    assert (described["written_rows"], described["lost_rows"], described["files"]) == (30, 0, 2)
 
 
 def test_pending_rows_are_limited_and_lost_rows_are_counted(

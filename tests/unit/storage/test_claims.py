@@ -131,6 +131,22 @@ def test_every_broker_has_one_owner_at_a_time(root: AnyPath) -> None:
     assert len(turns) == 12
 
 
+def test_two_runs_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """After an interruption the frames of two runs may begin with different brokers."""
+    run = begun(tmp_path)
+    with Claims(run, 300) as one:
+        one.claim([3])
+        with Claims(run, 300) as other:
+            other.claim([7])
+            waiting = threading.Thread(target=one.claim, args=([7],), daemon=True)
+            waiting.start()
+            with pytest.raises(PipelineError, match=r"broker 3 belongs to another run .*dispatch again"):
+                other.claim([3])
+            assert waiting.is_alive()
+        waiting.join(60)
+        assert not waiting.is_alive()
+
+
 def _silent(ours: Claims) -> None:
     """End the thread that renews, as if the process were stopped or cut off."""
     ours._lease._ended.set()
@@ -222,6 +238,26 @@ def test_a_store_that_fails_for_a_moment_does_not(s3: S3Server, bucket: AnyPath)
         s3.fault = lambda _: next(answers, None)
         ours.claim([2, 3])
         ours.require()
+
+
+def test_a_silent_store_does_not_hold_a_task(s3: S3Server, bucket: AnyPath) -> None:
+    answers, asked = threading.Event(), threading.Event()
+
+    def silent(_: object) -> None:
+        asked.set()
+        answers.wait(300)
+
+    try:
+        with Claims(begun(bucket), 0.6) as ours:
+            ours.claim([1])
+            s3.fault = silent
+            assert asked.wait(60)
+            release = threading.Thread(target=ours.release, daemon=True)
+            release.start()
+            release.join(60)
+            assert not release.is_alive()
+    finally:
+        answers.set()
 
 
 def test_the_request_to_stop_reaches_other_machines(bucket: AnyPath) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
 from ctrlchan.errors import JournalError, PipelineError, SnapshotError
-from ctrlchan.journal import journal_files, read_channels, read_journal
+from ctrlchan.journal import compact_journal, journal_files, read_channels, read_journal
+from ctrlchan.journal.channels import CHANNELS_FOLDER
 from ctrlchan.journal.check import check_journal
+from ctrlchan.journal.reader import COMPACTING
 from ctrlchan.pipeline.jobs.monitor.checkpoint import CheckpointStore, MonitorState
 from ctrlchan.pipeline.source.pieces import pieces_of, read_piece
 from ctrlchan.pipeline.spark.tables import count_rows, new_folder, parts_of, read_mark, write_json
@@ -56,6 +60,42 @@ def test_a_journal_is_written_and_read(root: AnyPath) -> None:
         check_journal(root / "outcomes")
 
 
+def test_a_journal_is_compacted(root: AnyPath) -> None:
+    from ctrlchan.journal import Journal
+
+    journal, out = root / "outcomes", root / "compacted"
+    with Journal(journal, flush_interval=60) as writer:
+        for number in range(3):
+            writer.take(plain_chunk(10, 10 * number))
+            assert writer.flush()
+    if isinstance(journal, Path):
+        (journal / CHANNELS_FOLDER).mkdir()
+    replace(journal / CHANNELS_FOLDER / "a.parquet", b"as it is")
+    compacted = compact_journal(str(journal), str(out))
+    assert (compacted.files_read, compacted.files_written, compacted.rows) == (3, 1, 30)
+    assert read_journal(out)["sequence"].to_pylist() == list(range(30))
+    assert names_in(out) == [journal_files(journal)[0].name, CHANNELS_FOLDER]
+    assert (out / CHANNELS_FOLDER / "a.parquet").read_bytes() == b"as it is"
+    with pytest.raises(JournalError, match="compacted: already there; name a new folder"):
+        compact_journal(journal, out)
+    [broken, *_] = journal_files(journal)
+    replace(broken, b"half")
+    with pytest.raises(JournalError, match=f"{broken.name}: not a whole Parquet file"):
+        compact_journal(journal, root / "none")
+    assert not (root / "none").exists()
+
+
+def test_a_copy_that_is_not_finished_is_no_journal(bucket: AnyPath) -> None:
+    """Its writer was killed; where nothing can be renamed, its files are there one by one."""
+    from ctrlchan.journal import Journal
+
+    with Journal(bucket / "copy", flush_interval=60) as writer:
+        writer.take(plain_chunk(10))
+    replace(bucket / "copy" / COMPACTING, b"x")
+    with pytest.raises(JournalError, match="copy: a copy that compact has not finished"):
+        check_journal(bucket / "copy")
+
+
 def test_a_journal_waits_for_a_store_that_fails(s3: S3Server, bucket: AnyPath) -> None:
     from ctrlchan.journal import Journal
 
@@ -66,9 +106,31 @@ def test_a_journal_waits_for_a_store_that_fails(s3: S3Server, bucket: AnyPath) -
         s3.fault = None
         assert journal.flush(120)
         assert journal.flush(120)
-    rows = read_journal(bucket / "outcomes")["sequence"].to_pylist()
-    assert set(rows) == set(range(10))
+    assert read_journal(bucket / "outcomes")["sequence"].to_pylist() == list(range(10))
     assert journal.describe()["lost_rows"] == 0
+
+
+def test_a_busy_store_is_no_broken_file(
+    s3: S3Server, bucket: AnyPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import s3fs
+
+    from ctrlchan.journal import Journal
+
+    with Journal(bucket, flush_interval=60) as journal:
+        journal.take(plain_chunk(10))
+    [file] = journal_files(bucket)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
+    s3fs.S3FileSystem.clear_instance_cache()
+    s3.fault = lambda one: "busy" if one.method == "GET" and one.path.endswith(".parquet") else None
+    words = r"\.parquet: cannot be read: .*reduce your request rate"
+    for read in (check_journal, read_journal):
+        with pytest.raises(JournalError, match=words):
+            read(bucket)
+    with pytest.raises(PipelineError, match=words):
+        list(pieces_of([str(file)], JOURNAL))
+    s3fs.S3FileSystem.clear_instance_cache()
 
 
 def test_a_dataset_of_a_job(root: AnyPath) -> None:

@@ -80,13 +80,20 @@ def test_other_folders_are_not_replaced(root: AnyPath) -> None:
         assert occupied(path, MARK, overwrite=overwrite) is not None
 
 
-def test_what_a_killed_writer_left_is_no_dataset_and_in_nobodys_way(bucket: AnyPath) -> None:
+def test_what_a_killed_writer_left_is_no_dataset_and_in_nobodys_way(
+    bucket: AnyPath, caplog: pytest.LogCaptureFixture
+) -> None:
     path = bucket / "out"
+    write(path, "whole")
+    write(path, "new", overwrite=True)
+    path = bucket / "other"
     replace(path / "data-0123456789ab" / "data", b"half")
     assert occupied(path, MARK, overwrite=False) is None
     assert not (path / MARK).exists()
     write(path, "whole")
     assert read(path) == "whole"
+    [message] = [one.message for one in caplog.records if one.name == "ctrlchan.storage"]
+    assert message.startswith(f"{path}: data-0123456789ab: left by a writer that died")
 
 
 def test_a_lost_answer_to_the_put_of_the_mark(s3: S3Server, bucket: AnyPath) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,18 @@ def test_a_url_in_a_path_is_refused() -> None:
     """It has lost a slash: ``hdfs:///x`` and ``hdfs://x`` look the same there."""
     with pytest.raises(ConfigError, match="give it as text"):
         path_of(Path("s3://bucket/x"))
+
+
+def test_a_process_that_has_used_hdfs_starts_others() -> None:
+    """Also by a fork, as PySpark starts its JVM."""
+    code = (
+        "import subprocess\n"
+        "from ctrlchan.storage import path_of\n"
+        "with path_of('hdfs://127.0.0.1:1/x').file_system(): pass\n"
+        "subprocess.run(['echo', 'started'], preexec_fn=int)\n"
+    )
+    ran = subprocess.run([sys.executable, "-uc", code], capture_output=True, timeout=60, check=True)
+    assert ran.stdout == b"started\n"
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

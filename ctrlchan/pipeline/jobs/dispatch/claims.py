@@ -66,7 +66,8 @@ class Claims:
         """Claim these brokers too, in ascending order, so that two tasks cannot wait for each other.
 
         Waits as long as another owner works: this task may be its speculative copy. Raises PipelineError if
-        the journal folder cannot be read or written, or if this task's own lease has run out.
+        the journal folder cannot be read or written, if this task's own lease has run out, and if it would
+        wait for a lower broker than one that it owns.
         """
         for broker in sorted(set(brokers) - self._held):
             try:
@@ -103,6 +104,7 @@ class Claims:
                 if state != seen:
                     seen, since = state, clock()
                 if clock() - since < owner.patience(self._seconds):
+                    self._require_ascending(broker, owner)
                     time.sleep(_RETRY if isinstance(folder, Path) else _RETRY_URL)
                     continue
             if self._take(folder, newest.number + 1):
@@ -111,6 +113,14 @@ class Claims:
                     with suppress(OSError):
                         owner_file(self._folder, newest.owner).unlink(missing_ok=True)
                 return
+
+    def _require_ascending(self, broker: int, owner: Owner) -> None:
+        """Raise PipelineError if ``owner`` may wait for this task."""
+        if self._held and broker < max(self._held):
+            raise PipelineError(
+                f"broker {broker} belongs to another run ({owner}), which may wait for a broker of this one: "
+                "dispatch again when it has ended"
+            )
 
     def _take(self, folder: AnyPath, number: int) -> bool:
         """Return whether this task could make the claim ``number``, and no higher one was made before."""

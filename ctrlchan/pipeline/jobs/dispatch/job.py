@@ -29,6 +29,7 @@ from ctrlchan.pipeline.jobs.dispatch.config import DispatchConfig
 from ctrlchan.pipeline.jobs.dispatch.run import Run
 from ctrlchan.pipeline.jobs.dispatch.sender import BrokerResult, Sending, send_frames
 from ctrlchan.pipeline.spark.packed_rows import pack
+from ctrlchan.pipeline.spark.remote import parallelism
 from ctrlchan.pipeline.spark.tables import Frames, read_journal
 from ctrlchan.storage import local_path, path_of
 
@@ -95,7 +96,7 @@ def by_broker(frames: DataFrame, tasks: int | None = None) -> DataFrame:
 
     ``tasks``: partitions; None: as many as there are cores for.
     """
-    count = frames.sparkSession.sparkContext.defaultParallelism if tasks is None else tasks
+    count = parallelism(frames.sparkSession) if tasks is None else tasks
     # Sorted by sequence first, so that a task serves its brokers at the same time.
     return frames.repartition(count, "broker").sortWithinPartitions("sequence", "broker")
 
@@ -135,7 +136,7 @@ def _work(
 ) -> DataFrame:
     """Return the results of the tasks, each with the frames that its brokers have not acknowledged."""
     brokers = sorted(sending.broker_of)
-    count = min(len(brokers), config.tasks or spark.sparkContext.defaultParallelism)
+    count = min(len(brokers), config.tasks or parallelism(spark))
     rows = [(broker, place % count, done[broker].done) for place, broker in enumerate(brokers)]
     # Acknowledged frames are not shuffled; the task reads the checkpoint again when it owns the broker.
     slots = spark.createDataFrame(rows, "broker int, slot int, done long")

@@ -81,9 +81,11 @@ class Lease:
             )
 
     def end(self) -> None:
-        """Stop renewing, and let others take over at once."""
+        """Stop renewing, and let others take over: at once, or after the lease if the store is silent."""
         self._ended.set()
-        self._thread.join()
+        self._thread.join(self._seconds)
+        if self._thread.is_alive():
+            return
         with suppress(OSError):
             self._file.unlink(missing_ok=True)
 

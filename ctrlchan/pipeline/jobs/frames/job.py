@@ -33,6 +33,7 @@ from ctrlchan.pipeline.jobs.frames.tasks import (
     packing_by_replica,
 )
 from ctrlchan.pipeline.spark.packed_rows import pack
+from ctrlchan.pipeline.spark.remote import parallelism
 from ctrlchan.pipeline.spark.tables import Frames, Snapshot
 from ctrlchan.protocol import API_NAMES, RECOVERY_STATE_SINCE, request_versions
 
@@ -88,7 +89,7 @@ def frames(spark: SparkSession, source: Snapshot | Difference, config: FramesCon
         scopes = dict(zip(*columns, strict=True))
         rows = _of_diff(source)
         updated = ids
-    count = config.tasks or _TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+    count = config.tasks or _TASKS_PER_CORE * parallelism(spark)
     plan = Plan(
         [part.tolist() for part in np.array_split(np.array(ids), min(count, len(ids)))],
         {

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from pyspark.sql import Column, DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.storagelevel import StorageLevel
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.jobs.ingest.config import IngestConfig
 from ctrlchan.pipeline.jobs.ingest.describe import describe_entries
-from ctrlchan.pipeline.jobs.ingest.entries import About, check_values
+from ctrlchan.pipeline.jobs.ingest.entries import About, array_of, check_values
 from ctrlchan.pipeline.jobs.ingest.json_rows import json_entries, reassignment_entries
+from ctrlchan.pipeline.jobs.ingest.single import SINGLE_COLUMNS, SingleEntries, broker_row
 from ctrlchan.pipeline.jobs.ingest.snapshots import snapshot_entries
-from ctrlchan.pipeline.jobs.ingest.validation import validate_partitions, validate_single
+from ctrlchan.pipeline.jobs.ingest.validation import ClusterFacts, validate_partitions, validate_single
 from ctrlchan.pipeline.jobs.ingest.zookeeper import zookeeper_entries
-from ctrlchan.pipeline.spark.tables import Snapshot, gathered, read_snapshot
-from ctrlchan.pipeline.spark.text_lines import frozen
-from ctrlchan.protocol import NO_LEADER
+from ctrlchan.pipeline.spark.kept import collected, kept_on_disk
+from ctrlchan.pipeline.spark.tables import Snapshot, require_snapshot
+from ctrlchan.state import Broker
 from ctrlchan.state.brokers import brokers_from
 from ctrlchan.state.storage.schemas import BROKERS, PARTITIONS
+from ctrlchan.storage import path_of
 
 __all__ = ["Ingested", "ingest"]
 
@@ -50,6 +53,9 @@ class Ingested:
     config: IngestConfig
     entries: DataFrame = field(repr=False)
     validated: DataFrame = field(repr=False)
+    #: kind -> entries that were read.
+    read: Mapping[str, int] = field(repr=False)
+    single: SingleEntries = field(repr=False)
     flags: dict[str, Any] = field(repr=False)
 
     def cluster(self) -> dict[str, Any]:
@@ -57,38 +63,21 @@ class Ingested:
 
         Of several controllers the one with the highest epoch is taken.
         """
-        facts = [
-            row.asDict()
-            for row in self.validated.filter((sf.col("about") == About.CLUSTER) & (sf.size("reasons") == 0))
-            .groupBy("kind", sf.when(sf.col("kind") == "snapshot", sf.col("file")).alias("of"))
-            .agg(
-                *(
-                    sf.max(f"cluster.{name}").alias(name)
-                    for name in ("cluster_id", "controller_id", "controller_epoch")
-                )
-            )
-            .collect()
-        ]
+        facts = self.single.cluster_facts()
         ids = sorted({fact["cluster_id"] for fact in facts if fact["cluster_id"]})
         if self.config.cluster_id is None and len(ids) > 1:
             raise PipelineError(
                 f"inputs of several clusters: {', '.join(ids)} (option cluster_id chooses one)"
             )
         newest = max(facts, key=lambda fact: fact["controller_epoch"] or 0, default={})
-        of_partitions = (
-            self.validated.filter("first")
-            .agg(
-                sf.max("merged.controller_epoch").alias("epoch"),
-                sf.collect_set(sf.when(sf.col("merged.deleting"), sf.col("topic"))).alias("deleting"),
-            )
-            .first()
-        )
-        assert of_partitions is not None
-        highest = max(0, of_partitions["epoch"] or 0)
+        totals = self._totals
+        highest = max((row["epoch"] for row in totals if row["epoch"] is not None), default=0)
         cluster = {
             "cluster_id": _first(self.config.cluster_id, *ids, ""),
             "controller_id": _first(self.config.controller_id, newest.get("controller_id"), -1),
-            "controller_epoch": _first(self.config.controller_epoch, newest.get("controller_epoch"), highest),
+            "controller_epoch": _first(
+                self.config.controller_epoch, newest.get("controller_epoch"), max(0, highest)
+            ),
             # A new state: the row versions of the inputs do not apply to it.
             "state_id": uuid4().hex,
             "state_version": 0,
@@ -98,10 +87,11 @@ class Ingested:
         if begun:
             kept = self.partitions.select("topic").filter(sf.col("topic").isin(begun)).distinct()
             begun = [row[0] for row in kept.collect()]
-        live = {row[0] for row in self.brokers.select("id").collect()}
+        leaving = self.flags["shutting_down"]
+        live = {row[0] for row in self.brokers.select("id").collect()} if leaving else set()
         lists = {
-            "shutting_down": sorted(live.intersection(self.flags["shutting_down"])),
-            "deleting": sorted(of_partitions["deleting"]),
+            "shutting_down": sorted(live.intersection(leaving)),
+            "deleting": sorted({topic for row in totals for topic in row["deleting"]}),
             "deletion_in_progress": sorted(begun),
         }
         return {**cluster, **{name: values for name, values in lists.items() if values}}
@@ -115,41 +105,47 @@ class Ingested:
 
         Raises PipelineError if an entry is lost.
         """
-        read = {row["kind"]: row["count"] for row in self.entries.groupBy("kind").count().collect()}
         taken: Counter[str] = Counter()
         refused: Counter[str] = Counter()
-        about_partitions = 0
-        for row in self.accounts.collect():
+        for row in self._totals:
             taken[row["kind"]] += row["taken"]
             refused[row["kind"]] += row["refused"]
-            about_partitions += row["taken"] if row["about"] == About.PARTITION else 0
-        for kind, entries in sorted(read.items()):
+        for kind, entries in sorted(self.read.items()):
             if taken[kind] + refused[kind] != entries:
                 raise PipelineError(
                     f"{kind}: {entries} entries were read, {taken[kind]} taken and {refused[kind]} refused"
                 )
-        made = (
-            self.validated.filter("first")
-            .agg(
-                sf.count("*").alias("rows"),
-                sf.sum("sources").alias("entries"),
-                sf.count_distinct("topic").alias("topics"),
-            )
-            .first()
-        )
-        assert made is not None
-        if (made["entries"] or 0) != about_partitions:
+        about_partitions = sum(row["taken"] for row in self._totals if row["about"] == About.PARTITION)
+        made = sum(row["sources"] or 0 for row in self._totals)
+        if made != about_partitions:
             raise PipelineError(
-                f"{about_partitions} entries about partitions were taken, "
-                f"{made['entries'] or 0} are in partitions"
+                f"{about_partitions} entries about partitions were taken, {made} are in partitions"
             )
         return {
-            "in": sum(read.values()),
+            "in": sum(self.read.values()),
             "taken": taken.total(),
             "refused": refused.total(),
-            "partitions": made["rows"],
-            "topics": made["topics"],
+            "partitions": sum(row["partitions"] for row in self._totals),
+            "topics": sum(row["topics"] for row in self._totals),
         }
+
+    @cached_property
+    def _totals(self) -> list[Row]:
+        """One row for each kind and subject: what was taken and refused, and what it made."""
+        made = sf.col("first")
+        return (
+            self.validated.groupBy("kind", "about")
+            .agg(
+                sf.count_if(_taken()).alias("taken"),
+                sf.count_if(~_taken()).alias("refused"),
+                sf.count_if(made).alias("partitions"),
+                sf.sum(sf.when(made, sf.col("sources"))).alias("sources"),
+                sf.count_if(made & sf.col("lowest")).alias("topics"),
+                sf.max(sf.when(made, sf.col("merged.controller_epoch"))).alias("epoch"),
+                sf.collect_set(sf.when(made & sf.col("merged.deleting"), sf.col("topic"))).alias("deleting"),
+            )
+            .collect()
+        )
 
     def close(self) -> None:
         """Delete the entries from the executors' disks."""
@@ -170,42 +166,62 @@ def ingest(spark: SparkSession, config: IngestConfig) -> Ingested:
 
     Raises PipelineError or SnapshotError for inputs that do not exist or are of another kind.
     """
-    # Frozen: the plan is used many times, so it must be small.
-    entries = gathered(frozen(spark, check_values(_entries(spark, config)))).persist(StorageLevel.DISK_ONLY)
-    single = sf.col("about").isin(About.BROKER, About.CLUSTER)
+    # The plan is used many times, so it must be small.
+    entries = kept_on_disk(check_values(_entries(spark, config)))
+    about_one = sf.col("about").isin(About.BROKER, About.CLUSTER)
     # Entries without a topic are compared with nothing.
-    loose = ~single & sf.col("topic").isNull()
-    flags = _flags(spark, config)
-    small = validate_single(entries.filter(single))
-    # Read now: each use of these small tables would run their plans again.
-    brokers = _collected(_brokers(spark, config, small, entries))
-    facts = _collected(_cluster_facts(config, small, brokers, entries, flags["shutting_down"]))
-    of_topics = entries.filter(~single & ~loose).join(_shared_ids(entries), "topic", "left")
-    of_topics = validate_partitions(of_topics, facts, whole_topics=config.whole_topics)
-    validated = of_topics
-    for others in (small, entries.filter(loose)):
-        validated = validated.unionByName(others, allowMissingColumns=True)
-    validated = gathered(frozen(spark, validated)).persist(StorageLevel.DISK_ONLY)
-    refused = sf.size("reasons") > 0
+    loose = ~about_one & sf.col("topic").isNull()
+    numbers = entries.groupBy("kind", about_one.alias("single"), loose.alias("loose")).count().collect()
+    read: Counter[str] = Counter()
+    for row in numbers:
+        read[row["kind"]] += row["count"]
+    flags = _flags(config)
+    others: list[DataFrame] = []
+    single = SingleEntries([])
+    if any(row["single"] for row in numbers):
+        others.append(collected(validate_single(entries.filter(about_one))))
+        single = SingleEntries(others[0].select(*SINGLE_COLUMNS).toArrow().to_pylist())
+    if any(row["loose"] for row in numbers):
+        others.append(entries.filter(loose))
+    ids = _broker_ids(entries)
+    brokers = _brokers(config, single, ids)
+    live = {broker["id"] for broker in brokers}
+    absent = ids.keys() - live
+    facts = ClusterFacts(
+        absent=sorted(absent),
+        offline=sorted(absent.union(flags["shutting_down"])),
+        epoch=_first(config.controller_epoch, single.controller_epoch()),
+    )
+    of_topics = _with_sharers(entries.filter(~about_one & ~loose))
+    validated = validate_partitions(of_topics, facts, whole_topics=config.whole_topics)
+    for more in others:
+        validated = validated.unionByName(more, allowMissingColumns=True)
+    validated = kept_on_disk(validated)
     return Ingested(
         partitions=_partitions(validated),
-        brokers=brokers,
-        rejects=validated.filter(refused)
+        brokers=spark.createDataFrame(pa.Table.from_pylist(brokers, BROKERS), from_arrow_schema(BROKERS)),
+        rejects=validated.filter(~_taken())
         .withColumn("reason", sf.array_join("reasons", "; "))
         .select(*_REJECTS)
         .orderBy("file", "row", "partition"),
         accounts=validated.groupBy("kind", "about")
         .agg(
             sf.count("*").alias("entries"),
-            sf.count(sf.when(~refused, 1)).alias("taken"),
-            sf.count(sf.when(refused, 1)).alias("refused"),
+            sf.count_if(_taken()).alias("taken"),
+            sf.count_if(~_taken()).alias("refused"),
         )
         .orderBy("kind", "about"),
         config=config,
         entries=entries,
         validated=validated,
+        read=read,
+        single=single,
         flags=flags,
     )
+
+
+def _taken() -> Column:
+    return sf.size("reasons") == 0
 
 
 def _entries(spark: SparkSession, config: IngestConfig) -> DataFrame:
@@ -225,112 +241,52 @@ def _entries(spark: SparkSession, config: IngestConfig) -> DataFrame:
     return whole
 
 
-def _flags(spark: SparkSession, config: IngestConfig) -> dict[str, list[Any]]:
+def _flags(config: IngestConfig) -> dict[str, list[Any]]:
     """Return the facts that only snapshots have: brokers that shut down, topics whose deletion has begun."""
     flags: dict[str, list[Any]] = {"shutting_down": [], "deletion_in_progress": []}
     for path in config.snapshots:
-        cluster = read_snapshot(spark, path).cluster
+        cluster = require_snapshot(path_of(path))[1]
         for name, values in flags.items():
             values += cluster.get(name) or []
     return flags
 
 
-def _collected(table: DataFrame) -> DataFrame:
-    """Return a small table whose rows are in the driver."""
-    return table.sparkSession.createDataFrame(table.toArrow(), table.schema)
-
-
 def _valid_partitions(entries: DataFrame) -> DataFrame:
-    return entries.filter((sf.col("about") == About.PARTITION) & (sf.size("reasons") == 0))
+    return entries.filter((sf.col("about") == About.PARTITION) & _taken())
 
 
-def _brokers(spark: SparkSession, config: IngestConfig, small: DataFrame, entries: DataFrame) -> DataFrame:
-    schema = from_arrow_schema(BROKERS)
+def _broker_ids(entries: DataFrame) -> dict[int, bool]:
+    """Return the ids of all brokers that valid partitions name -> whether it leads one or is in sync."""
+    none = array_of()
+    replicas = sf.struct(sf.lit(False).alias("in_sync"), sf.coalesce("replicas", none).alias("ids"))
+    in_sync = sf.concat(sf.coalesce("isr", none), sf.array("leader"))
+    both = sf.explode(sf.array(replicas, sf.struct(sf.lit(True).alias("in_sync"), in_sync.alias("ids"))))
+    found = (
+        _valid_partitions(entries)
+        .select(both.alias("list"))
+        .select("list.in_sync", sf.explode("list.ids").alias("id"))
+        # A leader may be missing or not known.
+        .filter(sf.col("id") >= 0)
+        .groupBy("id")
+        .agg(sf.bool_or("in_sync").alias("in_sync"))
+    )
+    return {row["id"]: row["in_sync"] for row in found.collect()}
+
+
+def _brokers(config: IngestConfig, single: SingleEntries, ids: Mapping[int, bool]) -> list[dict[str, Any]]:
+    """Return the rows of the live brokers: given, described, or those that lead or are in sync."""
     if config.brokers is not None:
         brokers_from(config.brokers)
-        rows = [
-            (
-                broker.id,
-                broker.epoch,
-                broker.rack,
-                [(one.listener, one.security_protocol.name, one.host, one.port) for one in broker.endpoints],
-            )
-            for broker in config.brokers
-        ]
-        return spark.createDataFrame(rows, schema)
-    described = (
-        small.filter((sf.col("about") == About.BROKER) & (sf.size("reasons") == 0))
-        .groupBy("key")
-        .agg(sf.first("broker").alias("broker"))
-        .select("broker.*")
-    )
-    leader = sf.when(sf.col("leader") != NO_LEADER, sf.array("leader")).otherwise(
-        sf.array().cast("array<bigint>")
-    )
-    seen = (
-        _valid_partitions(entries)
-        .select(
-            sf.explode(sf.concat(leader, sf.coalesce("isr", sf.array().cast("array<bigint>")))).alias("id")
-        )
-        .distinct()
-        .select(
-            "id",
-            sf.lit(-1).alias("epoch"),
-            sf.lit(None).cast("string").alias("rack"),
-            sf.array().cast(described.schema["endpoints"].dataType).alias("endpoints"),
-        )
-        # Only if no input describes a broker.
-        .crossJoin(sf.broadcast(described.agg(sf.count("*").alias("described"))))
-        .filter(sf.col("described") == 0)
-        .drop("described")
-    )
-    return described.unionByName(seen).select(
-        *(sf.col(one.name).cast(one.dataType.simpleString()).alias(one.name) for one in schema)
-    )
+        return [broker_row(broker) for broker in config.brokers]
+    return single.brokers() or [broker_row(Broker(one)) for one, in_sync in sorted(ids.items()) if in_sync]
 
 
-def _cluster_facts(
-    config: IngestConfig,
-    small: DataFrame,
-    brokers: DataFrame,
-    entries: DataFrame,
-    shutting_down: Sequence[int],
-) -> DataFrame:
-    """Return one row with the facts of the cluster that ``validate_partitions`` takes."""
-    none = sf.array().cast("array<bigint>")
-    named = (
-        _valid_partitions(entries)
-        .select(
-            sf.explode(
-                sf.concat(sf.coalesce("replicas", none), sf.array(sf.coalesce("leader", sf.lit(NO_LEADER))))
-            ).alias("id")
-        )
-        .filter(sf.col("id") >= 0)
-        .distinct()
-    )
-    absent = named.join(
-        sf.broadcast(brokers.select(sf.col("id").cast("bigint").alias("id"))), "id", "left_anti"
-    )
-    epoch = small.filter(sf.size("reasons") == 0).agg(sf.max("cluster.controller_epoch").alias("found"))
-    given = sf.lit(config.controller_epoch).cast("bigint")
-    leaving = sf.array(*map(sf.lit, shutting_down)).cast("array<bigint>")
-    return (
-        absent.agg(sf.collect_set("id").alias("absent"))
-        .crossJoin(epoch)
-        .select(
-            "absent",
-            sf.array_union("absent", leaving).alias("offline"),
-            sf.coalesce(given, "found").alias("cluster_epoch"),
-        )
-    )
-
-
-def _shared_ids(entries: DataFrame) -> DataFrame:
-    """Return rows (topic, another topic with the same id)."""
-    topics = (
-        entries.filter(
-            (sf.size("reasons") == 0) & sf.col("topic_id").isNotNull() & sf.col("topic").isNotNull()
-        )
+def _with_sharers(entries: DataFrame) -> DataFrame:
+    """Add ``sharer``: another topic with the same id."""
+    spark = entries.sparkSession
+    named = _taken() & sf.col("topic_id").isNotNull() & sf.col("topic").isNotNull()
+    shared = (
+        entries.filter(named)
         .groupBy("topic_id")
         .agg(
             sf.min("topic").alias("first"),
@@ -338,16 +294,18 @@ def _shared_ids(entries: DataFrame) -> DataFrame:
             sf.collect_set("topic").alias("topics"),
         )
         .filter(sf.col("first") != sf.col("last"))
+        .select("first", "last", "topics")
+        .collect()
     )
-    return (
-        topics.select("first", "last", sf.explode("topics").alias("topic"))
-        .groupBy("topic")
-        .agg(
-            sf.min(
-                sf.when(sf.col("first") == sf.col("topic"), sf.col("last")).otherwise(sf.col("first"))
-            ).alias("sharer")
-        )
-    )
+    sharers: dict[str, str] = {}
+    for first, last, topics in shared:
+        for topic in topics:
+            other = last if topic == first else first
+            sharers[topic] = min(other, sharers.get(topic, other))
+    if not sharers:
+        return entries.withColumn("sharer", sf.lit(None).cast("string"))
+    rows = pa.table({"topic": list(sharers), "sharer": list(sharers.values())})
+    return entries.join(sf.broadcast(spark.createDataFrame(rows)), "topic", "left")
 
 
 def _partitions(validated: DataFrame) -> DataFrame:

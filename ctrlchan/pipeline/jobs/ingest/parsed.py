@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ctrlchan.pipeline.jobs.ingest.entries import COLUMNS, placed
+from ctrlchan.pipeline.spark.kept import mapped
 
 __all__ = ["Parsed", "parsed_entries"]
 
@@ -69,7 +70,7 @@ def parsed_entries(lines: DataFrame, kind: str, parse: Callable[[str], Iterable[
             if entries:
                 yield _batch(entries, arrow)
 
-    return placed(lines.mapInArrow(parse_lines, schema), kind, "line")
+    return placed(mapped(lines, parse_lines, schema), kind, "line")
 
 
 def _batch(entries: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:

@@ -27,7 +27,7 @@ def snapshot_entries(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """
     found: list[DataFrame] = []
     for path in paths:
-        snapshot = read_snapshot(spark, path)
+        snapshot = read_snapshot(spark, path, by_tasks=True)
         found.append(_entries(snapshot.partitions, _PARTITION, _partition(snapshot.cluster)))
         found.append(_entries(snapshot.brokers, _BROKER, _broker()))
         found.append(_cluster(spark, path, snapshot.cluster))

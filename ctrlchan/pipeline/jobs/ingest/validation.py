@@ -11,19 +11,21 @@ refused: nothing shows which of them is true.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as sf
 
-from ctrlchan.pipeline.jobs.ingest.entries import INTS, LISTS, About, array_of, put, reasons_of
+from ctrlchan.pipeline.jobs.ingest.entries import COLUMNS, INTS, LISTS, About, array_of, put, reasons_of
 from ctrlchan.pipeline.jobs.ingest.zookeeper import KIND as ZOOKEEPER
-from ctrlchan.pipeline.spark.tables import one_partition
+from ctrlchan.pipeline.spark.tables import gathered, is_small
 from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.new_rows import NO_LEADERSHIP
 from ctrlchan.topic_names import ZERO_ID
 
-__all__ = ["validate_partitions", "validate_single"]
+__all__ = ["ClusterFacts", "validate_partitions", "validate_single"]
 
 _VALUES: Final = ("topic_id", "partition_count", "deleting", *INTS, *LISTS)
 _MERGED: Final = ("topic_id", *INTS, *LISTS)
@@ -36,42 +38,52 @@ def validate_single(entries: DataFrame) -> DataFrame:
     thing = Window.partitionBy("about", "key")
     validated = _twice(entries, role, sf.struct("broker", "cluster"))
     value = sf.when(_valid(), sf.struct("broker", "cluster"))
-    return (
-        validated.withColumn("differs", sf.min(value).over(thing) != sf.max(value).over(thing))
-        .withColumn("ends", _ends(thing))
-        .withColumn(
-            "reasons", _more(_valid() & sf.col("differs"), put("described differently in ", _other()))
-        )
-        .drop("differs", "ends")
-    )
+    compared = {"differs": sf.min(value).over(thing) != sf.max(value).over(thing), "ends": _ends(thing)}
+    reason = _more(_valid() & sf.col("differs"), put("described differently in ", _other()))
+    return validated.withColumns(compared).withColumn("reasons", reason).drop(*compared)
 
 
-def validate_partitions(entries: DataFrame, facts: DataFrame, *, whole_topics: bool) -> DataFrame:
+@dataclass(frozen=True)
+class ClusterFacts:
+    """What the checks of partitions need of the cluster.
+
+    ``absent``: ids of brokers that partitions name and that are not live; ``offline``: those and the brokers
+    that shut down; ``epoch``: of the controller, or None.
+    """
+
+    absent: Sequence[int]
+    offline: Sequence[int]
+    epoch: int | None
+
+
+def validate_partitions(entries: DataFrame, facts: ClusterFacts, *, whole_topics: bool) -> DataFrame:
     """Validate the entries about topics and partitions, and merge those of one partition.
 
-    ``facts``: one row of ``absent`` (ids of brokers that are not live), ``offline`` (those and the brokers
-    that shut down) and ``cluster_epoch`` (null when not known).
+    ``entries`` have ``sharer``, another topic with the same id, or null.
 
     Adds ``merged``, a struct of the snapshot's columns and whether the topic is being deleted; ``sources``,
-    how many entries make the partition; and ``first``, set for one of them.
+    how many entries make the partition; ``first``, set for one of them; and ``lowest``, set for the lowest
+    partition of the topic.
     """
     role = Window.partitionBy("topic", "partition", "role")
     partition = Window.partitionBy("topic", "partition")
     topic = Window.partitionBy("topic")
-    by_topic = entries if one_partition(entries) else entries.repartition("topic")
-    validated = by_topic.crossJoin(sf.broadcast(facts))
-    validated = _twice(validated, role, sf.struct(*_VALUES))
+    by_topic = gathered(entries) if is_small(entries.sparkSession) else entries.repartition("topic")
+    validated = _twice(by_topic, role, sf.struct(*_VALUES))
     validated = _halves(validated, partition)
     validated = _contradictions(validated, partition)
-    validated = validated.withColumn("merged", _merged(topic)).withColumn(
+    validated = validated.withColumn("merged", _merged(topic, facts)).withColumn(
         "reasons",
-        sf.concat("reasons", sf.when(_valid() & _of_partition(), _broken()).otherwise(array_of("string"))),
+        sf.concat(
+            "reasons", sf.when(_valid() & _of_partition(), _broken(facts)).otherwise(array_of("string"))
+        ),
     )
-    validated = validated.withColumn(
-        "sources", sf.count(sf.when(_valid() & _of_partition(), 1)).over(partition)
-    ).withColumn(
-        "first",
-        _valid() & _of_partition() & (_place() == sf.min(sf.when(_valid(), _place())).over(partition)),
+    first = sf.min(sf.when(_valid(), _place())).over(partition)
+    validated = validated.withColumns(
+        {
+            "sources": sf.count(sf.when(_valid() & _of_partition(), 1)).over(partition),
+            "first": _valid() & _of_partition() & (_place() == first),
+        }
     )
     # A topic's own lines have no partition: one of each role is taken.
     roles = sf.collect_set(sf.when(_valid() & _of_topic(), sf.col("role"))).over(partition)
@@ -82,9 +94,7 @@ def validate_partitions(entries: DataFrame, facts: DataFrame, *, whole_topics: b
         ),
     )
     validated = _topics(validated, topic, whole_topics)
-    return validated.withColumn("first", sf.col("first") & _valid()).drop(
-        "absent", "offline", "cluster_epoch", "low", "high"
-    )
+    return validated.withColumn("first", sf.col("first") & _valid()).drop("low", "high")
 
 
 def _valid() -> Column:
@@ -123,22 +133,20 @@ def _other() -> Column:
 def _twice(entries: DataFrame, role: WindowSpec, values: Column) -> DataFrame:
     """Refuse repeated entries of one role for one subject. ``lost``: no entry of the role is taken."""
     value = sf.when(_valid(), values)
-    seen = (
-        entries.withColumn("was_valid", _valid())
-        .withColumn("ends", _ends(role))
-        .withColumn(
-            "differs", sf.coalesce(sf.min(value).over(role) != sf.max(value).over(role), sf.lit(False))
-        )
-    )
+    seen = {
+        "was_valid": _valid(),
+        "ends": _ends(role),
+        "differs": sf.coalesce(sf.min(value).over(role) != sf.max(value).over(role), sf.lit(False)),
+    }
     again = _place() != sf.col("ends.first")
     reason = sf.when(sf.col("differs"), put("described differently in ", _other())).when(
         again, put("the same as ", sf.col("ends.first.place"))
     )
-    return (
-        seen.withColumn("reasons", sf.concat("reasons", reasons_of(sf.when(sf.col("was_valid"), reason))))
-        .withColumn("lost", ~sf.col("was_valid") | sf.col("differs"))
-        .drop("was_valid", "differs", "ends")
-    )
+    found = {
+        "reasons": sf.concat("reasons", reasons_of(sf.when(sf.col("was_valid"), reason))),
+        "lost": ~sf.col("was_valid") | sf.col("differs"),
+    }
+    return entries.withColumns(seen).withColumns(found).drop(*seen)
 
 
 def _halves(entries: DataFrame, partition: WindowSpec) -> DataFrame:
@@ -164,26 +172,26 @@ def _contradictions(entries: DataFrame, partition: WindowSpec) -> DataFrame:
             *(function(sf.when(_valid(), sf.col(name))).over(partition).alias(name) for name in _MERGED)
         )
 
-    validated = (
-        entries.withColumn("low", extreme(sf.min))
-        .withColumn("high", extreme(sf.max))
-        .withColumn("ends", _ends(partition))
-    )
+    compared = {"low": extreme(sf.min), "high": extreme(sf.max), "ends": _ends(partition)}
     low, high = sf.col("low"), sf.col("high")
     differing = sf.array_compact(
         sf.array(*(sf.when(low[name] != high[name], sf.lit(name)) for name in _MERGED))
     )
-    validated = validated.withColumn("differing", differing)
-    return validated.withColumn(
-        "reasons",
-        _more(
-            _valid() & _of_partition() & (sf.size("differing") > 0),
-            sf.concat(sf.array_join("differing", ", "), sf.lit(" described differently in "), _other()),
-        ),
-    ).drop("differing", "ends")
+    return (
+        entries.withColumns(compared)
+        .withColumn("differing", differing)
+        .withColumn(
+            "reasons",
+            _more(
+                _valid() & _of_partition() & (sf.size("differing") > 0),
+                sf.concat(sf.array_join("differing", ", "), sf.lit(" described differently in "), _other()),
+            ),
+        )
+        .drop("differing", "ends")
+    )
 
 
-def _merged(topic: WindowSpec) -> Column:
+def _merged(topic: WindowSpec, facts: ClusterFacts) -> Column:
     """Return the partition's row.
 
     A missing epoch is 0, or ``NO_LEADERSHIP`` if no leader is known. A missing list is empty.
@@ -194,9 +202,10 @@ def _merged(topic: WindowSpec) -> Column:
     def epoch(name: str, known: Column) -> Column:
         return sf.coalesce(value[name], sf.when(led, known).otherwise(sf.lit(NO_LEADERSHIP)))
 
-    dead = sf.filter(value["replicas"], lambda broker: sf.array_contains("offline", broker))
+    offline = _ids(facts.offline)
+    dead = sf.filter(value["replicas"], lambda broker: sf.array_contains(offline, broker))
     columns = {
-        "controller_epoch": epoch("controller_epoch", sf.coalesce("cluster_epoch", sf.lit(0))),
+        "controller_epoch": epoch("controller_epoch", sf.lit(facts.epoch or 0)),
         "leader": sf.coalesce(value["leader"], sf.lit(NO_LEADER)),
         "leader_epoch": epoch("leader_epoch", sf.lit(0)),
         "partition_epoch": epoch("partition_epoch", sf.lit(0)),
@@ -210,12 +219,16 @@ def _merged(topic: WindowSpec) -> Column:
         "topic_id": sf.coalesce(sf.max(sf.when(_valid(), sf.col("topic_id"))).over(topic), sf.lit(ZERO_ID)),
         "deleting": sf.coalesce(sf.max(sf.when(_valid(), sf.col("deleting"))).over(topic), sf.lit(False)),
     }
-    return sf.struct(*(column.alias(name) for name, column in columns.items()))
+    # Fields that may be null: Arrow takes no null struct whose fields may not.
+    kinds = ", ".join(f"{name}: {COLUMNS[name]}" for name in columns)
+    return sf.struct(*(column.alias(name) for name, column in columns.items())).cast(f"struct<{kinds}>")
 
 
-def _broken() -> Column:
+def _broken(facts: ClusterFacts) -> Column:
     """Return the invariants that the merged row breaks, as an array of reasons."""
     row, given = sf.col("merged"), sf.col("high")
+    absent, offline = _ids(facts.absent), _ids(facts.offline)
+    cluster_epoch = sf.lit(facts.epoch).cast("bigint")
     leader, replicas, isr = row["leader"], row["replicas"], row["isr"]
     led = (leader >= 0) & (row["leader_epoch"] >= 0)
 
@@ -229,7 +242,7 @@ def _broken() -> Column:
         sf.filter(
             replicas,
             lambda broker: (
-                sf.array_contains("offline", broker) & ~sf.array_contains(row["offline_replicas"], broker)
+                sf.array_contains(offline, broker) & ~sf.array_contains(row["offline_replicas"], broker)
             ),
         ),
         sf.lit(0),
@@ -245,9 +258,7 @@ def _broken() -> Column:
                 led & ~sf.array_contains(replicas, leader), put("the leader ", text, " is not a replica")
             ),
             sf.when(led & ~sf.array_contains(isr, leader), put("the leader ", text, " is not in the ISR")),
-            sf.when(
-                led & sf.array_contains("absent", leader), put("the leader ", text, " is no live broker")
-            ),
+            sf.when(led & sf.array_contains(absent, leader), put("the leader ", text, " is no live broker")),
             *(stranger(name) for name in ("isr", "adding_replicas", "removing_replicas", "offline_replicas")),
             sf.when(
                 missing_dead.isNotNull(),
@@ -256,12 +267,12 @@ def _broken() -> Column:
                 ),
             ),
             sf.when(
-                row["controller_epoch"] > sf.col("cluster_epoch"),
+                row["controller_epoch"] > cluster_epoch,
                 put(
                     "controller_epoch ",
                     row["controller_epoch"].cast("string"),
                     " is later than the cluster's, ",
-                    sf.col("cluster_epoch").cast("string"),
+                    cluster_epoch.cast("string"),
                 ),
             ),
         )
@@ -280,19 +291,19 @@ def _topics(entries: DataFrame, topic: WindowSpec, whole_topics: bool) -> DataFr
     count = sf.when(_valid(), sf.col("partition_count"))
     # Refused entries whose partition or topic no other entry describes.
     lost = ~_valid() & ~sf.col("made") & ((_of_partition() & sf.lit(whole_topics)) | _of_topic())
-    validated = (
-        entries.withColumn("number", number)
-        .withColumn(
-            "gap", sf.when(sf.col("first") & (sf.col("number") != sf.col("partition")), sf.col("number"))
-        )
-        .withColumn("missing", sf.min("gap").over(topic))
-        .withColumn("lost", sf.min(sf.when(lost, sf.col("place"))).over(topic))
-        .withColumn("found", sf.count(sf.when(sf.col("first"), 1)).over(topic))
-        .withColumn(
-            "ids",
-            sf.struct(sf.min(known_id).over(topic).alias("low"), sf.max(known_id).over(topic).alias("high")),
-        )
-        .withColumn("count", sf.max(count).over(topic))
+    first = sf.col("first")
+    gap = sf.when(first & (sf.col("number") != sf.col("partition")), sf.col("number"))
+    validated = entries.withColumn("number", number).withColumns(
+        {
+            "missing": sf.min(gap).over(topic),
+            "lost": sf.min(sf.when(lost, sf.col("place"))).over(topic),
+            "found": sf.count(sf.when(first, 1)).over(topic),
+            "ids": sf.struct(
+                sf.min(known_id).over(topic).alias("low"), sf.max(known_id).over(topic).alias("high")
+            ),
+            "count": sf.max(count).over(topic),
+            "lowest": sf.col("partition") == sf.min(sf.when(first, sf.col("partition"))).over(topic),
+        }
     )
     counted = sf.when(
         sf.col("count") != sf.col("found"),
@@ -304,7 +315,7 @@ def _topics(entries: DataFrame, topic: WindowSpec, whole_topics: bool) -> DataFr
             " of its partitions are valid",
         ),
     )
-    gap = put("partition ", sf.col("missing").cast("string"), " of the topic is missing")
+    missing = put("partition ", sf.col("missing").cast("string"), " of the topic is missing")
     reasons = [
         sf.when(
             sf.col("ids.low") != sf.col("ids.high"),
@@ -313,11 +324,16 @@ def _topics(entries: DataFrame, topic: WindowSpec, whole_topics: bool) -> DataFr
         sf.when(sf.col("sharer").isNotNull(), put("topic ", sf.col("sharer"), " has the same id")),
     ]
     incomplete = put("the topic is incomplete without ", sf.col("lost"))
-    reasons.append(sf.coalesce(incomplete, gap, counted) if whole_topics else incomplete)
+    reasons.append(sf.coalesce(incomplete, missing, counted) if whole_topics else incomplete)
     return validated.withColumn(
         "reasons", sf.when(_valid(), reasons_of(*reasons)).otherwise(sf.col("reasons"))
-    ).drop("number", "gap", "missing", "lost", "made", "found", "ids", "count", "sharer")
+    ).drop("number", "missing", "lost", "made", "found", "ids", "count", "sharer")
 
 
 def _id(name: str) -> Column:
     return sf.rtrim(sf.translate(sf.base64(sf.col(name)), "+/", "-_"), sf.lit("="))
+
+
+def _ids(ids: Sequence[int]) -> Column:
+    """Return a constant array, made of one text: thousands of constants take long to build."""
+    return sf.split(sf.lit(",".join(map(str, ids))), ",").cast("array<bigint>") if ids else array_of()

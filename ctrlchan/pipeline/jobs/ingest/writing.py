@@ -8,17 +8,17 @@ from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.jobs.ingest.job import Ingested
 from ctrlchan.pipeline.spark.tables import (
     count_rows,
-    destination,
     new_folder,
     require_snapshot,
+    write_rows,
     write_snapshot,
 )
-from ctrlchan.state.storage.snapshot import PARTITIONS_FILE, check_writable
-from ctrlchan.storage import PathLike, path_of
+from ctrlchan.state.storage.snapshot import BROKERS_FILE, PARTITIONS_FILE, check_writable
+from ctrlchan.storage import PathLike, path_of, replace
 
 __all__ = ["write_ingested"]
 
-#: Spark leaves it in a folder that it has finished.
+#: As Spark leaves it in a folder that it has finished.
 _MARK: Final = "_SUCCESS"
 
 
@@ -40,7 +40,8 @@ def write_ingested(
     check_writable(snapshot, overwrite=overwrite)
     counts = found.counts()
     with new_folder(rejects, _MARK, overwrite=overwrite) as folder:
-        found.rejects.write.mode("append").parquet(destination(folder))
+        write_rows(found.rejects, folder)
+        replace(folder / _MARK, b"")
         written = count_rows(folder)
     if written != counts["refused"]:
         raise PipelineError(f"{rejects}: {counts['refused']} entries were refused, {written} are on disk")
@@ -49,9 +50,10 @@ def write_ingested(
     if not counts["partitions"]:
         raise PipelineError(f"no valid partition in {counts['in']:,} entries; see {rejects}")
     write_snapshot(found.snapshot(), snapshot, overwrite=overwrite)
-    partitions = count_rows(require_snapshot(snapshot)[0] / PARTITIONS_FILE)
+    tables, _ = require_snapshot(snapshot)
+    partitions = count_rows(tables / PARTITIONS_FILE)
     if partitions != counts["partitions"]:
         raise PipelineError(
             f"{snapshot}: {counts['partitions']} partitions were taken, {partitions} are on disk"
         )
-    return {**counts, "brokers": found.brokers.count()}
+    return {**counts, "brokers": count_rows(tables / BROKERS_FILE)}

@@ -5,7 +5,7 @@ Replaces ``kafka.tools.StateChangeLogMerger`` (removed in Kafka 4), for logs of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +21,8 @@ from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.jobs.merge_logs.config import MergeLogsConfig
 from ctrlchan.pipeline.jobs.merge_logs.grouping import ENTRY_COLUMNS, GROUPED, group_lines
 from ctrlchan.pipeline.jobs.merge_logs.origins import FileOrigins
+from ctrlchan.pipeline.spark.kept import mapped
+from ctrlchan.pipeline.spark.tables import is_small
 from ctrlchan.pipeline.spark.text_lines import lines
 
 __all__ = ["LogCounts", "MergedLogs", "in_order", "merge_logs", "of_partition"]
@@ -102,15 +104,17 @@ def merge_logs(spark: SparkSession, config: MergeLogsConfig) -> MergedLogs:
     """Return entries and rejects of the logs, both lazy. Raises PipelineError for a missing path."""
     numbered = lines(spark, config.logs, name=tuple(config.names))
     read = _grouped(numbered, config.origins, final=False)
-    return MergedLogs(read.persist(StorageLevel.DISK_ONLY), numbered, config)
+    if not is_small(spark):
+        read = read.persist(StorageLevel.DISK_ONLY)
+    return MergedLogs(read, numbered, config)
 
 
 def _grouped(numbered: DataFrame, origins: FileOrigins, *, final: bool) -> DataFrame:
-    def group(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def group(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return group_lines(batches, origins, final=final)
 
     raw = numbered.select("file", "line", F.col("text").cast("binary").alias("text"))
-    return raw.mapInArrow(group, from_arrow_schema(GROUPED))
+    return mapped(raw, group, from_arrow_schema(GROUPED))
 
 
 def _joined_edges(read: DataFrame, origins: FileOrigins) -> DataFrame:

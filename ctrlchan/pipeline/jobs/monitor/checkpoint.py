@@ -24,7 +24,7 @@ from ctrlchan.pipeline.jobs.monitor.aggregates import AGGREGATES, EVER, added, n
 from ctrlchan.pipeline.jobs.monitor.unfinished import RequestKey
 from ctrlchan.storage import AnyPath, names_in
 from ctrlchan.storage import replace as put
-from ctrlchan.storage.parquet import arrow_source
+from ctrlchan.storage.parquet import arrow_source, unreadable
 
 __all__ = ["CheckpointStore", "MonitorState"]
 
@@ -139,4 +139,5 @@ class CheckpointStore:
             aggregates = table.replace_schema_metadata().cast(AGGREGATES)
             return MonitorState(aggregates, ended, batch, meta["rows"])
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as problem:
-            raise PipelineError(f"{file}: not a state of a monitor: {problem}") from problem
+            reason = unreadable(problem) or f"not a state of a monitor: {problem}"
+            raise PipelineError(f"{file}: {reason}") from problem

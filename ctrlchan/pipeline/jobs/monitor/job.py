@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -20,15 +19,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ctrlchan.errors import CtrlchanError, PipelineError
 from ctrlchan.journal.check import check_journal
-from ctrlchan.pipeline.jobs.monitor.aggregates import JOURNAL_COLUMNS, aggregates_of
-from ctrlchan.pipeline.jobs.monitor.checkpoint import CheckpointStore, MonitorState
+from ctrlchan.pipeline.jobs.monitor.aggregates import JOURNAL_COLUMNS
+from ctrlchan.pipeline.jobs.monitor.batches import Batches
+from ctrlchan.pipeline.jobs.monitor.checkpoint import CheckpointStore
 from ctrlchan.pipeline.jobs.monitor.config import MonitorConfig
 from ctrlchan.pipeline.jobs.monitor.divergence import diverged_brokers
 from ctrlchan.pipeline.jobs.monitor.figures import Diverged, Figures, figures_of
-from ctrlchan.pipeline.jobs.monitor.unfinished import RequestKey, UnfinishedRequests, read_unfinished
+from ctrlchan.pipeline.jobs.monitor.unfinished import read_unfinished
 from ctrlchan.pipeline.spark.failures import reason_of
+from ctrlchan.pipeline.spark.remote import is_remote
 from ctrlchan.pipeline.spark.tables import JOURNAL_OPTIONS, destination, literally
-from ctrlchan.pipeline.spark.text_lines import plain_path
 from ctrlchan.state.storage.schemas import JOURNAL
 from ctrlchan.storage import path_of, remove_tree
 
@@ -53,8 +53,7 @@ class Monitor(AbstractContextManager["Monitor"]):
         folder = config.checkpoint or tempfile.mkdtemp(prefix="ctrlchan-monitor-")
         self._folder = path_of(folder).resolve()
         self._checkpoint = CheckpointStore(self._folder / "sums", self._journal)
-        self._lock = threading.Lock()
-        self._state = self._checkpoint.newest()
+        self._batches = Batches(config, self._journal, str(self._folder / "sums"))
         self._query: StreamingQuery | None = None
         self._problem: CtrlchanError | None = None
         self._divergence = _Divergence(spark, config)
@@ -76,8 +75,7 @@ class Monitor(AbstractContextManager["Monitor"]):
         if self._query is not None and not self._query.isActive:
             self._wait(self._query)
         unfinished = read_unfinished(self._config.journal)
-        with self._lock:
-            state = self._state
+        state = self._checkpoint.newest()
         return figures_of(
             state,
             unfinished.waits(state.ended),
@@ -119,50 +117,15 @@ class Monitor(AbstractContextManager["Monitor"]):
         return writer.trigger(processingTime=f"{round(self._config.interval * 1000)} milliseconds").start()
 
     def _process(self, batch: DataFrame, number: int) -> None:
-        """Add a batch to the state; Spark calls this on its own thread."""
+        """Add a batch to the state, and keep its error; Spark calls this on its own thread."""
         try:
-            state = self._state_after(batch, number)
+            self._batches(batch, number)
         except CtrlchanError as problem:
             self._problem = problem
             raise
         except Exception as problem:
             self._problem = PipelineError(f"{self._config.journal}: {reason_of(str(problem))}")
             raise
-        with self._lock:
-            self._state = state
-
-    def _state_after(self, batch: DataFrame, number: int) -> MonitorState:
-        before = self._checkpoint.before(number)
-        # Spark has listed the files of the batch already. A channel file that is read now lists a request of
-        # this batch as unfinished only if it was written before the request ended.
-        unfinished = read_unfinished(self._config.journal)
-        batch = batch.persist()
-        try:
-            self._check(batch)
-            begin = self._now() - self._config.window
-            aggregates = aggregates_of(batch, begin)
-            ended = self._ended(batch, unfinished)
-        finally:
-            batch.unpersist()
-        state = before.after(number, aggregates, ended, unfinished.requests, begin)
-        self._checkpoint.write(state)
-        return state
-
-    def _check(self, batch: DataFrame) -> None:
-        """Check the files, of whose footers Spark reads one."""
-        files = batch.select(plain_path(F.col("file")).alias("file")).distinct().collect()
-        check_journal(self._journal, [path_of(row["file"]) for row in files])
-
-    def _ended(self, batch: DataFrame, unfinished: UnfinishedRequests) -> list[RequestKey]:
-        """Return the requests of the batch that channel files list as unfinished (16 per broker at most)."""
-        if not unfinished.requests:
-            return []
-        keys = self._spark.createDataFrame(
-            [tuple(key) for key in unfinished.requests], "channel string, broker int, enqueue_ns long"
-        )
-        found = batch.join(F.broadcast(keys), ["channel", "broker", "enqueue_ns"], "left_semi")
-        rows = found.select("channel", "broker", "enqueue_ns").distinct().collect()
-        return [RequestKey(row["channel"], row["broker"], row["enqueue_ns"]) for row in rows]
 
     def _wait(self, query: StreamingQuery) -> None:
         """Wait for the end of the query and raise its error."""
@@ -195,6 +158,9 @@ class _Divergence:
 def monitor(spark: SparkSession, config: MonitorConfig) -> Monitor:
     """Return a monitor of a journal, with the state of its checkpoint; nothing is read yet.
 
-    Raises JournalError for a missing folder, PipelineError for a checkpoint of another journal.
+    Raises JournalError for a missing folder, PipelineError for a checkpoint of another journal and in a
+    session of Spark Connect, where batches would run in a process of the server.
     """
+    if is_remote(spark):
+        raise PipelineError("monitor needs Spark in this process (--master): not a Spark Connect server")
     return Monitor(spark, config)

@@ -107,7 +107,7 @@ def acknowledged_of(tables: JournalTables, state_id: str, live: DataFrame | None
         *("broker_epoch", "generation", "from_version", "state_version", "partitions"),
         *("outcome", "error_code", "detail", "attempts", "enqueue_at", "end_at"),
     )
-    generations, epochs = map(keep, _processes(tables, live))
+    generations, epochs = map(keep, _processes(tables, live, keep))
     answered = _with_current(requests.where(F.col("outcome") == "acknowledged"), generations, epochs)
     acknowledged = answered.where("current").select(*requests.columns)
     ranges = keep(
@@ -132,7 +132,7 @@ def acknowledged_of(tables: JournalTables, state_id: str, live: DataFrame | None
     return Acknowledged(requests, acknowledged, ranges, waiting, keep(_selected(brokers)))
 
 
-def _processes(tables: JournalTables, live: DataFrame | None) -> tuple[DataFrame, DataFrame]:
+def _processes(tables: JournalTables, live: DataFrame | None, keep: Keep) -> tuple[DataFrame, DataFrame]:
     """Return the last generation by channel and broker, and the newest epoch by broker.
 
     ``epoch_at``: when the epoch was first seen; ``refused``: the highest epoch that the broker called stale.
@@ -140,7 +140,7 @@ def _processes(tables: JournalTables, live: DataFrame | None) -> tuple[DataFrame
     stale = F.col("error_code") == ErrorCode.STALE_BROKER_EPOCH.value
     keys = ("channel", "broker", "broker_epoch", "generation")
     unrefused = F.lit(False).alias("refused")
-    seen = (
+    seen = keep(
         tables.outcomes.where(F.col("generation").isNotNull())
         .groupBy(*keys)
         .agg(F.min("end_at").alias("first_at"), F.max(stale).alias("refused"))

@@ -26,7 +26,8 @@ from ctrlchan.pipeline.jobs.report.figures import (
     series_of,
     sums_of,
 )
-from ctrlchan.pipeline.spark.tables import Snapshot, gathered, read_journal, read_snapshot
+from ctrlchan.pipeline.spark.kept import kept
+from ctrlchan.pipeline.spark.tables import Snapshot, gathered, of_arrow, read_journal, read_snapshot
 from ctrlchan.state import NO_LEADERSHIP
 from ctrlchan.state.storage.schemas import CHANNELS
 
@@ -58,12 +59,12 @@ class Report:
 
 
 def report(spark: SparkSession, config: ReportConfig) -> Report:
-    """Return the tables, which are lazy; only the time range of the journal is read now.
+    """Return the tables, which are lazy but for small inputs; the time range of the journal is read now.
 
     Raises JournalError, SnapshotError, PipelineError.
     """
     # Channel files are read before outcomes: a request that ends in between is in the journal.
-    connections = spark.createDataFrame(read_channels(config.journal).select(CHANNELS.names))
+    connections = of_arrow(spark, read_channels(config.journal).select(CHANNELS.names), CHANNELS)
     journal = gathered(read_journal(spark, config.journal))
     snapshot = None if config.snapshot is None else read_snapshot(spark, config.snapshot)
     in_time = _in_time(config)
@@ -73,11 +74,11 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
     last = max((state["last_at"] for state in states if state["last_at"] is not None), default=None)
     bucket = config.bucket or bucket_of(0.0 if first is None or last is None else (last - first) / 1e6)
     lineage, newest, reason = _lineage(states, snapshot)
-    kept: list[DataFrame] = []
+    used: list[DataFrame] = []
 
     def keep(table: DataFrame) -> DataFrame:
-        kept.append(table.persist())
-        return table
+        used.append(kept(table))
+        return used[-1]
 
     sums = keep(sums_of(counted, bucket))
     waiting = keep(waiting_of(journal, connections))
@@ -107,7 +108,7 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
             "partitions": None if snapshot is None else _sent_rows(snapshot),
             "not_compared": reason,
         },
-        kept=kept,
+        kept=used,
     )
 
 

@@ -13,16 +13,21 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users c
 from ctrlchan.pipeline.jobs.report.divergence import Divergence, with_counts
 from ctrlchan.pipeline.jobs.report.findings import findings_of, notes_of, result_of
 from ctrlchan.pipeline.jobs.report.job import Report
-from ctrlchan.pipeline.spark.tables import destination, literally, new_folder, write_json
+from ctrlchan.pipeline.spark.kept import collected
+from ctrlchan.pipeline.spark.tables import (
+    is_small,
+    literally,
+    new_folder,
+    write_json,
+    write_part,
+    write_rows,
+)
 from ctrlchan.storage import AnyPath, PathLike, contents_of, path_of, replace
-from ctrlchan.storage.parquet import write_parquet
 
 __all__ = ["PAGE", "SUMMARY", "Summary", "page_in", "write_report"]
 
 SUMMARY: Final = "report.json"
 PAGE: Final = "report.html"
-#: The file of a small table.
-_FILE: Final = "part-00000.zstd.parquet"
 #: Stale partitions of each broker that the page lists.
 _NAMED: Final = 50
 
@@ -78,8 +83,7 @@ def page_in(output: PathLike) -> AnyPath:
 def _write(table: DataFrame, folder: AnyPath) -> _Rows:
     """Write a small table as one file, through the driver, and return its rows."""
     rows = table.toArrow()
-    # Times as Spark writes them in the other tables.
-    write_parquet(rows, folder / _FILE, compression="zstd", use_deprecated_int96_timestamps=True)
+    write_part(rows, folder)
     return _rows(rows)
 
 
@@ -96,9 +100,13 @@ def _divergence(
     if divergence is None:
         return [], {}
     place = folder / "divergence"
-    divergence.partitions.sort("broker", "topic", "partition").write.parquet(destination(place))
-    # This table may be large: it is computed once, and read back for the rest.
-    partitions = spark.read.schema(divergence.partitions.schema).parquet(literally(place))
+    partitions = divergence.partitions.sort("broker", "topic", "partition")
+    if is_small(spark):
+        partitions = collected(partitions)
+    write_rows(partitions, place)
+    if not is_small(spark):
+        # This table may be large: it is computed once, and read back for the rest.
+        partitions = spark.read.schema(partitions.schema).parquet(literally(place))
     counted = with_counts(Divergence(partitions, divergence.brokers))
     brokers = _write(counted, folder / "brokers")
     first = Window.partitionBy("broker").orderBy(F.desc("certain"), "topic", "partition")
