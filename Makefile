@@ -1,6 +1,6 @@
 # The two commands are `make run` and `make test`; both do all set-up of their own. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run cluster unit acceptance pipeline-demo test soak check format docs bench ext debug sanitize clean
+.PHONY: help run cluster unit acceptance pipeline-demo test soak fuzz check format docs bench ext debug sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +16,7 @@ SECONDS ?= 600
 SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries fast_path connection_protocol shared_memory) \
   $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed) tests/unit/zookeeper/test_state_decoder.py \
   tests/unit/broker/log tests/unit/broker/network tests/unit/broker/replication \
-  tests/unit/broker/groups/test_messages.py tests/unit/broker/test_bad_input.py
+  $(patsubst %,tests/unit/broker/%.py,groups/test_messages test_metadata_messages test_bad_input)
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 15
@@ -43,10 +43,13 @@ pipeline-demo: $(RUN) $(VENV)/.spark  ## install what is missing, then let the r
 	$(BIN)/ctrlchan pipeline demo --output build/pipeline-demo --overwrite
 
 acceptance: $(ALL_TESTS)  ## the long tests: handovers and histories of the controller, jobs that are killed on a Spark cluster
-	$(BIN)/python -m pytest tests/acceptance tests/spark tests/unit/controller/model tests/unit/storage -m long
+	$(BIN)/python -m pytest tests -m long
 
 soak: $(ALL_TESTS)  ## push under random faults for SECONDS (600): nothing may be lost, stay or grow
 	$(BIN)/python -m tests.soak $(SECONDS)
+
+fuzz: $(ALL_TESTS)  ## mutated requests to a broker that stores records, for SECONDS (600): nothing may end or grow
+	$(BIN)/python -m tests.soak.frames $(SECONDS)
 
 check: $(RUN) $(VENV)/.check  ## formatting, lints, types and imports between packages
 	$(BIN)/ruff format --check .
@@ -102,7 +105,7 @@ $(RUN): $(CHANNEL)
 
 $(VENV)/.spark: $(PACKAGES) | $(RUN)
 	@echo "installing Spark, and a Java for it, into $(VENV) (once; a few hundred megabytes)"
-	@$(BIN)/python tools/install.py spark
+	@$(BIN)/python tools/install.py spark connect
 	@touch $@
 
 $(VENV)/.unit: $(PACKAGES) | $(RUN)

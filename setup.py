@@ -87,18 +87,26 @@ log_parts = [
     "ctrlchan/broker/log/_batches.pxd",
     "ctrlchan/broker/log/_producers.pxd",
     "ctrlchan/broker/log/_segment.pxd",
-    "ctrlchan/broker/log/_log.pxd",
+    *sorted(glob.glob("ctrlchan/broker/log/_log*.pxd")),
 ]
+# Each stands on the one before it.
+LOG_LAYERS = ("_log_files", "_log_offsets", "_log_loading", "_log_reads", "_log_deletion", "_log")
 replication_parts = [
     *log_parts,
     "ctrlchan/broker/network/_processor.pxd",
     "ctrlchan/broker/network/_loop/poller.h",
+    "ctrlchan/broker/replication/_counters.pxd",
     "ctrlchan/broker/replication/_cursor.pxd",
     "ctrlchan/broker/replication/_hot.pxd",
+    "ctrlchan/broker/replication/_partition_state.pxd",
     "ctrlchan/broker/replication/_partitions.pxd",
     *sorted(glob.glob("ctrlchan/broker/replication/_fetching/*")),
 ]
-groups_parts = ["ctrlchan/_wire/bytes.h", "ctrlchan/broker/replication/_cursor.pxd"]
+message_parts = [
+    "ctrlchan/_wire/bytes.h",
+    "ctrlchan/broker/replication/_cursor.pxd",
+    "ctrlchan/broker/replication/_values.pxd",
+]
 network_parts = [
     "ctrlchan/_wire/bytes.h",
     "ctrlchan/broker/network/_processor.pxd",
@@ -113,13 +121,14 @@ extensions = [
     extension("ctrlchan.channel.observability._gather", channel_parts),
     extension("ctrlchan.channel.queues._frames", channel_parts),
     extension("ctrlchan.channel.queues._entries", channel_parts),
+    extension("ctrlchan.broker.apis._metadata", message_parts, include_dirs=["ctrlchan"]),
 ]
 if not CHANNEL_ONLY:
     extensions += [
-        extension("ctrlchan.broker.log._batches", log_parts, include_dirs=["ctrlchan"]),
-        extension("ctrlchan.broker.log._producers", log_parts, include_dirs=["ctrlchan"]),
-        extension("ctrlchan.broker.log._segment", log_parts, include_dirs=["ctrlchan"]),
-        extension("ctrlchan.broker.log._log", log_parts, include_dirs=["ctrlchan"]),
+        *(
+            extension(f"ctrlchan.broker.log.{name}", log_parts, include_dirs=["ctrlchan"])
+            for name in ("_batches", "_producers", "_segment", *LOG_LAYERS)
+        ),
         extension("ctrlchan.broker.log._cleaner", []),
         extension("ctrlchan.zookeeper._states", ["ctrlchan/_wire/bytes.h"], include_dirs=["ctrlchan"]),
         # Their threads are not Python's: nothing traces them.
@@ -135,9 +144,9 @@ if not CHANNEL_ONLY:
         extension(
             f"ctrlchan.broker.replication.{name}", replication_parts, trace=False, include_dirs=["ctrlchan"]
         )
-        for name in ("_partitions", "_hot", "_produce", "_fetch")
+        for name in ("_partition_state", "_partitions", "_hot", "_produce", "_fetch")
     ]
-    extensions.append(extension("ctrlchan.broker.groups._messages", groups_parts, include_dirs=["ctrlchan"]))
+    extensions.append(extension("ctrlchan.broker.groups._messages", message_parts, include_dirs=["ctrlchan"]))
 
 # Guarded: where processes are spawned, Cython's workers import this file again.
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Measures brokers that store records: ours beside Kafka's and a limit in C, under the same load, in turns.
+"""Measures brokers that store records: ours, Kafka's, kfake and a limit in C, under the same load, in turns.
 
 Command: ``python -m bench broker``, or by itself ``python -m pytest bench/test_broker.py
 --benchmark-json=build/bench/broker.json`` (``--no-kafka``, ``--quick``).
 
-Both brokers run all the time, Kafka's with its default configuration and a heap of 1 GB; each has topics of
+All brokers run all the time, Kafka's with its default configuration and a heap of 1 GB; each has topics of
 one partition. The clients are in this process, so processor time is the broker's alone: of its process, user
-and system. A round is a turn of Kafka's, one of the limit, then one of ours.
+and system. A round is a turn of Kafka's, of kfake where there is Go, of the limit, then of ours.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.alternate import OURS
-from bench.peers.brokers import DurableBroker, Kafka, Ours, Store, StoringBroker, wait_for_leaders
+from bench.peers.brokers import DurableBroker, Kafka, Kfake, Ours, Store, StoringBroker, wait_for_leaders
 from bench.peers.process import ROOT
 from bench.peers.record_load import Connection, batch_of
 from ctrlchan.memory import MIB
@@ -48,6 +48,7 @@ _UNCLEAN_BYTES: Final = 10_000_000_000
 _PARTITIONS: Final = 10_000
 #: The side that ours is compared with, too: ``store.c``.
 LIMIT: Final = "limit"
+KFAKE: Final = "kfake"
 
 #: One record of 100 bytes; 16 KiB and 256 KiB of such records.
 _ONE: Final = batch_of(1, 100)
@@ -122,6 +123,8 @@ def test_records(
         if with_kafka:
             (tmp_path / "kafka").mkdir()
             brokers["kafka"] = stack.enter_context(closing(Kafka(tmp_path / "kafka")))
+        if shutil.which("go"):
+            brokers[KFAKE] = stack.enter_context(closing(Kfake(tmp_path / KFAKE)))
         brokers[LIMIT] = stack.enter_context(closing(Store(tmp_path / LIMIT)))
         for broker in brokers.values():
             for topic in ("small", "middle", "large", "slow"):
@@ -134,8 +137,8 @@ def test_records(
                 turn(side, brokers[side], figures, scaled)
 
         def run_others() -> None:
-            run("kafka")
-            run(LIMIT)
+            for side in ("kafka", KFAKE, LIMIT):
+                run(side)
 
         benchmark.pedantic(  # type: ignore[no-untyped-call]
             lambda: run(OURS), setup=run_others, rounds=scaled(ROUNDS)

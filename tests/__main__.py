@@ -1,4 +1,4 @@
-"""Runs all tests: ``python -m tests``. The suites run side by side, as most of their time is waiting.
+"""Runs all tests: ``python -m tests``. Some suites run side by side, as much of their time is waiting.
 
 Lines about progress are printed as they come; the failures and the summary of a suite when it ends. The exit
 status is 0 if every suite succeeded.
@@ -6,7 +6,6 @@ status is 0 if every suite succeeded.
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -14,57 +13,80 @@ import threading
 import time
 from typing import Final
 
-#: Suites of about the same duration. Each uses its own rigs, and one process for all its tests.
+#: The longest first: they begin in this order. Each uses its own rigs, and one process for all its tests.
 SUITES: Final = {
-    "processes": ["tests/acceptance", "tests/fault", "tests/kafka"],
     "spark": ["tests/spark"],
-    "unit": ["tests/unit", "tests/conformance"],
+    "acceptance": ["tests/acceptance", "tests/kafka"],
+    "unit": ["tests/unit", "--ignore=tests/unit/controller", "--ignore=tests/unit/zookeeper"],
+    "faults": ["tests/fault", "tests/conformance"],
+    "controller": ["tests/unit/controller", "tests/unit/zookeeper"],
 }
+#: So many suites run at a time. Two use two cores while they do not wait.
+SIDE_BY_SIDE: Final = 3
 _PRINTING: Final = threading.Lock()
 
 
 def main() -> int:
     """Run the suites with the arguments of this process; return the exit status."""
     begin = time.monotonic()
-    suites = [_Suite(name, [*folders, *sys.argv[1:]]) for name, folders in SUITES.items()]
-
-    def end(*_: object) -> None:
-        for suite in suites:
-            suite.process.terminate()
-
-    signal.signal(signal.SIGTERM, end)
+    run = _Run()
+    suites = [_Suite(run, name, [*words, *sys.argv[1:]]) for name, words in SUITES.items()]
+    signal.signal(signal.SIGTERM, lambda *_: run.end(suites))
     for suite in suites:
-        suite.wait()
-    results = ", ".join(f"{suite.name} {'passed' if suite.status == 0 else 'FAILED'}" for suite in suites)
+        # A terminal that interrupts this process interrupts the suites too. They end by themselves.
+        while suite.is_alive():
+            try:
+                suite.join()
+            except KeyboardInterrupt:
+                run.ended = True
+    results = ", ".join(suite.result for suite in suites)
     print(f"all suites: {results}; {(time.monotonic() - begin) / 60:.1f} minutes")
     return max(abs(suite.status) for suite in suites)
 
 
-class _Suite:
-    """One run of pytest, and the thread that prints its output."""
+class _Run:
+    """What the suites share. ``ended``: none may begin any more."""
 
-    def __init__(self, name: str, arguments: list[str]) -> None:
-        self.name = name
+    def __init__(self) -> None:
+        self.ended = False
+        self.places = threading.Semaphore(SIDE_BY_SIDE)
+
+    def end(self, suites: list[_Suite]) -> None:
+        self.ended = True
+        for suite in suites:
+            if suite.process is not None:
+                suite.process.terminate()
+
+
+class _Suite(threading.Thread):
+    """Runs pytest once when there is a place for it, and prints its output."""
+
+    def __init__(self, run: _Run, name: str, arguments: list[str]) -> None:
+        super().__init__(name=name)
         self.status = 1
-        command = [sys.executable, "-u", "-m", "pytest", "--color=no", "--durations=12", *arguments]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-        )
-        self._reader = threading.Thread(target=self._read, name=name)
-        self._reader.start()
+        self.result = f"{name} not run"
+        self.process: subprocess.Popen[str] | None = None
+        self._run = run
+        self._command = [sys.executable, "-u", "-m", "pytest", "--color=no", "--durations=25", *arguments]
+        self.start()
 
-    def wait(self) -> None:
-        """Wait until the suite has ended and its output is printed."""
-        while self._reader.is_alive():
-            # A terminal that interrupts this process interrupts the suites too. They end by themselves.
-            with contextlib.suppress(KeyboardInterrupt):
-                self._reader.join()
+    def run(self) -> None:
+        with self._run.places:
+            if self._run.ended:
+                return
+            begin = time.monotonic()
+            self.process = subprocess.Popen(
+                self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            )
+            self._print(self.process)
+            minutes = (time.monotonic() - begin) / 60
+            self.result = f"{self.name} {'passed' if self.status == 0 else 'FAILED'} in {minutes:.1f}"
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
+    def _print(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
         held: list[str] = []
         results = False
-        for line in self.process.stdout:
+        for line in process.stdout:
             if line.startswith("tests/") and not results:
                 with _PRINTING:
                     print(line, end="", flush=True)
@@ -72,7 +94,7 @@ class _Suite:
                 # What follows the progress begins with a line of "=": failures, warnings, the summary.
                 results = results or (line.startswith("===") and "test session starts" not in line)
                 held.append(line)
-        self.status = self.process.wait()
+        self.status = process.wait()
         with _PRINTING:
             print(f"\n----- suite {self.name}", "".join(held), sep="\n", flush=True)
 

@@ -1,4 +1,4 @@
-"""Brokers that store records, each as processes of its own: ours, Kafka 3.9.1's, and a limit in C."""
+"""Brokers that store records, each as processes of its own: ours, Kafka 3.9.1's, kfake, and a limit in C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from bench.cluster.zookeeper import ZooKeeperServer
-from bench.peers.native import build
+from bench.peers.native import build, build_go
 from bench.peers.process import PeerProcess
 from ctrlchan import EmbeddedCluster
 from tests.kafka.jars import java_command
@@ -18,7 +18,7 @@ from tests.kafka.processes import Child, Reaper
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import answers_api_versions
 
-__all__ = ["HOST", "DurableBroker", "Kafka", "Ours", "Store", "StoringBroker", "wait_for_leaders"]
+__all__ = ["HOST", "DurableBroker", "Kafka", "Kfake", "Ours", "Store", "StoringBroker", "wait_for_leaders"]
 
 HOST: Final = "127.0.0.1"
 _LOG4J: Final = Path(__file__).parent / "kafka" / "log4j.properties"
@@ -73,6 +73,21 @@ class Store:
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         pass
+
+    def close(self) -> None:
+        self._child.__exit__(None, None, None)
+
+
+class Kfake:
+    """franz-go's broker for tests, which keeps its records on the disk: ``kfake/main.go``. Needs Go."""
+
+    def __init__(self, folder: Path) -> None:
+        self._child = PeerProcess([str(build_go("kfake")), str(folder)])
+        self.port = int(self._child.read_line().removeprefix("ready "))
+        self.process = psutil.Process(self._child.pid)
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        _create_topic(self.port, name, partitions)
 
     def close(self) -> None:
         self._child.__exit__(None, None, None)

@@ -1,7 +1,7 @@
 """``Sink``, the cheapest broker, ``Blast``, the limit of what this machine can send to sinks, and ``store``.
 
 All are C, compiled with ``cc`` (or ``$CC``) into ``build/peers`` when their source is newer. The header of
-each file describes its output.
+each file describes its output. ``build_go`` compiles Go.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import os
 import platform
 import shlex
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.peers.process import ROOT, PeerProcess
 
-__all__ = ["Blast", "PortCounts", "Sink", "SinkReport", "build"]
+__all__ = ["Blast", "PortCounts", "Sink", "SinkReport", "build", "build_go"]
 
 _SOURCES: Final = Path(__file__).parent
 _BUILT: Final = ROOT / "build" / "peers"
@@ -27,15 +28,26 @@ _MACHINE: Final = {"x86_64": ["-march=x86-64-v2"], "aarch64": ["-march=armv8-a+c
 def build(name: str) -> Path:
     """Compile the program ``name`` if its source is newer, and return its path. Raises CalledProcessError."""
     source = _SOURCES / f"{name}.c"
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    options = ["-O2", "-Wall", "-Wextra", "-pthread", *_MACHINE.get(platform.machine(), ())]
+    return _built(name, source, lambda fresh: [*compiler, *options, "-o", str(fresh), str(source)])
+
+
+def build_go(name: str) -> Path:
+    """As ``build``, of the module in the folder ``name``: Go fetches what it imports."""
+    folder = _SOURCES / name
+    return _built(
+        name, folder / "main.go", lambda fresh: ["go", "build", "-C", str(folder), "-o", str(fresh), "."]
+    )
+
+
+def _built(name: str, source: Path, command: Callable[[Path], list[str]]) -> Path:
     program = _BUILT / name
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         _BUILT.mkdir(parents=True, exist_ok=True)
         # Compiled under another name and renamed, because two runs may compile at the same time.
         fresh = program.with_suffix(f".{os.getpid()}")
-        compiler = shlex.split(os.environ.get("CC", "cc"))
-        options = ["-O2", "-Wall", "-Wextra", "-pthread", *_MACHINE.get(platform.machine(), ())]
-        options += ["-o", str(fresh), str(source)]
-        subprocess.run([*compiler, *options], check=True)
+        subprocess.run(command(fresh), check=True)
         fresh.rename(program)
     return program
 

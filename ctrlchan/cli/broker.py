@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -15,7 +15,20 @@ from ctrlchan.text import printable
 __all__ = ["broker"]
 
 
+#: Options that have no effect with a file, and the key that it has instead.
+_KEYS: Final = {
+    "host": "listeners",
+    "port": "listeners",
+    "listener": "inter.broker.listener.name",
+    "rack": "broker.rack",
+    "max_request_bytes": "socket.request.max.bytes",
+    "epoch": None,
+    "response_delay": None,
+}
+
+
 def broker(
+    context: typer.Context,
     ids: Annotated[
         list[int] | None,
         typer.Option(
@@ -154,6 +167,11 @@ def broker(
 
         if len(chosen) > 1:
             raise typer.BadParameter("--config is of one broker")
+        for name, key in _KEYS.items():
+            source = context.get_parameter_source(name)
+            if source is not None and source.name == "COMMANDLINE":
+                instead = "" if key is None else f": the file has {key}"
+                raise typer.BadParameter(f"--{name.replace('_', '-')} has no effect with --config{instead}")
         properties = read_broker_properties(config, chosen[0] if ids or count else None, folder)
         for key in properties.without_effect:
             typer.echo(f"warning: {config}: {printable(key)} has no effect", err=True)

@@ -7,8 +7,7 @@ from os import PathLike
 from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.log.manager import read_identity
-from ctrlchan.broker.metadata.configs import broker_configs
-from ctrlchan.broker.metadata.settings import DEFAULTS
+from ctrlchan.broker.metadata.settings import names_without_effect
 from ctrlchan.channel.properties_file import PropertiesFile
 from ctrlchan.controller.settings.properties import listener_settings
 from ctrlchan.errors import ConfigError
@@ -22,46 +21,6 @@ __all__ = ["BrokerProperties", "read_broker_properties"]
 _LISTENERS: Final = "PLAINTEXT://:9092"
 #: Kafka's default of ``log.dir``.
 _LOG_DIR: Final = "/tmp/kafka-logs"
-#: Settings that a broker acts on and that no table of configs has.
-_OTHERS: Final = frozenset(
-    {
-        "advertised.listeners",
-        "broker.id",
-        "broker.rack",
-        "controlled.shutdown.enable",
-        "group.initial.rebalance.delay.ms",
-        "group.max.session.timeout.ms",
-        "group.max.size",
-        "group.min.session.timeout.ms",
-        "inter.broker.listener.name",
-        "listener.security.protocol.map",
-        "listeners",
-        "log.dir",
-        "log.dirs",
-        "log.flush.offset.checkpoint.interval.ms",
-        "log.flush.scheduler.interval.ms",
-        "log.flush.start.offset.checkpoint.interval.ms",
-        "log.retention.check.interval.ms",
-        "log.retention.hours",
-        "log.retention.minutes",
-        "log.roll.hours",
-        "log.roll.jitter.hours",
-        "offset.metadata.max.bytes",
-        "offsets.commit.timeout.ms",
-        "offsets.load.buffer.size",
-        "offsets.retention.check.interval.ms",
-        "offsets.retention.minutes",
-        "offsets.topic.compression.codec",
-        "offsets.topic.num.partitions",
-        "offsets.topic.replication.factor",
-        "offsets.topic.segment.bytes",
-        "producer.id.expiration.check.interval.ms",
-        "replica.high.watermark.checkpoint.interval.ms",
-        "security.inter.broker.protocol",
-        "zookeeper.connect",
-        "zookeeper.session.timeout.ms",
-    }
-)
 
 
 class BrokerProperties(NamedTuple):
@@ -103,14 +62,13 @@ def read_broker_properties(
     zookeeper = file.value("zookeeper.connect")
     if zookeeper is not None:
         check_servers(zookeeper)
-    known = _OTHERS | DEFAULTS.keys() | {config.name for config in broker_configs({})}
+    without_effect = names_without_effect(file.entries)
     own = {"broker.id", "broker.rack", "log.dir", "log.dirs", "zookeeper.connect"}
     settings["configs"] = {
         key: value
         for key in file.entries
-        if key in known and key not in own and (value := file.value(key)) is not None
+        if key not in without_effect and key not in own and (value := file.value(key)) is not None
     }
-    without_effect = [key for key in file.entries if key not in known]
     return BrokerProperties(settings, zookeeper, _session_timeout(file), without_effect)
 
 

@@ -53,6 +53,7 @@ def demo(
     """
     _require_client()
     from ctrlchan.broker import BrokerProcesses
+    from ctrlchan.broker.launch.service import BrokerConfig
     from ctrlchan.channel import ChannelConfig
     from ctrlchan.errors import ChannelError
     from ctrlchan.state import ClusterState
@@ -63,7 +64,7 @@ def demo(
     )
     with tempfile.TemporaryDirectory(prefix="ctrlchan-demo-") as folder:
         with step(f"starting {brokers} embedded brokers"):
-            cluster = BrokerProcesses(count=brokers, first_id=0)
+            cluster = BrokerProcesses([BrokerConfig(id=number) for number in range(brokers)])
         with cluster:
             snapshot = Path(folder, "snapshot")
             with step(f"generating a snapshot of {topics * partitions:,} partitions"):

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ctrlchan.broker.launch.log_dirs import TEMPORARY
-from ctrlchan.broker.launch.processes import BrokerProcesses
+from ctrlchan.broker.launch.log_dirs import TEMPORARY, LogFolder
+from ctrlchan.broker.launch.processes import BrokerProcesses, settings_of_cluster
+from ctrlchan.broker.launch.service import BrokerConfig
 from ctrlchan.cli.progress import step
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
@@ -26,8 +27,6 @@ __all__ = ["LocalCluster", "start_cluster"]
 _HOST: Final = "127.0.0.1"
 #: Seconds that the parts of the cluster have to find one another.
 _START_TIMEOUT: Final = 60.0
-#: So many brokers have a process of their own, so that one can be killed; more of them share processes.
-_OWN_PROCESSES: Final = 12
 _PAUSE: Final = 0.05
 
 
@@ -97,15 +96,19 @@ def start_cluster(
         controller = stack.enter_context(KafkaController(config, metrics=metrics, listener=recent))
         controller.wait_until_active(_START_TIMEOUT)
     with step(f"starting {brokers} embedded brokers"):
+        folder = LogFolder(TEMPORARY if log_dir is None else log_dir)
+        of_brokers.callback(folder.close)
+        # The controller ends before them: nobody could take their leaders over.
+        configs = settings_of_cluster(brokers, {"controlled.shutdown.enable": "false"})
         embedded = of_brokers.enter_context(
             BrokerProcesses(
-                brokers,
+                [
+                    BrokerConfig(id=one, log_dirs=(f"{folder.path}/broker-{one}",), configs=configs)
+                    for one in range(1, brokers + 1)
+                ],
                 zookeeper=zookeeper,
                 session_timeout=session_timeout,
-                processes=brokers if brokers <= _OWN_PROCESSES else None,
-                log_dir=TEMPORARY if log_dir is None else log_dir,
-                # The controller ends before them: nobody could take their leaders over.
-                configs={"controlled.shutdown.enable": "false"},
+                temporary=folder.path if folder.is_temporary else None,
             )
         )
         _wait_until_known(embedded, {controller_id, *(broker.id for broker in embedded.brokers)})

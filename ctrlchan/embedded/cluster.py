@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
 from ctrlchan.broker.faults import Fault, FaultTarget
-from ctrlchan.broker.launch.log_dirs import TEMPORARY, LogDir
-from ctrlchan.broker.launch.processes import BrokerProcesses
+from ctrlchan.broker.launch.listeners import addresses
+from ctrlchan.broker.launch.log_dirs import LogDir, LogFolder
+from ctrlchan.broker.launch.processes import BrokerProcesses, settings_of_cluster
+from ctrlchan.broker.launch.service import BrokerConfig
+from ctrlchan.broker.metadata.settings import check_arguments
 from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -21,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterBroker", "EmbeddedCluster"]
 
-#: So many brokers have a process of their own, so that one can be killed; more of them share processes.
-_OWN_PROCESSES: Final = 12
 #: Of a cluster without ZooKeeper: the end of a connection to its nodes ends no session, the cluster does.
 _SESSION_TIMEOUT: Final = 60.0
 #: Seconds until all brokers know one another, or what has changed.
@@ -42,15 +45,17 @@ _RETRIABLE: Final = (
 class EmbeddedCluster(BrokerProcesses):
     """`count` brokers with ids from `first_id`, each with a port and a state of its own.
 
-    They listen on free ports from construction to ``close``. ``host``, ``listener``, ``cluster_id``: as for
-    ``EmbeddedBroker``. ``epoch``: broker epoch of every broker, or by id (missing: -1). ``racks``: assigned
-    in turn. ``processes``: None is one for each core, at most one for each broker. ``zookeeper``:
-    ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers are registered; their epochs and their cluster id
-    come from there. ``session_timeout``: seconds after which killed brokers are not registered any more.
-    ``log_dir``: a folder in which broker N stores records, in ``broker-N``; ``TEMPORARY``: one that is
-    removed by ``close``; None: no records are stored. ``configs``: other settings of brokers that store
-    records, under Kafka's names. ``controller``: HOST:PORT of a controller that is no broker. Raises
-    ConfigError when a value is not valid, and CtrlchanError when a child process does not start or has ended.
+    They listen on free ports from construction to ``close``. ``host``, ``listener``, ``cluster_id``,
+    ``more_listeners``, ``advertised_listeners``: as for ``EmbeddedBroker``; a port there is of the first
+    broker, and others follow. ``epoch``: broker epoch of every broker, or by id (missing: -1). ``racks``:
+    assigned in turn. ``processes``: None is one for each core, or one for each broker of up to twelve that
+    store records. ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers are registered;
+    their epochs and their cluster id come from there. ``session_timeout``: seconds after which killed brokers
+    are not registered any more. ``log_dir``: a folder in which broker N stores records, in ``broker-N``;
+    ``TEMPORARY``: one that is removed by ``close``; None: no records are stored. ``configs``: other settings
+    of brokers that store records, under Kafka's names. ``controller``: HOST:PORT of a controller that is no
+    broker. Raises ConfigError when a value is not valid, and CtrlchanError when a child process does not
+    start or has ended.
 
     Brokers that store records without ``zookeeper`` have a controller in this process, which is a
     ``KafkaController``: topics are created by clients and by brokers, and leaders move when a broker dies.
@@ -72,6 +77,8 @@ class EmbeddedCluster(BrokerProcesses):
         epoch: int | Mapping[int, int] = -1,
         racks: Sequence[str] = (),
         cluster_id: str = DEFAULT_CLUSTER_ID,
+        more_listeners: Mapping[str, str] | None = None,
+        advertised_listeners: Mapping[str, str] | None = None,
         processes: int | None = None,
         zookeeper: str | None = None,
         session_timeout: float = 10.0,
@@ -80,41 +87,53 @@ class EmbeddedCluster(BrokerProcesses):
         controller: str | None = None,
     ) -> None:
         self._controller: LocalController | None = None
-        if log_dir is not None and processes is None and count <= _OWN_PROCESSES:
-            processes = count
-        if log_dir is not None and zookeeper is None:
-            # The brokers end together, after their controller: nobody could take their leaders over.
-            configs = {"controlled.shutdown.enable": "false", **(configs or {})}
-            self._controller = _controller(_FIRST_CONTROLLER_ID + first_id + count, configs, log_dir)
-            zookeeper, controller = self._controller.zookeeper, self._controller.address
-            session_timeout = _SESSION_TIMEOUT
-        try:
+        configs = dict(configs or {})
+        check_arguments(configs)
+        ids = range(first_id, first_id + count)
+        with ExitStack() as cleanup:
+            self._folder = folder = LogFolder(log_dir)
+            cleanup.callback(folder.close)
+            if folder.path is not None:
+                configs = settings_of_cluster(count, configs)
+            if folder.path is not None and zookeeper is None:
+                # The brokers end together, after their controller: nobody could take their leaders over.
+                configs.setdefault("controlled.shutdown.enable", "false")
+                self._controller = _controller(_FIRST_CONTROLLER_ID + ids.stop, configs, folder, listener)
+                cleanup.callback(self._controller.close)
+                zookeeper, controller = self._controller.zookeeper, self._controller.address
+                session_timeout = _SESSION_TIMEOUT
+            brokers = [
+                BrokerConfig(
+                    id=broker_id,
+                    host=host,
+                    listener=listener,
+                    epoch=epoch if isinstance(epoch, int) else epoch.get(broker_id, -1),
+                    rack=racks[place % len(racks)] if racks else None,
+                    cluster_id=cluster_id,
+                    log_dirs=()
+                    if folder.path is None
+                    else (os.path.join(folder.path, f"broker-{broker_id}"),),
+                    configs=configs,
+                    controller=controller,
+                    more_listeners=[
+                        (name, *address) for name, address in addresses(more_listeners, place).items()
+                    ],
+                    advertised=addresses(advertised_listeners, place),
+                )
+                for place, broker_id in enumerate(ids)
+            ]
             super().__init__(
-                count,
-                first_id=first_id,
-                host=host,
-                listener=listener,
-                epoch=epoch,
-                racks=racks,
-                cluster_id=cluster_id,
+                brokers,
                 processes=processes,
                 zookeeper=zookeeper,
                 session_timeout=session_timeout,
-                log_dir=log_dir,
-                configs=configs,
-                controller=controller,
+                temporary=folder.path if folder.is_temporary else None,
             )
-        except BaseException:
+            cleanup.callback(super().close)
             if self._controller is not None:
-                self._controller.close()
-            raise
-        if self._controller is not None:
-            try:
                 self._controller.wait_until_active()
                 self._wait_until_known()
-            except BaseException:
-                self.close()
-                raise
+            cleanup.pop_all()
 
     def broker(self, broker_id: int) -> ClusterBroker:
         """Return one broker, to which faults can be given. Raises KeyError for no such broker."""
@@ -137,9 +156,10 @@ class EmbeddedCluster(BrokerProcesses):
             self._controller.broker_died(broker_id)
 
     def start_broker(self, broker_id: int) -> Broker:
-        """Start a killed broker again, on the same port, with a new epoch if it is registered.
+        """Start a killed broker again, on the same ports, with a new epoch if it is registered.
 
-        Raises CtrlchanError when it does not start, KeyError for no such broker.
+        A running broker is stopped in order before. Raises CtrlchanError when it does not start, KeyError for
+        no such broker.
         """
         broker = super().start_broker(broker_id)
         if self._controller is not None:
@@ -185,6 +205,7 @@ class EmbeddedCluster(BrokerProcesses):
         super().close()
         if self._controller is not None:
             self._controller.close()
+        self._folder.close()
 
     def _change_faults(self, broker_id: int, fault: Fault | None) -> None:
         self._child_of(broker_id).call(
@@ -213,14 +234,17 @@ class ClusterBroker(FaultTarget):
         self._cluster._change_faults(self.id, fault)
 
 
-def _controller(controller_id: int, configs: Mapping[str, str], log_dir: LogDir) -> LocalController:
+def _controller(
+    controller_id: int, configs: Mapping[str, str], folder: LogFolder, listener: str
+) -> LocalController:
     # Imported here: brokers that a user's own channel drives need no controller.
     from ctrlchan.broker.metadata.configs import topic_defaults
     from ctrlchan.embedded.controller import LocalController
 
-    journal = None if log_dir is None or log_dir is TEMPORARY else Path(log_dir) / _JOURNAL
+    journal = None if folder.is_temporary or folder.path is None else Path(folder.path, _JOURNAL)
     return LocalController(
         controller_id,
+        listener,
         num_partitions=int(configs.get("num.partitions", 1)),
         default_replication_factor=int(configs.get("default.replication.factor", 1)),
         unclean_leader_election=configs.get("unclean.leader.election.enable", "false").lower() == "true",

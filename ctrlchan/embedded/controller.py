@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, TypeVar
 
+from ctrlchan.channel import ChannelConfig
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.elections import ElectionType, elect_leaders
 from ctrlchan.controller.handlers.reassignment import alter
@@ -33,14 +34,16 @@ _ACTIVE_SECONDS: Final = 60.0
 class LocalController:
     """Runs from construction to ``close``.
 
-    ``controller_id``: an id that no broker has. ``num_partitions``, ``default_replication_factor``: of topics
-    that are created without. ``topic_defaults``: topic configs that the brokers' settings set. ``journal``: a
-    file that keeps the nodes for the next cluster; None: they go with this one.
+    ``controller_id``: an id that no broker has. ``listener``: of the brokers, to connect to.
+    ``num_partitions``, ``default_replication_factor``: of topics that are created without.
+    ``topic_defaults``: topic configs that the brokers' settings set. ``journal``: a file that keeps the nodes
+    for the next cluster; None: they go with this one.
     """
 
     def __init__(
         self,
         controller_id: int,
+        listener: str = "PLAINTEXT",
         *,
         num_partitions: int = 1,
         default_replication_factor: int = 1,
@@ -57,6 +60,7 @@ class LocalController:
                 zookeeper_session_timeout=_SESSION_TIMEOUT,
                 listeners=(Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, _HOST, 0),),
                 announced=False,
+                channel=ChannelConfig(controller_id=controller_id, inter_broker_listener=listener),
                 num_partitions=num_partitions,
                 default_replication_factor=default_replication_factor,
                 unclean_leader_election=unclean_leader_election,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kio.static.primitive import i32Timedelta
@@ -137,8 +138,10 @@ def _ask(address: Address, api: str, key_and_version: tuple[int, int], **fields:
     key, version = key_and_version
     connections = ControllerConnections(lambda: address, "ctrlchan-records")
     try:
-        request = OutgoingRequest(key, version, False, encode_request(api, version, **fields))
-        return decode_answer(api, version, connections.send(request, _SECONDS).result())
+        request = OutgoingRequest(
+            key, range(version, version + 1), version + 1, partial(encode_request, api, **fields)
+        )
+        return decode_answer(api, *connections.send(request, _SECONDS).result())
     finally:
         connections.stop()
 

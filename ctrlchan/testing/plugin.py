@@ -42,9 +42,7 @@ def kafka_cluster_shared(request: pytest.FixtureRequest) -> Iterator[EmbeddedClu
     from ctrlchan.broker.launch.log_dirs import TEMPORARY
     from ctrlchan.embedded import EmbeddedCluster
 
-    config = request.config
-    brokers = config.getoption("kafka_brokers") or int(config.getini("kafka_brokers"))
-    configs = dict(line.split("=", 1) for line in config.getini("kafka_configs"))
+    brokers, configs = _settings(request.config)
     with EmbeddedCluster(brokers, log_dir=TEMPORARY, configs=configs) as cluster:
         yield cluster
 
@@ -54,3 +52,20 @@ def kafka_cluster(kafka_cluster_shared: EmbeddedCluster) -> Iterator[EmbeddedClu
     """Return the cluster of the session, without faults at the begin and at the end of the test."""
     yield kafka_cluster_shared
     kafka_cluster_shared.clear_faults()
+
+
+def _settings(config: pytest.Config) -> tuple[int, dict[str, str]]:
+    """Return the number of brokers, and their configs. Raises UsageError for a setting that is not valid."""
+    brokers = config.getoption("kafka_brokers")
+    if brokers is None:
+        text = config.getini("kafka_brokers")
+        if not text.isdigit():
+            raise pytest.UsageError(f"kafka_brokers = {text}: not a number")
+        brokers = int(text)
+    configs = {}
+    for line in config.getini("kafka_configs"):
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"kafka_configs: {line!r} is not NAME=VALUE")
+        configs[name.strip()] = value.strip()
+    return brokers, configs

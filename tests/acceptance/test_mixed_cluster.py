@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,10 +18,14 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, 
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 from kazoo.exceptions import NodeExistsError
 
+from ctrlchan.state.brokers import format_host_port, parse_host_port
 from tests.acceptance.controller import nodes
 from tests.acceptance.controller.agreement import wait_until_agreed, wait_until_in_sync
 from tests.acceptance.controller.cluster import BROKER_PROPERTIES, ControlledCluster
 from tests.acceptance.controller.load import Load
+from tests.acceptance.same_answers.messages import Messages
+from tests.acceptance.same_answers.recorder import CLOSED, Broker, differences
+from tests.kafka.jars import kafka_jars
 from tests.kafka.rig import KafkaRig
 from tests.kafka.waiting import wait_until
 
@@ -36,6 +41,24 @@ PROPERTIES = {
     "zookeeper.session.timeout.ms": "6000",
     "offsets.topic.replication.factor": "4",
     "group.initial.rebalance.delay.ms": "0",
+}
+#: Requests that change nothing, for each API that only the controller answers.
+FORWARDED: dict[str, list[dict[str, Any]]] = {
+    "CreateTopics": [
+        {"Topics": [{"Name": "asked", "NumPartitions": 1, "ReplicationFactor": 1}]},
+        {"Topics": [{"Name": "more", "NumPartitions": 1, "ReplicationFactor": 9}]},
+    ],
+    "DeleteTopics": [{"TopicNames": ["gone"], "Topics": [{"Name": "gone", "TopicId": uuid.UUID(int=0)}]}],
+    "CreatePartitions": [
+        {"Topics": [{"Name": "asked", "Count": 3, "Assignments": None}], "ValidateOnly": True},
+        {"Topics": [{"Name": "asked", "Count": 1, "Assignments": None}]},
+    ],
+    "ElectLeaders": [{"TopicPartitions": [{"Topic": "asked", "Partitions": [0, 9]}]}],
+    "AlterPartitionReassignments": [
+        {"Topics": [{"Name": "asked", "Partitions": [{"PartitionIndex": 0, "Replicas": [1, 1]}]}]},
+        {"Topics": [{"Name": "asked", "Partitions": [{"PartitionIndex": 0, "Replicas": None}]}]},
+    ],
+    "ListPartitionReassignments": [{"Topics": None}],
 }
 
 
@@ -217,6 +240,37 @@ def test_a_broker_of_the_package_forwards_to_the_controller(cluster: ControlledC
     assert json.loads(data)["config"] == config
     only(admin.delete_topics([topic]))
     cluster.wait_until_gone(topic)
+
+
+def test_forwarded_requests_are_answered_as_by_the_controller(cluster: ControlledCluster) -> None:
+    """The same bytes through a broker of the package and from the controller itself, in all versions."""
+    rig = cluster.rig
+    topic = "asked"
+    cluster.create_topic(topic, [[1, 3], [3, 1]])
+    lead(cluster, topic, {0: [1, 3], 1: [3, 1]})
+    messages = Messages(next(kafka_jars().glob("kafka-clients-*.jar")))
+    controller = rig.jvm_controller()
+    assert controller is not None
+    if controller in JVM:
+        of_controller = address(rig, controller)
+    else:
+        of_controller = format_host_port(cluster.active.endpoints[0].host, cluster.active.endpoints[0].port)
+    direct, forwarded = (
+        Broker(messages, parse_host_port(one)) for one in (of_controller, address(rig, OURS[0]))
+    )
+    versions = forwarded.announced()
+    for broker in (direct, forwarded):
+        for api in FORWARDED:
+            for version in versions[api]:
+                broker.ask(api, version, **broker.sample(api, version))
+                for fields in FORWARDED[api]:
+                    broker.ask(api, version, **fields, TimeoutMs=30_000, timeoutMs=30_000)
+        broker.close()
+    assert len(direct.answers) > 50
+    assert differences(direct.answers, forwarded.answers) == []
+    # Each was answered: a version that the controller does not serve would have closed the connection.
+    assert not [one.label for one in direct.answers if one.data == CLOSED]
+    cluster.delete_topic(topic)
 
 
 def lead(cluster: ControlledCluster, topic: str, replicas: Mapping[int, Sequence[int]]) -> None:

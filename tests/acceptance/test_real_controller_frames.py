@@ -54,7 +54,14 @@ class Frame:
     response: bytes
 
 
-@pytest.fixture(scope="module", params=INTER_BROKER_PROTOCOLS)
+# Each starts ZooKeeper and a broker.
+@pytest.fixture(
+    scope="module",
+    params=[
+        ibp if ibp in ("3.9", "2.4-IV0", "0.10.1") else pytest.param(ibp, marks=pytest.mark.long)
+        for ibp in INTER_BROKER_PROTOCOLS
+    ],
+)
 def ibp(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

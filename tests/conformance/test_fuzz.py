@@ -85,7 +85,7 @@ def check(name: str, version: int, data: bytes) -> None:
 
 @each_version
 @given(data=st.data())
-@settings(AS_LONG_AS_IT_TAKES, max_examples=150)
+@settings(AS_LONG_AS_IT_TAKES, max_examples=50)
 def test_bytes(name: str, version: int, data: st.DataObject) -> None:
     check(name, version, data.draw(garbage(name, version)))
 

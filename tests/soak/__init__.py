@@ -1,1 +1,1 @@
-"""A channel under random faults for long: ``make soak``. Nothing here is collected by pytest."""
+"""Long runs: ``make soak``, a channel under random faults; ``make fuzz``, mutated requests to a broker."""

@@ -66,6 +66,12 @@ def test_a_job_beside_spark_alone() -> None:
     assert row in made
 
 
+def test_small_jobs_beside_a_session() -> None:
+    one = {"suite": "spark_small", "ms": {"session": [9000.0, 8000.0], "`ingest`": [18_000.0, 17_000.0]}}
+    made = tables(results_of(a_run(one), COMMAND))["spark_small"]
+    assert "| `ingest` | 17,500 (17,000) | 2.06 (2.12) |" in made
+
+
 def test_a_controller_beside_kafkas() -> None:
     made = tables(results_of(a_run(CONTROLLER), COMMAND))["controller"]
     assert "| 10,000 → 300 | failover | 1,550 (1,500) | 100 (90) | 15.5 (16.7) | 2.50, 0.20 |" in made

@@ -475,3 +475,13 @@ def test_the_log_goes_to_standard_error(tmp_path: Path) -> None:
     ran = run("-v", "push", str(tmp_path))
     assert ran.returncode == 1
     assert re.search(r"^error: ", ran.stderr, re.MULTILINE)
+
+
+def test_the_end_of_a_command_does_not_look_for_cycles() -> None:
+    """That takes as long as all the rest of an end."""
+    program = (
+        "import atexit, gc\nfrom ctrlchan.cli import main\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0))\nmain(['--version'])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.splitlines()[-1] == "True"

@@ -50,6 +50,13 @@ def test_a_broker_without_records_imports_nothing_that_stores_them() -> None:
     assert not [name for name in modules if name.startswith(rooms)]
 
 
+def test_the_command_does_not_import_hypothesis() -> None:
+    code = "import sys; sys.argv[1:] = ['--version']\nfrom ctrlchan.cli import main\n"
+    code += "try: main()\nexcept SystemExit: import kio.static.primitive"
+    assert "kio.static.primitive" in (modules := modules_after(code))
+    assert "hypothesis.strategies" not in modules
+
+
 @pytest.mark.parametrize("words", [[], ["--help"], ["push", "--help"], ["pipeline", "--help"], ["--version"]])
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
     heavy = {

@@ -1,10 +1,19 @@
-"""The import graph of the package: no file stands in a circle, type-only imports included."""
+"""The import graph of the package, type-only imports included; and what jobs of Spark do not use."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 import grimp
+
+import ctrlchan
+
+#: What a session of Spark Connect does not have, and the files that use it in other sessions only.
+OF_A_JVM: Final = {"sparkContext", "rdd", "_jvm", "_jsc", "_jdf", "_jsparkSession"}
+WITH_A_JVM: Final = {"jvm.py", "remote.py", "executors.py", "progress.py"}
 
 
 def circles(imports: Mapping[str, set[str]]) -> list[list[str]]:
@@ -29,3 +38,15 @@ def test_no_file_stands_in_an_import_circle() -> None:
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     assert len(imports) > 100
     assert circles(imports) == []
+
+
+def test_jobs_use_nothing_that_a_session_of_spark_connect_does_not_have() -> None:
+    package = Path(ctrlchan.__file__).parent
+    found = {
+        (file.name, node.attr)
+        for folder in ("pipeline", "cli/pipeline")
+        for file in (package / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in OF_A_JVM
+    }
+    assert {name for name, _ in found} == WITH_A_JVM

@@ -43,14 +43,14 @@ API: Api[LogsCore] = Api(key=35, name="DescribeLogDirs", lowest=0, highest=4, fl
 def _result(messages: ClientMessages, directory: LogDirSizes, wanted: set[tuple[str, int]] | None) -> Any:
     """Return the result of one directory; ``wanted``: the replicas that are asked for, None: all."""
     topics: dict[str, list[Any]] = {}
-    for topic, partition, size, lag in directory.replicas:
+    for topic, partition, size, lag, is_future in directory.replicas:
         if wanted is None or (topic, partition) in wanted:
             part = messages.part(
                 "DescribeLogDirsPartition",
                 partition_index=partition,
                 partition_size=size,
                 offset_lag=lag,
-                is_future_key=False,
+                is_future_key=is_future,
             )
             topics.setdefault(topic, []).append(part)
     return messages.part(

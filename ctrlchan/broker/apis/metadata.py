@@ -8,19 +8,25 @@ each UpdateMetadata since its start: its Metadata and DescribeCluster can be com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ctrlchan._codec import ListColumn
+from ctrlchan.broker.apis._metadata import (
+    MetadataRequest,
+    PartitionRows,
+    TopicAnswer,
+    decode_metadata,
+    encode_metadata,
+)
 from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import NOT_ASKED, ClientMessages, KioError, only_known_fields
+from ctrlchan.broker.apis.client_messages import NOT_ASKED
 from ctrlchan.broker.apis.describe_cluster import CLUSTER_OPERATIONS, ClusterCore
-from ctrlchan.broker.metadata.lookups import MetadataLookups, MetadataView
+from ctrlchan.broker.metadata.lookups import NO_CONTROLLER, MetadataLookups, MetadataView, Node
+from ctrlchan.errors import ErrorCode
 from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.lists import packed_values, select
 from ctrlchan.topic_names import ZERO_ID, why_invalid
@@ -28,181 +34,143 @@ from ctrlchan.topic_names import ZERO_ID, why_invalid
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32
 
-__all__ = ["API"]
+__all__ = ["API", "INTERNAL_TOPICS", "answer"]
 
 #: ``AclEntry.supportedOperations(TOPIC)`` as a bit field: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7,
 #: DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11.
 _TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _TOPIC_ID_REQUESTS_SINCE = 12
 _LISTENER_NOT_FOUND_SINCE = 6  # before: LEADER_NOT_AVAILABLE
 
-#: What the response to a request that fails says of the cluster.
-_NOTHING = {
-    "brokers": (),
-    "cluster_id": None,
-    "controller_id": -1,
-    "cluster_authorized_operations": NOT_ASKED,
-}
-
-# One topic of the response: error, name, id, row in the view (None: without partitions).
-_Topic = tuple[KioError, str | None, bytes, int | None]
+#: Topics of a request: ids and names.
+_Asked = Sequence[tuple[bytes, str | None]]
+#: One topic of the response: error, name, id, row in the view (None: without partitions).
+_Topic = tuple[ErrorCode, str | None, bytes, int | None]
 
 
 def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
-    messages = ClientMessages("metadata", request.version)
-    body = messages.decode(request)
-    listener = request.listener or core.endpoint.listener
-    fields = {
-        "brokers": tuple(
-            messages.part(
-                "MetadataResponseBroker",
-                node_id=node.id,
-                host=node.host,
-                port=node.port,
-                rack=node.rack,
-            )
-            for node in core.metadata.nodes(listener)
-        ),
-        "cluster_id": core.cluster_id,
-        "controller_id": core.metadata.controller(),
-        "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if _asks(body, "include_cluster_authorized_operations") else NOT_ASKED
-        ),
-    }
-    operations = _TOPIC_OPERATIONS if _asks(body, "include_topic_authorized_operations") else NOT_ASKED
-    asked = body.topics
-    if asked is None or (request.version == 0 and not asked):
-        rows = core.metadata.topic_rows()
-        view = core.metadata.view(rows, listener)
-        topics: list[_Topic] = [
-            (KioError.none, name, topic_id, i)
-            for i, (name, topic_id) in enumerate(zip(view.names, view.topic_ids, strict=True))
-        ]
-    elif (error := _error_of_request(request.version, asked)) is not None:
-        view = core.metadata.view([], listener)
-        topics = [(error, topic.name or "", _id_bytes(topic), None) for topic in asked]
-        fields |= _NOTHING
-        operations = NOT_ASKED
-    else:
-        topics, rows = _asked_topics(core.metadata, asked)
-        view = core.metadata.view(rows, listener)
-    return partial(_reply, messages, fields, topics, operations, view)
+    return answer(core, request, decode_metadata(request.frame, request.offset, request.version))
 
 
 API = Api(key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle)
 
 
-def _error_of_request(version: int, asked: Iterable[Any]) -> KioError | None:
+def answer(core: ClusterCore, request: Request, body: MetadataRequest) -> Callable[[], Reply]:
+    """Return the function that makes the reply. It does not use the core, which may have changed by then."""
+    listener = request.listener or core.endpoint.listener
+    asked = body.topics
+    error = ErrorCode.NONE if asked is None else _error_of_request(request.version, asked)
+    operations = _TOPIC_OPERATIONS if body.asks_topic_operations else NOT_ASKED
+    topics: list[_Topic]
+    if asked is None:
+        view = core.metadata.view(core.metadata.topic_rows(), listener)
+        topics = [
+            (ErrorCode.NONE, name, topic_id, i)
+            for i, (name, topic_id) in enumerate(zip(view.names, view.topic_ids, strict=True))
+        ]
+    elif error:
+        topics = [(error, name or "", topic_id, None) for topic_id, name in asked]
+        view = core.metadata.view([], listener)
+        # Of the cluster such a response says nothing.
+        return partial(_reply, request.version, [], None, NO_CONTROLLER, NOT_ASKED, topics, NOT_ASKED, view)
+    else:
+        topics, rows = _asked_topics(core.metadata, asked)
+        view = core.metadata.view(rows, listener)
+    return partial(
+        _reply,
+        request.version,
+        core.metadata.nodes(listener),
+        core.cluster_id,
+        core.metadata.controller(),
+        CLUSTER_OPERATIONS if body.asks_cluster_operations else NOT_ASKED,
+        topics,
+        operations,
+        view,
+    )
+
+
+def _error_of_request(version: int, asked: _Asked) -> ErrorCode:
     """Return why no topic of the request is looked up."""
-    has_id = any(_id_bytes(topic) != ZERO_ID for topic in asked)
-    has_null = any(topic.name is None for topic in asked)
+    has_id = any(topic_id != ZERO_ID for topic_id, _ in asked)
+    has_null = any(name is None for _, name in asked)
     if version < _TOPIC_ID_REQUESTS_SINCE:
         # v10 and v11 have the field, but a broker does not find topics by it.
-        return KioError.invalid_request if has_id or has_null else None
+        return ErrorCode.INVALID_REQUEST if has_id or has_null else ErrorCode.NONE
     # Neither a name nor an id: Kafka fails.
-    return KioError.unknown_server_error if has_null and not has_id else None
+    return ErrorCode.UNKNOWN_SERVER_ERROR if has_null and not has_id else ErrorCode.NONE
 
 
-def _asked_topics(metadata: MetadataLookups, asked: Iterable[Any]) -> tuple[list[_Topic], list[int]]:
+def _asked_topics(metadata: MetadataLookups, asked: _Asked) -> tuple[list[_Topic], list[int]]:
     """Return the response's topics and their rows in the cache. With one id in the request only ids count."""
-    ids = list(dict.fromkeys(topic_id for topic in asked if (topic_id := _id_bytes(topic)) != ZERO_ID))
+    ids = list(dict.fromkeys(topic_id for topic_id, _ in asked if topic_id != ZERO_ID))
     names: list[str | None] = [metadata.topic_name(topic_id) for topic_id in ids]
     topics: list[_Topic] = [
-        (KioError.unknown_topic_id, None, topic_id, None)
+        (ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, None)
         for topic_id, name in zip(ids, names, strict=True)
         if name is None
     ]
     absent: list[_Topic] = []
     rows: list[int] = []
-    for name in dict.fromkeys(names if ids else (topic.name for topic in asked)):
+    for name in dict.fromkeys(names if ids else (name for _, name in asked)):
         if name is None:
             continue
         row = metadata.topic_row(name)
         if row is None:
-            error = KioError.unknown_topic_or_partition
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if why_invalid(name):
-                error = KioError.invalid_topic_exception
+                error = ErrorCode.INVALID_TOPIC_EXCEPTION
             absent.append((error, name, metadata.topic_id(name), None))
         else:
-            topics.append((KioError.none, name, metadata.topic_id(name), len(rows)))
+            topics.append((ErrorCode.NONE, name, metadata.topic_id(name), len(rows)))
             rows.append(row)
     return topics + absent, rows
 
 
 def _reply(
-    messages: ClientMessages,
-    fields: dict[str, Any],
+    version: int,
+    nodes: Sequence[Node],
+    cluster_id: str | None,
+    controller_id: int,
+    cluster_operations: int,
     topics: list[_Topic],
     operations: int,
     view: MetadataView,
 ) -> Reply:
-    partitions = _partitions(messages, view)
-    # Kafka sets the operations of a topic that it looked up; it did not find unknown ids.
-    fields["topics"] = tuple(
-        messages.part(
-            "MetadataResponseTopic",
-            error_code=error,
-            name=name,
-            topic_id=None if topic_id == ZERO_ID else UUID(bytes=topic_id),
-            is_internal=name in _INTERNAL_TOPICS,
-            partitions=() if at is None else partitions[view.starts[at] : view.starts[at + 1]],
-            topic_authorized_operations=NOT_ASKED if error is KioError.unknown_topic_id else operations,
+    rows = _rows(version, view)
+    answers = [
+        TopicAnswer(
+            error,
+            name,
+            topic_id,
+            name in INTERNAL_TOPICS,
+            # Kafka sets the operations of a topic that it looked up; it did not find unknown ids.
+            NOT_ASKED if error == ErrorCode.UNKNOWN_TOPIC_ID else operations,
+            *((0, 0) if at is None else view.starts[at : at + 2]),
         )
         for error, name, topic_id, at in topics
-    )
-    return Reply(messages.response(**fields), rows=len(partitions))
+    ]
+    body = encode_metadata(version, nodes, cluster_id, controller_id, cluster_operations, answers, rows)
+    return Reply(body, rows=len(rows))
 
 
-def _partitions(messages: ClientMessages, view: MetadataView) -> tuple[Any, ...]:
-    """Return every partition of the view as kio's object, built column by column."""
+def _rows(version: int, view: MetadataView) -> PartitionRows:
+    """Return the columns of the response: with errors, and without leaders that the client cannot reach."""
     reachable = np.isin(view.leader, view.reachable_ids)
-    errors = np.full(len(view.leader), KioError.leader_not_available.value, dtype=np.int32)
-    if messages.version >= _LISTENER_NOT_FOUND_SINCE:
-        errors[np.isin(view.leader, view.live_ids)] = KioError.listener_not_found.value
-    errors[reachable] = KioError.none.value
+    errors = np.full(len(view.leader), ErrorCode.LEADER_NOT_AVAILABLE, dtype=np.int16)
+    if version >= _LISTENER_NOT_FOUND_SINCE:
+        errors[np.isin(view.leader, view.live_ids)] = ErrorCode.LISTENER_NOT_FOUND
+    errors[reachable] = ErrorCode.NONE
     replicas, isr = view.replicas, view.isr
-    if messages.version == 0:
+    if version == 0:
         # v0 has no offline replicas: such a replica is left out, and the partition has an error.
         replicas, isr = (_only(lists, view.reachable_ids) for lists in (replicas, isr))
         fewer = (replicas.lengths < view.replicas.lengths) | (isr.lengths < view.isr.lengths)
-        errors[reachable & fewer] = KioError.replica_not_available.value
-    kio_errors = {code: KioError(code) for code in np.unique(errors).tolist()}
-    entity = messages.part_type("MetadataResponsePartition")
-    columns = only_known_fields(
-        entity,
-        {
-            "error_code": [kio_errors[code] for code in errors.tolist()],
-            "partition_index": view.partition.tolist(),
-            "leader_id": np.where(reachable, view.leader, NO_LEADER).tolist(),
-            "leader_epoch": view.leader_epoch.tolist(),
-            "replica_nodes": _tuples(replicas),
-            "isr_nodes": _tuples(isr),
-            "offline_replicas": _tuples(view.offline),
-        },
-    )
-    names = tuple(columns)
-    return tuple(
-        entity(**dict(zip(names, values, strict=True))) for values in zip(*columns.values(), strict=True)
-    )
+        errors[reachable & fewer] = ErrorCode.REPLICA_NOT_AVAILABLE
+    leader = np.where(reachable, view.leader, np.int32(NO_LEADER))
+    return PartitionRows(errors, view.partition, leader, view.leader_epoch, replicas, isr, view.offline)
 
 
 def _only(lists: ListColumn, ids: Int32) -> ListColumn:
     return select(lists, np.isin(packed_values(lists), ids))
-
-
-def _tuples(lists: ListColumn) -> list[tuple[int, ...]]:
-    values = packed_values(lists).tolist()
-    ends = [0, *np.cumsum(lists.lengths).tolist()]
-    return [tuple(values[start:end]) for start, end in pairwise(ends)]
-
-
-def _asks(body: Any, flag: str) -> bool:
-    """Return whether the flag is set, in a version that has it."""
-    return bool(getattr(body, flag, False))
-
-
-def _id_bytes(topic: Any) -> bytes:
-    topic_id = getattr(topic, "topic_id", None)
-    return ZERO_ID if topic_id is None else bytes(topic_id.bytes)

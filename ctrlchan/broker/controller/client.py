@@ -7,12 +7,13 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, Protocol, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kio.static.primitive import i32Timedelta
 
-from ctrlchan.broker.controller.connection import Address, ControllerConnections, OutgoingRequest
-from ctrlchan.broker.controller.isr_changes import AlteredPartition, IsrChanges
+from ctrlchan.broker.controller.connection import Address, Answer, ControllerConnections, OutgoingRequest
+from ctrlchan.broker.controller.isr_changes import AlteredPartition, IsrChange, IsrChanges
 from ctrlchan.broker.controller.messages import decode_answer, encode_request, part
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.errors import KafkaError
@@ -24,9 +25,20 @@ __all__ = ["ControlledBroker", "ControllerClient", "NewTopic"]
 _T = TypeVar("_T")
 
 _TIMEOUT: Final = 30.0  # seconds: ``request.timeout.ms``
-_CREATE_TOPICS: Final = 19, 7
-_CONTROLLED_SHUTDOWN: Final = 7, 3
-_ALLOCATE_PRODUCER_IDS: Final = 67, 0
+
+
+class _Api(NamedTuple):
+    """An API that the broker asks. ``name``: of kio. ``versions``: those with all fields that are set."""
+
+    key: int
+    name: str
+    versions: range
+    flexible_from: int
+
+
+_CREATE_TOPICS: Final = _Api(19, "create_topics", range(2, 8), 5)
+_CONTROLLED_SHUTDOWN: Final = _Api(7, "controlled_shutdown", range(2, 4), 3)
+_ALLOCATE_PRODUCER_IDS: Final = _Api(67, "allocate_producer_ids", range(1), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +89,16 @@ class ControllerClient:
 
     def forward(
         self, api_key: int, version: int, *, flexible: bool, body: bytes, timeout: float = _TIMEOUT
-    ) -> Future[bytes]:
-        """Send the body of a client's request; return the body of the answer."""
-        return self._forwarding.send(OutgoingRequest(api_key, version, flexible, body), timeout)
+    ) -> Future[Answer]:
+        """Send the body of a client's request; return the answer, which has the same version."""
+        request = OutgoingRequest(
+            api_key, range(version, version + 1), version if flexible else version + 1, lambda _: body
+        )
+        return self._forwarding.send(request, timeout)
 
-    def alter_partition(
-        self,
-        topic: str,
-        topic_id: bytes,
-        partition: int,
-        leader_epoch: int,
-        partition_epoch: int,
-        isr: Sequence[int],
-    ) -> Future[AlteredPartition]:
+    def alter_partition(self, change: IsrChange) -> Future[AlteredPartition]:
         """Ask for another ISR of a partition that this broker leads."""
-        return self._isr_changes.submit(topic, topic_id, partition, leader_epoch, partition_epoch, isr)
+        return self._isr_changes.submit(change)
 
     def allocate_producer_ids(self) -> Future[tuple[int, int]]:
         """Ask for a block of producer ids: (the first one, how many)."""
@@ -100,46 +107,38 @@ class ControllerClient:
             _check(answer)
             return answer.producer_id_start, answer.producer_id_len
 
-        core = self._core
-        return self._ask(
-            self._connections,
-            "allocate_producer_ids",
-            _ALLOCATE_PRODUCER_IDS,
-            read,
-            {"broker_id": core.id, "broker_epoch": core.epoch},
-        )
+        return self._ask(self._connections, _ALLOCATE_PRODUCER_IDS, self._encode_identity, read)
 
     def create_topics(self, topics: Sequence[NewTopic]) -> Future[dict[str, int]]:
         """Create topics; return the error code of each."""
-        api, (_, version) = "create_topics", _CREATE_TOPICS
 
-        def new_topic(topic: NewTopic) -> Any:
-            return part(
+        def encode(api: str, version: int) -> bytes:
+            made = partial(part, api, version)
+            return encode_request(
                 api,
                 version,
-                "CreatableTopic",
-                name=topic.name,
-                num_partitions=topic.num_partitions,
-                replication_factor=topic.replication_factor,
-                assignments=(),
-                configs=tuple(
-                    part(api, version, "CreatableTopicConfig", name=name, value=value)
-                    for name, value in topic.configs.items()
+                topics=tuple(
+                    made(
+                        "CreatableTopic",
+                        name=topic.name,
+                        num_partitions=topic.num_partitions,
+                        replication_factor=topic.replication_factor,
+                        assignments=(),
+                        configs=tuple(
+                            made("CreatableTopicConfig", name=name, value=value)
+                            for name, value in topic.configs.items()
+                        ),
+                    )
+                    for topic in topics
                 ),
+                timeout=i32Timedelta.parse(timedelta(seconds=_TIMEOUT)),
+                validate_only=False,
             )
 
-        fields = {
-            "topics": tuple(map(new_topic, topics)),
-            "timeout": i32Timedelta.parse(timedelta(seconds=_TIMEOUT)),
-            "validate_only": False,
-        }
-        return self._ask(
-            self._forwarding,
-            api,
-            _CREATE_TOPICS,
-            lambda answer: {one.name: one.error_code.value for one in answer.topics},
-            fields,
-        )
+        def read(answer: Any) -> dict[str, int]:
+            return {one.name: one.error_code.value for one in answer.topics}
+
+        return self._ask(self._forwarding, _CREATE_TOPICS, encode, read)
 
     def controlled_shutdown(self) -> Future[list[tuple[str, int]]]:
         """Have the leaders of this broker moved; return the partitions that it still leads.
@@ -151,33 +150,32 @@ class ControllerClient:
             _check(answer)
             return [(one.topic_name, one.partition_index) for one in answer.remaining_partitions]
 
-        core = self._core
-        fields = {"broker_id": core.id, "broker_epoch": core.epoch}
-        return self._ask(
-            self._connections, "controlled_shutdown", _CONTROLLED_SHUTDOWN, read, fields, once=True
-        )
+        return self._ask(self._connections, _CONTROLLED_SHUTDOWN, self._encode_identity, read, once=True)
+
+    def _encode_identity(self, api: str, version: int) -> bytes:
+        """Return the body of a request that only says which broker asks."""
+        return encode_request(api, version, broker_id=self._core.id, broker_epoch=self._core.epoch)
 
     def _ask(
         self,
         connections: ControllerConnections,
-        api: str,
-        key_and_version: tuple[int, int],
+        api: _Api,
+        encode: Callable[[str, int], bytes],
         read: Callable[[Any], _T],
-        fields: Mapping[str, Any],
         *,
         once: bool = False,
     ) -> Future[_T]:
-        key, version = key_and_version
-        body = encode_request(api, version, **fields)
+        """Return what `read` finds in the answer. ``encode``: returns the body of an API's version."""
         result: Future[_T] = Future()
 
-        def answered(done: Future[bytes]) -> None:
+        def answered(done: Future[Answer]) -> None:
             try:
-                result.set_result(read(decode_answer(api, version, done.result())))
+                version, body = done.result()
+                result.set_result(read(decode_answer(api.name, version, body)))
             except BaseException as error:  # noqa: BLE001  (the caller gets it)
                 result.set_exception(error)
 
-        request = OutgoingRequest(key, version, True, body)
+        request = OutgoingRequest(api.key, api.versions, api.flexible_from, partial(encode, api.name))
         connections.send(request, _TIMEOUT, once=once).add_done_callback(answered)
         return result
 

@@ -11,6 +11,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
 from ctrlchan.array_lengths import check_array_lengths
+from ctrlchan.broker.api_names import camel_case
 from ctrlchan.errors import DecodeError
 
 __all__ = ["decode_answer", "encode_request", "part"]
@@ -24,23 +25,19 @@ def part(api: str, version: int, kind: str, /, **fields: Any) -> Any:
 def encode_request(api: str, version: int, /, **fields: Any) -> bytes:
     """Return the body of a request."""
     buffer = io.BytesIO()
-    message = part(api, version, _message(api, "Request"), **fields)
+    message = part(api, version, camel_case(api) + "Request", **fields)
     entity_writer(type(message))(buffer, message)
     return buffer.getvalue()
 
 
 def decode_answer(api: str, version: int, body: bytes) -> Any:
     """Return kio's object of a response. Raises DecodeError."""
-    entity = getattr(_schema(api, version, "response"), _message(api, "Response"))
+    entity = getattr(_schema(api, version, "response"), camel_case(api) + "Response")
     try:
         check_array_lengths(entity, body)
         return entity_reader(entity)(memoryview(body), 0)[0]
     except (SerialError, ValueError, KeyError) as error:
         raise DecodeError(str(error) or type(error).__name__, api=api, version=version) from error
-
-
-def _message(api: str, ending: str) -> str:
-    return "".join(map(str.capitalize, api.split("_"))) + ending
 
 
 @cache

@@ -340,7 +340,12 @@ class GroupCoordinator:
             error = group.error_of_member(member_id, leaving.instance_id)
             if error:
                 return error
-        _LOG.info("group %s: %s leaves; the client's reason: %r", group.group_id, member_id, leaving.reason)
+        _LOG.info(
+            "group %.100r: %.100r leaves; the client's reason: %.100r",
+            group.group_id,
+            member_id,
+            leaving.reason,
+        )
         self._rebalances.remove_member(group, member_id, f"{member_id} has left")
         return ErrorCode.NONE
 

@@ -116,7 +116,7 @@ class Group:
             try:
                 answer()
             except Exception:  # noqa: BLE001 - the other answers are given
-                _LOG.exception("group %s: an answer could not be given", self.group_id)
+                _LOG.exception("group %.100r: an answer could not be given", self.group_id)
 
     def answer(self, callback: Callable[[_Result], None], result: _Result) -> None:
         """Give `result` to `callback` when the lock is released."""
@@ -157,7 +157,10 @@ class Group:
                 return
             subscribed = subscribed_topics(member.metadata(self.protocol_name))
             if subscribed is None:
-                _LOG.warning("group %s: a subscription of %s cannot be read", self.group_id, member.member_id)
+                # Not a warning: any client can cause it as often as it wants.
+                _LOG.info(
+                    "group %.100r: a subscription of %.100r cannot be read", self.group_id, member.member_id
+                )
                 return
             topics |= subscribed
         self.subscribed_topics = frozenset(topics)
@@ -291,7 +294,12 @@ class Group:
             leader = next(joined, None)
             if leader is None:
                 return False
-            _LOG.info("group %s: %s is the leader, %s did not join", self.group_id, leader, self.leader_id)
+            _LOG.info(
+                "group %.100r: %.100r is the leader, %.100r did not join",
+                self.group_id,
+                leader,
+                self.leader_id,
+            )
             self.leader_id = leader
         return True
 

@@ -7,7 +7,6 @@ Source: ``GroupCoordinator.handleJoinGroup``; KIP-345 (static members), KIP-394 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from ctrlchan.broker.coordinator.config import GroupConfig
 from ctrlchan.broker.coordinator.group import Group, GroupState
@@ -133,7 +132,13 @@ class Joining:
             raise IllegalStateError(f"group {group.group_id} is Empty, with a static member {instance_id}")
         old_id = group.static_members[instance_id]
         old_leader = group.leader_id
-        _LOG.info("group %s: static member %s is %s, was %s", group.group_id, instance_id, new_id, old_id)
+        _LOG.info(
+            "group %.100r: static member %.100r is %.100r, was %.100r",
+            group.group_id,
+            instance_id,
+            new_id,
+            old_id,
+        )
         member = group.replace_static_member(instance_id, old_id, new_id)
         old_timeouts = member.rebalance_timeout, member.session_timeout
         self._rebalances.renew_session(group, member)
@@ -161,12 +166,11 @@ class Joining:
         generation_id, new_id = group.generation_id, member.member_id
 
         def stored(error: ErrorCode) -> None:
-            if group.state is not GroupState.STABLE or group.generation_id != generation_id:
-                return  # the rebalance that has begun answers
-            if group.members.get(new_id) is not member:
+            # As Kafka, this answers also while the next rebalance is prepared: the member joins that later.
+            if group.generation_id != generation_id or group.members.get(new_id) is not member:
                 return  # it has been answered
             if error:
-                _LOG.warning("group %s: %s was not stored: %s", group.group_id, new_id, error.name)
+                _LOG.warning("group %.100r: %.100r was not stored: %s", group.group_id, new_id, error.name)
                 group.answer_join(
                     member,
                     JoinResult(
@@ -192,7 +196,7 @@ class Joining:
             else:
                 # With the leader's old id no member thinks that it leads, so nobody assigns.
                 result = group.join_result(new_id, with_members=False)
-                group.answer_join(member, replace(result, leader_id=old_leader or ""))
+                group.answer_join(member, result._replace(leader_id=old_leader or ""))
 
         self._store.store_group(
             group, {each.member_id: each.assignment for each in group.members.values()}, stored

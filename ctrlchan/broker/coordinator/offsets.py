@@ -140,7 +140,7 @@ class OffsetCleaner:
                 # A group of generation 0 was never stored: it only has offsets.
                 with_group = known and group.generation_id > 0
                 if known:
-                    _LOG.info("group %s is deleted, generation %d", group.group_id, group.generation_id)
+                    _LOG.info("group %.100r is deleted, generation %d", group.group_id, group.generation_id)
                 if removed or with_group:
                     self._store.store_tombstones(group, removed, with_group=with_group)
                 count += len(removed)

@@ -153,7 +153,7 @@ class Rebalances:
     def _expire_pending_member(self, group: Group, member_id: str) -> None:
         with group.locked():
             if group.state is not GroupState.DEAD and member_id in group.pending_members:
-                _LOG.info("group %s: %s did not join with its member id", group.group_id, member_id)
+                _LOG.info("group %.100r: %.100r did not join with its member id", group.group_id, member_id)
                 self.remove_pending_member(group, member_id)
 
     # Members leave
@@ -191,7 +191,9 @@ class Rebalances:
         else:
             operation = _DelayedJoin(self, group, group.rebalance_timeout)
         group.transition_to(GroupState.PREPARING_REBALANCE)
-        _LOG.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, reason)
+        _LOG.info(
+            "group %.100r: rebalance after generation %d: %.200r", group.group_id, group.generation_id, reason
+        )
         self.await_join(operation)
 
     def await_join(self, operation: _DelayedJoin) -> None:
@@ -209,20 +211,23 @@ class Rebalances:
             return
         for member in list(group.members.values()):
             if member.join_callback is None and member.instance_id is None:
-                _LOG.info("group %s: %s did not join", group.group_id, member.member_id)
+                _LOG.info("group %.100r: %.100r did not join", group.group_id, member.member_id)
                 group.remove(member.member_id)
         if not group.elect_joined_leader() and group.members:
             # Static members alone, none of which has joined: wait until they do, or their sessions end.
-            _LOG.warning("group %s: no member has joined within the rebalance timeout", group.group_id)
+            _LOG.warning("group %.100r: no member has joined within the rebalance timeout", group.group_id)
             self.await_join(_DelayedJoin(self, group, group.rebalance_timeout))
             return
         group.next_generation()
         if not group.members:
-            _LOG.info("group %s is empty, generation %d", group.group_id, group.generation_id)
+            _LOG.info("group %.100r is empty, generation %d", group.group_id, group.generation_id)
             self._store.store_group(group, {}, lambda error: _log_failed_store(group, error))
             return
         _LOG.info(
-            "group %s: generation %d has %d members", group.group_id, group.generation_id, len(group.members)
+            "group %.100r: generation %d has %d members",
+            group.group_id,
+            group.generation_id,
+            len(group.members),
         )
         for member in group.members.values():
             group.answer_join(
@@ -307,4 +312,4 @@ def _sync_key(group: Group) -> Hashable:
 def _log_failed_store(group: Group, error: ErrorCode) -> None:
     if error:
         # Harmless: a broker that loads the group finds the generation before, without living members.
-        _LOG.warning("group %s: that it is empty was not stored: %s", group.group_id, error.name)
+        _LOG.warning("group %.100r: that it is empty was not stored: %s", group.group_id, error.name)

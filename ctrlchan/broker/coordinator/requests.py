@@ -6,7 +6,7 @@ Fields that a version of a request does not have keep their default. Times are m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ctrlchan.errors import ErrorCode
@@ -54,8 +54,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class JoinRequest:
+class JoinRequest(NamedTuple):
     """JoinGroup. `rebalance_timeout` of version 0 is the session timeout.
 
     `requires_member_id`: version 4 and later, without an instance id (KIP-394). `can_skip_assignment`:
@@ -84,8 +83,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinResult:
+class JoinResult(NamedTuple):
     """The result of a JoinGroup. ``members`` is empty for followers."""
 
     error: ErrorCode
@@ -98,8 +96,7 @@ class JoinResult:
     members: tuple[JoinedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SyncRequest:
+class SyncRequest(NamedTuple):
     """SyncGroup. `assignments`: of the leader, by member id."""
 
     group_id: str
@@ -108,11 +105,10 @@ class SyncRequest:
     instance_id: str | None = None
     protocol_type: str | None = None
     protocol_name: str | None = None
-    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    assignments: Mapping[str, bytes] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class SyncResult:
+class SyncResult(NamedTuple):
     """The result of a SyncGroup."""
 
     error: ErrorCode

@@ -152,7 +152,7 @@ class GroupStore:
         def log(appended: Appended) -> None:
             if appended.error:
                 _LOG.warning(
-                    "group %s: tombstones were not appended: %s",
+                    "group %.100r: tombstones were not appended: %s",
                     group.group_id,
                     ErrorCode.name_of(appended.error),
                 )
@@ -171,18 +171,18 @@ class GroupStore:
                 self._partition_for(group.group_id), records(), self._now_ms(), acks
             )
         except EncodeError as error:  # a name of over 32,767 bytes, which the requests' versions allow
-            _LOG.warning("group %s cannot be stored: %s", group.group_id[:100], error)
+            _LOG.warning("group %.100r cannot be stored: %s", group.group_id, error)
             then(Appended(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         except Exception:  # noqa: BLE001 - members wait for the answer
-            _LOG.exception("group %s: an append failed", group.group_id)
+            _LOG.exception("group %.100r: an append failed", group.group_id)
             then(Appended(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
 
         def done(future: Future[Appended]) -> None:
             failure = future.exception()
             if failure is not None:
-                _LOG.error("group %s: an append failed", group.group_id, exc_info=failure)
+                _LOG.error("group %.100r: an append failed", group.group_id, exc_info=failure)
             with group.locked():
                 then(Appended(ErrorCode.UNKNOWN_SERVER_ERROR) if failure is not None else future.result())
 

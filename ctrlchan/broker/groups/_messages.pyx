@@ -15,9 +15,8 @@ which there are none so far, end each structure. Bytes after a request are ignor
 Source: the JSON schemas of these names.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from ctrlchan.broker.coordinator.requests import (
@@ -29,57 +28,32 @@ from ctrlchan.broker.coordinator.requests import (
     OffsetToCommit,
     TopicPartition,
 )
-from ctrlchan.broker.replication._cursor cimport (
-    Cursor,
-    read_i32,
-    read_i64,
-    read_size,
-    read_string,
-    skip_tags,
+from ctrlchan.broker.replication._cursor cimport Cursor, read_i32, read_i64, skip_tags
+from ctrlchan.broker.replication._values cimport (
+    check,
+    decode,
+    length_size,
+    put_i16,
+    put_i32,
+    put_length,
+    read_count,
+    read_nullable_text,
+    read_text,
 )
-from ctrlchan.errors import DecodeError
-
-cdef extern from "Python.h":
-    object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
-
-cdef extern from "_wire/bytes.h":
-    void put_i16(uint8_t* p, int16_t v) nogil
-    void put_i32(uint8_t* p, int32_t v) nogil
-    uint8_t* put_uvarint(uint8_t* p, uint32_t v) nogil
-    int uvarint_size(uint32_t v) nogil
 
 cdef enum:
     HEARTBEAT_FLEXIBLE_SINCE = 4
     COMMIT_FLEXIBLE_SINCE = 8
-    LONGEST_STRING = 0x7fff
 
 
 def decode_heartbeat(frame, Py_ssize_t offset, int version):
     """Return the HeartbeatRequest at ``offset`` of a frame. Raises DecodeError."""
-    cdef Cursor c
-    cdef Py_buffer view
-    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
-    try:
-        start(&c, &view, offset, version >= HEARTBEAT_FLEXIBLE_SINCE)
-        return read_heartbeat(&c, version)
-    except ValueError as error:
-        raise DecodeError(str(error), api="HeartbeatRequest", version=version) from error
-    finally:
-        PyBuffer_Release(&view)
+    return decode(frame, offset, version, HEARTBEAT_FLEXIBLE_SINCE, read_heartbeat, "HeartbeatRequest")
 
 
 def decode_offset_commit(frame, Py_ssize_t offset, int version):
     """Return the CommitRequest at ``offset`` of a frame. Raises DecodeError."""
-    cdef Cursor c
-    cdef Py_buffer view
-    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
-    try:
-        start(&c, &view, offset, version >= COMMIT_FLEXIBLE_SINCE)
-        return read_offset_commit(&c, version)
-    except ValueError as error:
-        raise DecodeError(str(error), api="OffsetCommitRequest", version=version) from error
-    finally:
-        PyBuffer_Release(&view)
+    return decode(frame, offset, version, COMMIT_FLEXIBLE_SINCE, read_offset_commit, "OffsetCommitRequest")
 
 
 def encode_heartbeat(int version, int error):
@@ -131,14 +105,6 @@ def encode_offset_commit(int version, errors):
 # -- requests
 
 
-cdef inline void start(Cursor* c, const Py_buffer* view, Py_ssize_t offset, bint flexible) noexcept:
-    """Let ``c`` read the bytes of ``view`` from ``offset`` on."""
-    c.at = <const uint8_t*>view.buf + offset
-    c.end = <const uint8_t*>view.buf + view.len
-    c.flexible = flexible
-    c.failed = offset < 0 or offset > view.len
-
-
 cdef read_heartbeat(Cursor* c, int version):
     """Return the HeartbeatRequest. Raises ValueError."""
     group_id = read_text(c, "the group id")
@@ -188,59 +154,7 @@ cdef read_offset_commit(Cursor* c, int version):
     return CommitRequest(group_id, offsets, generation_id, member_id, instance_id, retention)
 
 
-cdef inline int check(const Cursor* c) except -1:
-    """Raise ValueError if a read has failed."""
-    if c.failed:
-        raise ValueError("the message ends too early")
-    return 0
-
-
-cdef read_nullable_text(Cursor* c):
-    """Return a string or None. Raises ValueError, also for bytes that are not UTF-8."""
-    cdef int64_t size
-    cdef const uint8_t* p = read_string(c, &size)
-    check(c)
-    if size > LONGEST_STRING:
-        raise ValueError(f"a string of {size} bytes")
-    return None if p == NULL else PyUnicode_DecodeUTF8(<const char*>p, size, NULL)
-
-
-cdef read_text(Cursor* c, name):
-    """Return a string. Raises ValueError, also when it is null."""
-    value = read_nullable_text(c)
-    if value is None:
-        raise ValueError(f"{name} is null")
-    return value
-
-
-cdef int64_t read_count(Cursor* c, name) except -1:
-    """Return the number of elements of an array. Raises ValueError when it is null, or more than the bytes left."""
-    cdef int64_t count = read_size(c, False)
-    check(c)
-    if count < 0:
-        raise ValueError(f"{name} is null")
-    if count > c.end - c.at:
-        raise ValueError(f"an array of {count} elements in {c.end - c.at} bytes")
-    return count
-
-
 # -- responses
-
-
-cdef inline Py_ssize_t length_size(Py_ssize_t length, bint flexible, int fixed) noexcept:
-    """Return how many bytes the length of a string (``fixed`` 2) or an array (4) has."""
-    return uvarint_size(<uint32_t>length + 1) if flexible else fixed
-
-
-cdef inline uint8_t* put_length(uint8_t* p, Py_ssize_t length, bint flexible, int fixed) noexcept:
-    """Write the length of a string (``fixed`` 2) or an array (4); return the place behind it."""
-    if flexible:
-        return put_uvarint(p, <uint32_t>length + 1)
-    if fixed == 2:
-        put_i16(p, <int16_t>length)
-    else:
-        put_i32(p, <int32_t>length)
-    return p + fixed
 
 
 cdef uint8_t* put_topic(uint8_t* p, list rows, bint flexible) except NULL:

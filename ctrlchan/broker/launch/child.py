@@ -4,7 +4,7 @@ In: first ``brokers`` (their settings), ``zookeeper`` (null: they are not regist
 ``temporary`` (a folder that the parent removes, or this process when the parent was killed; null: none);
 then, any number of times, ``"describe"``, or ``broker`` (an id) and ``fault`` (null: none from now on), which
 brokers that store records take. The process ends at the end of the input. Out: one line for each,
-``{"ok": …}`` (the port and the epoch of each broker; the descriptions) or ``{"error": "…"}``.
+``{"ok": …}`` (epoch, endpoints and ports of each broker; the descriptions) or ``{"error": "…"}``.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ import os
 import shutil
 import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ctrlchan.broker.launch.host import BrokerHost
-from ctrlchan.broker.launch.service import BrokerConfig
+from ctrlchan.broker.launch.service import BrokerConfig, BrokerService
 from ctrlchan.errors import CtrlchanError
 from ctrlchan.interpreter import raise_descriptor_limit
+
+if TYPE_CHECKING:
+    from ctrlchan.broker.launch.storing_service import StoringService
 
 __all__ = ["main"]
 
@@ -52,7 +55,7 @@ async def _serve(out: Any) -> None:
             session_timeout=settings.get("session_timeout"),
         )
         await host.start()
-        _write(out, {"ok": [(broker.endpoints[0].port, broker.epoch) for broker in host.brokers]})
+        _write(out, {"ok": [_started(service) for service in host.services]})
         tasks = [
             loop.create_task(_answer(lines, out, host, stop)),
             # A process that the parent has forked may hold the other end of the input and outlive the parent.
@@ -69,6 +72,12 @@ async def _serve(out: Any) -> None:
         if os.getppid() != parent and settings.get("temporary"):
             shutil.rmtree(settings["temporary"], ignore_errors=True)
     transport.close()
+
+
+def _started(service: BrokerService | StoringService) -> dict[str, Any]:
+    broker = service.core.broker
+    endpoints = [(one.listener, one.host, one.port) for one in broker.endpoints]
+    return {"epoch": broker.epoch, "endpoints": endpoints, "ports": service.ports}
 
 
 async def _answer(lines: asyncio.StreamReader, out: Any, host: BrokerHost, stop: asyncio.Event) -> None:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ctrlchan.broker.core import DEFAULT_CLUSTER_ID, BrokerCore
 from ctrlchan.broker.faults import Fault, FaultTarget
+from ctrlchan.broker.launch.listeners import addresses
 from ctrlchan.broker.launch.log_dirs import LogDir, LogFolder
 from ctrlchan.broker.launch.service import BrokerConfig, BrokerService, answer_threads
+from ctrlchan.broker.metadata.settings import check_arguments
 from ctrlchan.broker.network.server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES
 from ctrlchan.errors import ConfigError, IllegalStateError
 from ctrlchan.state import Broker
@@ -30,16 +32,20 @@ class EmbeddedBroker(FaultTarget):
     """A broker that listens from construction to ``close``, on threads of its own.
 
     ``id``: 0 to 2^31 − 1 (``broker.id``). ``host``: address to listen on and to be reached at. ``port``: 0
-    takes any free one, see the attribute ``port``. ``listener``: name of its only listener, in plaintext;
-    Metadata shows the live brokers that have a listener of this name in UpdateMetadata. ``epoch``: broker
-    epoch of its registration; requests with a lower one get STALE_BROKER_EPOCH; -1: none does. ``rack``:
-    ``broker.rack``. ``cluster_id``: for clients. ``max_request_bytes``: a larger request closes the
-    connection (``socket.request.max.bytes``). ``idle_timeout``: seconds until an idle connection is closed
-    (``connections.max.idle.ms``), None: never. ``response_delay``: seconds that every answer is delayed, of a
-    broker that stores no records. ``log_dir``: a folder where records are stored, as Kafka stores them;
-    ``TEMPORARY``: one that is removed by ``close``; None: no records are stored. ``configs``: other settings
-    of a broker that stores records, under Kafka's names. Raises ConfigError when a value is not valid,
-    OSError when the broker cannot listen, and LogDirectoryError when the folder cannot be used.
+    takes any free one, see the attribute ``port``. ``listener``: name of the listener that other brokers and
+    the controller connect to; all listeners are in plaintext, and Metadata shows the live brokers that have
+    the listener of the client in UpdateMetadata. ``more_listeners``: other listeners of a broker that stores
+    records, a name and HOST:PORT, such as ``{"EXTERNAL": "127.0.0.1:0"}``. ``advertised_listeners``:
+    HOST:PORT that others are given, by name, where that is not the address to listen on
+    (``advertised.listeners``). ``epoch``: broker epoch of its registration; requests with a lower one get
+    STALE_BROKER_EPOCH; -1: none does. ``rack``: ``broker.rack``. ``cluster_id``: for clients.
+    ``max_request_bytes``: a larger request closes the connection (``socket.request.max.bytes``).
+    ``idle_timeout``: seconds until an idle connection is closed (``connections.max.idle.ms``), None: never.
+    ``response_delay``: seconds that every answer is delayed, of a broker that stores no records. ``log_dir``:
+    a folder where records are stored, as Kafka stores them; ``TEMPORARY``: one that is removed by ``close``;
+    None: no records are stored. ``configs``: other settings of a broker that stores records, under Kafka's
+    names. Raises ConfigError when a value is not valid, OSError when the broker cannot listen, and
+    LogDirectoryError when the folder cannot be used.
 
         with EmbeddedBroker(1) as broker:
             channel.startup([broker.broker])
@@ -55,6 +61,8 @@ class EmbeddedBroker(FaultTarget):
         listener: str = "PLAINTEXT",
         epoch: int = -1,
         *,
+        more_listeners: Mapping[str, str] | None = None,
+        advertised_listeners: Mapping[str, str] | None = None,
         rack: str | None = None,
         cluster_id: str = DEFAULT_CLUSTER_ID,
         max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
@@ -64,6 +72,7 @@ class EmbeddedBroker(FaultTarget):
         configs: Mapping[str, str] | None = None,
     ) -> None:
         self.id = id
+        check_arguments(configs or {})
         self._folder = LogFolder(log_dir)
         with ExitStack() as cleanup:
             cleanup.callback(self._folder.close)
@@ -80,6 +89,8 @@ class EmbeddedBroker(FaultTarget):
                 response_delay=response_delay,
                 log_dirs=() if self._folder.path is None else (self._folder.path,),
                 configs=configs or {},
+                more_listeners=[(name, *address) for name, address in addresses(more_listeners).items()],
+                advertised=addresses(advertised_listeners),
             )
             self._runner: _Runner = _Threads(config) if config.log_dirs else _EventLoop(config)
             cleanup.pop_all()

@@ -13,7 +13,6 @@ from ctrlchan.broker.faults import Fault
 from ctrlchan.broker.launch.service import BrokerConfig, BrokerService, answer_threads
 from ctrlchan.errors import ConfigError
 from ctrlchan.state import Broker
-from ctrlchan.state.brokers import format_host_port
 
 if TYPE_CHECKING:
     from ctrlchan.broker.launch.registration import Registrations
@@ -77,10 +76,7 @@ class BrokerHost:
                     session = None if self._registrations is None else self._registrations.session
                     await self._in_thread(partial(service.start, session))
             except OSError as problem:
-                where = ", ".join(format_host_port(host, port) for _, host, port in service.config.listeners)
-                raise ConfigError(
-                    f"broker {service.config.id}: cannot listen on {where}: {problem.strerror}"
-                ) from None
+                raise ConfigError(f"broker {service.config.id}: {problem.strerror}") from None
         if self._registrations is not None:
             registrations = self._registrations
             await self._in_thread(lambda: registrations.register(self.brokers))

@@ -7,12 +7,13 @@ Source: ``BrokerTopicStats``, ``RequestMetrics``, ``SocketServer``, ``KafkaReque
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
+
+from ctrlchan.broker.api_names import api_name
 
 if TYPE_CHECKING:
     from ctrlchan.broker.launch.storing_service import StoringService
@@ -84,23 +85,24 @@ class BrokerMetrics(Collector):
         labels = ("request",)
         prefix = f"{_NETWORK}requestmetrics_"
         requests = CounterMetricFamily(f"{prefix}requests", "Requests", labels=labels)
-        times = SummaryMetricFamily(
-            f"{prefix}totaltimems", "From parsing to answer, in ms, of handler threads", labels=labels
-        )
+        times = SummaryMetricFamily(f"{prefix}totaltimems", "From request to answer, in ms", labels=labels)
         bytes_in = CounterMetricFamily(f"{prefix}requestbytes", "Bytes of requests", labels=labels)
         errors = CounterMetricFamily(f"{prefix}errors", "Whole answers by error", labels=(*labels, "error"))
-        counts = Counter(
-            Produce=self._service.produce.counters[0], Fetch=self._service.fetch.counters()["requests"]
-        )
-        apis = self._service.describe()["apis"]
-        for name, counters in sorted(apis.items()):
-            counts[name] += counters["requests"]
-            times.add_metric((name,), counters["requests"], counters["seconds"] * 1000)
-            bytes_in.add_metric((name,), counters["bytes_in"])
+        # Requests, milliseconds, bytes: of processors, and of handler threads.
+        totals = {api_name(key): own for key, own in self._service.hot.totals().items()}
+        for name, counters in self._service.describe()["apis"].items():
+            number, milliseconds, size = totals.get(name, (0, 0.0, 0))
+            totals[name] = (
+                number + counters["requests"],
+                milliseconds + counters["seconds"] * 1000,
+                size + counters["bytes_in"],
+            )
             for error, count in sorted(counters["errors"].items()):
                 errors.add_metric((name, error), count)
-        for name, count in sorted(counts.items()):
-            requests.add_metric((name,), count)
+        for name, (number, milliseconds, size) in sorted(totals.items()):
+            requests.add_metric((name,), number)
+            times.add_metric((name,), number, milliseconds)
+            bytes_in.add_metric((name,), size)
         yield from (requests, times, bytes_in, errors)
 
     def _network(self) -> Iterator[Metric]:

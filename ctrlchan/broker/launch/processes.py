@@ -17,74 +17,60 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any, Self
 
-from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
-from ctrlchan.broker.launch.log_dirs import LogDir, LogFolder
 from ctrlchan.broker.launch.service import BrokerConfig
 from ctrlchan.errors import ConfigError, CtrlchanError
 from ctrlchan.interpreter import child_command
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
+from ctrlchan.state.brokers import format_host_port
 
-__all__ = ["BrokerProcesses"]
+__all__ = ["BrokerProcesses", "settings_of_cluster"]
 
+#: So many brokers that store records have a process of their own; more of them share processes.
+_OWN_PROCESSES = 12
 _STOP_SECONDS = 10.0
 _STOP_STORING_SECONDS = 60.0  # logs are flushed
 
 
-class BrokerProcesses:
-    """`count` brokers with ids from `first_id` in child processes, without a controller.
+def settings_of_cluster(count: int, configs: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of each of `count` brokers that store records: `configs`, and what is left out."""
+    # Kafka's own embedded clusters have these values, too.
+    small = {"offsets.topic.replication.factor": str(min(3, count)), "group.initial.rebalance.delay.ms": "0"}
+    return small | dict(configs)
 
-    The parameters are those of ``ctrlchan.EmbeddedCluster``, which adds a controller to brokers that store
-    records.
+
+class BrokerProcesses:
+    """Brokers in child processes, without a controller.
+
+    ``processes``: how many; None: one for each core, but one for each broker of up to twelve that store
+    records, so that it can be killed. ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers
+    are registered; their epochs and their cluster id come from there. ``session_timeout``: seconds after
+    which killed brokers are not registered any more. ``temporary``: a folder that the children remove when
+    this process was killed. Raises ConfigError, and CtrlchanError when a child process does not start.
     """
 
     def __init__(
         self,
-        count: int,
+        brokers: Sequence[BrokerConfig],
         *,
-        first_id: int = 1,
-        host: str = "127.0.0.1",
-        listener: str = "PLAINTEXT",
-        epoch: int | Mapping[int, int] = -1,
-        racks: Sequence[str] = (),
-        cluster_id: str = DEFAULT_CLUSTER_ID,
         processes: int | None = None,
         zookeeper: str | None = None,
         session_timeout: float = 10.0,
-        log_dir: LogDir = None,
-        configs: Mapping[str, str] | None = None,
-        controller: str | None = None,
+        temporary: str | None = None,
     ) -> None:
-        if count < 1:
-            raise ConfigError(f"a cluster of {count} brokers")
-        processes = min(count, (os.cpu_count() or 1) if processes is None else processes)
+        if not brokers:
+            raise ConfigError("a cluster of 0 brokers")
+        if processes is None:
+            own = len(brokers) <= _OWN_PROCESSES and all(config.log_dirs for config in brokers)
+            processes = len(brokers) if own else os.cpu_count() or 1
+        processes = min(len(brokers), processes)
         if processes < 1:
-            raise ConfigError(f"{processes} processes cannot hold {count} brokers")
-        settings = dict(configs or {})
-        if log_dir is not None:
-            # Kafka's own embedded clusters have these values, too.
-            settings.setdefault("offsets.topic.replication.factor", str(min(3, count)))
-            settings.setdefault("group.initial.rebalance.delay.ms", "0")
+            raise ConfigError(f"{processes} processes cannot hold {len(brokers)} brokers")
         self._zookeeper = zookeeper
         self._session_timeout = session_timeout
+        self._temporary = temporary
         self._children: list[_Child] = []
-        self._folder = LogFolder(log_dir)
-        folder = self._folder.path
         with ExitStack() as cleanup:
-            cleanup.callback(self.close)
-            brokers = [
-                BrokerConfig(
-                    id=broker_id,
-                    host=host,
-                    listener=listener,
-                    epoch=epoch if isinstance(epoch, int) else epoch.get(broker_id, -1),
-                    rack=racks[place % len(racks)] if racks else None,
-                    cluster_id=cluster_id,
-                    log_dirs=() if folder is None else (os.path.join(folder, f"broker-{broker_id}"),),
-                    configs=settings,
-                    controller=controller,
-                )
-                for place, broker_id in enumerate(range(first_id, first_id + count))
-            ]
+            cleanup.callback(self._end_children)
             # All are started before the first is waited for, so they start side by side.
             for first in range(processes):
                 self._children.append(self._new_child(brokers[first::processes]))
@@ -102,8 +88,15 @@ class BrokerProcesses:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port,host:port,…`` of all brokers, for Kafka's clients."""
-        return ",".join(f"{endpoint.host}:{endpoint.port}" for b in self.brokers for endpoint in b.endpoints)
+        """``host:port,host:port,…`` of all brokers, for Kafka's clients: the first listener of each."""
+        return self.bootstrap_servers_of(self.brokers[0].endpoints[0].listener)
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """Return ``host:port,host:port,…`` of a listener. Raises KeyError for no such listener."""
+        found = [one for broker in self.brokers for one in broker.endpoints if one.listener == listener]
+        if not found:
+            raise KeyError(listener)
+        return ",".join(format_host_port(one.host, one.port) for one in found)
 
     def describe(self) -> list[dict[str, Any]]:
         """Return what ``EmbeddedBroker.describe`` returns of each broker, in the order of ids.
@@ -128,25 +121,24 @@ class BrokerProcesses:
         child.kill()
 
     def start_broker(self, broker_id: int) -> Broker:
-        """Start a killed broker again, on the same port, with a new epoch if it is registered.
+        """Start a killed broker again, on the same ports, with a new epoch if it is registered.
 
-        Raises CtrlchanError when it does not start, KeyError for no such broker.
+        A running broker is stopped in order before. Raises CtrlchanError when it does not start, KeyError for
+        no such broker.
         """
         child = self._child_of(broker_id)
         (before,) = (broker for broker in self.brokers if broker.id == broker_id)
         child.ask_to_stop()
         child.wait_stopped()
-        (config,) = child.configs
         self._children.remove(child)
-        child = self._new_child([replace(config, port=before.endpoints[0].port)])
+        child = self._new_child([child.same_ports()])
         self._children.append(child)
         (broker,) = child.wait_ready()
         self.brokers[self.brokers.index(before)] = broker
         return broker
 
     def _new_child(self, configs: Sequence[BrokerConfig]) -> _Child:
-        temporary = self._folder.path if self._folder.is_temporary else None
-        return _Child(configs, self._zookeeper, self._session_timeout, temporary)
+        return _Child(configs, self._zookeeper, self._session_timeout, self._temporary)
 
     def _child_of(self, broker_id: int) -> _Child:
         for child in self._children:
@@ -156,12 +148,14 @@ class BrokerProcesses:
 
     def close(self) -> None:
         """End the children and wait until they have ended."""
+        self._end_children()
+
+    def _end_children(self) -> None:
         for child in self._children:
             child.ask_to_stop()
         for child in self._children:
             child.wait_stopped()
         self._children.clear()
-        self._folder.close()
 
     def __enter__(self) -> Self:
         return self
@@ -187,6 +181,8 @@ class _Child:
     ) -> None:
         self.configs = configs
         self.killed = False
+        #: Of each broker: the port of each listener.
+        self._ports: list[Mapping[str, int]] = []
         self.process = subprocess.Popen(
             child_command("ctrlchan.broker.launch.child"),
             stdin=subprocess.PIPE,
@@ -196,15 +192,27 @@ class _Child:
         self._send({"brokers": [asdict(config) for config in configs], **settings})
 
     def wait_ready(self) -> list[Broker]:
+        """Return the brokers when they listen. Raises CtrlchanError."""
+        started = self._receive()
+        self._ports = [one["ports"] for one in started]
         return [
             Broker(
                 config.id,
-                epoch,
-                (Endpoint(config.listener, SecurityProtocol.PLAINTEXT, config.host, port),),
+                one["epoch"],
+                tuple(
+                    Endpoint(listener, SecurityProtocol.PLAINTEXT, host, port)
+                    for listener, host, port in one["endpoints"]
+                ),
                 config.rack,
             )
-            for config, (port, epoch) in zip(self.configs, self._receive(), strict=True)
+            for config, one in zip(self.configs, started, strict=True)
         ]
+
+    def same_ports(self) -> BrokerConfig:
+        """Return the settings of the only broker, with the ports that it had."""
+        (config,), (ports,) = self.configs, self._ports
+        more = [(name, host, ports[name]) for name, host, _ in config.more_listeners]
+        return replace(config, port=ports[config.listener], more_listeners=more)
 
     def describe(self) -> list[dict[str, Any]]:
         described: list[dict[str, Any]] = self.call("describe")

@@ -34,15 +34,15 @@ class BrokerConfig:
     65535, 0: any free one. ``listener``: name of the listener (``listeners``) that other brokers and the
     controller connect to; the security protocol is PLAINTEXT. ``more_listeners``: name, host and port of
     others, of a broker that stores records. ``advertised``: the host and port that others are given, by
-    listener, where they are not those to listen on. ``epoch``:
-    broker epoch of its registration; requests with a lower one get STALE_BROKER_EPOCH; -1: unknown, none is
-    refused. ``rack``: ``broker.rack``. ``cluster_id``: for clients. ``max_request_bytes``: a larger request
-    closes the connection (``socket.request.max.bytes``). ``idle_timeout``: seconds until an idle connection
-    is closed (``connections.max.idle.ms``), None: never. ``response_delay``: seconds that every answer is
-    delayed, for tests with a slow broker. ``log_dirs``: where records are stored (``log.dirs``); none: the
-    broker stores no records. ``configs``: other settings of a broker that stores records, under Kafka's
-    names. ``controller``: HOST:PORT of a controller that is no broker; None: the controller is the broker
-    that the metadata names.
+    listener, where they are not those to listen on. ``epoch``: broker epoch of its registration; requests
+    with a lower one get STALE_BROKER_EPOCH; -1: unknown, none is refused. ``rack``: ``broker.rack``.
+    ``cluster_id``: for clients. ``max_request_bytes``: a larger request closes the connection
+    (``socket.request.max.bytes``). ``idle_timeout``: seconds until an idle connection is closed
+    (``connections.max.idle.ms``), None: never. ``response_delay``: seconds that every answer is delayed, for
+    tests with a slow broker. ``log_dirs``: where records are stored (``log.dirs``); none: the broker stores
+    no records. ``configs``: other settings of a broker that stores records, under Kafka's names.
+    ``controller``: HOST:PORT of a controller that is no broker; None: the controller is the broker that the
+    metadata names.
     """
 
     id: int
@@ -69,6 +69,12 @@ class BrokerConfig:
                 raise ConfigError(f"port {port} is not in 0 .. 65535")
             if not name:
                 raise ConfigError("a listener needs a name")
+        names = [name for name, _, _ in self.listeners]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"a listener comes twice: {', '.join(names)}")
+        if not self.advertised.keys() <= set(names):
+            unknown = ", ".join(sorted(self.advertised.keys() - set(names)))
+            raise ConfigError(f"advertised, but none of the listeners: {unknown}")
         if self.more_listeners and not self.log_dirs:
             raise ConfigError("several listeners: only for a broker with a log directory")
         if self.max_request_bytes <= 0:
@@ -146,6 +152,11 @@ class BrokerService:
         if not self.core.endpoint.port:
             self.core.endpoint = dataclasses.replace(self.core.endpoint, port=port)
         return self.core.broker
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The port of each listener."""
+        return {self.config.listener: self._server.port}
 
     async def stop(self) -> None:
         """Close the listener and every connection."""

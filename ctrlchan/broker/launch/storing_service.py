@@ -28,19 +28,19 @@ from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
 from ctrlchan.broker.faults import Faults
 from ctrlchan.broker.groups.service import GroupService
 from ctrlchan.broker.launch.service import BrokerConfig, core_of
+from ctrlchan.broker.launch.settings import fetcher_settings, server_settings
 from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.manager import LogManager, LogManagerSettings, read_identity
-from ctrlchan.broker.metadata.settings import boolean, integer, setting
+from ctrlchan.broker.metadata.settings import boolean, integer
 from ctrlchan.broker.network.handler_pool import HandlerPool
-from ctrlchan.broker.network.socket_server import Listener, SocketServer, SocketServerSettings
+from ctrlchan.broker.network.socket_server import Listener, SocketServer
 from ctrlchan.broker.producer_ids import ProducerIds, random_block
 from ctrlchan.broker.replication._fetch import FetchApi
 from ctrlchan.broker.replication._hot import BrokerHandler
 from ctrlchan.broker.replication._produce import ProduceApi
-from ctrlchan.broker.replication.fetcher import FetcherSettings
 from ctrlchan.broker.replication.replica_manager import ReplicaManager
 from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.errors import ConfigError, CtrlchanError, ErrorCode, ZooKeeperError
+from ctrlchan.errors import CtrlchanError, ErrorCode, ZooKeeperError
 from ctrlchan.state import Broker, Endpoint
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.operations import Create
@@ -101,6 +101,7 @@ class StoringService:
         self.pool: HandlerPool
         self.produce: ProduceApi
         self.fetch: FetchApi
+        self.hot: BrokerHandler
 
     def start(self, session: ZooKeeperSession | None = None) -> Broker:
         """Load the logs and bind the ports; return the broker with its ports.
@@ -144,7 +145,7 @@ class StoringService:
                 core.lock,
                 max_lag_ms=integer(core.configs, "replica.lag.time.max.ms"),
                 find_address=self._address_of,
-                fetching=self._fetcher_settings(),
+                fetching=fetcher_settings(core.configs),
             )
             manager.start(core.controller)
             cleanup.callback(manager.stop)
@@ -165,12 +166,12 @@ class StoringService:
                 sessions=integer(core.configs, "max.incremental.fetch.session.cache.slots", 0),
                 leaders=leaders,
             )
-            hot = BrokerHandler([self.produce, self.fetch])
+            self.hot = hot = BrokerHandler([self.produce, self.fetch])
             apis = storing_apis(core)
             self._handler = RequestHandler(core, apis, core.lock)
             core.faults = Faults(partial(self._faults_changed, hot, apis))
             self.server = SocketServer(
-                [Listener(*listener) for listener in config.listeners], self._server_settings(), hot
+                [Listener(*listener) for listener in config.listeners], server_settings(core.configs), hot
             )
             self.pool = HandlerPool(
                 core.id, self.server.requests, self._handler.serve, integer(core.configs, "num.io.threads")
@@ -181,6 +182,11 @@ class StoringService:
             core.more_endpoints = tuple(more)
             self._cleanup = cleanup.pop_all()
         return core.broker
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The port of each listener."""
+        return self.server.ports
 
     def _with_port(self, endpoint: Endpoint) -> Endpoint:
         """Return the endpoint with the port that its listener has got."""
@@ -294,16 +300,6 @@ class StoringService:
             nodes = core.metadata.nodes(core.endpoint.listener)
         return next(((node.host, node.port) for node in nodes if node.id == broker_id), None)
 
-    def _fetcher_settings(self) -> FetcherSettings:
-        configs = self.core.configs
-        return FetcherSettings(
-            max_wait_ms=integer(configs, "replica.fetch.wait.max.ms"),
-            min_bytes=integer(configs, "replica.fetch.min.bytes"),
-            max_bytes=integer(configs, "replica.fetch.response.max.bytes"),
-            partition_max_bytes=integer(configs, "replica.fetch.max.bytes"),
-            backoff_ms=integer(configs, "replica.fetch.backoff.ms"),
-        )
-
     def _log_dir_failed(
         self, session: ZooKeeperSession | None, path: Path, partitions: list[tuple[str, int]]
     ) -> None:
@@ -331,29 +327,3 @@ class StoringService:
         """Stop without a controlled shutdown."""
         self.state = BrokerState.SHUTTING_DOWN
         self.stop()
-
-    def _server_settings(self) -> SocketServerSettings:
-        configs = self.core.configs
-        return SocketServerSettings(
-            num_network_threads=integer(configs, "num.network.threads"),
-            queued_max_requests=integer(configs, "queued.max.requests"),
-            socket_request_max_bytes=integer(configs, "socket.request.max.bytes"),
-            socket_send_buffer_bytes=integer(configs, "socket.send.buffer.bytes", -1),
-            socket_receive_buffer_bytes=integer(configs, "socket.receive.buffer.bytes", -1),
-            socket_listen_backlog_size=integer(configs, "socket.listen.backlog.size"),
-            connections_max_idle_ms=integer(configs, "connections.max.idle.ms", -1, 2**63 - 1),
-            max_connections=integer(configs, "max.connections", 0),
-            max_connections_per_ip=integer(configs, "max.connections.per.ip", 0),
-            max_connections_per_ip_overrides=_overrides(setting(configs, "max.connections.per.ip.overrides")),
-        )
-
-
-def _overrides(text: str) -> dict[str, int]:
-    """Return the limit of each host in ``host:limit,…``. Raises ConfigError."""
-    limits = {}
-    for part in filter(None, map(str.strip, text.split(","))):
-        host, _, limit = part.rpartition(":")
-        if not host or not limit.isdigit():
-            raise ConfigError(f"max.connections.per.ip.overrides: {part!r} is not HOST:LIMIT")
-        limits[host] = int(limit)
-    return limits

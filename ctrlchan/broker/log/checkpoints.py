@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ctrlchan.broker.log.lock_file import RefusedError
 from ctrlchan.errors import InvalidStateError, LogDirectoryError
 from ctrlchan.text import quoted
 from ctrlchan.topic_names import ZERO_ID, id_from_text, id_to_text
@@ -170,39 +171,41 @@ class MetaProperties(NamedTuple):
 def read_meta_properties(folder: Path) -> MetaProperties | None:
     """Return the ids in ``meta.properties`` of the log directory, None where there is no file.
 
-    Raises LogDirectoryError for a version other than 0: version 1 is that of KRaft.
+    Raises RefusedError for version 1, that of KRaft, and LogDirectoryError where the file is malformed.
     """
     path = folder / META_PROPERTIES
     try:
-        text = _read(path)
+        # Java reads it so; what is not ASCII stands in no key or value that is looked at.
+        text = path.read_bytes().decode("latin-1")
     except FileNotFoundError:
         return None
     found: dict[str, tuple[int, str]] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = line.strip()
         if not line or line[0] in "#!":
             continue
-        parts = re.split(r"\s*[=:]\s*", line, maxsplit=1)
-        if len(parts) != 2:
-            raise LogDirectoryError(f"{path}, line {number}: {quoted(line)} has no '='")
+        key, *value = re.split(r"\s*[=:\s]\s*", line, maxsplit=1)
         # Java writes a backslash before ':', '=', '#', '!' and blanks of a value.
-        found[parts[0]] = number, re.sub(r"\\(.)", r"\1", parts[1])
-    if "version" not in found:
-        raise LogDirectoryError(f"{path}: no version")
-    line_of, version = found["version"]
+        found[key] = number, re.sub(r"\\(.)", r"\1", value[0] if value else "")
+    line_of, version = found.get("version", (0, str(_VERSION)))
     if _integer(path, line_of, "version", version, _MAX_INT32) != _VERSION:
-        raise LogDirectoryError(
-            f"{path}, line {line_of}: version {version}, which ZooKeeper mode does not use"
-        )
+        reason = f"{path}, line {line_of}: version {version}, which ZooKeeper mode does not use"
+        raise RefusedError(reason) if int(version) == 1 else LogDirectoryError(reason)
     broker_id = None
     if "broker.id" in found:
-        line_of, value = found["broker.id"]
-        broker_id = _integer(path, line_of, "broker.id", value, _MAX_INT32)
-        if broker_id < 0:
-            raise LogDirectoryError(f"{path}, line {line_of}: broker.id {broker_id} is negative")
+        line_of, value_of = found["broker.id"]
+        broker_id = _integer(path, line_of, "broker.id", value_of, _MAX_INT32)
     cluster_id, directory_id = (
         found[key][1] if key in found else None for key in ("cluster.id", "directory.id")
     )
+    if directory_id is not None:
+        try:
+            id_from_text(directory_id)
+        except InvalidStateError:
+            line_of = found["directory.id"][0]
+            raise LogDirectoryError(
+                f"{path}, line {line_of}: directory.id {quoted(directory_id)} is not an id"
+            ) from None
     return MetaProperties(cluster_id, broker_id, directory_id)
 
 
@@ -228,7 +231,8 @@ def read_topic_id(folder: Path) -> bytes | None:
     values = []
     for number, key in enumerate(("version", "topic_id"), 1):
         parts = re.split(r":\s+", lines[number - 1]) if len(lines) >= number else []
-        if len(parts) != 2 or parts[0] != key:
+        # As Kafka, which looks at the values alone.
+        if len(parts) != 2:
             raise LogDirectoryError(f"{path}, line {number}: not '{key}: …'")
         values.append(parts[1])
     if _integer(path, 1, "version", values[0], _MAX_INT32) < _VERSION:

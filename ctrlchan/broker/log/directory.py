@@ -15,11 +15,12 @@ from typing import Final, NamedTuple
 from ctrlchan.broker.log import checkpoints, names
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.checkpoints import MetaProperties
+from ctrlchan.broker.log.dump import batches_of
 from ctrlchan.broker.log.lock_file import DirectoryLock, RefusedError
 from ctrlchan.errors import LogDirectoryError
 from ctrlchan.text import quoted
 
-__all__ = ["Folders", "LogDirectory", "Place", "read_identity"]
+__all__ = ["Folders", "FutureReplica", "LogDirectory", "Place", "read_identity"]
 
 logger: Final = logging.getLogger(__name__)
 
@@ -40,6 +41,31 @@ class Folders(NamedTuple):
     replicas: dict[tuple[str, int], Path]
     deleted: list[Path]
     future: list[tuple[tuple[str, int], Path]]
+
+
+class FutureReplica(NamedTuple):
+    """The folder of a replica that Kafka was moving to this directory. Nothing changes it.
+
+    ``size``: bytes of its segments. ``end_offset``: behind its last whole batch.
+    """
+
+    directory: LogDirectory
+    path: Path
+    size: int
+    end_offset: int
+
+    @classmethod
+    def read(cls, directory: LogDirectory, path: Path) -> FutureReplica:
+        """Read the segments in a folder. Raises OSError."""
+        segments = sorted(file for file in path.iterdir() if file.suffix == names.LOG_SUFFIX)
+        size = sum(file.stat().st_size for file in segments)
+        end = 0
+        for file in segments[-1:]:
+            end = names.offset_of(file.name) or 0
+            for _, header, _ in batches_of(file):
+                if header is not None:
+                    end = header.base_offset + header.last_offset_delta + 1
+        return cls(directory, path, size, end)
 
 
 class LogDirectory:
@@ -63,15 +89,12 @@ class LogDirectory:
     def open(self) -> None:
         """Create the folder where there is none, lock it and read ``meta.properties``.
 
-        Raises RefusedError where another broker uses it or the file is malformed, OSError where the disk
-        fails.
+        Raises RefusedError where another broker or KRaft uses it, LogDirectoryError where the file is
+        malformed, OSError where the disk fails.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = DirectoryLock(self.path)
-        try:
-            self._identity = checkpoints.read_meta_properties(self.path)
-        except LogDirectoryError as error:
-            raise RefusedError(str(error)) from None
+        self._identity = checkpoints.read_meta_properties(self.path)
 
     def check_identity(self, cluster_id: str, broker_id: int) -> None:
         """Raise RefusedError where the directory belongs to another cluster or broker."""
@@ -173,14 +196,16 @@ class Place(NamedTuple):
 def read_identity(paths: Iterable[Path | str | os.PathLike[str]]) -> MetaProperties | None:
     """Return the ids that the log directories have, None where no directory has been used.
 
-    Raises LogDirectoryError where two of them differ, or a file is malformed.
+    Raises LogDirectoryError where two of them differ, or one is KRaft's.
     """
     found: MetaProperties | None = None
     where: Sequence[Path] = [Path(path) for path in paths]
     for path in where:
         try:
             one = checkpoints.read_meta_properties(path)
-        except OSError:
+        except RefusedError:
+            raise
+        except (OSError, LogDirectoryError):
             continue  # the directory will be offline
         if one is None:
             continue

@@ -26,7 +26,7 @@ from ctrlchan.broker.log.records import (
 from ctrlchan.errors import KafkaError, LogDirectoryError
 from ctrlchan.topic_names import id_to_text
 
-__all__ = ["Row", "dump_file", "files_of"]
+__all__ = ["BatchPlace", "Row", "batches_of", "dump_file", "files_of"]
 
 Row: TypeAlias = dict[str, Any]
 
@@ -84,7 +84,7 @@ def _reader_of(name: str) -> Callable[[Path, bool], Iterator[Row]] | None:
 # -- segments
 
 
-class _Place(NamedTuple):
+class BatchPlace(NamedTuple):
     """A batch and where it is in its file. ``damage``: why it and what follows it cannot be read."""
 
     position: int
@@ -92,7 +92,7 @@ class _Place(NamedTuple):
     damage: str | None
 
 
-def _batches(path: Path) -> Iterator[_Place]:
+def batches_of(path: Path) -> Iterator[BatchPlace]:
     """Yield the headers of a segment's batches; the last one may be damage."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -112,10 +112,10 @@ def _batches(path: Path) -> Iterator[_Place]:
             elif position + OVERHEAD + length > size:
                 damage = f"a batch of {length + OVERHEAD} bytes, of which the file has {size - position}"
             else:
-                yield _Place(position, read_header(head), None)
+                yield BatchPlace(position, read_header(head), None)
                 position += OVERHEAD + length
                 continue
-            yield _Place(position, None, damage)
+            yield BatchPlace(position, None, damage)
             return
 
 
@@ -123,7 +123,7 @@ def _dump_segment(path: Path, records: bool) -> Iterator[Row]:
     next_offset = names.offset_of(path.name) or 0
     yield {"startingOffset": next_offset}
     with path.open("rb") as file:
-        for position, header, damage in _batches(path):
+        for position, header, damage in batches_of(path):
             if header is None:
                 yield {"damage": damage, "position": position}
                 return
@@ -237,7 +237,7 @@ def _headers(path: Path, suffix: str) -> Mapping[int, BatchHeader] | None:
     """Return the headers of the segment that an index belongs to by position, None without the segment."""
     name = path.name.replace(suffix, names.LOG_SUFFIX)
     try:
-        return {at: header for at, header, _ in _batches(path.with_name(name)) if header is not None}
+        return {at: header for at, header, _ in batches_of(path.with_name(name)) if header is not None}
     except FileNotFoundError:
         return None
 

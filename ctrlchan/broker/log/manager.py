@@ -29,7 +29,7 @@ from ctrlchan.broker.log._log import (
 )
 from ctrlchan.broker.log.background import Scheduler
 from ctrlchan.broker.log.config import LogConfig
-from ctrlchan.broker.log.directory import LogDirectory, Place, read_identity
+from ctrlchan.broker.log.directory import FutureReplica, LogDirectory, Place, read_identity
 from ctrlchan.broker.log.lock_file import RefusedError
 from ctrlchan.broker.log.log_cleaner import LogCleaner
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, LogDirectoryError
@@ -48,6 +48,8 @@ _TICK_SECONDS: Final = 1.0
 #: Threads that close the logs of one directory: each waits for the disk.
 _CLOSING_THREADS: Final = 8
 _STRIPES: Final = 16
+#: DescribeLogDirsResponse.INVALID_OFFSET_LAG
+_NO_LAG: Final = -1
 _SETTINGS: Final = {
     "num.recovery.threads.per.data.dir": "recovery_threads_per_dir",
     "background.threads": "background_threads",
@@ -57,6 +59,7 @@ _SETTINGS: Final = {
     "replica.high.watermark.checkpoint.interval.ms": "high_watermark_checkpoint_ms",
     "producer.id.expiration.ms": "producer_expiration_ms",
     "producer.id.expiration.check.interval.ms": "producer_expiration_check_ms",
+    "log.initial.task.delay.ms": "initial_delay_ms",
     "log.cleaner.threads": "cleaner_threads",
     "log.cleaner.backoff.ms": "cleaner_backoff_ms",
     "log.cleaner.dedupe.buffer.size": "cleaner_memory",
@@ -101,12 +104,16 @@ class LogManagerSettings(NamedTuple):
 
 
 class ReplicaSize(NamedTuple):
-    """The size of a replica on disk, and how far its end is behind the high watermark."""
+    """The size of a replica on disk, and how far its end is behind the high watermark.
+
+    ``is_future``: Kafka was moving it to this directory; its end is behind that of the replica, or -1.
+    """
 
     topic: str
     partition: int
     size: int
     offset_lag: int
+    is_future: bool = False
 
 
 class LogDirSizes(NamedTuple):
@@ -166,7 +173,7 @@ class LogManager:
         #: Due time and folder of each replica that waits for its deletion.
         self._deleted: list[tuple[int, LogDirectory, Path]] = []
         #: Replicas that Kafka was moving to another directory. They wait for Kafka, or go with their replica.
-        self._future: dict[tuple[str, int], tuple[LogDirectory, Path]] = {}
+        self._future: dict[tuple[str, int], FutureReplica] = {}
 
     # -- start and stop
 
@@ -208,7 +215,8 @@ class LogManager:
                     folders = directory.begin_loading()
                     due = _now_ms() + self.defaults.file_delete_delay_ms
                     self._deleted += [(due, directory, path) for path in folders.deleted]
-                    self._future |= {key: (directory, path) for key, path in folders.future}
+                    for key, path in folders.future:
+                        self._future[key] = FutureReplica.read(directory, path)
                     self._log_beginning(directory, len(folders.replicas))
                     pool = ThreadPoolExecutor(
                         self.settings.recovery_threads_per_dir,
@@ -551,7 +559,7 @@ class LogManager:
 
     def _delete_future(self, key: tuple[str, int]) -> None:
         if key in self._future:
-            directory, path = self._future.pop(key)
+            directory, path, _, _ = self._future.pop(key)
             with self._io(directory, f"{path} cannot be renamed"):
                 renamed = path.rename(path.with_name(names.renamed_folder(*key, names.DELETE_SUFFIX)))
                 self._deleted.append((_now_ms() + self.defaults.file_delete_delay_ms, directory, renamed))
@@ -567,9 +575,20 @@ class LogManager:
                     for key, log in self._logs_in(directory).items():
                         lag = max(log.high_watermark - log.end_offset, 0)
                         replicas.append(ReplicaSize(*key, log.size, lag))
+                    replicas += self._future_sizes(directory)
             if directory.failure is not None:
                 replicas, total, usable = [], -1, -1
             found.append(LogDirSizes(directory.path, directory.failure, total, usable, replicas))
+        return found
+
+    def _future_sizes(self, directory: LogDirectory) -> list[ReplicaSize]:
+        with self._lock:
+            futures = [(*key, one) for key, one in self._future.items() if one.directory is directory]
+        found = []
+        for topic, partition, future in futures:
+            log = self.log(topic, partition)
+            lag = _NO_LAG if log is None else log.end_offset - future.end_offset
+            found.append(ReplicaSize(topic, partition, future.size, lag, is_future=True))
         return found
 
     def _all_places(self) -> dict[tuple[str, int], Place]:

@@ -72,10 +72,14 @@ class ConfigStore(Protocol):
 def alter_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
     """Apply changes to the configs of a topic (IncrementalAlterConfigs). Raises KafkaError."""
     _check_changes(changes)
-    _check_exists(store, name)
-    config: dict[str, str] = dict(store.read_topic_config(name) or {})
+    _check_named(name)
+    config: dict[str, str] = {}
+    if store.has_topic(name):
+        config |= store.read_topic_config(name) or {}
+    # As in Kafka, an operation that cannot be is refused before a topic that does not exist.
     for change in changes:
         _apply(config, change, topic_config_names(), _topic_defaults())
+    _check_exists(store, name)
     check_configs(config)
     if not validate_only:
         store.write_topic_config(name, config)
@@ -84,6 +88,7 @@ def alter_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, val
 def replace_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
     """Replace all configs of a topic (AlterConfigs). Raises KafkaError."""
     _check_changes(changes)
+    _check_named(name)
     _check_exists(store, name)
     config = {change.name: change.value or "" for change in changes}
     check_configs(config)
@@ -141,9 +146,12 @@ def _broker_id(store: ConfigStore, name: str) -> int | None:
     return int(name)
 
 
-def _check_exists(store: ConfigStore, name: str) -> None:
+def _check_named(name: str) -> None:
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+
+
+def _check_exists(store: ConfigStore, name: str) -> None:
     if not store.has_topic(name):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from ctrlchan.state.lists import packed_values, take
 from ctrlchan.topic_names import ZERO_ID
 
 if TYPE_CHECKING:
-    from ctrlchan._codec import Int32
+    from ctrlchan._codec import Brokers, Int32
 
 __all__ = ["NO_CONTROLLER", "MetadataLookups", "MetadataView", "Node"]
 
@@ -30,8 +30,7 @@ class Node(NamedTuple):
     rack: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataView:
+class MetadataView(NamedTuple):
     """A copy of some topics, which another thread may read while the cache changes.
 
     Partitions of topic i are ``starts[i]:starts[i + 1]`` of the columns.
@@ -55,6 +54,8 @@ class MetadataLookups:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
+        # The nodes of each listener that was asked for, as long as the state has the same live brokers.
+        self._nodes: tuple[Brokers | None, dict[str, Sequence[Node]]] = None, {}
 
     @property
     def live_ids(self) -> Int32:
@@ -65,9 +66,18 @@ class MetadataLookups:
         """Return the controller id for clients, -1: none."""
         return self.state.controller_id
 
-    def nodes(self, listener: str) -> list[Node]:
+    def nodes(self, listener: str) -> Sequence[Node]:
         """Return the live brokers that have this listener, in the order of ids."""
-        brokers, wanted, found = self.state.live_brokers, listener.encode(), []
+        brokers = self.state.live_brokers
+        if self._nodes[0] is not brokers:
+            self._nodes = brokers, {}
+        known = self._nodes[1]
+        if listener not in known:
+            known[listener] = self._find_nodes(brokers, listener)
+        return known[listener]
+
+    def _find_nodes(self, brokers: Brokers, listener: str) -> Sequence[Node]:
+        wanted, found = listener.encode(), []
         for row in range(len(brokers)):
             first = int(brokers.endpoint_starts[row])
             for endpoint in range(first, first + int(brokers.endpoint_lengths[row])):

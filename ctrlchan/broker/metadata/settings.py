@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from ctrlchan.broker.metadata.configs import broker_configs
 from ctrlchan.errors import ConfigError
 
-__all__ = ["DEFAULTS", "boolean", "integer", "setting"]
+__all__ = ["DEFAULTS", "boolean", "check_arguments", "integer", "names_without_effect", "setting"]
 
 #: Kafka's defaults, but for ``num.network.threads`` and the sizes of socket buffers.
 #: See ``SocketServerSettings``.
@@ -38,6 +40,79 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "socket.request.max.bytes": "104857600",
     "socket.send.buffer.bytes": "-1",
 }
+
+#: Settings that a broker acts on and that no table of configs has.
+_OTHERS: Final = frozenset(
+    {
+        "advertised.listeners",
+        "broker.id",
+        "broker.rack",
+        "controlled.shutdown.enable",
+        "group.initial.rebalance.delay.ms",
+        "group.max.session.timeout.ms",
+        "group.max.size",
+        "group.min.session.timeout.ms",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "log.flush.offset.checkpoint.interval.ms",
+        "log.flush.scheduler.interval.ms",
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "log.initial.task.delay.ms",
+        "log.retention.check.interval.ms",
+        "log.retention.hours",
+        "log.retention.minutes",
+        "log.roll.hours",
+        "log.roll.jitter.hours",
+        "offset.metadata.max.bytes",
+        "offsets.commit.timeout.ms",
+        "offsets.load.buffer.size",
+        "offsets.retention.check.interval.ms",
+        "offsets.retention.minutes",
+        "offsets.topic.compression.codec",
+        "offsets.topic.num.partitions",
+        "offsets.topic.replication.factor",
+        "offsets.topic.segment.bytes",
+        "producer.id.expiration.check.interval.ms",
+        "replica.high.watermark.checkpoint.interval.ms",
+        "security.inter.broker.protocol",
+        "zookeeper.connect",
+        "zookeeper.session.timeout.ms",
+    }
+)
+#: Settings that are arguments of ``EmbeddedBroker`` and ``EmbeddedCluster``.
+_ARGUMENTS: Final[Mapping[str, str]] = {
+    "advertised.listeners": "advertised_listeners",
+    "broker.id": "id, first_id",
+    "broker.rack": "rack, racks",
+    "inter.broker.listener.name": "listener",
+    "listeners": "host, port, more_listeners",
+    "log.dir": "log_dir",
+    "log.dirs": "log_dir",
+    "zookeeper.connect": "zookeeper",
+}
+
+
+def names_without_effect(names: Iterable[str]) -> list[str]:
+    """Return those of the names that are no settings which a broker acts on."""
+    known = _OTHERS | DEFAULTS.keys() | {config.name for config in broker_configs({})}
+    return [name for name in names if name not in known]
+
+
+def check_arguments(configs: Mapping[str, str]) -> None:
+    """Check the ``configs`` of an embedded broker: warn of settings without effect.
+
+    Raises ConfigError for a value that is no text, and for a setting that is an argument.
+    """
+    for name, value in configs.items():
+        if name in _ARGUMENTS:
+            raise ConfigError(f"{name}: is set by arguments ({_ARGUMENTS[name]})")
+        if not isinstance(value, str):
+            raise ConfigError(f"{name}: {value!r} is not a text")
+    for name in names_without_effect(configs):
+        warnings.warn(f"{name} has no effect on an embedded broker", stacklevel=3)
 
 
 def setting(configs: Mapping[str, str], name: str) -> str:

@@ -49,6 +49,8 @@ cdef struct HotRequest:
     # The handler's own, NULL when the request arrives. The handler releases it before any other result
     # than PARKED.
     void* state
+    # When the processor found that bytes of the connection had arrived, in monotonic nanoseconds.
+    int64_t arrived_ns
 
 
 # Called once for each file range: when its bytes are sent, or when the connection is closed.

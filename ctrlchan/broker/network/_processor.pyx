@@ -173,6 +173,7 @@ cdef struct Connection:
     int64_t begin
     int64_t end
     int64_t request_size
+    int64_t arrived_ns
     void* request_state
     # The timer ends a delay, and not a parked request.
     bint is_delayed

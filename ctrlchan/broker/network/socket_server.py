@@ -13,10 +13,11 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ctrlchan.broker.network._processor import EventKind, HotHandler, NetworkThreads, RequestContext
+from ctrlchan.broker.network.server import cannot_listen
 from ctrlchan.rate_limit import LogRateLimit
 
 __all__ = [
@@ -34,8 +35,7 @@ logger = logging.getLogger("ctrlchan.broker")
 _UNLIMITED = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class Listener:
+class Listener(NamedTuple):
     """A name and the address to listen on. ``host`` empty: all addresses; ``port`` 0: a free port."""
 
     name: str
@@ -43,8 +43,7 @@ class Listener:
     port: int
 
 
-@dataclass(frozen=True)
-class SocketServerSettings:
+class SocketServerSettings(NamedTuple):
     """Kafka's settings of the same names. The defaults differ in two places.
 
     ``num_network_threads``, for each listener, is 1, not 3: a processor without an interpreter is seldom the
@@ -61,7 +60,7 @@ class SocketServerSettings:
     max_connections: int = _UNLIMITED
     max_connections_per_ip: int = _UNLIMITED
     #: Host or IP address -> limit.
-    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    max_connections_per_ip_overrides: Mapping[str, int] = MappingProxyType({})
 
 
 class FileRange(NamedTuple):
@@ -141,7 +140,10 @@ class SocketServer:
         sockets: list[socket.socket] = []
         try:
             for listener in listeners:
-                sockets.append(_listen(listener, settings))
+                try:
+                    sockets.append(_listen(listener, settings))
+                except OSError as error:
+                    raise cannot_listen(listener.host, listener.port, error) from None
                 self.ports[listener.name] = sockets[-1].getsockname()[1]
             idle_ms = settings.connections_max_idle_ms
             overrides = [

@@ -1,7 +1,8 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from ctrlchan.broker.replication._hot cimport HotApi
-from ctrlchan.broker.replication._partitions cimport PartitionTable, Table
+from ctrlchan.broker.replication._partition_state cimport Table
+from ctrlchan.broker.replication._partitions cimport PartitionTable
 
 cdef struct SessionCache
 cdef struct FetchSession

@@ -15,16 +15,15 @@ from libc.stdint cimport INT16_MAX, INT32_MAX, int8_t, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from ctrlchan.broker.log._log cimport (
+from ctrlchan.broker.log._log cimport Log
+from ctrlchan.broker.log._log_reads cimport (
     HIGH_WATERMARK,
     LAST_STABLE_OFFSET,
     LOG_END,
-    AbortedEntry,
     Isolation,
-    Log,
     Range,
 )
-from ctrlchan.broker.log._segment cimport Segment, release
+from ctrlchan.broker.log._segment cimport AbortedEntry, Segment, release
 from ctrlchan.broker.network._processor cimport (
     ABANDONED,
     ARRIVED,
@@ -51,11 +50,10 @@ from ctrlchan.broker.replication._cursor cimport (
     take,
 )
 from ctrlchan.broker.replication._hot cimport HotApi, RequestHeader, append_header
-from ctrlchan.broker.replication._partitions cimport (
+from ctrlchan.broker.replication._partition_state cimport (
     RECORDS_APPENDED,
     WATERMARK_MOVED,
     PartitionState,
-    PartitionTable,
     Table,
     Watcher,
     find_partition,
@@ -68,6 +66,7 @@ from ctrlchan.broker.replication._partitions cimport (
     wall_ms,
     watch,
 )
+from ctrlchan.broker.replication._partitions cimport PartitionTable
 
 import logging
 import os

@@ -37,6 +37,10 @@ cdef struct Entry:
     int16_t flexible_from
     ApiFunction function
     void* context
+    # Of requests that were answered here. All processors write them.
+    int64_t answered
+    int64_t total_ns
+    int64_t bytes_in
 
 
 # One API. A subclass sets ``entry`` in __cinit__ or __init__.

@@ -15,6 +15,7 @@ from ctrlchan.broker.network._processor cimport (
     DELAYED,
     DELAY_ENDED,
     DONE,
+    NO_ANSWER,
     QUEUE,
     Answer,
     HotHandler,
@@ -24,12 +25,20 @@ from ctrlchan.broker.network._processor cimport (
     append_bytes,
     append_room,
 )
+from ctrlchan.broker.replication._counters cimport add, value_of
 from ctrlchan.broker.replication._cursor cimport Cursor, read_i16, read_i32, skip_tags, take
 
 logger = logging.getLogger("ctrlchan.broker")
 
 cdef extern from "_wire/bytes.h":
     void put_i32(uint8_t* p, int32_t v) nogil
+
+cdef extern from "broker/network/_loop/poller.h" nogil:
+    int64_t monotonic_ns()
+
+cdef enum:
+    # The int32 before each frame
+    SIZE_BYTES = 4
 
 
 cdef bint read_header(const Entry* entry, Cursor* c, RequestHeader* header) noexcept nogil:
@@ -50,7 +59,7 @@ cdef bint read_header(const Entry* entry, Cursor* c, RequestHeader* header) noex
 cdef Result handle_request(void* context, HotRequest* request, Answer* answer) noexcept nogil:
     """Answer a request, or leave it to the request queue."""
     cdef RequestHeader header
-    cdef const Entry* entry
+    cdef Entry* entry
     cdef Cursor c
     cdef Result result
     cdef int i
@@ -69,7 +78,12 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
                     return result
             if request.reason == DELAY_ENDED:
                 request.reason = ARRIVED
-            return entry.function(entry.context, request, &header, answer)
+            result = entry.function(entry.context, request, &header, answer)
+            if result == DONE or result == NO_ANSWER:
+                add(&entry.answered, 1)
+                add(&entry.total_ns, monotonic_ns() - request.arrived_ns)
+                add(&entry.bytes_in, request.size + SIZE_BYTES)
+            return result
     return QUEUE
 
 
@@ -134,6 +148,20 @@ cdef class BrokerHandler(HotHandler):
             self.entries[self.count] = api.entry
             self.count += 1
         self.function, self.context = handle_request, <void*>self
+
+    def totals(self):
+        """Return for each API key: requests that were answered here, their milliseconds, their bytes.
+
+        The time of a request begins when its bytes have arrived, and ends with its answer: it may have waited.
+        """
+        cdef int i
+        cdef Entry* entry
+        cdef dict found = {}
+        for i in range(self.count):
+            entry = &self.entries[i]
+            milliseconds = value_of(&entry.total_ns) / 1e6
+            found[entry.key] = value_of(&entry.answered), milliseconds, value_of(&entry.bytes_in)
+        return found
 
     @property
     def keys(self):

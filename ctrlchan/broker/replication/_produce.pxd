@@ -3,7 +3,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from ctrlchan.broker.log._batches cimport Appended
 from ctrlchan.broker.network._processor cimport Answer
 from ctrlchan.broker.replication._hot cimport HotApi
-from ctrlchan.broker.replication._partitions cimport AppendResult, PartitionState, PartitionTable, Watcher
+from ctrlchan.broker.replication._partition_state cimport AppendResult, PartitionState, Watcher
+from ctrlchan.broker.replication._partitions cimport PartitionTable
 
 
 cdef enum:

@@ -35,6 +35,7 @@ from ctrlchan.broker.network._processor cimport (
     append_bytes,
     append_room,
 )
+from ctrlchan.broker.replication._counters cimport add, value_of
 from ctrlchan.broker.replication._cursor cimport (
     Cursor,
     read_bytes,
@@ -46,10 +47,9 @@ from ctrlchan.broker.replication._cursor cimport (
     take,
 )
 from ctrlchan.broker.replication._hot cimport HotApi, RequestHeader, append_header
-from ctrlchan.broker.replication._partitions cimport (
+from ctrlchan.broker.replication._partition_state cimport (
     WATERMARK_MOVED,
     PartitionState,
-    PartitionTable,
     Table,
     Watcher,
     append_to_leader,
@@ -57,12 +57,14 @@ from ctrlchan.broker.replication._partitions cimport (
     find_partition,
     is_acknowledged,
     lock_partition,
+    records_before_flush,
     release_partition,
     unlock_partition,
     unwatch,
     wall_ms,
     watch,
 )
+from ctrlchan.broker.replication._partitions cimport PartitionTable
 
 import logging
 
@@ -76,15 +78,6 @@ cdef extern from "_wire/bytes.h":
     void put_i64(uint8_t* p, int64_t v) nogil
     int uvarint_size(uint32_t v) nogil
     uint8_t* put_uvarint(uint8_t* p, uint32_t v) nogil
-
-cdef extern from *:
-    """
-    #include <stdint.h>
-    static inline void add(int64_t *number, int64_t more) { __atomic_add_fetch(number, more, __ATOMIC_RELAXED); }
-    static inline int64_t value_of(const int64_t *number) { return __atomic_load_n(number, __ATOMIC_RELAXED); }
-    """
-    void add(int64_t* number, int64_t more) nogil
-    int64_t value_of(const int64_t* number) nogil
 
 cdef enum:
     PRODUCE = 0
@@ -151,6 +144,7 @@ cdef bint read_part(
     cdef int64_t size
     cdef int32_t index = read_i32(c)
     cdef const uint8_t* records = read_bytes(c, &size)
+    cdef int64_t at_most = 0
     cdef bint is_plain
     skip_tags(c)
     if c.failed or size <= 0:
@@ -170,12 +164,15 @@ cdef bint read_part(
     p.mark = token
     lock_partition(p)
     is_plain = is_plain and error_of_leader(p, produce.acks) == NONE
+    if is_plain:
+        at_most = records_before_flush(p)
     own = p.rules
     unlock_partition(p)
     own.now_ms, own.refuses_zstd = rules.now_ms, rules.refuses_zstd
     return (
         is_plain
         and check_batches(records, size, &own, &part.appended) == NONE
+        and part.appended.count <= at_most
         and not part.appended.needs_decompression
         and not part.appended.header_attributes & TRANSACTIONAL
     )

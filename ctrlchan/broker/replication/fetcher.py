@@ -437,6 +437,8 @@ def _append(log: Log, records: bytes) -> None:
             raise
         log.truncate_fully(first.base_offset)
         log.append_as_follower(records)
+    # The leader counts what this broker fetches next as stored here.
+    log.flush_if_due()
 
 
 def _common_end(log: Log, epoch: int, end_offset: int) -> int:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
-from ctrlchan.broker.controller.isr_changes import AlteredPartition
+from ctrlchan.broker.controller.isr_changes import AlteredPartition, IsrChange
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.manager import LogManager
@@ -43,15 +43,7 @@ _Become: TypeAlias = Callable[[Assignment, Partition, Log], None]
 class IsrController(Protocol):
     """The part of the controller's client that ISRs need."""
 
-    def alter_partition(
-        self,
-        topic: str,
-        topic_id: bytes,
-        partition: int,
-        leader_epoch: int,
-        partition_epoch: int,
-        isr: Sequence[int],
-    ) -> Future[AlteredPartition]: ...
+    def alter_partition(self, change: IsrChange) -> Future[AlteredPartition]: ...
 
 
 class Groups(Protocol):
@@ -241,14 +233,16 @@ class ReplicaManager:
             list(wanted.isr),
             list(partition.isr),
         )
-        self.controller.alter_partition(
+        change = IsrChange(
             partition.topic,
             partition.topic_id,
             partition.partition,
             wanted.leader_epoch,
             wanted.partition_epoch,
-            wanted.isr,
-        ).add_done_callback(lambda done: self._isr_altered(partition, wanted, done))
+            tuple(wanted.isr),
+        )
+        answer = self.controller.alter_partition(change)
+        answer.add_done_callback(lambda done: self._isr_altered(partition, wanted, done))
 
     def _isr_altered(self, partition: Partition, wanted: WantedIsr, done: Future[AlteredPartition]) -> None:
         """Take the controller's answer."""

@@ -101,15 +101,16 @@ def test_verbose_logs_a_line_for_each_control_request() -> None:
     ]
 
 
-def test_a_port_that_is_taken_is_one_line_and_status_1() -> None:
+@pytest.mark.parametrize("stores", [False, True])
+def test_a_port_that_is_taken_is_one_line_and_status_1(tmp_path: Path, stores: bool) -> None:
+    arguments = ["--log-dir", str(tmp_path)] if stores else []
     with EmbeddedBroker(1) as taken:
         ran = subprocess.run(
-            [*COMMAND, "--port", str(taken.port)], capture_output=True, text=True, timeout=60
+            [*COMMAND, "--port", str(taken.port), *arguments], capture_output=True, text=True, timeout=60
         )
     assert ran.returncode == 1
     (line,) = ran.stderr.splitlines()
-    assert line.startswith("error: ")
-    assert "in use" in line
+    assert line == f"error: broker 1: cannot listen on 127.0.0.1:{taken.port}: Address already in use"
 
 
 @pytest.mark.parametrize(
@@ -121,6 +122,7 @@ def test_a_port_that_is_taken_is_one_line_and_status_1() -> None:
         ["--count", "0"],
         ["--port", "65535", "--count", "2"],
         ["--port", "x"],
+        ["--config", "server.properties", "--port", "9092"],
     ],
 )
 def test_wrong_usage_is_status_2(arguments: list[str]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from ctrlchan.broker.metadata.config_changes import Change, Operation, alter_topic
 from ctrlchan.broker.metadata.config_keys import check_broker_configs, check_configs, topic_config_names
 from ctrlchan.errors import ErrorCode, KafkaError
 
@@ -126,3 +129,26 @@ def test_refused_dynamic_configs_of_brokers(name: str, value: str, reason: str) 
         check_broker_configs({"num.io.threads": "16", name: value})
     assert raised.value.code == ErrorCode.INVALID_REQUEST
     assert "secret" not in raised.value.message
+
+
+class NoTopics:
+    """A store without topics, which is not asked for a config."""
+
+    def has_topic(self, name: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("name", "operation", "error"),
+    [
+        ("unknown", Operation.SET, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("unknown", Operation.APPEND, ErrorCode.INVALID_CONFIG),
+        ("unknown", 9, ErrorCode.INVALID_REQUEST),
+        ("", Operation.APPEND, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_an_operation_is_looked_at_before_the_topic(name: str, operation: int, error: ErrorCode) -> None:
+    store: Any = NoTopics()
+    with pytest.raises(KafkaError) as refused:
+        alter_topic(store, name, [Change("retention.ms", operation, "1")], validate_only=True)
+    assert refused.value.code == error

@@ -76,5 +76,42 @@ def test_some_replicas(logs: LogManager) -> None:
     assert (topic.name, [one.partition_index for one in topic.partitions]) == ("alpha", [1])
 
 
+def test_a_replica_that_kafka_was_moving(tmp_path: Path) -> None:
+    """Kafka was stopped while it copied alpha-0 from one directory to another; gamma-0 is gone."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    manager = LogManager([one], LogConfig(), 1, "c")
+    manager.start()
+    log = manager.open_log("alpha", 0, bytes(16), is_new=True)
+    for _ in range(3):
+        log.append_as_leader(checked(batch([b"value"])), 0)
+    manager.stop()
+    copied = len(batch([b"value"]))
+    segment = "00000000000000000000.log"
+    for name, size in (("alpha", 2 * copied), ("gamma", 0)):
+        folder = other / f"{name}-0.0123456789abcdef0123456789abcdef-future"
+        folder.mkdir(parents=True)
+        (folder / segment).write_bytes((one / "alpha-0" / segment).read_bytes()[:size])
+    manager = LogManager([one, other], LogConfig(), 1, "c")
+    manager.start()
+    try:
+        found = {
+            (Path(directory.log_dir).name, topic.name): (
+                part.partition_size,
+                part.offset_lag,
+                part.is_future_key,
+            )
+            for directory in describe(manager, 4, None).results
+            for topic in directory.topics
+            for part in topic.partitions
+        }
+    finally:
+        manager.kill()
+    assert found == {
+        ("one", "alpha"): (3 * copied, 0, False),
+        ("other", "alpha"): (2 * copied, 1, True),
+        ("other", "gamma"): (0, -1, True),
+    }
+
+
 def test_a_broker_without_logs() -> None:
     assert describe(None, 4, None).results == ()

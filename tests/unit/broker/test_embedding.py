@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from ctrlchan import EmbeddedBroker, EmbeddedCluster
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
+from ctrlchan.broker.metadata.settings import check_arguments
 from ctrlchan.errors import ConfigError, CtrlchanError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until
@@ -90,6 +92,27 @@ def test_inspect_raises_the_functions_error() -> None:
 def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         EmbeddedBroker(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("configs", "message"),
+    [
+        (
+            {"listeners": "PLAINTEXT://:9092"},
+            r"listeners: is set by arguments \(host, port, more_listeners\)",
+        ),
+        ({"num.io.threads": 4}, "num.io.threads: 4 is not a text"),
+    ],
+)
+def test_configs_that_cannot_be(tmp_path: Path, configs: dict[str, Any], message: str) -> None:
+    for start in (partial(EmbeddedBroker, 1), partial(EmbeddedCluster, 1)):
+        with pytest.raises(ConfigError, match=message):
+            start(log_dir=tmp_path, configs=configs)
+
+
+def test_a_config_without_effect_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match="auto.create.topic.enable has no effect"):
+        check_arguments({"auto.create.topic.enable": "false", "num.partitions": "2"})
 
 
 def left_behind(work: Callable[[], None]) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -125,7 +126,7 @@ def test_an_embedded_broker_fails_on_demand(tmp_path: Path) -> None:
         broker.fail("Metadata", error="UNKNOWN_SERVER_ERROR")
         address = ("127.0.0.1", broker.port)
         connections = ControllerConnections(lambda: address, "test")
-        asked = OutgoingRequest(3, 1, False, encode_request("metadata", 1, topics=()))
+        asked = OutgoingRequest(3, range(1, 2), 9, partial(encode_request, "metadata", topics=()))
         broker.disconnect("Metadata")
         connections.send(asked, SECONDS).result(SECONDS)
         assert broker.describe()["apis"]["Metadata"]["errors"] == {"UNKNOWN_SERVER_ERROR": 1}

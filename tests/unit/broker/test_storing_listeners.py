@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from ctrlchan import TEMPORARY, EmbeddedBroker, EmbeddedCluster
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.broker.launch.registration import registration_json
 from ctrlchan.broker.launch.service import BrokerConfig
 from ctrlchan.broker.launch.storing_service import StoringService
 from ctrlchan.cli.broker_properties import read_broker_properties
 from ctrlchan.errors import ConfigError
+from ctrlchan.state.brokers import parse_host_port
 from tests.kafka.wire import answers_api_versions, exchange
 from tests.unit.broker.local_broker import LiveBroker, client_frame, control_frame, read_client_response
 from tests.unit.broker.test_command import ended, line, running
@@ -117,3 +119,43 @@ def test_a_file_without_listeners_announces_the_name_of_the_machine(tmp_path: Pa
 def test_only_a_broker_with_a_log_directory_has_several_listeners() -> None:
     with pytest.raises(ConfigError, match="several listeners"):
         BrokerConfig(id=1, more_listeners=[("OTHER", "127.0.0.1", 0)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"more_listeners": {"PLAINTEXT": "127.0.0.1:0"}}, "a listener comes twice"),
+        ({"more_listeners": {"OTHER": "127.0.0.1"}}, "listener OTHER: '127.0.0.1' is not HOST:PORT"),
+        ({"advertised_listeners": {"OTHER": "public.example:1"}}, "none of the listeners: OTHER"),
+    ],
+)
+def test_listeners_that_cannot_be(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        EmbeddedBroker(1, log_dir=tmp_path, **settings)
+
+
+def test_a_cluster_with_two_listeners_and_an_inter_broker_listener_of_another_name() -> None:
+    """Clients of each listener are given its own addresses; a killed broker keeps all its ports."""
+    with EmbeddedCluster(
+        2,
+        listener="INTERNAL",
+        more_listeners={"PLAINTEXT": "127.0.0.1:0", "EXTERNAL": "127.0.0.1:0"},
+        advertised_listeners={"EXTERNAL": "public.example:19092"},
+        log_dir=TEMPORARY,
+    ) as cluster:
+        assert cluster.bootstrap_servers == cluster.bootstrap_servers_of("INTERNAL")
+        external = "public.example:19092,public.example:19093"
+        assert cluster.bootstrap_servers_of("EXTERNAL") == external
+        with pytest.raises(KeyError):
+            cluster.bootstrap_servers_of("NONE")
+        shown = {}
+        for listener in ("INTERNAL", "PLAINTEXT"):
+            host, port = parse_host_port(cluster.bootstrap_servers_of(listener).split(",")[0])
+            answer = exchange(host, port, client_frame(3, 12, topics=[]))
+            brokers = read_client_response(3, 12, answer).brokers
+            shown[listener] = ",".join(f"{one.host}:{one.port}" for one in brokers)
+            assert shown[listener] == cluster.bootstrap_servers_of(listener)
+        assert shown["INTERNAL"] != shown["PLAINTEXT"]
+        before = cluster.brokers[0].endpoints
+        cluster.kill_broker(1)
+        assert cluster.start_broker(1).endpoints == before

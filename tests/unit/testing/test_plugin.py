@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ctrlchan.testing import plugin
 
 ROOT = Path(__file__).parents[3]
 
@@ -53,6 +60,20 @@ def test_tests_share_a_cluster(tmp_path: Path) -> None:
         check=False,
     )
     assert "3 passed" in run.stdout, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kafka_brokers": "two"}, "kafka_brokers = two: not a number"),
+        ({"kafka_configs": ["num.partitions"]}, "'num.partitions' is not NAME=VALUE"),
+    ],
+)
+def test_settings_that_are_not_valid(settings: dict[str, Any], message: str) -> None:
+    given = {"kafka_brokers": "1", "kafka_configs": []} | settings
+    config: Any = SimpleNamespace(getoption=lambda _: None, getini=given.get)
+    with pytest.raises(pytest.UsageError, match=re.escape(message)):
+        plugin._settings(config)
 
 
 def test_the_plugin_alone_imports_no_cluster() -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.apis.error_responses import error_response
+from ctrlchan.broker.controller.connection import Answer
 from ctrlchan.broker.controller.effects import when_seen
 from ctrlchan.broker.controller.messages import decode_answer
 from ctrlchan.broker.metadata.lookups import MetadataLookups
@@ -53,9 +54,9 @@ def _forwarded(
         )
         reply: Future[Reply] = Future()
 
-        def answered(done: Future[bytes]) -> None:
+        def answered(done: Future[Answer]) -> None:
             try:
-                response = done.result()
+                response = done.result().body
                 expected = None
                 if effect is not None and deadline > monotonic():
                     expected = effect(body, decode_answer(message, request.version, response))

@@ -250,7 +250,7 @@ cdef void describe_request(Connection* c, Reason reason, HotRequest* request) no
     request.size = c.request_size
     request.token = (<uint64_t>c.generation << 32) | (<uint64_t>c.processor.index << SLOT_BITS) | c.slot
     request.reason, request.listener, request.wait_ms = reason, c.listener, 0
-    request.state = c.request_state
+    request.state, request.arrived_ns = c.request_state, c.arrived_ns
 
 
 cdef void end_request(Connection* c) noexcept nogil:
@@ -340,6 +340,7 @@ cdef void advance(Connection* c) noexcept nogil:
             break
         left -= 1
         c.generation += 1
+        c.arrived_ns = p.now
         count(&p.counters.requests, 1)
         handle(c, ARRIVED)
         if c.fd < 0:

@@ -10,6 +10,7 @@ import pytest
 
 from ctrlchan.broker.controller.client import ControllerClient
 from ctrlchan.broker.launch.processes import BrokerProcesses
+from ctrlchan.broker.launch.service import BrokerConfig
 from ctrlchan.embedded.controller import LocalController
 from tests.kafka.waiting import wait_until
 
@@ -25,7 +26,8 @@ def controller() -> Iterator[LocalController]:
 
 @pytest.fixture(scope="module")
 def brokers(controller: LocalController) -> Iterator[BrokerProcesses]:
-    with BrokerProcesses(2, processes=1, zookeeper=controller.zookeeper) as cluster:
+    configs = [BrokerConfig(id=1), BrokerConfig(id=2)]
+    with BrokerProcesses(configs, processes=1, zookeeper=controller.zookeeper) as cluster:
         controller.wait_until_active()
         wait_until(
             lambda: all(one["metadata"]["live_brokers"] == [1, 2] for one in cluster.describe()),

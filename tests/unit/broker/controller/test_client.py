@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ctrlchan.broker.controller.client import ControllerClient, NewTopic
-from ctrlchan.broker.controller.isr_changes import AlteredPartition
+from ctrlchan.broker.controller.isr_changes import AlteredPartition, IsrChange
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.embedded.controller import LocalController
 from ctrlchan.errors import ErrorCode, KafkaError
 from tests.kafka.ports import free_port
+from tests.kafka.waiting import wait_until
 from tests.unit.broker.controller.conftest import ClientOf
 
 SECONDS = 30.0
-CREATE_TOPICS, ALTER_PARTITION = 19, 56
+API_VERSIONS, CREATE_TOPICS, ALTER_PARTITION = 18, 19, 56
 
 
 def test_topics_are_created(client_of: ClientOf) -> None:
@@ -57,11 +60,13 @@ def test_a_leader_shrinks_the_isr(controller: LocalController, client_of: Client
     partitions = controller.call(ControllerState.IDLE, read)
     for number, (topic_id, leader, leader_epoch, epoch) in enumerate(partitions):
         client = client_of(leader)
-        answer = client.alter_partition("shrinking", topic_id, number, leader_epoch, epoch, [leader])
-        assert answer.result(SECONDS) == AlteredPartition(0, leader, leader_epoch, (leader,), epoch + 1)
-        late = client.alter_partition("shrinking", topic_id, number, leader_epoch, epoch, [1, 2]).result(
-            SECONDS
+        answer = client.alter_partition(
+            IsrChange("shrinking", topic_id, number, leader_epoch, epoch, (leader,))
         )
+        assert answer.result(SECONDS) == AlteredPartition(0, leader, leader_epoch, (leader,), epoch + 1)
+        late = client.alter_partition(
+            IsrChange("shrinking", topic_id, number, leader_epoch, epoch, (1, 2))
+        ).result(SECONDS)
         assert late.error == ErrorCode.INVALID_UPDATE_VERSION
 
 
@@ -79,24 +84,67 @@ def test_a_controller_that_is_gone_does_not_hold_up_the_end_of_a_broker() -> Non
     client.stop()
 
 
+class OtherController:
+    """A controller that serves given versions, keeps the requests, and answers none but ApiVersions."""
+
+    def __init__(self, versions: dict[int, tuple[int, int]]) -> None:
+        self._versions = versions
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._connections: list[socket.socket] = []
+        #: API key and version of each request.
+        self.requests: list[tuple[int, int]] = []
+        self.port: int = self._server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                self._connections.append(self._server.accept()[0])
+                threading.Thread(target=self._read, args=[self._connections[-1]], daemon=True).start()
+
+    def _read(self, connection: socket.socket) -> None:
+        with suppress(OSError):
+            while size := connection.recv(4, socket.MSG_WAITALL):
+                frame = connection.recv(int.from_bytes(size), socket.MSG_WAITALL)
+                key, version, correlation_id = struct.unpack_from(">hhi", frame)
+                self.requests.append((key, version))
+                if key == API_VERSIONS:
+                    entries = [struct.pack(">hhh", one, *range_) for one, range_ in self._versions.items()]
+                    answer = struct.pack(">ihi", correlation_id, 0, len(entries)) + b"".join(entries)
+                    connection.sendall(len(answer).to_bytes(4) + answer)
+
+    def __enter__(self) -> OtherController:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in (self._server, *self._connections):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
 def test_an_isr_does_not_wait_behind_requests_of_clients() -> None:
     core: Any = SimpleNamespace(id=1, epoch=1, lock=threading.RLock())
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(SECONDS)
-        client = ControllerClient(core, f"127.0.0.1:{silent.getsockname()[1]}")
+    with OtherController({CREATE_TOPICS: (0, 7), ALTER_PARTITION: (0, 3)}) as silent:
+        client = ControllerClient(core, f"127.0.0.1:{silent.port}")
         for _ in range(20):
             client.forward(CREATE_TOPICS, 7, flexible=True, body=b"")
-        client.alter_partition("t", bytes(range(16)), 0, 0, 0, [1])
-        keys: list[int] = []
-        connections = []
-        while ALTER_PARTITION not in keys:
-            connections.append(silent.accept()[0])
-            frame = connections[-1].recv(6, socket.MSG_WAITALL)
-            keys.append(int.from_bytes(frame[4:], "big"))
-        for connection in connections:
-            connection.close()
+        client.alter_partition(IsrChange("t", bytes(range(16)), 0, 0, 0, (1,)))
+        wait_until(lambda: (ALTER_PARTITION, 3) in silent.requests, what="the request for an ISR")
         client.stop()
-    assert set(keys) <= {CREATE_TOPICS, ALTER_PARTITION}
+
+
+@pytest.mark.parametrize(("highest", "topic_id", "sent"), [(1, bytes(range(16)), 1), (3, bytes(16), 1)])
+def test_a_request_has_a_version_that_the_controller_serves(highest: int, topic_id: bytes, sent: int) -> None:
+    core: Any = SimpleNamespace(id=1, epoch=1, lock=threading.RLock())
+    with OtherController({ALTER_PARTITION: (0, highest), CREATE_TOPICS: (0, 4)}) as other:
+        client = ControllerClient(core, f"127.0.0.1:{other.port}")
+        with pytest.raises(KafkaError, match="does not serve this version of CreateTopics") as refused:
+            client.forward(CREATE_TOPICS, 7, flexible=True, body=b"").result(SECONDS)
+        assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
+        client.alter_partition(IsrChange("t", topic_id, 0, 0, 0, (1,)))
+        wait_until(lambda: (ALTER_PARTITION, sent) in other.requests, what="the request for an ISR")
+        client.stop()
 
 
 def test_a_client_that_has_stopped_answers_no_request(client_of: ClientOf) -> None:
@@ -105,4 +153,4 @@ def test_a_client_that_has_stopped_answers_no_request(client_of: ClientOf) -> No
     with pytest.raises(KafkaError, match="did not answer"):
         client.allocate_producer_ids().result(SECONDS)
     with pytest.raises(KafkaError, match="OPERATION_NOT_ATTEMPTED"):
-        client.alter_partition("t", bytes(16), 0, 0, 0, [1]).result(SECONDS)
+        client.alter_partition(IsrChange("t", bytes(16), 0, 0, 0, (1,))).result(SECONDS)

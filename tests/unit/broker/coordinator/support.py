@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from ctrlchan.broker.coordinator.config import GroupConfig
@@ -143,7 +143,7 @@ class Rig:
             group_id, member_id, "client", "/127.0.0.1", SESSION, REBALANCE, "consumer", PROTOCOLS
         )
         answer: Answer[JoinResult] = Answer()
-        self.coordinator.join(replace(request, **fields), answer)  # type: ignore[arg-type]
+        self.coordinator.join(request._replace(**fields), answer)  # type: ignore[arg-type]
         return answer
 
     def join(self, member_id: str = "", *, wait: int = DELAY + 1, **fields: object) -> JoinResult:
@@ -162,7 +162,7 @@ class Rig:
     ) -> Answer[SyncResult]:
         request = SyncRequest(group_id, generation_id, member_id, assignments=assignments or {})
         answer: Answer[SyncResult] = Answer()
-        self.coordinator.sync(replace(request, **fields), answer)  # type: ignore[arg-type]
+        self.coordinator.sync(request._replace(**fields), answer)  # type: ignore[arg-type]
         return answer
 
     def sync(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 import pytest
@@ -151,6 +152,17 @@ def test_an_append_that_raises_is_an_error_for_the_members(
     assert rig.sync(1, leader.member_id).error is ErrorCode.UNKNOWN_SERVER_ERROR
     assert waiting.result.error is ErrorCode.UNKNOWN_SERVER_ERROR
     assert "no space left" in caplog.text
+
+
+def test_names_of_clients_are_one_short_line_in_the_log(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    name = "g\nERROR forged" + 10_000 * "x"
+    joined = rig.join(group_id=name, client_id=name)
+    rig.sync(1, joined.member_id, group_id=name)
+    assert "rebalance after generation 0" in caplog.text
+    for record in caplog.records:
+        assert "\n" not in record.getMessage()
+        assert len(record.getMessage()) < 1000
 
 
 def test_assignments_count_when_they_are_stored(rig: Rig) -> None:

@@ -61,7 +61,7 @@ def _consume(coordinator: GroupCoordinator, number: int) -> int:
     for turn in range(ROUNDS):
         request = JoinRequest(GROUP, member_id, "client", "", 5_000, 5_000, "consumer", PROTOCOLS)
         if number == 0:
-            request = replace(request, instance_id="static")
+            request = request._replace(instance_id="static")
         joined = _ask(lambda answer, request=request: coordinator.join(request, answer))  # type: ignore[misc]
         if joined.error:
             member_id = ""

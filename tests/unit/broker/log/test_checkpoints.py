@@ -134,6 +134,9 @@ def test_meta_properties(tmp_path: Path) -> None:
     assert checkpoints.read_meta_properties(tmp_path) == ("fIzLt5gES8yVtylT72FT-w", 3, None)
     path.write_text("! comment\n version : 0\ncluster.id = a\\:b\n")
     assert checkpoints.read_meta_properties(tmp_path) == ("a:b", None, None)
+    # As Java reads it: no version is version 0, and a line of one word is a key.
+    path.write_bytes(b"nothing\ncluster.id c\rbroker.id=3 \n\xff=\n")
+    assert checkpoints.read_meta_properties(tmp_path) == ("c", 3, None)
     checkpoints.write_meta_properties(tmp_path, "c", 3, "uP5zLt5gES8yVtylT72FTg")
     assert checkpoints.read_meta_properties(tmp_path) == ("c", 3, "uP5zLt5gES8yVtylT72FTg")
 
@@ -141,11 +144,10 @@ def test_meta_properties(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("broker.id=1\n", "no version"),
         ("version=1\nnode.id=1\n", "line 1: version 1"),
+        ("version=7\n", "line 1: version 7"),
         ("version=0\nbroker.id=one\n", "line 2: broker.id 'one'"),
-        ("version=0\nbroker.id=-4\n", "line 2: broker.id -4 is negative"),
-        ("version=0\nnothing\n", "line 2: 'nothing' has no '='"),
+        ("version=0\ndirectory.id=x\n", "line 2: directory.id 'x' is not an id"),
     ],
 )
 def test_malformed_meta_properties(tmp_path: Path, text: str, reason: str) -> None:

@@ -137,9 +137,9 @@ def test_a_directory_belongs_to_one_broker_of_one_cluster(managers: Managers) ->
     with pytest.raises(LogDirectoryError, match=r"meta\.properties: broker\.id 1, but this broker's id is 2"):
         managers(broker_id=2)
     file = managers.dirs[0] / checkpoints.META_PROPERTIES
-    file.write_text("version=0\nbroker.id=1\ndirectory.id=x\n")
+    file.write_text(f"version=0\nbroker.id=1\ndirectory.id={CLUSTER}\n")
     managers().stop()
-    assert read_identity(managers.dirs) == (CLUSTER, 1, "x")
+    assert read_identity(managers.dirs) == (CLUSTER, 1, CLUSTER)
     checkpoints.write_meta_properties(managers.dirs[0], "other", 1)
     managers.dirs[1].mkdir()
     checkpoints.write_meta_properties(managers.dirs[1], CLUSTER, 1)
@@ -148,6 +148,12 @@ def test_a_directory_belongs_to_one_broker_of_one_cluster(managers: Managers) ->
     file.write_text("version=1\nnode.id=1\n")
     with pytest.raises(LogDirectoryError, match="line 1: version 1, which ZooKeeper mode does not use"):
         managers()
+    # A file that nobody can read is a failed disk.
+    file.write_text("version=0\nbroker.id=one\n")
+    [(path, reason)] = managers(2).offline_dirs.items()
+    assert path == managers.dirs[0]
+    assert "broker.id 'one'" in reason
+    assert read_identity(managers.dirs) == (CLUSTER, 1, None)
 
 
 def test_new_logs_go_to_the_directory_with_the_fewest(managers: Managers) -> None:

@@ -383,3 +383,15 @@ def test_bytes_that_are_no_request_are_left_to_python(broker: Broker, version: i
             assert context.frame == data
             context.skip()
     assert broker.api.counters()["requests"] == 0
+
+
+def test_the_time_of_a_request_has_what_it_waited(tmp_path: Path) -> None:
+    wait_ms = 200
+    with broker_in(tmp_path) as broker:
+        broker.lead("alpha")
+        with Fetcher(broker.server) as fetcher:
+            frame = fetcher.frame(Asked("alpha"), max_wait_ms=wait_ms)
+            fetcher.fetch(Asked("alpha"), max_wait_ms=wait_ms)
+        ((requests, milliseconds, size),) = broker.hot.totals().values()
+        assert (requests, size) == (1, len(frame) + 4)
+        assert milliseconds >= wait_ms

@@ -100,6 +100,16 @@ def test_a_follower_has_what_the_leader_has(cluster: Cluster) -> None:
     wait_until(lambda: orders.low_watermark == 4, what="the low watermark")
 
 
+def test_what_a_follower_has_is_flushed_where_the_topic_says_so(cluster: Cluster) -> None:
+    orders = cluster.leader.lead("orders", 1, replicas=REPLICAS)
+    log = Log(cluster.folder / "orders-follower", LogConfig(flush_messages=1))
+    follower = cluster.follow("orders", log)
+    # Its own fetch says that it has the record.
+    assert orders.append(batch([VALUE])).result(20)[0] == 0
+    assert log.recovery_point == log.end_offset == 2
+    assert follower.log is log
+
+
 def test_a_log_that_differs_is_truncated(cluster: Cluster) -> None:
     orders = cluster.leader.lead("orders", 3, replicas=REPLICAS)
     assert orders.log is not None

@@ -153,6 +153,22 @@ def test_log_append_time_is_answered(server: ProduceServer) -> None:
     assert abs(topic.partition_responses[0].log_append_time.timestamp() - before) < 600
 
 
+def test_records_are_flushed_where_the_topic_says_so(server: ProduceServer) -> None:
+    partition = server.lead(flush_messages=3)
+    assert partition.log is not None
+    frame = produce_frame(9, [("t", [(0, batch([b"x"]))])])
+    with server.client() as client:
+        for end in (1, 2):
+            client.frames(frame)
+            assert outcomes(9, client.answer()) == [("t", 0, 0, end - 1)]
+        assert partition.log.recovery_point == 0
+        # No processor waits for the disk.
+        client.frames(frame)
+        assert client.answer() == QUEUED
+    partition.append(batch([b"x"]), required_acks=1).result(20)
+    assert partition.log.recovery_point == partition.log.end_offset == 3
+
+
 @pytest.mark.parametrize("version", [3, 11])
 def test_all_in_sync_replicas_acknowledge(server: ProduceServer, version: int) -> None:
     partition = server.lead(replicas=(OURS, OTHER))

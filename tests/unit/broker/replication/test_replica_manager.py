@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ctrlchan._codec import StringColumn, Topics
+from ctrlchan.broker.controller.isr_changes import IsrChange
 from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.broker.metadata.hosted_replicas import Assignment, HostedReplicas
@@ -34,11 +35,11 @@ class Altered:
 
 @dataclass
 class Controller:
-    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    asked: list[IsrChange] = field(default_factory=list)
     answers: list[Future[Any]] = field(default_factory=list)
 
-    def alter_partition(self, *request: Any) -> Future[Any]:
-        self.asked.append(request)
+    def alter_partition(self, change: IsrChange) -> Future[Any]:
+        self.asked.append(change)
         self.answers.append(Future())
         return self.answers[-1]
 

@@ -1,0 +1,96 @@
+"""Checks the records of a Produce as far as their first batches: number, format, codec, transactions.
+
+All else is checked where they are appended. Source: ``ProduceRequest.validateRecords``,
+``ByteBufferLogInputStream``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from ctrlchan.errors import ErrorCode
+
+__all__ = [
+    "FORMAT_2_FROM",
+    "ZSTD_FROM",
+    "begins_as_batch",
+    "error_of_records",
+    "has_unknown_codec",
+    "is_transactional",
+]
+
+#: Versions of Produce from which on records have format 2, and may be compressed by zstd.
+FORMAT_2_FROM: Final = 3
+ZSTD_FROM: Final = 7
+
+#: Base offset, length, leader epoch, magic, CRC, attributes of a batch.
+_HEAD: Final = struct.Struct(">qiibIh")
+_LEAST_LENGTH: Final = 14  # of a batch of any format
+_OFFSET_AND_LENGTH: Final = 12
+_HEADER_LENGTH: Final = 49  # of a batch of format 2
+_COMPRESSION, _TRANSACTIONAL, _ZSTD = 0x07, 0x10, 4
+_FORMAT: Final = 2
+
+
+def begins_as_batch(records: bytes) -> bool:
+    """Whether length and format of the first batch, if there is one, are possible."""
+    if len(records) < _OFFSET_AND_LENGTH:
+        return True
+    length = int.from_bytes(records[8:12], "big", signed=True)
+    return length >= _LEAST_LENGTH and (len(records) <= 16 or records[16] <= 2)
+
+
+def is_transactional(records: bytes) -> bool:
+    return len(records) >= _HEAD.size and bool(_HEAD.unpack_from(records)[5] & _TRANSACTIONAL)
+
+
+def has_unknown_codec(records: bytes) -> bool:
+    """Whether the first batch is of format 2 and compressed by a codec that does not exist."""
+    if len(records) < _HEAD.size:
+        return False
+    _, _, _, magic, _, attributes = _HEAD.unpack_from(records)
+    return bool(magic == _FORMAT and attributes & _COMPRESSION > _ZSTD)
+
+
+def error_of_records(records: bytes, version: int) -> int:
+    """Return what is wrong with the number and the kind of batches (``ProduceRequest.validateRecords``)."""
+    try:
+        size = _batch_size(records)
+        if not size:
+            return ErrorCode.INVALID_RECORD
+        _, _, _, magic, _, attributes = _HEAD.unpack_from(records)
+        if magic != 2:
+            # Kafka converts them where the version allows them.
+            return (
+                ErrorCode.INVALID_RECORD
+                if version >= FORMAT_2_FROM
+                else ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+            )
+        if version < ZSTD_FROM and attributes & _COMPRESSION == _ZSTD:
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        return ErrorCode.INVALID_RECORD if _batch_size(records[size:]) else ErrorCode.NONE
+    except ValueError:
+        return ErrorCode.CORRUPT_MESSAGE
+
+
+def _batch_size(data: bytes) -> int:
+    """Return the size of the batch at the begin, 0: no whole batch. Raises ValueError for what is none.
+
+    Source: ``ByteBufferLogInputStream``.
+    """
+    if len(data) < _OFFSET_AND_LENGTH:
+        return 0
+    length = int.from_bytes(data[8:12], "big", signed=True)
+    if length < _LEAST_LENGTH:
+        raise ValueError(f"a batch of {length} bytes")
+    if len(data) <= _OFFSET_AND_LENGTH + 4:
+        return 0
+    magic = data[_OFFSET_AND_LENGTH + 4]
+    if magic > 2:
+        raise ValueError(f"a batch of format {magic}")
+    if len(data) - _OFFSET_AND_LENGTH < length:
+        return 0
+    if magic == 2 and length < _HEADER_LENGTH:
+        raise ValueError(f"a batch of {length} bytes")
+    return _OFFSET_AND_LENGTH + length

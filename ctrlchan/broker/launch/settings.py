@@ -1,0 +1,50 @@
+"""The settings of a storing broker's parts, from its configs under Kafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ctrlchan.broker.metadata.settings import integer, setting
+from ctrlchan.broker.network.socket_server import SocketServerSettings
+from ctrlchan.broker.replication.fetcher import FetcherSettings
+from ctrlchan.errors import ConfigError
+
+__all__ = ["fetcher_settings", "server_settings"]
+
+
+def fetcher_settings(configs: Mapping[str, str]) -> FetcherSettings:
+    """Return how a follower fetches. Raises ConfigError."""
+    return FetcherSettings(
+        max_wait_ms=integer(configs, "replica.fetch.wait.max.ms"),
+        min_bytes=integer(configs, "replica.fetch.min.bytes"),
+        max_bytes=integer(configs, "replica.fetch.response.max.bytes"),
+        partition_max_bytes=integer(configs, "replica.fetch.max.bytes"),
+        backoff_ms=integer(configs, "replica.fetch.backoff.ms"),
+    )
+
+
+def server_settings(configs: Mapping[str, str]) -> SocketServerSettings:
+    """Return the limits and threads of the SocketServer. Raises ConfigError."""
+    return SocketServerSettings(
+        num_network_threads=integer(configs, "num.network.threads"),
+        queued_max_requests=integer(configs, "queued.max.requests"),
+        socket_request_max_bytes=integer(configs, "socket.request.max.bytes"),
+        socket_send_buffer_bytes=integer(configs, "socket.send.buffer.bytes", -1),
+        socket_receive_buffer_bytes=integer(configs, "socket.receive.buffer.bytes", -1),
+        socket_listen_backlog_size=integer(configs, "socket.listen.backlog.size"),
+        connections_max_idle_ms=integer(configs, "connections.max.idle.ms", -1, 2**63 - 1),
+        max_connections=integer(configs, "max.connections", 0),
+        max_connections_per_ip=integer(configs, "max.connections.per.ip", 0),
+        max_connections_per_ip_overrides=_overrides(setting(configs, "max.connections.per.ip.overrides")),
+    )
+
+
+def _overrides(text: str) -> dict[str, int]:
+    """Return the limit of each host in ``host:limit,…``. Raises ConfigError."""
+    limits = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        host, _, limit = part.rpartition(":")
+        if not host or not limit.isdigit():
+            raise ConfigError(f"max.connections.per.ip.overrides: {part!r} is not HOST:LIMIT")
+        limits[host] = int(limit)
+    return limits

@@ -1,0 +1,69 @@
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from ctrlchan.broker.log._producers cimport ProducerStates
+from ctrlchan.broker.log._segment cimport Segment
+
+cdef extern from "<stdint.h>" nogil:
+    const int64_t NEVER "INT64_MAX"
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_lock(pthread_mutex_t* mutex)
+    int pthread_mutex_unlock(pthread_mutex_t* mutex)
+
+
+cdef enum:
+    # Kafka's error codes.
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    RECORD_LIST_TOO_LARGE = 18
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    KAFKA_STORAGE_ERROR = 56
+
+
+cdef str why(int result)
+
+
+cdef class LogFiles:
+    cdef pthread_mutex_t mutex
+    cdef Segment** segments
+    cdef int32_t count
+    cdef int32_t room
+    cdef readonly ProducerStates producers
+    # The errno or result that took the log offline, 0 while it is online
+    cdef int failure
+    cdef bint closed_
+    # Of the configuration
+    cdef int64_t segment_bytes, roll_ms, jitter_ms, index_bytes, index_interval_bytes, flush_messages, flush_ms
+    # When the next removed file is to be deleted
+    cdef int64_t next_deletion_ms
+    # How often segments were removed or batches truncated
+    cdef int64_t changes
+    # A part of the log waits for ``flush``: a rolled segment, or flush.messages
+    cdef bint wants_flush_
+    cdef readonly object folder
+    cdef readonly object config
+    cdef bytes folder_bytes
+    cdef const char* c_folder
+    cdef uint64_t seed
+    # Due time and path of each file that waits for its deletion
+    cdef list deleted
+    # What an error of recovery was raised with
+    cdef object raised
+
+    cdef void lock(self) noexcept
+    cdef void unlock(self) noexcept
+    cdef int check_online(self) except -1
+    cdef int check(self, int result) except -1
+    cdef int fail(self, int result) noexcept nogil
+    cdef Segment* active(self) noexcept nogil
+    cdef int32_t floor_segment(self, int64_t offset) noexcept nogil
+    cdef int64_t size_locked(self) noexcept nogil
+    cdef int add_segment(self, Segment* segment) noexcept nogil
+    cdef Segment* new_segment(self, int64_t base_offset, int64_t now_ms, int* error) noexcept nogil
+    cdef int roll_segment(self, int64_t base_offset, int64_t now_ms) noexcept nogil
+    cdef object remove_segments(self, int32_t first, int32_t end)
+    cdef int take_snapshot(self, bint sync) noexcept nogil

@@ -1,0 +1,321 @@
+"""The files of a log: its segments in their order, the mutex that guards them, and the end of all use after an I/O error.
+
+The layers of a log stand on each other: ``_log_files``, ``_log_offsets``, ``_log_loading``, ``_log_reads``,
+``_log_deletion``, and ``_log``, which appends.
+"""
+
+cimport cython
+from libc.errno cimport errno
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove
+from posix.fcntl cimport O_RDONLY
+from posix.fcntl cimport open as open_fd
+from posix.unistd cimport close as close_fd
+
+from ctrlchan.broker.log._segment cimport (
+    CORRUPT,
+    DONE,
+    NOT_FOUND,
+    NO_MEMORY,
+    OLD_FORMAT,
+    OUT_OF_ORDER,
+    OVERFLOW,
+    STOPPED,
+    Segment,
+    change_suffix,
+    make_inactive,
+    open_segment,
+    release,
+    remove_files,
+    resize_indexes,
+)
+
+import os
+import time
+
+from ctrlchan.broker.log import names
+from ctrlchan.errors import KafkaError, LogDirectoryError
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
+    int pthread_mutex_destroy(pthread_mutex_t* mutex)
+
+cdef enum:
+    # Bytes; names of files follow in the segments' paths.
+    LONGEST_FOLDER = 4096
+
+SEGMENT_KINDS = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
+
+
+def wall_ms():
+    """Return the milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+cdef str why(int result):
+    """Return the text of a result of ``_segment``."""
+    if result > 0:
+        return os.strerror(result)
+    return {
+        CORRUPT: "a batch whose header cannot be true",
+        OLD_FORMAT: "records of format 0 or 1, where only format 2 is supported",
+        OVERFLOW: "an offset that is too far from the first one of its segment",
+        OUT_OF_ORDER: "an offset that is not above the one before it",
+        NO_MEMORY: "out of memory",
+    }.get(result, f"result {result}")
+
+
+cdef class LogFiles:
+    """The segments of a log in its folder, its mutex, and what a failure of the disk does to it."""
+
+    def __cinit__(self, *args, **kwargs):
+        pthread_mutex_init(&self.mutex, NULL)
+
+    def __dealloc__(self):
+        cdef int32_t i
+        for i in range(self.count):
+            release(self.segments[i])
+        free(self.segments)
+        pthread_mutex_destroy(&self.mutex)
+
+    def _set_folder(self, folder):
+        encoded = os.fsencode(folder)
+        if len(encoded) > LONGEST_FOLDER:
+            raise LogDirectoryError(f"{folder}: the name is too long")
+        self.folder, self.folder_bytes = folder, encoded
+        self.c_folder = self.folder_bytes
+
+    def _set_config(self, config):
+        self.config = config.check()
+        self.segment_bytes, self.roll_ms = config.segment_bytes, config.roll_ms
+        self.jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
+        self.index_bytes, self.index_interval_bytes = config.segment_index_bytes, config.index_interval_bytes
+        self.flush_messages, self.flush_ms = config.flush_messages, config.flush_ms
+
+    def update_config(self, config):
+        """Take new settings; the size of indexes counts from the next segment on."""
+        self.lock()
+        try:
+            self._set_config(config)
+        finally:
+            self.unlock()
+
+    # -- the mutex, and errors
+
+    cdef void lock(self) noexcept:
+        """Wait for the mutex without the GIL, which its owner may be waiting for."""
+        with nogil:
+            pthread_mutex_lock(&self.mutex)
+
+    cdef void unlock(self) noexcept:
+        pthread_mutex_unlock(&self.mutex)
+
+    cdef int check_online(self) except -1:
+        """Raise KafkaError when the log is offline or closed. Requires the mutex."""
+        if self.closed_ or self.failure:
+            raise KafkaError(KAFKA_STORAGE_ERROR, f"{self.folder}: {'closed' if self.closed_ else why(self.failure)}")
+        return 0
+
+    cdef int check(self, int result) except -1:
+        """Raise KafkaError for a result of ``_segment`` that is an error. Requires the mutex."""
+        if result == STOPPED and self.raised is not None:
+            raised, self.raised = self.raised, None
+            raise raised
+        if result != DONE:
+            raise KafkaError(self.fail(result), f"{self.folder}: {why(result)}")
+        return 0
+
+    cdef int fail(self, int result) noexcept nogil:
+        """Return Kafka's error code of a result, and take the log offline where the disk is at fault."""
+        if result == CORRUPT or result == NOT_FOUND:
+            return CORRUPT_MESSAGE
+        if result == OLD_FORMAT:
+            return UNSUPPORTED_FOR_MESSAGE_FORMAT
+        self.failure = result
+        return KAFKA_STORAGE_ERROR
+
+    @property
+    def offline(self):
+        """Whether an I/O error has ended the use of this log."""
+        return self.failure != 0
+
+    @property
+    def closed(self):
+        """Whether the files are closed."""
+        return self.closed_
+
+    @property
+    def failure_text(self):
+        """Why the log is offline, empty while it is online."""
+        return why(self.failure) if self.failure else ""
+
+    # -- segments
+
+    cdef Segment* active(self) noexcept nogil:
+        return self.segments[self.count - 1]
+
+    cdef int32_t floor_segment(self, int64_t offset) noexcept nogil:
+        """Return the index of the last segment that does not begin above the offset, -1 for none."""
+        cdef int32_t low = 0, high = self.count, middle
+        # Most readers read new records.
+        if self.count > 0 and self.segments[self.count - 1].base_offset <= offset:
+            return self.count - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.segments[middle].base_offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    @property
+    def segment_count(self):
+        """The number of segments."""
+        return self.count
+
+    def segment_offsets(self):
+        """Return the first offset of each segment."""
+        cdef int32_t i
+        self.lock()
+        try:
+            return [self.segments[i].base_offset for i in range(self.count)]
+        finally:
+            self.unlock()
+
+    @property
+    def size(self):
+        """The bytes of all segments' records."""
+        self.lock()
+        try:
+            return self.size_locked()
+        finally:
+            self.unlock()
+
+    cdef int64_t size_locked(self) noexcept nogil:
+        cdef int64_t size = 0
+        cdef int32_t i
+        for i in range(self.count):
+            size += self.segments[i].size
+        return size
+
+    cdef int add_segment(self, Segment* segment) noexcept nogil:
+        """Add a segment behind the others; the log takes the reference."""
+        cdef Segment** segments
+        if self.count == self.room:
+            segments = <Segment**>realloc(self.segments, (2 * self.room + 4) * sizeof(Segment*))
+            if segments == NULL:
+                release(segment)
+                return NO_MEMORY
+            self.segments, self.room = segments, 2 * self.room + 4
+        self.segments[self.count] = segment
+        self.count = self.count + 1
+        return DONE
+
+    @cython.overflowcheck(False)
+    cdef Segment* new_segment(self, int64_t base_offset, int64_t now_ms, int* error) noexcept nogil:
+        """Open the files of a segment, with a part of segment.jitter.ms that differs from segment to segment."""
+        cdef uint64_t mixed = (<uint64_t>base_offset + self.seed) * <uint64_t>0x9E3779B97F4A7C15
+        cdef Segment* segment = open_segment(
+            self.c_folder, base_offset, b"", self.index_interval_bytes, self.index_bytes, now_ms, error
+        )
+        if segment != NULL and self.jitter_ms > 0:
+            segment.roll_jitter_ms = <int64_t>((mixed >> 11) % <uint64_t>self.jitter_ms)
+        return segment
+
+    cdef int roll_segment(self, int64_t base_offset, int64_t now_ms) noexcept nogil:
+        """Begin a new active segment at ``base_offset``."""
+        cdef Segment* segment
+        cdef int error
+        if self.active().base_offset == base_offset and self.active().size == 0:
+            # A segment without a record is only rolled because its index has no room.
+            return resize_indexes(self.active(), self.index_bytes)
+        error = remove_files(self.c_folder, base_offset)
+        if error == DONE:
+            error = make_inactive(self.active())
+        if error != DONE:
+            return error
+        segment = self.new_segment(base_offset, now_ms, &error)
+        if segment == NULL:
+            return error
+        self.wants_flush_ = True
+        error = self.add_segment(segment)
+        if error != DONE:
+            return error
+        # Recovery of the new segment begins with what the producers are now.
+        self.producers.end_offset = base_offset
+        return self.take_snapshot(False)
+
+    cdef object remove_segments(self, int32_t first, int32_t end):
+        """Take segments out of the log and mark their files for deletion."""
+        cdef int32_t i
+        cdef int result = DONE, changed
+        cdef int64_t due = min(wall_ms() + self.config.file_delete_delay_ms, NEVER)
+        for i in range(first, end):
+            changed = change_suffix(self.segments[i], b".deleted")
+            result = changed if result == DONE else result
+            name = names.segment_name(self.segments[i].base_offset)
+            snapshot = self.folder / f"{name}{names.SNAPSHOT_SUFFIX}"
+            if snapshot.exists():
+                os.rename(snapshot, f"{snapshot}{names.DELETED_SUFFIX}")
+            for kind in (*SEGMENT_KINDS, names.SNAPSHOT_SUFFIX):
+                self.deleted.append((due, self.folder / f"{name}{kind}{names.DELETED_SUFFIX}"))
+            release(self.segments[i])
+        if end > first:
+            self.next_deletion_ms = min(self.next_deletion_ms, due)
+            self.changes += 1
+        memmove(&self.segments[first], &self.segments[end], (self.count - end) * sizeof(Segment*))
+        self.count -= end - first
+        self.check(result)
+
+    def _close_files(self):
+        cdef int32_t i
+        self.closed_ = True
+        for i in range(self.count):
+            release(self.segments[i])
+        self.count = 0
+
+    def close_files(self):
+        """Close all files as they are: the log needs recovery afterwards."""
+        self.lock()
+        try:
+            self._close_files()
+        finally:
+            self.unlock()
+
+    def delete_files(self, now_ms=None):
+        """Delete the files of removed segments whose file.delete.delay.ms is over; return how many are left."""
+        now = wall_ms() if now_ms is None else now_ms
+        self.lock()
+        try:
+            due = [path for when, path in self.deleted if when <= now]
+            self.deleted = [one for one in self.deleted if one[0] > now]
+            self.next_deletion_ms = min([when for when, _ in self.deleted], default=NEVER)
+            left = len(self.deleted)
+        finally:
+            self.unlock()
+        for path in due:
+            path.unlink(missing_ok=True)
+        return left
+
+    # -- snapshots of the producers
+
+    cdef int take_snapshot(self, bint sync) noexcept nogil:
+        """Write a snapshot of the producers at ``end_offset`` of theirs, if there is no newer one."""
+        cdef int error, folder = open_fd(self.c_folder, O_RDONLY)
+        if folder < 0:
+            return errno
+        error = self.producers.take_snapshot(folder, sync)
+        close_fd(folder)
+        return error
+
+    def _snapshots(self):
+        """Return the offsets of all snapshot files, ascending."""
+        return sorted(
+            offset
+            for name in os.listdir(self.folder)
+            if name.endswith(names.SNAPSHOT_SUFFIX) and (offset := names.offset_of(name)) is not None
+        )
+
+    def _remove_snapshot(self, offset):
+        (self.folder / f"{names.segment_name(offset)}{names.SNAPSHOT_SUFFIX}").unlink(missing_ok=True)

@@ -1,0 +1,262 @@
+"""Metadata in all versions: requests are read and responses written as by kio."""
+
+from __future__ import annotations
+
+import io
+import sys
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode as KioError
+from kio.serial import entity_writer
+
+from ctrlchan._codec import ListColumn
+from ctrlchan.broker.apis._metadata import (
+    MetadataRequest,
+    PartitionRows,
+    TopicAnswer,
+    decode_metadata,
+    encode_metadata,
+)
+from ctrlchan.broker.apis.api import Request
+from ctrlchan.broker.apis.client_messages import ClientMessages, only_known_fields, throttled
+from ctrlchan.broker.metadata.lookups import Node
+from ctrlchan.errors import DecodeError
+from ctrlchan.topic_names import ZERO_ID
+
+METADATA = 3
+HEADER = b"header"
+
+_EACH_VERSION = pytest.mark.parametrize("version", range(13))
+_FEW = settings(max_examples=15)
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+_IDS = st.sampled_from([ZERO_ID, bytes(range(16)), b"\xff" * 16])
+_INT32 = st.integers(-(2**31), 2**31 - 1)
+_LISTS = st.lists(_INT32, max_size=4)
+
+
+def part(schema: Any, kind: str, /, **fields: Any) -> Any:
+    entity = getattr(sys.modules[schema.__module__], kind)
+    return entity(**only_known_fields(entity, fields))
+
+
+def encoded(entity: Any) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+def uuid(topic_id: bytes) -> UUID | None:
+    return None if topic_id == ZERO_ID else UUID(bytes=topic_id)
+
+
+def request_of(data: st.DataObject, version: int) -> bytes:
+    """A request of kio with random fields."""
+    schema: Any = load_request_schema(METADATA, version)
+    names = st.none() | _TEXTS if version >= 10 else _TEXTS
+    asked = data.draw(st.lists(st.tuples(_IDS, names), max_size=3))
+    topics: Any = tuple(
+        part(schema, "MetadataRequestTopic", topic_id=uuid(topic_id), name=name) for topic_id, name in asked
+    )
+    fields = {
+        "topics": None if version >= 1 and data.draw(st.booleans()) else topics,
+        "allow_auto_topic_creation": data.draw(st.booleans()),
+        "include_cluster_authorized_operations": data.draw(st.booleans()),
+        "include_topic_authorized_operations": data.draw(st.booleans()),
+    }
+    return encoded(schema(**only_known_fields(schema, fields)))
+
+
+def read_by_kio(version: int, body: bytes) -> MetadataRequest:
+    messages = ClientMessages("metadata", version)
+    request: Any = messages.decode(Request(version, 1, None, memoryview(HEADER + body), len(HEADER)))
+    topics = None
+    if request.topics or (version >= 1 and request.topics is not None):
+        ids = [getattr(topic, "topic_id", None) for topic in request.topics]
+        topics = [
+            (ZERO_ID if topic_id is None else topic_id.bytes, topic.name)
+            for topic_id, topic in zip(ids, request.topics, strict=True)
+        ]
+    return MetadataRequest(
+        topics,
+        getattr(request, "allow_auto_topic_creation", True),
+        getattr(request, "include_cluster_authorized_operations", False),
+        getattr(request, "include_topic_authorized_operations", False),
+    )
+
+
+def read(version: int, body: bytes) -> MetadataRequest:
+    return decode_metadata(memoryview(HEADER + body), len(HEADER), version)
+
+
+@_EACH_VERSION
+@_FEW
+@given(data=st.data())
+def test_requests_are_read_as_by_kio(version: int, data: st.DataObject) -> None:
+    body = request_of(data, version)
+    request = read(version, body)
+    assert request == read_by_kio(version, body)
+    assert read(version, body + b"more") == request
+    for end in range(len(body)):
+        with pytest.raises(DecodeError):
+            read(version, body[:end])
+
+
+@_EACH_VERSION
+@_FEW
+@given(data=st.data())
+def test_changed_bytes_are_read_as_by_kio(version: int, data: st.DataObject) -> None:
+    body = bytearray(request_of(data, version))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(body) - 1))
+        body[place] = data.draw(st.integers(0, 255) | st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]))
+    try:
+        expected = read_by_kio(version, bytes(body))
+    except DecodeError:
+        # Kafka takes a length below -1 for null.
+        with suppress(DecodeError):
+            read(version, bytes(body))
+    else:
+        assert read(version, bytes(body)) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "body", "reason"),
+    [
+        (0, b"\xff\xff\xff\xff", "the list of topics is null"),
+        (0, b"\x7f\0\0\0", "an array of 2130706432 elements in 0 bytes"),
+        (9, b"\xff\xff\xff\xff\x0f\0", "an array of 4294967294 elements in 1 bytes"),
+        (1, b"\0\0\0\1\xff\xff", "the name of a topic is null"),
+        (9, b"\2\0\0\0\0\0\0", "the name of a topic is null"),
+        (4, b"\0\0\0\1\0\1\xff\1", "utf-8"),
+    ],
+)
+def test_refused_requests_have_a_reason(version: int, body: bytes, reason: str) -> None:
+    with pytest.raises(DecodeError, match=reason):
+        read(version, body)
+
+
+_NODES = st.lists(st.builds(Node, _INT32, _TEXTS, _INT32, st.none() | _TEXTS), max_size=3)
+_PARTITIONS = st.lists(
+    st.tuples(st.sampled_from([0, 5, 9, 72]), _INT32, _INT32, _INT32, _LISTS, _LISTS, _LISTS), max_size=4
+)
+_TOPICS = st.lists(
+    st.tuples(st.sampled_from([0, 3, 17, -1, 100]), _TEXTS, _IDS, st.booleans(), _INT32, _PARTITIONS),
+    max_size=3,
+)
+
+
+@_EACH_VERSION
+@_FEW
+@given(nodes=_NODES, cluster_id=st.none() | _TEXTS, numbers=st.tuples(_INT32, _INT32), topics=_TOPICS)
+def test_responses_are_those_of_kio(
+    version: int,
+    nodes: list[Node],
+    cluster_id: str | None,
+    numbers: tuple[int, int],
+    topics: list[tuple[int, str, bytes, bool, int, list[tuple[Any, ...]]]],
+) -> None:
+    controller_id, cluster_operations = numbers
+    answers, rows = [], list[tuple[Any, ...]]()
+    for error, text, topic_id, is_internal, operations, partitions in topics:
+        # Only version 12 has answers to unknown ids.
+        name = None if version >= 12 and error == 100 else text
+        first, end = len(rows), len(rows) + len(partitions)
+        answers.append(TopicAnswer(error, name, topic_id, is_internal, operations, first, end))
+        rows += partitions
+    columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * 7
+    errors, index, leader, epoch = (np.array(column, np.int32) for column in columns[:4])
+    replicas, isr, offline = (ListColumn.from_lists(column) for column in columns[4:])
+    written = encode_metadata(
+        version,
+        nodes,
+        cluster_id,
+        controller_id,
+        cluster_operations,
+        answers,
+        PartitionRows(errors.astype(np.int16), index, leader, epoch, replicas, isr, offline),
+    )
+    schema: Any = load_response_schema(METADATA, version)
+    expected = {
+        "throttle_time": throttled(0),
+        "brokers": tuple(
+            part(
+                schema, "MetadataResponseBroker", node_id=one.id, host=one.host, port=one.port, rack=one.rack
+            )
+            for one in nodes
+        ),
+        "cluster_id": cluster_id,
+        "controller_id": controller_id,
+        "cluster_authorized_operations": cluster_operations,
+        "topics": tuple(
+            part(
+                schema,
+                "MetadataResponseTopic",
+                error_code=KioError(topic.error),
+                name=topic.name,
+                topic_id=uuid(topic.topic_id),
+                is_internal=topic.is_internal,
+                topic_authorized_operations=topic.operations,
+                partitions=tuple(kio_partition(schema, *row) for row in rows[topic.first : topic.end]),
+            )
+            for topic in answers
+        ),
+    }
+    assert written == encoded(schema(**only_known_fields(schema, expected)))
+
+
+def kio_partition(
+    schema: Any, error: int, index: int, leader: int, epoch: int, replicas: Any, isr: Any, offline: Any
+) -> Any:
+    return part(
+        schema,
+        "MetadataResponsePartition",
+        error_code=KioError(error),
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=epoch,
+        replica_nodes=tuple(replicas),
+        isr_nodes=tuple(isr),
+        offline_replicas=tuple(offline),
+    )
+
+
+def numbers(*values: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    return np.array(values, np.int32)
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        ListColumn(numbers(0), numbers(2), numbers(1)),
+        ListColumn(numbers(-1), numbers(1), numbers(1)),
+        ListColumn(numbers(2**31 - 1), numbers(1), numbers(1)),
+        ListColumn(numbers(0, 0), numbers(1, 1), numbers(1)),
+    ],
+)
+def test_columns_that_do_not_fit_together_are_refused(lists: ListColumn) -> None:
+    one, good = numbers(0), ListColumn.from_lists([[1]])
+    with pytest.raises(ValueError, match=r"column|list"):
+        PartitionRows(np.zeros(1, np.int16), one, one, one, good, good, lists)
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        (TopicAnswer(0, "t", ZERO_ID, False, 0, 0, 2), "rows 0 to 2 of 1"),
+        (TopicAnswer(0, "t", ZERO_ID, False, 0, 1, 0), "rows 1 to 0 of 1"),
+        (TopicAnswer(0, "t", b"short", False, 0, 0, 1), "a topic id of 5 bytes"),
+        (TopicAnswer(0, "t" * 40_000, ZERO_ID, False, 0, 0, 1), "a string of 40000 bytes"),
+    ],
+)
+def test_topics_that_cannot_be_written_are_refused(topic: TopicAnswer, reason: str) -> None:
+    one, lists = numbers(0), ListColumn.from_lists([[1]])
+    rows = PartitionRows(np.zeros(1, np.int16), one, one, one, lists, lists, lists)
+    with pytest.raises(ValueError, match=reason):
+        encode_metadata(12, [], None, -1, 0, [topic], rows)
