@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from ctrlchan.errors import MalformedError, NodeError, ResultCode, ZooKeeperError
 from ctrlchan.protocol import SECURITY_PROTOCOLS
 from ctrlchan.text import parse_number, quoted
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.guarded import GuardedNodes
-from ctrlchan.zookeeper.operations import Node
 from ctrlchan.zookeeper.values import BrokersRead, RegisteredBroker
 
 __all__ = ["BrokerNodes"]
 
 _MAX_INT32 = 2**31 - 1
 _MAX_PORT = 65_535
+#: Registrations that are kept parsed.
+_PARSED = 1_000
 
 
 class BrokerNodes(GuardedNodes):
@@ -39,7 +41,7 @@ class BrokerNodes(GuardedNodes):
             # A broker that has gone since its id was listed is not live.
             if node is not None:
                 try:
-                    brokers.append(_broker(broker_id, node))
+                    brokers.append(_broker(broker_id, node.data, node.czxid))
                 except MalformedError as error:
                     malformed[path] = str(error)
         return BrokersRead(brokers, malformed)
@@ -51,7 +53,7 @@ class BrokerNodes(GuardedNodes):
         if node is None:
             return None
         try:
-            return _broker(broker_id, node)
+            return _broker(broker_id, node.data, node.czxid)
         except MalformedError as error:
             raise ZooKeeperError(f"{path}: {error}") from error
 
@@ -94,8 +96,10 @@ def _ids(names: list[str]) -> tuple[list[int], dict[str, str]]:
     return ids, malformed
 
 
-def _broker(broker_id: int, node: Node) -> RegisteredBroker:
-    registration = nodes.parse_registration(node.data)
+# An event of one broker reads the registrations of all, which are the same as before.
+@lru_cache(_PARSED)
+def _broker(broker_id: int, data: bytes, czxid: int) -> RegisteredBroker:
+    registration = nodes.parse_registration(data)
     reasons = []
     for one in registration.listeners:
         if one.security_protocol not in SECURITY_PROTOCOLS:
@@ -105,4 +109,4 @@ def _broker(broker_id: int, node: Node) -> RegisteredBroker:
     if reasons:
         raise MalformedError(*reasons)
     features = dict(registration.features)
-    return RegisteredBroker(broker_id, node.czxid, tuple(registration.listeners), registration.rack, features)
+    return RegisteredBroker(broker_id, czxid, tuple(registration.listeners), registration.rack, features)

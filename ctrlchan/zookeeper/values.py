@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -65,16 +67,14 @@ class RegisteredBroker(NamedTuple):
     features: dict[str, tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class BrokersRead:
+class BrokersRead(NamedTuple):
     """Live brokers in the order of their ids. ``malformed``: path -> reason, of those left out."""
 
     brokers: list[RegisteredBroker]
     malformed: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsRead:
+class TopicsRead(NamedTuple):
     """Topics and their partitions, ascending by topic row and partition.
 
     ``names``: of the topics that were found. ``ids``: uint8[topics, 16], all zero where a topic has none.
@@ -119,24 +119,21 @@ class PartitionStatesRead(PartitionStateColumns):
     malformed: dict[int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """Results of n writes: ``version`` int32[n], of the nodes now; ``error`` int32[n], a ``ResultCode``."""
 
     version: Int32
     error: Int32
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsNamed:
+class PartitionsNamed(NamedTuple):
     """Partitions that nodes name, each once, in order. ``malformed``: path -> reason."""
 
     partitions: list[tuple[str, int]]
-    malformed: dict[str, str] = field(default_factory=dict)
+    malformed: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Reassignments:
+class Reassignments(NamedTuple):
     """``/admin/reassign_partitions``: (topic, partition) -> new replicas, and reasons against entries."""
 
     partitions: dict[tuple[str, int], list[int]]

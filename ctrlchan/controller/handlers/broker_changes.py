@@ -17,7 +17,6 @@ from ctrlchan.controller.machines.states import PartitionState, ReplicaState
 from ctrlchan.controller.term.notifications import NotificationKind
 from ctrlchan.errors import InvalidStateError, UnknownBrokerError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
-from ctrlchan.state.brokers import brokers_list
 from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.values import RegisteredBroker
 
@@ -39,13 +38,14 @@ def process_broker_change(core: ControllerCore) -> None:
     """Compare the registrations with the live brokers, and act on those that came, went or restarted."""
     core.watches.children(paths.BROKER_IDS)
     registered = {broker.id: broker for broker in read_live_brokers(core)}
-    known = {broker.id: broker for broker in brokers_list(core.state.brokers)}
+    brokers = core.state.brokers
+    known = dict(zip(brokers.ids.tolist(), brokers.epochs.tolist(), strict=True))
     new = [registered[broker_id] for broker_id in sorted(registered.keys() - known.keys())]
     dead = sorted(known.keys() - registered.keys())
     bounced = [
         registered[broker_id]
         for broker_id in sorted(registered.keys() & known.keys())
-        if registered[broker_id].epoch != known[broker_id].epoch
+        if registered[broker_id].epoch != known[broker_id]
     ]
     core.log.info(
         "Newly added brokers: %s, deleted brokers: %s, bounced brokers: %s, all live brokers: %s",
@@ -132,7 +132,7 @@ def announce(core: ControllerCore) -> None:
     if not endpoints:
         core.state.set_announced(())
         return
-    racks = [broker.rack for broker in brokers_list(core.state.brokers) if broker.rack is not None]
+    racks = [rack for rack in core.state.brokers.racks.to_list() if rack is not None]
     rack = (core.config.rack or min(racks)) if racks else None
     core.state.set_announced([Broker(core.config.controller_id, -1, endpoints, rack)])
 

@@ -7,8 +7,6 @@ choosing it after its death, until another controller is elected.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 
@@ -36,7 +34,7 @@ def without_own_replicas(core: ControllerCore, read: TopicsRead, new: Int64) -> 
     lists = read.replicas.to_lists()
     for row, replicas in zip(ours.tolist(), _given_away(core, take(read.replicas, ours)), strict=True):
         lists[row] = replicas
-    changed = replace(read, replicas=ListColumn.from_lists(lists))
+    changed = read._replace(replicas=ListColumn.from_lists(lists))
     topics = np.unique(read.topic_row[ours])
     rows = np.flatnonzero(np.isin(read.topic_row, topics))
     names = [read.names[row] for row in topics.tolist()]

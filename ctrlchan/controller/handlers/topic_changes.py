@@ -39,6 +39,10 @@ def process_topic_change(core: ControllerCore) -> None:
         core.log.info("Deleted topics: %s", sorted(gone))
         remove_entries(core.nodes, lambda partition, _: partition[0] in gone)
         core.context.remove_topics(gone)
+    malformed = core.malformed.get(paths.TOPICS, {})
+    gone_malformed = [path for path in malformed if paths.place_of(path).topic not in names]
+    core.note_malformed(paths.TOPICS, {}, gone_malformed)
+    core.topic_watches.forget(gone_malformed)
     # Those that the controller has deleted have left the context before their nodes.
     deleted = core.seen_topics - names
     core.seen_topics -= deleted
@@ -61,8 +65,9 @@ def add_topics(core: ControllerCore, names: Iterable[str], *, are_new: bool = Fa
     left out.
     """
     wanted = sorted(names)
-    read = core.nodes.read_topics(wanted, core.topic_watches.read_with(map(paths.topic, wanted)))
-    core.note_malformed(paths.TOPICS, read.malformed)
+    node_paths = [paths.topic(name) for name in wanted]
+    read = core.nodes.read_topics(wanted, core.topic_watches.read_with(node_paths))
+    core.note_malformed(paths.TOPICS, read.malformed, node_paths)
     if are_new:
         read = without_own_replicas(core, read, np.arange(len(read.partition)))
     ids = _with_ids(core, read)
@@ -78,12 +83,16 @@ def process_partition_modifications(core: ControllerCore, changed: Sequence[str]
     Partitions added to a topic that is queued for deletion are taken out of its node again. Other changes are
     the controller's own.
     """
-    known = core.topic_names()
-    names = sorted(name for path in changed if (name := paths.place_of(path).topic) in known)
+    topics = {paths.place_of(path).topic for path in changed}
+    if topics - core.topic_names():
+        # A node that was malformed may be a topic now.
+        process_topic_change(core)
+    names = sorted(topics & core.topic_names())
     if not names:
         return
-    read = core.nodes.read_topics(names, core.topic_watches.read_with(map(paths.topic, names)))
-    core.note_malformed(paths.TOPICS, read.malformed)
+    node_paths = [paths.topic(name) for name in names]
+    read = core.nodes.read_topics(names, core.topic_watches.read_with(node_paths))
+    core.note_malformed(paths.TOPICS, read.malformed, node_paths)
     topic_rows = topic_rows_of_names(core.state, read.names)
     added = np.flatnonzero(find_rows(core.state, topic_rows[read.topic_row], read.partition) < 0)
     if not len(added):

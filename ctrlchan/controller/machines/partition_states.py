@@ -14,7 +14,7 @@ from ctrlchan.controller.machines.electing import Electing, ElectionRules, Elect
 from ctrlchan.controller.machines.leader_election import Strategy
 from ctrlchan.controller.machines.leadership import StateNodes, create_leadership
 from ctrlchan.controller.machines.recipients import add_leader_and_isr, one_batch
-from ctrlchan.controller.machines.state_changes import StateChangeLines, refusals
+from ctrlchan.controller.machines.state_changes import Reason, StateChangeLines, refusals
 from ctrlchan.controller.machines.states import PartitionState, valid_changes
 from ctrlchan.errors import ResultCode, SessionExpiredError, ZooKeeperError
 from ctrlchan.state.lists import select, take
@@ -119,7 +119,7 @@ class PartitionStateMachine:
         replicas = take(context.state.partitions.replicas, rows)
         isr = select(replicas, context.is_online(*context.replica_pairs(rows)))
         alive = isr.lengths > 0
-        self._lines.partitions_failed(rows[~alive], PartitionState.ONLINE, self._no_live_replica)
+        self._lines.partitions_failed(rows[~alive], PartitionState.ONLINE, self._no_live_replica())
         rows, isr = rows[alive], take(isr, np.flatnonzero(alive))
         if not len(rows):
             return
@@ -138,10 +138,13 @@ class PartitionStateMachine:
         context.partition_states[rows[created]] = PartitionState.ONLINE
         add_leader_and_isr(self._batch, rows[created], take(isr, created), is_new=True)
 
-    def _no_live_replica(self, name: str, row: int) -> str:
+    def _no_live_replica(self) -> Reason:
         state = self._context.state
-        assigned, live = _ids(state.partitions.replicas[row]), _ids(np.sort(state.online_broker_ids))
-        return f"no assigned replica of {name} is online: assigned [{assigned}], live brokers [{live}]"
+        live = _ids(np.sort(state.online_broker_ids))
+        return lambda name, row: (
+            f"no assigned replica of {name} is online: "
+            f"assigned [{_ids(state.partitions.replicas[row])}], live brokers [{live}]"
+        )
 
 
 def _ids(brokers: Int32) -> str:

@@ -54,7 +54,7 @@ class StatusServer:
         self.port = self._server.server_port
         self._thread = threading.Thread(
             target=self._server.serve_forever,
-            kwargs={"poll_interval": 0.1},
+            kwargs={"poll_interval": _POLL_SECONDS},
             name="status-server",
             daemon=True,
         )

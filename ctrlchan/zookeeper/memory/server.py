@@ -173,7 +173,8 @@ class MemoryZooKeeper:
                 if session.writer is not writer or not self._answer(session, Reader(data)):
                     break
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            # Cancelled by ``_serve``: asyncio would log a task that ends so.
             pass
         except OSError as error:
             _LOG.error("a connection to the ZooKeeper in memory is closed: %s", error)

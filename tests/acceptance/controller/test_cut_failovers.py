@@ -21,9 +21,14 @@ from tests.kafka.zookeeper_proxy import MULTI, Loss, ZooKeeperProxy
 PING = 11
 
 
-@pytest.mark.parametrize("loss", list(Loss), ids=lambda loss: f"{loss.value}-lost")
 @pytest.mark.parametrize(
-    "every_request", [False, pytest.param(True, marks=pytest.mark.long)], ids=["writes", "all"]
+    ("loss", "every_request"),
+    [
+        pytest.param(loss, every, id=f"{loss.value}-lost-{'all' if every else 'writes'}", marks=marks)
+        for loss in Loss
+        for every in (False, True)
+        for marks in [() if loss is Loss.ANSWER and not every else pytest.mark.long]
+    ],
 )
 def test_the_connection_is_cut_at_each_step(
     cluster: ControlledCluster, loss: Loss, every_request: bool

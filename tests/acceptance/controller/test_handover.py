@@ -14,6 +14,7 @@ from tests.acceptance.controller.cluster import CONTROLLER_ID, ControlledCluster
 from tests.acceptance.controller.load import Load, write_large
 from tests.acceptance.controller.tools import KafkaTools, wait_until_complete
 from tests.kafka.waiting import wait_until
+from tests.unit.controller.expiry import expire
 
 #: How often the office changes there and back.
 ROUNDS = [2, pytest.param(15, marks=pytest.mark.long)]
@@ -145,7 +146,7 @@ def test_an_expired_session(cluster: ControlledCluster, rounds: int) -> None:
         for _ in range(rounds):
             epoch = nodes.controller_epoch(rig.zookeeper)
             session_id = controller.session.session_id
-            _expire(rig.zookeeper_connect, controller.session._client.client_id)
+            expire(controller.session)
             wait_until(
                 lambda epoch=epoch: nodes.controller_epoch(rig.zookeeper) > epoch,  # type: ignore[misc]
                 what="a controller is elected",
@@ -189,11 +190,3 @@ def _has_controller(client: KazooClient) -> bool:
     except KazooException:
         # This client has lost its connection too.
         return False
-
-
-def _expire(zookeeper: str, client_id: tuple[int, bytes]) -> None:
-    """Close a session from elsewhere: the server ends it for its owner too."""
-    client = KazooClient(hosts=zookeeper, client_id=client_id, timeout=10)
-    client.start(timeout=30)
-    client.stop()
-    client.close()

@@ -321,7 +321,7 @@ def change(state: ClusterState, rng: random.Random, step: int) -> None:
             state.set_shutting_down(rng.sample(IDS, rng.randint(0, 1)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), ibp=st.sampled_from(["3.9", "2.8", "2.3"]))
 def test_after_any_history_every_broker_knows_the_state(seed: int, ibp: str) -> None:
     rng = random.Random(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -60,3 +61,4 @@ class TableMachine(RuleBasedStateMachine):
 
 
 TestTableMachine = TableMachine.TestCase
+TestTableMachine.settings = settings(max_examples=50, deadline=None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
 
 import pytest
 
@@ -137,6 +138,20 @@ def test_a_malformed_topic_is_logged_and_harms_no_other(
     core = controller.current()
     assert core is not None
     assert paths.topic("broken") in core.malformed[paths.TOPICS]
+    # A change of another topic does not make it readable.
+    three.set_assignment("t", {0: [1, 2, 3], 1: [2]})
+    three.wait_state("t", 1, leader=2)
+    assert paths.topic("broken") in core.malformed[paths.TOPICS]
+    three.znodes.delete(paths.topic("broken"))
+    wait_until(lambda: not core.malformed[paths.TOPICS], what="the malformed topic is forgotten")
+
+
+def test_a_malformed_topic_that_is_repaired_is_created(three: RealCluster) -> None:
+    three.znodes.create(paths.topic("broken"), b"no JSON", makepath=True)
+    three.create_topic("t", {0: [1]})
+    three.wait_state("t", 0, leader=1)
+    three.znodes.set(paths.topic("broken"), nodes.encode_topic(uuid.uuid4().bytes, {0: [2]}))
+    three.wait_state("broken", 0, leader=2)
 
 
 def test_topics_without_an_id_are_given_one_at_ibp_2_8(cluster: RealCluster) -> None:

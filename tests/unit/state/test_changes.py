@@ -56,7 +56,7 @@ class ChangesMachine(test_model.StateMachine):
 
 
 TestChanges = ChangesMachine.TestCase
-TestChanges.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestChanges.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
 def some_state() -> ClusterState:

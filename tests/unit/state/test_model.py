@@ -235,4 +235,4 @@ class StateMachine(RuleBasedStateMachine):
 
 
 TestStateMachine = pytest.mark.filterwarnings("error")(StateMachine.TestCase)
-TestStateMachine.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestStateMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

@@ -340,7 +340,7 @@ def run(
 
 
 def test_random_histories(zookeeper_server: ZooKeeperServer) -> None:
-    run(zookeeper_server, 30, 30, fixed=True)
+    run(zookeeper_server, 15, 30, fixed=True)
 
 
 @pytest.mark.long

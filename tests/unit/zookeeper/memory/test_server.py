@@ -52,6 +52,17 @@ def test_bytes_that_are_no_request_close_the_connection(data: bytes) -> None:
             assert one.get("/") is not None
 
 
+def test_a_close_with_a_client_logs_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    server = MemoryZooKeeper()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        # The first request waits for bytes: the server's task has begun.
+        client.sendall(b"\x00")
+        with session(server.address) as one:
+            assert one.get("/") is not None
+            server.close()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
 def test_nodes_outlive_a_restart_but_for_those_of_sessions(tmp_path: Path) -> None:
     journal = tmp_path / "new" / "nodes.jsonl"
     with MemoryZooKeeper(journal) as server, session(server.address) as one:
