@@ -260,6 +260,13 @@ def _spark(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     )
 
 
+def _spark_small(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    [one] = benchmarks
+    return ("job", "processor time, ms", "job / session"), (
+        (name, _figure(one, name, 0), _ratio(one, name, "session", 2)) for name in one["ms"]
+    )
+
+
 def _controller(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     headings = (
         "partitions → brokers",
@@ -291,7 +298,7 @@ def _controller(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
 
 
 def _broker(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
-    headings = ("", "unit", "Kafka", OURS, "limit", "Kafka / ours", "ours / limit")
+    headings = ("", "unit", "Kafka", "kfake", OURS, "limit", "Kafka / ours", "kfake / ours", "ours / limit")
     rows = []
     for one in benchmarks:
         for what, (unit, figures) in one["figures"].items():
@@ -301,10 +308,8 @@ def _broker(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
                 (
                     what,
                     unit,
-                    _figure(repetitions, "kafka", digits),
-                    _figure(repetitions, OURS, digits),
-                    _figure(repetitions, "limit", digits),
-                    _ratio(repetitions, "kafka", OURS, 1),
+                    *(_figure(repetitions, side, digits) for side in ("kafka", "kfake", OURS, "limit")),
+                    *(_ratio(repetitions, side, OURS, 1) for side in ("kafka", "kfake")),
                     _ratio(repetitions, OURS, "limit", 1),
                 )
             )
@@ -319,6 +324,7 @@ _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Row
     "start": _start,
     "features": _features,
     "spark": _spark,
+    "spark_small": _spark_small,
     "controller": _controller,
     "broker": _broker,
 }
