@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from ctrlchan.batch import ControllerBrokerRequestBatch
@@ -30,6 +31,9 @@ __all__ = ["ControllerCore", "Handler"]
 
 _LOG: Final = logging.getLogger("ctrlchan.controller")
 
+#: So many malformed nodes of one event have a line each in the log.
+_LOGGED_NODES: Final = 100
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ControllerCore:
@@ -53,6 +57,8 @@ class ControllerCore:
     own_endpoints: tuple[Endpoint, ...] = ()
     log: logging.Logger = _LOG
     active: bool = True
+    #: Whether the failover has read the cluster: until then the state is a part of it.
+    is_loaded: bool = False
     # The following are made of the ones above by ``begin_term``.
     partition_states: PartitionStateMachine = field(init=False)
     replica_states: ReplicaStateMachine = field(init=False)
@@ -131,13 +137,23 @@ class ControllerCore:
         """Return the names of all topics of the context."""
         return {name.decode(errors="surrogateescape") for name in name_list(self.state.topics.names)}
 
-    def note_malformed(self, what: str, malformed: Mapping[str, str]) -> None:
-        """Keep and log nodes that cannot be parsed. What depends on them is left out; the others go on."""
-        known = self.malformed.get(what, {})
-        for path, reason in malformed.items():
-            if known.get(path) != reason:
-                self.log.error("%s is left out: %s", path, reason)
-        self.malformed[what] = dict(malformed)
+    def note_malformed(
+        self, what: str, malformed: Mapping[str, str], read: Iterable[str] | None = None
+    ) -> None:
+        """Keep and log nodes that cannot be parsed. What depends on them is left out; the others go on.
+
+        ``malformed``: path -> reason. ``read``: the paths that were read, None for all; what is known of
+        others stays.
+        """
+        before = self.malformed.get(what, {})
+        new = {path: reason for path, reason in malformed.items() if before.get(path) != reason}
+        for path, reason in islice(new.items(), _LOGGED_NODES):
+            self.log.error("%s is left out: %s", path, reason)
+        if len(new) > _LOGGED_NODES:
+            self.log.error("%d more nodes are left out: see the status", len(new) - _LOGGED_NODES)
+        dropped = before.keys() if read is None else set(read)
+        stay = {path: reason for path, reason in before.items() if path not in dropped}
+        self.malformed[what] = stay | dict(malformed)
 
     def _event(self, kind: ControllerState, name: str, handler: Handler) -> Event:
         def process() -> None:

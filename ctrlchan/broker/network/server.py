@@ -22,6 +22,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from inspect import isawaitable
 from typing import Any, Protocol, cast
 
@@ -29,6 +30,7 @@ import numpy as np
 
 from ctrlchan.errors import ProtocolError
 from ctrlchan.rate_limit import LogRateLimit
+from ctrlchan.state.brokers import format_host_port
 
 __all__ = [
     "DEFAULT_IDLE_TIMEOUT",
@@ -37,8 +39,10 @@ __all__ = [
     "AuthenticationFailed",
     "Authenticator",
     "Buffers",
+    "CannotAnswer",
     "FrameHandler",
     "Server",
+    "cannot_listen",
 ]
 
 logger = logging.getLogger("ctrlchan.broker")
@@ -64,12 +68,21 @@ Answer = Buffers | Callable[[], Buffers] | Awaitable[Buffers]
 FrameHandler = Callable[[memoryview], Answer]
 
 
+def cannot_listen(host: str, port: int, error: OSError) -> OSError:
+    """Return the error with the address in its text."""
+    return OSError(error.errno, f"cannot listen on {format_host_port(host, port)}: {error.strerror}")
+
+
 class AuthenticationFailed(ProtocolError):
     """The peer did not prove who it is. ``response`` is sent before the connection is closed."""
 
     def __init__(self, reason: str, response: Buffers = ()) -> None:
         super().__init__(reason)
         self.response = response
+
+
+class CannotAnswer(ProtocolError):
+    """The server cannot answer this request now: the connection is closed, and the peer asks another one."""
 
 
 class Authenticator(Protocol):
@@ -132,21 +145,20 @@ class Server:
     async def start(self) -> int:
         """Bind and listen; return the port (the chosen one when ``port`` was 0). Raises OSError."""
         loop = asyncio.get_running_loop()
-        addresses = await loop.getaddrinfo(
-            self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, _, _, _, address = addresses[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setblocking(False)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-        except OSError as error:
-            listener.close()
-            raise OSError(
-                error.errno, f"cannot listen on {self.host}:{self.port}: {error.strerror}"
-            ) from None
+        with ExitStack() as cleanup:
+            try:
+                addresses = await loop.getaddrinfo(
+                    self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                )
+                family, _, _, _, address = addresses[0]
+                listener = cleanup.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                listener.setblocking(False)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(address)
+                listener.listen(_BACKLOG)
+            except OSError as error:
+                raise cannot_listen(self.host, self.port, error) from None
+            cleanup.pop_all()
         self.port = cast(int, listener.getsockname()[1])
         self._listener = listener
         loop.add_reader(listener, self._accept, loop, listener)
@@ -352,7 +364,8 @@ class _Connection(asyncio.BufferedProtocol):
 
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, ProtocolError):
-            self._server.log(logging.WARNING, "closing the connection of %s: %s", self.peer, error)
+            level = logging.INFO if isinstance(error, CannotAnswer) else logging.WARNING
+            self._server.log(level, "closing the connection of %s: %s", self.peer, error)
         else:
             self._server.log(
                 logging.ERROR, "closing the connection of %s: %r", self.peer, error, exc_info=error

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from ctrlchan.broker.network.server import CannotAnswer
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.producer_ids import Allocation, next_block
 from ctrlchan.controller.server.metadata import ControllerMetadata
@@ -16,7 +17,7 @@ from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.controller.term.event_loop import EventLoop
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError, NotControllerError, SessionExpiredError
-from ctrlchan.state import ClusterState, Endpoint
+from ctrlchan.state import Endpoint
 from ctrlchan.zookeeper.quotas import QuotaEntity
 
 __all__ = ["ClusterView", "ProducerIds", "ServerCore"]
@@ -91,23 +92,23 @@ class ServerCore:
         return self.config.controller_id
 
     def cluster(self) -> ClusterView:
-        """Return what clients see of the cluster; nothing while this is not the controller."""
-        core = self._current()
-        state = ClusterState.empty() if core is None else core.state
-        return ClusterView(self.endpoint, self._read_cluster_id(), ControllerMetadata(state))
+        """Return what clients see of the cluster.
+
+        Raises CannotAnswer while this is not the controller, or has not read the cluster yet: librdkafka
+        forgets all brokers that a Metadata response leaves out, and would be alone with this server.
+        """
+        return ClusterView(self.endpoint, self._read_cluster_id(), ControllerMetadata(self._loaded().state))
 
     def read_topic_config(self, name: str) -> Mapping[str, str]:
-        """Return the config of a topic from ZooKeeper, none while this is not the controller. Takes long.
+        """Return the config of a topic from ZooKeeper. Takes long.
 
-        Raises ZooKeeperError.
+        Raises CannotAnswer as ``cluster``, ZooKeeperError.
         """
-        core = self._current()
-        return {} if core is None else core.nodes.read_topic_config(name) or {}
+        return self._loaded().nodes.read_topic_config(name) or {}
 
     def read_broker_config(self, broker_id: int | None) -> Mapping[str, str]:
         """Return the dynamic config of a broker, or that of all brokers (None), in the same way."""
-        core = self._current()
-        return {} if core is None else core.nodes.read_broker_config(broker_id)
+        return self._loaded().nodes.read_broker_config(broker_id)
 
     def read_quotas(self, types: Iterable[str]) -> Mapping[QuotaEntity, Mapping[str, str]]:
         """Return the configs of the users, client ids and IPs of these types. Takes long.
@@ -118,6 +119,12 @@ class ServerCore:
         if core is None:
             raise NotControllerError
         return core.nodes.read_quotas(types)
+
+    def _loaded(self) -> ControllerCore:
+        core = self._current()
+        if core is None or not core.is_loaded:
+            raise CannotAnswer("this controller is not active, or is just taking over")
+        return core
 
     async def call(
         self, kind: ControllerState, name: str, function: Callable[[ControllerCore], T]

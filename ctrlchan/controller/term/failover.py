@@ -127,6 +127,7 @@ def fail_over(core: ControllerCore) -> None:
     _read_cluster(core)
     log.info("Fetching topic deletions in progress")
     core.deletion.start(core.nodes.topic_deletions())
+    core.is_loaded = True
     # Brokers need the live brokers before they can follow the leaders of a LeaderAndIsr.
     log.info("Sending update metadata request")
     core.send_update_metadata(None, ())

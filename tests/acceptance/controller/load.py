@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from types import TracebackType
@@ -51,6 +52,10 @@ class Load:
         #: a second write of it (DUPLICATE_SEQUENCE_NUMBER), which has no offset.
         self.acknowledged: dict[tuple[int, bytes], int | None] = {}
         self.errors: Counter[str] = Counter()
+        #: What librdkafka reports of connections, brokers and itself; it goes on unless it is fatal.
+        self.reported: Counter[str] = Counter()
+        #: The producer's own view, once a second: its producer id, its connections and the leaders.
+        self.state: dict[str, object] = {}
         self.sent = 0
         self._stopping = threading.Event()
         self._writing = threading.Event()
@@ -70,6 +75,9 @@ class Load:
                 "message.timeout.ms": int(DELIVERY_TIMEOUT * 1000),
                 "partitioner": "random",
                 "log_level": 2,  # leaders move and brokers restart here: not worth a line each
+                "error_cb": lambda error: self.reported.update([error.str()]),
+                "statistics.interval.ms": 1000,
+                "stats_cb": self._note_state,
             }
         )
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
@@ -108,10 +116,18 @@ class Load:
         sent = self.sent
 
         def more() -> bool:
+            assert self._thread.is_alive(), f"the load has ended: {dict(self.reported)}"
             new = list(self.acknowledged)[before:]
             return len({p for p, value in new if int(value) >= sent}) >= partitions
 
-        wait_until(more, timeout=timeout, what=f"new messages are acknowledged by {partitions} partitions")
+        what = f"new messages are acknowledged by {partitions} partitions"
+        try:
+            wait_until(more, timeout=timeout, what=what)
+        except TimeoutError as problem:
+            raise TimeoutError(
+                f"{problem}; {self.sent} sent, errors {dict(self.errors)}, reported {dict(self.reported)}, "
+                f"producer {self.state}"
+            ) from None
 
     def check_nothing_is_lost(self) -> None:
         """Read the whole topic: every acknowledged message is there, at its offset if that is known."""
@@ -141,6 +157,16 @@ class Load:
                 # The queue is full while there is no leader.
                 continue
             self.sent += 1
+
+    def _note_state(self, statistics: str) -> None:
+        read = json.loads(statistics)
+        brokers = {name: broker["state"] for name, broker in read["brokers"].items()}
+        leaders = {
+            number: partition["leader"]
+            for topic in read["topics"].values()
+            for number, partition in topic["partitions"].items()
+        }
+        self.state = {"idempotence": read.get("eos"), "brokers": brokers, "leaders": leaders}
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

@@ -29,7 +29,8 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
     else:
         taken = await core.producer_ids.take(core)
         if isinstance(taken, KafkaError):
-            error = KioError(taken.code)
+            # The answer of a Kafka broker that waits for the controller: every client asks again.
+            error = KioError.coordinator_load_in_progress
         else:
             producer_id, epoch = taken, _FIRST_EPOCH
     return Reply(

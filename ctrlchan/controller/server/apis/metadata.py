@@ -1,7 +1,7 @@
 """Metadata (3): the cluster as the controller knows it.
 
 Topics are never created by a client that asks for them here; brokers create theirs themselves. A controller
-that is not the active one knows no brokers and no topics: clients ask another broker then.
+that is not the active one closes the connection, and clients ask another broker.
 """
 
 from __future__ import annotations

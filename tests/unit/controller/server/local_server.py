@@ -87,6 +87,7 @@ def local_server(
                 batch=without,
                 topic_configs=without,
                 notifier=lambda _: None,
+                is_loaded=True,
             )
         local.loop.start()
         yield local

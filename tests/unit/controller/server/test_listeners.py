@@ -348,9 +348,19 @@ def test_a_port_that_is_taken() -> None:
         pass
 
 
-def test_a_controller_that_is_not_active_has_no_metadata() -> None:
-    with local_server(active=False) as local, pytest.raises(KafkaException):
-        AdminClient({"bootstrap.servers": local.address(), "log_level": 0}).list_topics(timeout=0.5)
+def test_clients_outlast_a_controller_that_is_not_active() -> None:
+    """librdkafka forgets all brokers that a Metadata response with a topic does not name."""
+    with local_server() as local:
+        client = AdminClient(
+            {"bootstrap.servers": local.address(), "reconnect.backoff.max.ms": 100, "log_level": 0}
+        )
+        topic, *_ = client.list_topics(timeout=60).topics
+        term, local.core = local.core, None
+        for _ in range(3):
+            with pytest.raises(KafkaException):
+                client.list_topics(topic, timeout=0.5)
+        local.core = term
+        assert client.list_topics(topic, timeout=60).brokers.keys() == {1, 2, 3, ID}
 
 
 def test_describe(secured: LocalServer) -> None:

@@ -120,7 +120,6 @@ NOT_CONTROLLER: dict[int, Any] = {
     7: lambda body: [body.error_code],
     19: lambda body: [topic.error_code for topic in body.topics],
     20: lambda body: [topic.error_code for topic in body.responses],
-    22: lambda body: [body.error_code],
     33: lambda body: [one.error_code for one in body.responses],
     37: lambda body: [topic.error_code for topic in body.results],
     43: lambda body: [
@@ -139,6 +138,10 @@ NOT_CONTROLLER: dict[int, Any] = {
 }
 
 
+#: Metadata, FindCoordinator, DescribeConfigs and DescribeCluster.
+ABOUT_THE_CLUSTER = {3, 10, 32, 60}
+
+
 @pytest.fixture(scope="module")
 def standby() -> Iterator[LocalServer]:
     with local_server(active=False) as local:
@@ -153,7 +156,11 @@ def client(standby: LocalServer) -> Iterator[Connection]:
 
 @pytest.mark.parametrize(("key", "version"), CASES)
 def test_a_controller_that_is_not_active(client: Connection, key: int, version: int) -> None:
-    """Every request is answered, and those for the controller with NOT_CONTROLLER."""
+    """Requests for the controller get NOT_CONTROLLER; those about the cluster close the connection."""
+    if key in ABOUT_THE_CLUSTER:
+        with pytest.raises(ConnectionError):
+            client.ask(key, version, fields_of(key, version))
+        return
     body = client.ask(key, version, fields_of(key, version))
     if key in NOT_CONTROLLER:
         errors = NOT_CONTROLLER[key](body)
@@ -161,14 +168,19 @@ def test_a_controller_that_is_not_active(client: Connection, key: int, version: 
         assert set(errors) == {KioError.not_controller}
 
 
-def test_a_controller_that_is_not_active_shows_nothing(client: Connection) -> None:
-    metadata = client.ask(3, 12, {"topics": None})
-    assert (metadata.brokers, metadata.topics, metadata.controller_id) == ((), (), -1)
-    described = client.ask(60, 0, fields_of(60, 0))
-    assert (described.brokers, described.controller_id) == ((), -1)
-    assert described.cluster_id == "test-cluster"
-    coordinators = client.ask(10, 4, fields_of(10, 4)).coordinators
-    assert {one.error_code for one in coordinators} == {KioError.coordinator_not_available}
+@pytest.mark.parametrize("key", sorted(ABOUT_THE_CLUSTER))
+def test_a_controller_that_is_taking_over(key: int) -> None:
+    """It has read a part of the cluster only, and does not show that."""
+    with local_server() as local, connection(local.address()) as client:
+        assert local.core is not None
+        local.core.is_loaded = False
+        with pytest.raises(ConnectionError):
+            client.ask(key, APIS[key].highest, fields_of(key, APIS[key].highest))
+
+
+def test_a_producer_asks_again_while_no_controller_is_active(client: Connection) -> None:
+    body = client.ask(22, 5, fields_of(22, 5))
+    assert body.error_code is KioError.coordinator_load_in_progress
 
 
 def test_elections_of_all_partitions_have_one_error(client: Connection) -> None:
