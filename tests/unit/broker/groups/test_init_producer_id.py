@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from ctrlchan.broker.apis import init_producer_id
 from ctrlchan.broker.producer_ids import Block, ProducerIds
 from ctrlchan.errors import ErrorCode
+from ctrlchan.rate_limit import LogRateLimit
 from tests.unit.broker.groups.group_broker import DEADLINE, GroupBroker, group_broker, ms
 
 HIGHEST = 5
@@ -66,7 +68,11 @@ def test_an_id_without_an_epoch_is_invalid(broker: GroupBroker) -> None:
     assert answer(send(broker, HIGHEST, "")) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
-def test_transactional_ids_are_refused(broker: GroupBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_transactional_ids_are_refused(
+    broker: GroupBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests of this process may have used up the lines of the limit.
+    monkeypatch.setattr(init_producer_id, "_LINES", LogRateLimit())
     for version in range(HIGHEST + 1):
         assert answer(send(broker, version, "my-transactions")) == (
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,

@@ -254,9 +254,10 @@ def test_the_server_goes_on_when_no_descriptor_was_free() -> None:
             client = Client(server)
             client.frames(b"e1")
             assert client.answer() == b"e1"
+            # Answered, so it was accepted: the acceptor is another thread than the one that answers.
             waiting = Client(server)
-            client.frames(b"e2")
-            assert client.answer() == b"e2"
+            waiting.frames(b"e2")
+            assert waiting.answer() == b"e2"
             fillers = []
             while True:
                 try:
