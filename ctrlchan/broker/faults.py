@@ -10,6 +10,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from ctrlchan.errors import ConfigError, ErrorCode
@@ -42,9 +43,10 @@ class Fault:
     def __post_init__(self) -> None:
         if self.partition is not None and self.topic is None:
             raise ConfigError("a fault of a partition needs its topic")
-        if self.seconds < 0:
+        # An infinite time and NaN cannot be waited for.
+        if not 0 <= self.seconds < inf:
             raise ConfigError(f"a delay of {self.seconds} seconds")
-        if self.times != FOREVER and self.times < 1:
+        if not isinstance(self.times, int) or (self.times != FOREVER and self.times < 1):
             raise ConfigError(f"a fault that hits {self.times} requests")
 
 
@@ -161,6 +163,9 @@ def _code(error: int | str) -> int:
     from kio.schema.errors import ErrorCode as KioError
 
     try:
-        return int((KioError[error.lower()] if isinstance(error, str) else KioError(error)).value)
+        code = int((KioError[error.lower()] if isinstance(error, str) else KioError(error)).value)
     except (KeyError, ValueError):
         raise ConfigError(f"Kafka has no error {error!r}") from None
+    if code == ErrorCode.NONE:
+        raise ConfigError(f"{error!r} is no error")
+    return code

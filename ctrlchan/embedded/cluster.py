@@ -158,8 +158,9 @@ class EmbeddedCluster(BrokerProcesses):
     def start_broker(self, broker_id: int) -> Broker:
         """Start a killed broker again, on the same ports, with a new epoch if it is registered.
 
-        A running broker is stopped in order before. Raises CtrlchanError when it does not start, KeyError for
-        no such broker.
+        A running broker is stopped in order before. Raises CtrlchanError when it does not start: it can be
+        started again then. Raises ConfigError when the process has other brokers, too, and KeyError for no
+        such broker.
         """
         broker = super().start_broker(broker_id)
         if self._controller is not None:
@@ -180,18 +181,25 @@ class EmbeddedCluster(BrokerProcesses):
         """Return all records of a topic that consumers see, by partition and offset.
 
         ``at_least``: wait until there are so many, for ``timeout`` seconds; then return those that there are.
-        Raises KafkaError for a topic that does not exist.
+        Raises KafkaError for a topic that does not exist, and CtrlchanError when no broker lives.
         """
         # Imported here: the messages of clients take time to import.
         from ctrlchan.embedded.records import read_topic
 
         deadline = time.monotonic() + timeout
         while True:
-            (endpoint, *_) = next(one.endpoints for one in self.brokers if not self._child_of(one.id).killed)
+            living = self._living_brokers()
+            if not living:
+                raise CtrlchanError("no broker of the cluster lives")
+            (endpoint, *_) = living[0].endpoints
             try:
                 found = read_topic((endpoint.host, endpoint.port), topic)
             except KafkaError as error:
-                if error.code not in _RETRIABLE or not at_least or time.monotonic() > deadline:
+                # A leader that does not answer may have been killed a moment ago.
+                is_retriable = (
+                    error.code in _RETRIABLE if at_least else error.code == ErrorCode.REQUEST_TIMED_OUT
+                )
+                if not is_retriable or time.monotonic() > deadline:
                     raise
             else:
                 if len(found) >= at_least or time.monotonic() > deadline:

@@ -13,6 +13,7 @@ from ctrlchan.broker.controller.connection import Address, ControllerConnections
 from ctrlchan.broker.controller.messages import decode_answer, encode_request, part
 from ctrlchan.broker.log.records import read_records
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.state.brokers import format_host_port
 
 __all__ = ["TopicRecord", "read_topic"]
 
@@ -43,7 +44,8 @@ class TopicRecord(NamedTuple):
 def read_topic(bootstrap: Address, topic: str) -> list[TopicRecord]:
     """Return all records of a topic up to the high watermark, by partition and offset.
 
-    ``bootstrap``: a broker. Raises KafkaError for a topic that does not exist or has no leader.
+    ``bootstrap``: a broker. Raises KafkaError for a topic that does not exist or has no leader, and
+    REQUEST_TIMED_OUT when a leader does not answer.
     """
     metadata = _ask(
         bootstrap,
@@ -141,7 +143,12 @@ def _ask(address: Address, api: str, key_and_version: tuple[int, int], **fields:
         request = OutgoingRequest(
             key, range(version, version + 1), version + 1, partial(encode_request, api, **fields)
         )
-        return decode_answer(api, *connections.send(request, _SECONDS).result())
+        # Once: the leader may be dead, and another one in the metadata soon.
+        return decode_answer(api, *connections.send(request, _SECONDS, once=True).result())
+    except KafkaError as error:
+        if error.code != ErrorCode.REQUEST_TIMED_OUT:
+            raise
+        raise KafkaError(error.code, f"no answer of the broker at {format_host_port(*address)}") from None
     finally:
         connections.stop()
 

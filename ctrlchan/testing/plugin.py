@@ -49,9 +49,13 @@ def kafka_cluster_shared(request: pytest.FixtureRequest) -> Iterator[EmbeddedClu
 
 @pytest.fixture
 def kafka_cluster(kafka_cluster_shared: EmbeddedCluster) -> Iterator[EmbeddedCluster]:
-    """Return the cluster of the session, without faults at the begin and at the end of the test."""
-    yield kafka_cluster_shared
-    kafka_cluster_shared.clear_faults()
+    """Return the cluster of the session: all its brokers live, and none has faults, when a test begins."""
+    cluster = kafka_cluster_shared
+    yield cluster
+    living = {described["id"] for described in cluster.describe()}
+    for killed in sorted({broker.id for broker in cluster.brokers} - living):
+        cluster.start_broker(killed)
+    cluster.clear_faults()
 
 
 def _settings(config: pytest.Config) -> tuple[int, dict[str, str]]:

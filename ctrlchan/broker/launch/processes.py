@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
@@ -45,7 +46,8 @@ class BrokerProcesses:
     records, so that it can be killed. ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers
     are registered; their epochs and their cluster id come from there. ``session_timeout``: seconds after
     which killed brokers are not registered any more. ``temporary``: a folder that the children remove when
-    this process was killed. Raises ConfigError, and CtrlchanError when a child process does not start.
+    this process was killed. All methods are thread-safe. Raises ConfigError, and CtrlchanError when a child
+    process does not start.
     """
 
     def __init__(
@@ -69,6 +71,8 @@ class BrokerProcesses:
         self._session_timeout = session_timeout
         self._temporary = temporary
         self._children: list[_Child] = []
+        # Held while children are replaced or ended.
+        self._changing = threading.Lock()
         with ExitStack() as cleanup:
             cleanup.callback(self._end_children)
             # All are started before the first is waited for, so they start side by side.
@@ -115,27 +119,43 @@ class BrokerProcesses:
 
         Raises ConfigError when the process has other brokers, too, and KeyError for no such broker.
         """
-        child = self._child_of(broker_id)
-        if len(child.configs) > 1:
-            raise ConfigError(f"broker {broker_id} shares its process: give every broker its own (processes)")
-        child.kill()
+        self._only_child_of(broker_id).kill()
 
     def start_broker(self, broker_id: int) -> Broker:
         """Start a killed broker again, on the same ports, with a new epoch if it is registered.
 
-        A running broker is stopped in order before. Raises CtrlchanError when it does not start, KeyError for
-        no such broker.
+        A running broker is stopped in order before. Raises CtrlchanError when it does not start: it can be
+        started again then. Raises ConfigError when the process has other brokers, too, and KeyError for no
+        such broker.
         """
+        with self._changing:
+            before = self._only_child_of(broker_id)
+            before.ask_to_stop()
+            before.wait_stopped()
+            before.killed = True
+            child = self._new_child([before.same_ports()])
+            try:
+                (broker,) = child.wait_ready()
+            except BaseException:
+                child.ask_to_stop()
+                child.wait_stopped()
+                raise
+            self._children[self._children.index(before)] = child
+            (place,) = (place for place, one in enumerate(self.brokers) if one.id == broker_id)
+            self.brokers[place] = broker
+            return broker
+
+    def _only_child_of(self, broker_id: int) -> _Child:
+        """Return the process of a broker, which has no other one. Raises ConfigError, KeyError."""
         child = self._child_of(broker_id)
-        (before,) = (broker for broker in self.brokers if broker.id == broker_id)
-        child.ask_to_stop()
-        child.wait_stopped()
-        self._children.remove(child)
-        child = self._new_child([child.same_ports()])
-        self._children.append(child)
-        (broker,) = child.wait_ready()
-        self.brokers[self.brokers.index(before)] = broker
-        return broker
+        if len(child.configs) > 1:
+            raise ConfigError(f"broker {broker_id} shares its process: give every broker its own (processes)")
+        return child
+
+    def _living_brokers(self) -> list[Broker]:
+        """Return the brokers that were not killed, none after ``close``."""
+        ids = {one.id for child in self._children if not child.killed for one in child.configs}
+        return [broker for broker in self.brokers if broker.id in ids]
 
     def _new_child(self, configs: Sequence[BrokerConfig]) -> _Child:
         return _Child(configs, self._zookeeper, self._session_timeout, self._temporary)
@@ -151,11 +171,12 @@ class BrokerProcesses:
         self._end_children()
 
     def _end_children(self) -> None:
-        for child in self._children:
-            child.ask_to_stop()
-        for child in self._children:
-            child.wait_stopped()
-        self._children.clear()
+        with self._changing:
+            for child in self._children:
+                child.ask_to_stop()
+            for child in self._children:
+                child.wait_stopped()
+            self._children.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -180,7 +201,11 @@ class _Child:
         temporary: str | None,
     ) -> None:
         self.configs = configs
+        #: Whether its brokers are known to have ended.
         self.killed = False
+        self._calling = threading.Lock()
+        # Calls without an answer so far: more than one when an exception has ended the wait for an answer.
+        self._unanswered = 0
         #: Of each broker: the port of each listener.
         self._ports: list[Mapping[str, int]] = []
         self.process = subprocess.Popen(
@@ -220,8 +245,14 @@ class _Child:
 
     def call(self, message: Any) -> Any:
         """Send a line and return what the child answers. Raises CtrlchanError."""
-        self._send(message)
-        return self._receive()
+        with self._calling:
+            self._send(message)
+            self._unanswered += 1
+            while True:
+                answer = self._receive()
+                self._unanswered -= 1
+                if not self._unanswered:
+                    return answer
 
     def kill(self) -> None:
         self.killed = True
@@ -244,10 +275,11 @@ class _Child:
 
     def _send(self, message: Any) -> None:
         assert self.process.stdin is not None
+        line = json.dumps(message).encode() + b"\n"
         try:
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.write(line)
             self.process.stdin.flush()
-        except BrokenPipeError as error:
+        except (BrokenPipeError, ValueError) as error:  # it has ended, or was asked to
             raise CtrlchanError(f"the brokers' process {self.process.pid} has ended") from error
 
     def _receive(self) -> Any:

@@ -57,6 +57,7 @@ _BROKER_NAMES: Final = {
     "log.message.timestamp.type": "message.timestamp.type",
     "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
     "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
+    "log.message.timestamp.difference.max.ms": "message.timestamp.difference.max.ms",
 }
 #: Topic configs whose broker configs come in several units: the first one that is set counts.
 _BROKER_TIMES: Final = {
@@ -74,7 +75,7 @@ _BROKER_TIMES: Final = {
 class LogConfig(NamedTuple):
     """Settings of one log. Names are Kafka's topic configs with ``_`` for ``.``; -1 stands for no limit.
 
-    ``cleanup_delete`` and ``cleanup_compact``: the two words of cleanup.policy.
+    ``cleanup_delete`` and ``cleanup_compact``: the two words of cleanup.policy, which may have neither.
     """
 
     segment_bytes: int = 1 << 30
@@ -98,6 +99,7 @@ class LogConfig(NamedTuple):
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = _MAX_INT64
     message_timestamp_after_max_ms: int = _MAX_INT64
+    message_timestamp_difference_max_ms: int = _MAX_INT64
     min_insync_replicas: int = 1
 
     @classmethod
@@ -121,18 +123,15 @@ class LogConfig(NamedTuple):
         for name, text in configs.items():
             field = name.replace(".", "_")
             if name == "cleanup.policy":
-                policies = {policy.strip() for policy in text.split(",")}
-                if not policies or not policies <= {"delete", "compact"}:
+                policies = {policy.strip() for policy in text.split(",")} if text.strip() else set()
+                if not policies <= {"delete", "compact"}:
                     raise ConfigError(f"cleanup.policy={quoted(text)}: not delete, compact or both")
                 changes["cleanup_delete"] = "delete" in policies
                 changes["cleanup_compact"] = "compact" in policies
             elif field in _CHOICES:
                 changes[field] = text
             elif field == "min_cleanable_dirty_ratio":
-                try:
-                    changes[field] = float(text)
-                except ValueError:
-                    raise ConfigError(f"{name}={quoted(text)}: not a number") from None
+                changes[field] = _double(name, text)
             elif field in self._fields and not field.startswith("cleanup_"):
                 changes[field] = _integer(name, text)
         return self._replace(**changes).check()
@@ -141,6 +140,16 @@ class LogConfig(NamedTuple):
     def roll_ms(self) -> int:
         """After how much time a segment is rolled: sooner where records must be compacted sooner."""
         return min(self.max_compaction_lag_ms, self.segment_ms) if self.cleanup_compact else self.segment_ms
+
+    @property
+    def timestamp_limits_ms(self) -> tuple[int, int]:
+        """How far a record's timestamp may be before and after the broker's clock.
+
+        The deprecated message.timestamp.difference.max.ms counts where its successors have no limit.
+        """
+        before, after = self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms
+        difference = self.message_timestamp_difference_max_ms
+        return (difference if before == _MAX_INT64 else before, difference if after == _MAX_INT64 else after)
 
     def check(self) -> LogConfig:
         """Return this. Raises ConfigError for a value that Kafka refuses."""
@@ -160,13 +169,11 @@ def _checked(config: LogConfig) -> LogConfig:
             continue
         least = _LEAST.get(field, 0)
         most = _MAX_INT32 if field in _INT32 else 1 if isinstance(value, float) else _MAX_INT64
-        if not least <= value <= most:
+        # Kafka takes NaN for a ratio.
+        if value < least or value > most:
             raise ConfigError(f"{name}={value}: not from {least} to {most}")
-    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
-        raise ConfigError(
-            f"min.compaction.lag.ms={config.min_compaction_lag_ms} is above "
-            f"max.compaction.lag.ms={config.max_compaction_lag_ms}"
-        )
+    # A least compaction lag above the largest one is refused where it is set, not where it is: a broker that
+    # is started with another default must serve the topic.
     return config
 
 
@@ -175,3 +182,12 @@ def _integer(name: str, text: str) -> int:
         return int(text.strip())
     except ValueError:
         raise ConfigError(f"{name}={quoted(text)}: not an integer") from None
+
+
+def _double(name: str, text: str) -> float:
+    """Return a number as Java reads it: with the letter of its type, perhaps."""
+    stripped = text.strip()
+    try:
+        return float(stripped[:-1] if stripped[-1:] in ("f", "F", "d", "D") else stripped)
+    except ValueError:
+        raise ConfigError(f"{name}={quoted(text)}: not a number") from None

@@ -604,8 +604,7 @@ cdef class Partition:
     def _set_config(self, config):
         cdef PartitionState* p = &self.state
         p.rules.origin = CLIENT
-        p.rules.before_max_ms = config.message_timestamp_before_max_ms
-        p.rules.after_max_ms = config.message_timestamp_after_max_ms
+        p.rules.before_max_ms, p.rules.after_max_ms = config.timestamp_limits_ms
         p.rules.max_message_bytes, p.rules.segment_bytes = config.max_message_bytes, config.segment_bytes
         p.rules.compression = _COMPRESSION_TYPES[config.compression_type]
         p.rules.log_append_time = config.message_timestamp_type == "LogAppendTime"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.metadata.config_changes import Change, Operation, alter_topic
 from ctrlchan.broker.metadata.config_keys import check_broker_configs, check_configs, topic_config_names
 from ctrlchan.errors import ErrorCode, KafkaError
@@ -66,6 +67,8 @@ REFUSED = [
 @pytest.mark.parametrize(("name", "value"), ACCEPTED)
 def test_accepted(name: str, value: str) -> None:
     check_configs({name: value})
+    # A broker that does not understand the config of one topic cannot start.
+    LogConfig().with_topic_configs({name: value})
 
 
 @pytest.mark.parametrize(("name", "value", "reason"), REFUSED)
@@ -87,6 +90,9 @@ def test_compaction_lags_that_contradict_each_other() -> None:
     assert raised.value.message == (
         "conflict topic config setting min.compaction.lag.ms (6) > max.compaction.lag.ms (5)"
     )
+    # A broker whose default is lower serves the topic.
+    config = LogConfig(max_compaction_lag_ms=5).with_topic_configs({"min.compaction.lag.ms": "6"})
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (6, 5)
 
 
 def test_all_names_of_kafka_3_9() -> None:
@@ -99,7 +105,9 @@ def test_all_names_of_kafka_3_9() -> None:
         ("leader.replication.throttled.rate", "0"),
         ("unclean.leader.election.enable", "true"),
         ("log.cleanup.policy", "compact,delete"),
+        ("log.cleanup.policy", ""),
         ("log.cleaner.min.cleanable.ratio", "1"),
+        ("log.cleaner.min.cleanable.ratio", "0.5f"),
         ("log.retention.ms", "-1"),
         ("num.io.threads", "16"),
         ("listener.name.external.max.connections", "5"),
@@ -107,6 +115,7 @@ def test_all_names_of_kafka_3_9() -> None:
 )
 def test_accepted_dynamic_configs_of_brokers(name: str, value: str) -> None:
     check_broker_configs({name: value})
+    LogConfig.from_broker_configs({name: value})
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ctrlchan import EmbeddedBroker, EmbeddedCluster
+from ctrlchan import TEMPORARY, EmbeddedBroker, EmbeddedCluster
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
 from ctrlchan.broker.metadata.settings import check_arguments
 from ctrlchan.errors import ConfigError, CtrlchanError
@@ -267,3 +268,47 @@ def test_children_import_nothing_from_the_working_directory(
     with EmbeddedCluster(1) as cluster:
         assert len(cluster.describe()) == 1
     assert list(tmp_path.glob("*.ran")) == []
+
+
+def test_threads_share_a_cluster() -> None:
+    """Each call gets its own answer, also after one whose caller did not wait for it."""
+    with EmbeddedCluster(1, log_dir=TEMPORARY) as cluster, ThreadPoolExecutor(4) as threads:
+
+        def describe() -> None:
+            assert [one["id"] for one in cluster.describe()] == [1]
+
+        def change_faults() -> None:
+            cluster.broker(1).delay("Produce", 0.0)
+            cluster.broker(1).clear_faults()
+
+        for called in [threads.submit(one) for one in (describe, change_faults) * 50]:
+            called.result(60)
+
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cluster._child_of(1), "_receive", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                cluster.broker(1).clear_faults()
+        describe()
+
+
+def test_a_broker_that_did_not_start_can_be_started_again() -> None:
+    with EmbeddedCluster(2, log_dir=TEMPORARY) as cluster:
+        cluster.kill_broker(2)
+        endpoint = cluster.brokers[1].endpoints[0]
+        with socket.create_server((endpoint.host, endpoint.port)):
+            with pytest.raises(CtrlchanError, match="Address already in use"):
+                cluster.start_broker(2)
+            assert [one["id"] for one in cluster.describe()] == [1]
+        assert cluster.start_broker(2).endpoints == (endpoint,)
+        assert [one["id"] for one in cluster.describe()] == [1, 2]
+        cluster.kill_broker(1)
+        cluster.kill_broker(2)
+        with pytest.raises(CtrlchanError, match="no broker"):
+            cluster.records("orders")
+    with EmbeddedCluster(2, processes=1) as cluster:
+        with pytest.raises(ConfigError, match="broker 2 shares its process"):
+            cluster.start_broker(2)
+        assert [one["id"] for one in cluster.describe()] == [1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from functools import partial
 from pathlib import Path
@@ -114,11 +115,17 @@ def test_requests_on_a_processor_are_hit_too() -> None:
         ({"api": "Produce", "error": "NONSENSE"}, "no error 'NONSENSE'"),
         ({"api": "Produce", "partition": 1}, "needs its topic"),
         ({"api": "Produce", "times": 0}, "hits 0 requests"),
+        ({"api": "Produce", "times": 1.5}, "hits 1.5 requests"),
+        ({"api": "Produce", "error": "NONE"}, "'NONE' is no error"),
+        ({"api": "Produce", "seconds": -1}, "a delay of -1 seconds"),
+        ({"api": "Produce", "seconds": math.nan}, "a delay of nan seconds"),
+        ({"api": "Produce", "seconds": math.inf}, "a delay of inf seconds"),
     ],
 )
 def test_faults_that_cannot_be(wanted: dict[str, Any], message: str) -> None:
+    broker = Broker()
     with pytest.raises(ConfigError, match=message):
-        Broker().fail(**wanted)
+        (broker.delay if "seconds" in wanted else broker.fail)(**wanted)
 
 
 def test_an_embedded_broker_fails_on_demand(tmp_path: Path) -> None:

@@ -39,6 +39,10 @@ def test_a_fault(kafka_cluster):
     assert produce(kafka_cluster) == [KafkaError.INVALID_RECORD]
 
 
+def test_a_killed_broker(kafka_cluster):
+    kafka_cluster.kill_broker(1)
+
+
 def test_no_fault_is_left(kafka_cluster):
     assert produce(kafka_cluster) == [None]
     described = kafka_cluster.describe()
@@ -59,7 +63,7 @@ def test_tests_share_a_cluster(tmp_path: Path) -> None:
         timeout=300,
         check=False,
     )
-    assert "3 passed" in run.stdout, run.stdout + run.stderr
+    assert "4 passed" in run.stdout, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize(

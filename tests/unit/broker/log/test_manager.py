@@ -332,10 +332,20 @@ def test_settings() -> None:
     assert (config.cleanup_delete, config.cleanup_compact, config.retention_ms) == (True, True, 1)
     for name, text in (
         ("cleanup.policy", "both"), ("segment.bytes", "x"), ("compression.type", "rar"),
-        ("min.cleanable.dirty.ratio", "2"), ("min.compaction.lag.ms", "2"),
+        ("min.cleanable.dirty.ratio", "2"), ("min.cleanable.dirty.ratio", "f"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=name):
-            LogConfig(max_compaction_lag_ms=1).with_topic_configs({name: text})
+            LogConfig().with_topic_configs({name: text})
+
+
+def test_a_deprecated_limit_of_timestamps_counts_where_its_successors_have_none() -> None:
+    most = LogConfig().message_timestamp_before_max_ms
+    config = LogConfig.from_broker_configs({"log.message.timestamp.difference.max.ms": "5"})
+    assert (LogConfig().timestamp_limits_ms, config.timestamp_limits_ms) == ((most, most), (5, 5))
+    config = config.with_topic_configs({"message.timestamp.after.max.ms": "7"})
+    assert config.timestamp_limits_ms == (5, 7)
+    config = config.with_topic_configs({"message.timestamp.difference.max.ms": "3"})
+    assert config.timestamp_limits_ms == (3, 7)
 
 
 @pytest.fixture(scope="module")
