@@ -33,8 +33,16 @@ __all__ = [
 CONTROLLER_ID = 1000  # no broker's id
 SESSION_TIMEOUT = 6.0  # s, of controllers
 
-#: Errors that a client gets while the controller changes.
-_TRANSIENT = {"NOT_CONTROLLER", "REQUEST_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT", "NETWORK_EXCEPTION"}
+#: Errors that a client gets while the controller changes. The last: the former controller is no longer among
+#: the brokers, and librdkafka drops the requests that it has sent there.
+_TRANSIENT = {
+    "NOT_CONTROLLER",
+    "REQUEST_TIMED_OUT",
+    "_TIMED_OUT",
+    "_TRANSPORT",
+    "NETWORK_EXCEPTION",
+    "_DESTROY_BROKER",
+}
 
 #: Sessions as short as a busy machine allows; nothing moves by itself.
 BROKER_PROPERTIES = {
