@@ -38,9 +38,17 @@ class TopicView:
 
 def metadata(kafka: KafkaRig, broker_id: int, topics: Sequence[str]) -> dict[str, TopicView]:
     """Metadata v12 of these topics from this very broker."""
+    return {topic.name: _topic_view(topic) for topic in _metadata(kafka, broker_id, topics).topics}
+
+
+def live_brokers(kafka: KafkaRig, broker_id: int) -> set[int]:
+    """Return the ids of the live brokers in the metadata of this very broker."""
+    return {broker.node_id for broker in _metadata(kafka, broker_id, []).brokers}
+
+
+def _metadata(kafka: KafkaRig, broker_id: int, topics: Sequence[str]) -> Any:
     address = kafka.broker(broker_id).endpoint("PLAINTEXT")
-    body = client_response(METADATA, 12, exchange(address.host, address.port, metadata_frame(12, topics)))
-    return {topic.name: _topic_view(topic) for topic in body.topics}
+    return client_response(METADATA, 12, exchange(address.host, address.port, metadata_frame(12, topics)))
 
 
 def produce(bootstrap: str, topic: str, values: Sequence[bytes], partition: int) -> None:

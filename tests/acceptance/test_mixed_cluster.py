@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 from kazoo.exceptions import NodeExistsError
 
 from ctrlchan.state.brokers import format_host_port, parse_host_port
+from tests.acceptance.clients import live_brokers
 from tests.acceptance.controller import nodes
 from tests.acceptance.controller.agreement import wait_until_agreed, wait_until_in_sync
 from tests.acceptance.controller.cluster import BROKER_PROPERTIES, ControlledCluster
@@ -65,6 +65,12 @@ FORWARDED: dict[str, list[dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def rig(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaRig]:
     with KafkaRig(tmp_path_factory.mktemp("mixed"), brokers=4, ours=OURS, properties=PROPERTIES) as rig:
+        # A controller of Kafka places replicas on the brokers of its metadata, which may be behind ZooKeeper.
+        wait_until(
+            lambda: all(live_brokers(rig, one) == set(rig.broker_ids) for one in rig.broker_ids),
+            timeout=TIMEOUT,
+            what="the brokers know one another",
+        )
         yield rig
 
 
@@ -230,16 +236,25 @@ def test_a_broker_of_the_package_forwards_to_the_controller(cluster: ControlledC
     """Topics are created, grown and deleted through it; Kafka's brokers hear of them."""
     rig = cluster.rig
     topic = "forwarded"
-    admin = AdminClient({"bootstrap.servers": address(rig, OURS[0]), "log_level": 2})
-    config = {"retention.ms": "123456789"}
-    only(admin.create_topics([NewTopic(topic, 2, 3, config=config)]))
-    only(admin.create_partitions([NewPartitions(topic, 4)]))
+    # Admin clients look for the controller and ask it themselves.
+    broker = Broker(client_messages(), parse_host_port(address(rig, OURS[0])))
+    versions = broker.announced()
+
+    def forward(api: str, results: str, **fields: Any) -> None:
+        answer = broker.ask(api, versions[api][-1], **fields, TimeoutMs=60_000, timeoutMs=60_000)
+        assert [(one["Name"], one["ErrorCode"]) for one in answer[results]] == [(topic, 0)], answer
+
+    config = {"Name": "retention.ms", "Value": "123456789"}
+    new = {"Name": topic, "NumPartitions": 2, "ReplicationFactor": 3, "Configs": [config]}
+    forward("CreateTopics", "Topics", Topics=[new])
+    forward("CreatePartitions", "Results", Topics=[{"Name": topic, "Count": 4, "Assignments": None}])
     wait_until_in_sync(rig, [topic])
     assert len(nodes.partition_nodes(rig.zookeeper, {topic})) == 4
     data, _ = rig.zookeeper.get(f"/config/topics/{topic}")
-    assert json.loads(data)["config"] == config
-    only(admin.delete_topics([topic]))
+    assert json.loads(data)["config"] == {config["Name"]: config["Value"]}
+    forward("DeleteTopics", "Responses", Topics=[{"Name": topic}])
     cluster.wait_until_gone(topic)
+    broker.close()
 
 
 def test_forwarded_requests_are_answered_as_by_the_controller(cluster: ControlledCluster) -> None:
@@ -248,7 +263,7 @@ def test_forwarded_requests_are_answered_as_by_the_controller(cluster: Controlle
     topic = "asked"
     cluster.create_topic(topic, [[1, 3], [3, 1]])
     lead(cluster, topic, {0: [1, 3], 1: [3, 1]})
-    messages = Messages(next(kafka_jars().glob("kafka-clients-*.jar")))
+    messages = client_messages()
     controller = rig.jvm_controller()
     assert controller is not None
     if controller in JVM:
@@ -347,9 +362,8 @@ def address(rig: KafkaRig, broker_id: int) -> str:
     return f"{endpoint.host}:{endpoint.port}"
 
 
-def only(futures: Mapping[Any, Any]) -> Any:
-    (future,) = futures.values()
-    return future.result(TIMEOUT)
+def client_messages() -> Messages:
+    return Messages(next(kafka_jars().glob("kafka-clients-*.jar")))
 
 
 def produce(rig: KafkaRig, topic: str, partition: int, values: Sequence[bytes]) -> None:

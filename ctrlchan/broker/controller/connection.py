@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from ctrlchan._codec import decode_response_header, encode_request_header
 from ctrlchan.broker.api_names import api_name
+from ctrlchan.broker.controller.messages import is_refused
 from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
 
 __all__ = ["Address", "Answer", "ControllerConnections", "OutgoingRequest"]
@@ -78,9 +79,10 @@ class ControllerConnections:
     def send(self, request: OutgoingRequest, timeout: float, *, once: bool = False) -> Future[Answer]:
         """Return the answer to a request.
 
-        A request whose connection fails is sent again; ``once``: only once, on a new connection. The future
-        fails with KafkaError: REQUEST_TIMED_OUT when there is no answer in ``timeout`` seconds,
-        UNSUPPORTED_VERSION when the controller serves no version of the request.
+        A request is sent again when its connection fails or the answer is NOT_CONTROLLER: the metadata still
+        named a former controller. ``once``: it is sent once, on a new connection. The future fails with
+        KafkaError: REQUEST_TIMED_OUT after ``timeout`` seconds without another answer, UNSUPPORTED_VERSION
+        when the controller serves no version of the request.
         """
         deadline = monotonic() + timeout + _MARGIN_SECONDS
         try:
@@ -106,7 +108,10 @@ class ControllerConnections:
             address = self._find()
             if address is not None:
                 try:
-                    return self._try(address, request, deadline, once)
+                    answer = self._try(address, request, deadline, once)
+                    if once or not is_refused(request.api_key, *answer):
+                        return answer
+                    _LOG.info("%s:%d is not the controller any more", *address)
                 except DecodeError as error:
                     _LOG.warning("the answer of the controller at %s:%d: %s", *address, error)
                 except OSError as error:

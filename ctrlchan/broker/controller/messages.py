@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
+from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
 from ctrlchan.array_lengths import check_array_lengths
 from ctrlchan.broker.api_names import camel_case
-from ctrlchan.errors import DecodeError
+from ctrlchan.errors import DecodeError, ErrorCode
 
-__all__ = ["decode_answer", "encode_request", "part"]
+__all__ = ["decode_answer", "encode_request", "is_refused", "part"]
+
+_NOT_CONTROLLER: Final = ErrorCode.NOT_CONTROLLER.to_bytes(2)
 
 
 def part(api: str, version: int, kind: str, /, **fields: Any) -> Any:
@@ -38,6 +43,25 @@ def decode_answer(api: str, version: int, body: bytes) -> Any:
         return entity_reader(entity)(memoryview(body), 0)[0]
     except (SerialError, ValueError, KeyError) as error:
         raise DecodeError(str(error) or type(error).__name__, api=api, version=version) from error
+
+
+def is_refused(api_key: int, version: int, body: bytes) -> bool:
+    """Return whether a response says NOT_CONTROLLER and nothing else. Raises DecodeError."""
+    # Most responses do not have these bytes, and need no decoding.
+    if _NOT_CONTROLLER not in body:
+        return False
+    return set(_error_codes(decode_answer(api_key_map[api_key], version, body))) == {ErrorCode.NOT_CONTROLLER}
+
+
+def _error_codes(entity: Any) -> Iterator[int]:
+    for field in fields(entity):
+        value = getattr(entity, field.name)
+        if field.name == "error_code":
+            yield value.value
+        elif isinstance(value, tuple):
+            for one in value:
+                if is_dataclass(one):
+                    yield from _error_codes(one)
 
 
 @cache

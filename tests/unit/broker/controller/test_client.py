@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ctrlchan.broker.controller.client import ControllerClient, NewTopic
+from ctrlchan.broker.controller.connection import ControllerConnections, OutgoingRequest
 from ctrlchan.broker.controller.isr_changes import AlteredPartition, IsrChange
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.term.events import ControllerState
@@ -85,10 +86,14 @@ def test_a_controller_that_is_gone_does_not_hold_up_the_end_of_a_broker() -> Non
 
 
 class OtherController:
-    """A controller that serves given versions, keeps the requests, and answers none but ApiVersions."""
+    """A controller that serves given versions, keeps the requests, and answers none but ApiVersions.
 
-    def __init__(self, versions: dict[int, tuple[int, int]]) -> None:
+    ``answers``: bodies with which it answers others nevertheless, by API key.
+    """
+
+    def __init__(self, versions: dict[int, tuple[int, int]], answers: dict[int, bytes] | None = None) -> None:
         self._versions = versions
+        self._answers = answers or {}
         self._server = socket.create_server(("127.0.0.1", 0))
         self._connections: list[socket.socket] = []
         #: API key and version of each request.
@@ -110,8 +115,12 @@ class OtherController:
                 self.requests.append((key, version))
                 if key == API_VERSIONS:
                     entries = [struct.pack(">hhh", one, *range_) for one, range_ in self._versions.items()]
-                    answer = struct.pack(">ihi", correlation_id, 0, len(entries)) + b"".join(entries)
-                    connection.sendall(len(answer).to_bytes(4) + answer)
+                    body = struct.pack(">hi", 0, len(entries)) + b"".join(entries)
+                elif key in self._answers:
+                    body = self._answers[key]
+                else:
+                    continue
+                connection.sendall((4 + len(body)).to_bytes(4) + correlation_id.to_bytes(4) + body)
 
     def __enter__(self) -> OtherController:
         return self
@@ -145,6 +154,33 @@ def test_a_request_has_a_version_that_the_controller_serves(highest: int, topic_
         client.alter_partition(IsrChange("t", topic_id, 0, 0, 0, (1,)))
         wait_until(lambda: (ALTER_PARTITION, sent) in other.requests, what="the request for an ISR")
         client.stop()
+
+
+def test_a_request_that_reaches_a_former_controller_is_sent_to_the_next_one() -> None:
+    refused = topics_answer(("one", ErrorCode.NOT_CONTROLLER), ("two", ErrorCode.NOT_CONTROLLER))
+    # What is done in part is the client's to repeat.
+    done = topics_answer(("one", ErrorCode.NONE), ("two", ErrorCode.NOT_CONTROLLER))
+    versions = {CREATE_TOPICS: (0, 4)}
+    request = OutgoingRequest(CREATE_TOPICS, range(2, 3), 5, lambda _: b"")
+    with (
+        OtherController(versions, {CREATE_TOPICS: refused}) as former,
+        OtherController(versions, {CREATE_TOPICS: done}) as present,
+    ):
+
+        def find() -> tuple[str, int]:
+            return "127.0.0.1", (present if (CREATE_TOPICS, 2) in former.requests else former).port
+
+        connections = ControllerConnections(find, "broker-1")
+        assert connections.send(request, SECONDS).result(SECONDS).body == done
+        former.requests.clear()
+        assert connections.send(request, SECONDS, once=True).result(SECONDS).body == refused
+        connections.stop()
+
+
+def topics_answer(*errors: tuple[str, ErrorCode]) -> bytes:
+    """Return the body of a CreateTopics response, v2."""
+    topics = [struct.pack(f">h{len(name)}shh", len(name), name.encode(), code, -1) for name, code in errors]
+    return struct.pack(">ii", 0, len(topics)) + b"".join(topics)
 
 
 def test_a_client_that_has_stopped_answers_no_request(client_of: ClientOf) -> None:
