@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,7 @@ from ctrlchan.controller.handlers.elections import ElectionType, elect_leaders
 from ctrlchan.controller.handlers.reassignment import alter
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
-from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.controller.term.events import ControllerState, Event
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.state import Endpoint
@@ -32,7 +33,7 @@ _ACTIVE_SECONDS: Final = 60.0
 
 
 class LocalController:
-    """Runs from construction to ``close``.
+    """Runs from construction to ``close``, and takes part in elections from ``wait_until_active`` on.
 
     ``controller_id``: an id that no broker has. ``listener``: of the brokers, to connect to.
     ``num_partitions``, ``default_replication_factor``: of topics that are created without.
@@ -68,6 +69,11 @@ class LocalController:
             )
             self._controller = KafkaController(config)
             cleanup.callback(self._controller.close)
+            # A controller that is elected before the brokers of a cluster that goes on are there finds all
+            # partitions offline, and logs an error for each of them.
+            self._may_elect = threading.Event()
+            cleanup.callback(self._may_elect.set)
+            self._controller.loop.put(Event(ControllerState.IDLE, "BrokersStart", self._wait_for_brokers))
             self._controller.start()
             self._parts = cleanup.pop_all()
 
@@ -83,7 +89,8 @@ class LocalController:
         return format_host_port(endpoint.host, endpoint.port)
 
     def wait_until_active(self) -> None:
-        """Wait until the controller directs the brokers. Raises TimeoutError."""
+        """Wait until the controller directs the brokers, which are registered now. Raises TimeoutError."""
+        self._may_elect.set()
         self._controller.wait_until_active(_ACTIVE_SECONDS)
 
     def broker_died(self, broker_id: int) -> None:
@@ -125,8 +132,12 @@ class LocalController:
 
     def stop(self) -> None:
         """End the controller: brokers that end from now on are no event. The nodes stay until ``close``."""
+        self._may_elect.set()
         self._controller.close()
 
     def close(self) -> None:
         """End the controller and drop the nodes. A second call does nothing."""
         self._parts.close()
+
+    def _wait_for_brokers(self) -> None:
+        self._may_elect.wait()

@@ -34,6 +34,7 @@ __all__ = [
     "delete_topics",
     "has_leaders",
     "is_deleted",
+    "is_gone",
 ]
 
 _LOG: Final = logging.getLogger(__name__)
@@ -382,3 +383,8 @@ def has_leaders(core: ControllerCore, name: str, count: int) -> bool:
 def is_deleted(core: ControllerCore, name: str) -> bool:
     """Return whether the topic has no metadata: its deletion has begun or ended (``DelayedDeleteTopics``)."""
     return name in core.state.deletion_in_progress or not core.context.has_topic(name)
+
+
+def is_gone(core: ControllerCore, name: str) -> bool:
+    """Return whether a topic can be created again, or its deletion has to wait for a broker."""
+    return not core.context.has_topic(name) or name in core.context.topics_ineligible

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ctrlchan import TEMPORARY, EmbeddedBroker, EmbeddedCluster
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
@@ -312,3 +313,23 @@ def test_a_broker_that_did_not_start_can_be_started_again() -> None:
         with pytest.raises(ConfigError, match="broker 2 shares its process"):
             cluster.start_broker(2)
         assert [one["id"] for one in cluster.describe()] == [1, 2]
+
+
+def test_a_cluster_that_goes_on_starts_without_errors(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The controller is elected when the brokers are there: it finds no partition offline."""
+    with EmbeddedCluster(1, log_dir=tmp_path) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        admin.create_topics([NewTopic("orders", 3, 1)])["orders"].result(60)
+    with EmbeddedCluster(1, log_dir=tmp_path) as cluster:
+        assert cluster.records("orders") == []
+    assert "failed to change state" not in caplog.text
+
+
+def test_a_topic_can_be_created_again_at_once() -> None:
+    with EmbeddedCluster(1, log_dir=TEMPORARY) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        for _ in range(10):
+            admin.create_topics([NewTopic("orders", 3, 1)])["orders"].result(60)
+            admin.delete_topics(["orders"])["orders"].result(60)

@@ -1,19 +1,21 @@
 """DeleteTopics (20): queues topics for deletion, and answers when brokers have been sent that they are gone.
 
 ``KafkaApis.handleDeleteTopicsRequest`` and ``DelayedDeleteTopics`` of Kafka 3.9, without an authorizer and
-without quotas.
+without quotas. Unlike Kafka in ZooKeeper mode, and like KRaft, the answer comes when the topics can be
+created again, if brokers delete them at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
 from ctrlchan.broker.apis.results import error_fields, seconds, topic_uuid
 from ctrlchan.broker.metadata.lookups import MetadataLookups
-from ctrlchan.controller.admin.topics import delete_topics, is_deleted
+from ctrlchan.controller.admin.topics import delete_topics, is_deleted, is_gone
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
@@ -24,6 +26,8 @@ __all__ = ["API"]
 
 _IDS_SINCE: Final = 6
 _DELETION_DISABLED_SINCE: Final = 3
+#: How long an answer waits for brokers that delete the logs.
+_GONE_SECONDS: Final = 2.0
 
 
 class _Asked(NamedTuple):
@@ -107,13 +111,20 @@ def _delete(controller: ControllerCore, asked: Sequence[_Asked], version: int) -
 
 
 async def _wait(core: ServerCore, results: Sequence[_Result], timeout: float) -> set[str | None]:
-    """Wait until the topics are gone; return the names of those that are not in time."""
-    missing = {result.name for result in results if result.error is None}
+    """Wait until the topics are deleted; return the names of those that are not in time."""
+    names = {result.name for result in results if result.error is None and result.name is not None}
+    missing: set[str | None] = {*names}
+    deadline = monotonic() + timeout
 
     def complete(controller: ControllerCore) -> bool:
         missing.difference_update([name for name in missing if name and is_deleted(controller, name)])
         return not missing
 
+    def are_gone(controller: ControllerCore) -> bool:
+        return all(is_gone(controller, name) for name in names)
+
     if missing and timeout > 0:
         await core.wait_until(complete, timeout)
+        if not missing:
+            await core.wait_until(are_gone, min(_GONE_SECONDS, deadline - monotonic()))
     return missing
