@@ -134,5 +134,5 @@ class Notifier:
             for listener in listeners:
                 try:
                     listener(notification)
-                except Exception:  # noqa: BLE001  (a listener's fault is not the controller's)
+                except BaseException:  # noqa: BLE001  (a listener's fault is not the controller's)
                     _LOG.exception("a listener failed with %s", notification.kind.value)

@@ -29,11 +29,12 @@ def test_listeners_are_called_in_order_on_one_thread_of_their_own() -> None:
     assert seen == [(f"{name} listeners", number) for number in range(3) for name in ("a", "b")]
 
 
-def test_a_listener_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("broken listener"), SystemExit("broken listener")])
+def test_a_listener_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture, error: BaseException) -> None:
     notifier, seen = Notifier("listeners"), list[int]()
 
     def broken(_: Notification) -> None:
-        raise RuntimeError("broken listener")
+        raise error
 
     notifier.add(broken)
     notifier.add(lambda one: seen.append(one.brokers[0]))
