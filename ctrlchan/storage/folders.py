@@ -131,6 +131,8 @@ def _read(mark: AnyPath) -> dict[str, Any] | None:
 
 @contextmanager
 def _renamed(path: Path, *, overwrite: bool) -> Iterator[Path]:
+    # The folder that a symbolic link names is replaced, not the link.
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     # A sibling, so that the rename stays on one file system.
     made = path.parent / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}"

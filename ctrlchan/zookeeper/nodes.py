@@ -444,8 +444,13 @@ def topic_id_text(topic_id: bytes) -> bytes:
 
 
 def json_text(value: object) -> str:
-    """Return the value as JSON without blanks."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    """Return the value as JSON without blanks; half of a surrogate pair stays an escape."""
+    try:
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    except RecursionError:
+        # Of a value that the parser could just read, a few calls nearer to the limit.
+        return "(nested too deeply)"
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _encode(value: object) -> bytes:
@@ -581,7 +586,9 @@ def _listener(text: str, protocols: dict[str, Any]) -> Listener:
     assert match is not None
     name, bracketed, plain, port = match.groups()
     # Before version 4 listeners are named after their protocols.
-    return Listener(name, str(protocols.get(name, name)).upper(), bracketed or plain, int(port))
+    protocol = protocols.get(name, name)
+    known = isinstance(protocol, str) and _is_utf8(protocol)
+    return Listener(name, protocol.upper() if known else json_text(protocol), bracketed or plain, int(port))
 
 
 def _host_port(listener: Listener) -> str:

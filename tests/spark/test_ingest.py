@@ -137,6 +137,31 @@ def test_zookeeper_as_the_driver_reads_it(ingesting: Ingesting) -> None:
     assert same(state, ClusterState.from_zookeeper(FakeZooKeeper(nodes)))
 
 
+@pytest.mark.parametrize("where", ["small", pytest.param("in tasks", marks=pytest.mark.long)])
+def test_an_empty_file_and_half_characters(request: pytest.FixtureRequest, where: str) -> None:
+    """JSON can escape half of a surrogate pair, which no text of Arrow has."""
+    ingesting: Ingesting = request.getfixturevalue("ingesting" if where == "small" else "in_tasks")
+    znodes = [
+        r'/brokers/topics/t	{"partitions":{"0":[1],"\ud800":[1],"1":"\udfff"}}',
+        r'/brokers/ids/1	{"endpoints":["P://h:1"],"listener_security_protocol_map":{"P":"\ud800"}}',
+    ]
+    _, rejects = ingesting.run(
+        describe=[ingesting.file("empty.txt", ""), ingesting.file("topics.txt", "\n".join(GOOD))],
+        zookeeper=[ingesting.file("zk.tsv", "\n".join(znodes)), ingesting.file("none.tsv.gz", "")],
+        rows=[ingesting.file("none.jsonl", "")],
+    )
+    bad = "the topic is incomplete without zk.tsv line 1"
+    assert sorted(rejects, key=repr) == [
+        (1, "t", 0, bad),
+        (1, "t", 1, "replicas is '\"\\udfff\"', not a list of broker ids"),
+        (1, "t", None, bad),
+        (1, "t", None, "partition is '\\ud800', not a number"),
+        (2, None, None, "an endpoint has no security protocol of Kafka's"),
+    ]
+    texts = {row["text"] for row in ingesting.spark.read.parquet(str(ingesting.folder / "rejects")).collect()}
+    assert {'/brokers/topics/t\t"\\ud800":[1]', '/brokers/topics/t\t"1":"\\udfff"'} < texts
+
+
 @pytest.mark.long
 def test_a_snapshot_is_unchanged(either: Ingesting) -> None:
     state = generate(GeneratorConfig(topics=7, partitions_per_topic=5, brokers=4, racks=2, offline_share=0.1))

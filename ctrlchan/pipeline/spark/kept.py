@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.storagelevel import StorageLevel
@@ -22,7 +22,7 @@ __all__ = ["collected", "kept", "kept_on_disk", "mapped"]
 
 def collected(table: DataFrame) -> DataFrame:
     """Return a small table whose rows are in the driver."""
-    return table.sparkSession.createDataFrame(table.toArrow(), table.schema)
+    return _of_driver(table.sparkSession, table.toArrow(), table.schema)
 
 
 def kept(table: DataFrame) -> DataFrame:
@@ -45,6 +45,12 @@ def mapped(
     """Return ``table.mapInArrow(function, schema)``; for small inputs the driver calls the function, now."""
     if not is_small(table.sparkSession):
         return table.mapInArrow(function, schema)
+    wanted = to_arrow_schema(schema, timezone="UTC")
     batches = list(function(iter(table.toArrow().to_batches())))
-    rows = pa.Table.from_batches(batches, None if batches else to_arrow_schema(schema, timezone="UTC"))
-    return table.sparkSession.createDataFrame(rows, schema)
+    rows = pa.Table.from_batches(batches, None if batches else wanted)
+    return _of_driver(table.sparkSession, rows, schema)
+
+
+def _of_driver(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    # PySpark takes no column without a chunk, which a table without rows may have.
+    return spark.createDataFrame(rows if len(rows) else rows.schema.empty_table(), schema)

@@ -63,6 +63,21 @@ def test_a_writer_that_fails_leaves_nothing(root: AnyPath) -> None:
     assert read(path) == "whole"
 
 
+def test_a_symbolic_link_is_written_through(tmp_path: Path) -> None:
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    link.symlink_to("folder")
+    write(link, "new")
+    assert read(folder) == "new"
+    write(link, "newer", overwrite=True)
+    assert read(folder) == "newer"
+    assert link.is_symlink()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["folder", "link"]
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(OSError, match="loop"):
+        write(loop, "new")
+
+
 def test_of_two_writers_one_succeeds(root: AnyPath) -> None:
     path = root / "out"
     with pytest.raises(FileExistsError):

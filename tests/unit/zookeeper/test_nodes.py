@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -123,6 +125,27 @@ def test_every_reason_against_a_malformed_node(
     with pytest.raises(MalformedError) as caught:
         parse(data)
     assert list(caught.value.reasons) == reasons
+
+
+@pytest.mark.parametrize("value", ["[{}]", '{{"a":{}}}'])
+def test_values_that_are_nested_as_deeply_as_the_parser_can_read(value: str) -> None:
+    nested = "1"
+    for _ in range(sys.getrecursionlimit() + 50):
+        nested = value.format(nested)
+        with suppress(MalformedError):
+            nodes.parse_topic(f'{{"partitions":{{"0":{nested}}}}}')
+        with suppress(MalformedError):
+            nodes.parse_registration(
+                f'{{"endpoints":["P://h:1"],"listener_security_protocol_map":{{"P":{nested}}}}}'
+            )
+
+
+def test_half_characters_never_leave_the_parser() -> None:
+    data = r'{"partitions":{"0":"\ud800","\udfff":[1]}}'
+    for one in nodes.parse_topic(data).assignments:
+        (f"{nodes.json_text(one.key)}{nodes.json_text(one.value)}{one.reasons}").encode()
+    data = r'{"endpoints":["P://h:1"],"listener_security_protocol_map":{"P":"\ud800"}}'
+    assert nodes.parse_registration(data).listeners == [nodes.Listener("P", r'"\ud800"', "h", 1)]
 
 
 json_values = st.recursive(

@@ -96,7 +96,7 @@ def _topic(text: str, topic: str, path: str, data: str) -> Iterator[Parsed]:
         yield Parsed(
             About.PARTITION,
             f"{KIND} assignment",
-            f'{path}\t"{one.key}":{nodes.json_text(one.value)}',
+            f"{path}\t{nodes.json_text(one.key)}:{nodes.json_text(one.value)}",
             topic=topic,
             partition=None if one.partition < 0 else one.partition,
             topic_id=parsed.topic_id,
