@@ -11,6 +11,7 @@ On this machine the copy appears by a rename. Elsewhere its files are put one by
 
 from __future__ import annotations
 
+import errno
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,7 +93,11 @@ def _renamed(made: Path) -> Iterator[Path]:
     try:
         hidden.mkdir(parents=True)
         yield hidden
-        hidden.rename(made)
+        try:
+            hidden.rename(made)
+        except OSError as problem:
+            # Another compaction was faster.
+            raise FileExistsError if problem.errno == errno.ENOTEMPTY else problem from None
     finally:
         remove_tree(hidden)
 

@@ -587,8 +587,11 @@ def _listener(text: str, protocols: dict[str, Any]) -> Listener:
     name, bracketed, plain, port = match.groups()
     # Before version 4 listeners are named after their protocols.
     protocol = protocols.get(name, name)
-    known = isinstance(protocol, str) and _is_utf8(protocol)
-    return Listener(name, protocol.upper() if known else json_text(protocol), bracketed or plain, int(port))
+    if isinstance(protocol, str) and _is_utf8(protocol):
+        protocol = protocol.upper()
+    else:
+        protocol = json_text(protocol)
+    return Listener(name, protocol, bracketed or plain, int(port))
 
 
 def _host_port(listener: Listener) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from ctrlchan.journal import compact_journal, read_journal
 from ctrlchan.journal import journal_files as files_of
 from ctrlchan.journal.channels import CHANNELS_FOLDER
 from ctrlchan.journal.check import check_journal
+from ctrlchan.journal.files import write_rows
 from ctrlchan.journal.names import next_file_name, writer_of
 from ctrlchan.journal.table import table_of
 from ctrlchan.storage import local_path
@@ -122,6 +124,24 @@ def test_errors_leave_nothing(journal: Path, tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="out: not written: "):
         compact_journal(journal, tmp_path / "file" / "out")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "journal"]
+
+
+def test_of_two_compactions_one_succeeds(
+    journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+
+    def write_with_another(*given: Any) -> None:
+        monkeypatch.setattr(used, write_rows)
+        compact_journal(journal, out)
+        write_rows(*given)
+
+    used = "ctrlchan.journal.compaction.write_rows"
+    monkeypatch.setattr(used, write_with_another)
+    with pytest.raises(JournalError, match="out: already there; name a new folder"):
+        compact_journal(journal, out)
+    assert by_key(out).equals(by_key(journal))
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["journal", "out"]
 
 
 def test_names_ascend_and_tell_their_writer() -> None:
