@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.jobs.dispatch import claims, lease
 from ctrlchan.pipeline.jobs.dispatch.claims import Claims
+from ctrlchan.pipeline.jobs.dispatch.lease import Owner
 from ctrlchan.pipeline.jobs.dispatch.run import Run
 from ctrlchan.storage import AnyPath, names_in
 from tests.fault.channels import eventually
@@ -199,6 +202,20 @@ def test_an_owner_that_ended_on_this_machine_is_not_waited_for(tmp_path: Path) -
     with Claims(Run(tmp_path, "run"), 600) as ours:
         ours.claim([4, 3])
         assert ours.held()
+
+
+def test_an_owner_works_on_when_the_clock_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(tmp_path)
+    with Claims(Run(tmp_path, "run"), 600) as owner:
+        owner.claim([3])
+        [file] = (tmp_path / "_dispatch").glob("owner-*")
+        # The start of a process as a time of day: it follows the clock.
+        create_time = psutil.Process.create_time
+        monkeypatch.setattr(psutil.Process, "create_time", lambda process: create_time(process) + 5)
+        found = Owner.read(tmp_path / "_dispatch", file.name.removeprefix("owner-"))
+        assert found is not None
+        assert found.process == os.getpid()
+        assert not found.is_dead()
 
 
 def test_a_claim_that_came_too_late_is_worth_nothing(root: AnyPath) -> None:

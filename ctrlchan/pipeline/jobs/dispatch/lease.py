@@ -30,6 +30,10 @@ _ALLOWANCE: Final = 0.1
 _WRITES: Final = 3
 #: Seconds from one look for the request to stop to the next.
 _LOOK: Final = 1.0
+#: Fields of ``/proc/PROCESS/stat`` after the name, and the states of a process that has ended: proc(5).
+_STATE: Final = 0
+_START: Final = 19
+_ENDED: Final = ("Z", "X", "x")
 
 
 def clock() -> float:
@@ -130,7 +134,7 @@ class Owner(NamedTuple):
     lease: float = 0.0
     host: str = "another machine"
     process: int = 0
-    started: float | None = None
+    started: int | None = None
     kernel: str | None = None
 
     @classmethod
@@ -167,16 +171,18 @@ class Owner(NamedTuple):
         return f"process {self.process} on {self.host}"
 
 
-def _started(process: int) -> float | None:
-    """Return when a process of this machine was started; None: none of this number runs."""
-    # Tasks of other jobs do without it.
-    import psutil
+def _started(process: int) -> int | None:
+    """Return the clock ticks from the start of this machine to that of a process; None: none of this number.
 
+    As a time of day it would change for a running process when the clock is set.
+    """
     try:
-        found = psutil.Process(process)
-        return None if found.status() == psutil.STATUS_ZOMBIE else found.create_time()
-    except psutil.Error:
+        stat = Path(f"/proc/{process}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
         return None
+    # The second field, a name in parentheses, may have blanks and parentheses in it.
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[_STATE] in _ENDED else int(fields[_START])
 
 
 @cache
