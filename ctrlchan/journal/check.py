@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from ctrlchan.errors import JournalError
 from ctrlchan.journal.reader import REMEDY, journal_files, journal_schema
 from ctrlchan.state.storage.schemas import JOURNAL
-from ctrlchan.storage import AnyPath, PathLike, files_in, path_of
+from ctrlchan.storage import AnyPath, PathLike, files_in, names_in, path_of
 from ctrlchan.storage.parquet import arrow_source, unreadable
 
 __all__ = ["check_journal"]
@@ -59,6 +59,10 @@ def _refuse_other_files(folder: AnyPath) -> None:
     for file in files_in(folder):
         if file.suffix != ".parquet":
             raise JournalError(f"{file}: not a file of a journal: move it out of the folder")
+    for name in names_in(folder):
+        # Spark would take it for the value of a column, and read nothing but such folders.
+        if "=" in name and not name.startswith("."):
+            raise JournalError(f"{folder / name}: not of a journal: move it out of the folder")
 
 
 def _checked(file: AnyPath) -> list[_Rows]:

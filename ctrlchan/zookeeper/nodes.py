@@ -587,10 +587,7 @@ def _listener(text: str, protocols: dict[str, Any]) -> Listener:
     name, bracketed, plain, port = match.groups()
     # Before version 4 listeners are named after their protocols.
     protocol = protocols.get(name, name)
-    if isinstance(protocol, str) and _is_utf8(protocol):
-        protocol = protocol.upper()
-    else:
-        protocol = json_text(protocol)
+    protocol = protocol.upper() if isinstance(protocol, str) and _is_utf8(protocol) else json_text(protocol)
     return Listener(name, protocol, bracketed or plain, int(port))
 
 

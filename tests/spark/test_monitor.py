@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
@@ -22,8 +23,9 @@ import ctrlchan
 from ctrlchan.errors import ConfigError, JournalError, PipelineError
 from ctrlchan.journal import read_journal
 from ctrlchan.pipeline import MonitorConfig, monitor
+from ctrlchan.pipeline.jobs.monitor.aggregates import AGGREGATES, EVER
 from ctrlchan.pipeline.jobs.monitor.checkpoint import CheckpointStore, MonitorState
-from ctrlchan.pipeline.jobs.monitor.figures import Diverged, Figures, RequestFigures
+from ctrlchan.pipeline.jobs.monitor.figures import Diverged, Figures, RequestFigures, figures_of
 from ctrlchan.pipeline.jobs.monitor.prometheus import write_textfile
 from ctrlchan.pipeline.jobs.monitor.rules import Alert, Rules
 from ctrlchan.pipeline.jobs.monitor.unfinished import BrokerWait, read_unfinished
@@ -34,6 +36,14 @@ from tests.spark.journals import NOW, row, show_channel, write_file
 
 def _config(folder: Path, **settings: Any) -> MonitorConfig:
     return MonitorConfig(**{"journal": folder / "journal", "now": float(NOW), "interval": 0.1, **settings})
+
+
+def test_requests_whose_end_has_no_time() -> None:
+    sums = {field.name: 1 for field in AGGREGATES} | {"outcome": "acknowledged", "at": EVER}
+    rows = [sums | {"error_code": 0, "last_at": None}, sums | {"error_code": 1, "last_at": 7}]
+    for some, last in ((rows[:1], {}), (rows, {1: 7})):
+        state = MonitorState(pa.Table.from_pylist(some, schema=AGGREGATES))
+        assert figures_of(state, [], now=float(NOW), window=60.0).acknowledged_at == last
 
 
 def _random_rows(chance: random.Random, count: int) -> list[dict[str, Any]]:

@@ -59,6 +59,10 @@ HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: (folder / "notes.txt").write_text("x"),
         "notes.txt: not a file of a journal: move it out of the folder",
     ),
+    "a folder like a partition of Spark": (
+        lambda folder: (folder / "day=1").mkdir(),
+        "day=1: not of a journal: move it out of the folder",
+    ),
     "another table": (
         lambda folder: pq.write_table(pa.table({"broker": [1]}), folder / "9.parquet"),
         "9.parquet: not a journal file .*: move it out of the folder",

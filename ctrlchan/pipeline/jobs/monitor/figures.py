@@ -170,8 +170,9 @@ def _request(broker: int, api: int, ever: _Rows, recent: _Rows) -> RequestFigure
 
 
 def _last(aggregates: pa.Table, outcome: str) -> dict[int, int]:
-    """Return broker -> the last time at which a request ended with ``outcome``."""
+    """Return broker -> the last time at which a request ended with ``outcome``, where one is known."""
     found: dict[int, int] = {}
+    aggregates = aggregates.filter(pc.is_valid(pc.field("last_at")))
     for row in aggregates.filter(pc.field("outcome") == outcome).select(["broker", "last_at"]).to_pylist():
         found[row["broker"]] = max(row["last_at"], found.get(row["broker"], 0))
     return found
