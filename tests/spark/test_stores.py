@@ -251,3 +251,18 @@ def test_the_demo(store: Store) -> None:
     assert command.returncode == 0, errors
     assert json.loads(output)["result"] == "Broker 5 is stale and broker 4 is slow."
     assert names_in(path_of(f"{store.root}/demo")) == ["journal", "report", "snapshot"]
+
+
+def test_the_check_reads_and_writes(store: Store) -> None:
+    words = ["check", "--json", *_LOCAL, *store.options(), "--storage", store.root]
+    with pipeline(*words) as command:
+        output, errors = command.communicate(timeout=_COMMAND)
+    assert command.returncode == 0, output + errors
+    assert [one["problems"] for one in json.loads(output)["executors"]] == [[]]
+
+
+def test_the_check_names_the_classes_that_spark_lacks(s3: Store) -> None:
+    with pipeline("check", *_LOCAL, "--storage", s3.root) as command:
+        _, errors = command.communicate(timeout=_COMMAND)
+    assert command.returncode == 1
+    assert "hadoop-aws" in errors

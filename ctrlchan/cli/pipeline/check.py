@@ -9,7 +9,7 @@ import typer
 
 from ctrlchan.cli.pipeline.common import RunOptions, say, spark_of
 from ctrlchan.cli.pipeline.options import with_options
-from ctrlchan.storage import is_url
+from ctrlchan.storage import path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,9 +23,10 @@ _ROWS: Final = 1_000
 def check(
     *,
     storage: Annotated[
-        list[Path],
+        list[str],
         typer.Option(
-            metavar="FOLDER", help="A folder that every executor must read and write (may be repeated)."
+            metavar="FOLDER",
+            help="A folder or URL that every executor must read and write (may be repeated).",
         ),
     ] = [],  # noqa: B006
     broker: Annotated[
@@ -48,18 +49,17 @@ def check(
       ctrlchan pipeline check --master spark://host:7077 --package ctrlchan.tar.gz
       ctrlchan pipeline check --remote sc://spark.example.org:15002
       ctrlchan pipeline check --master yarn --storage /mnt/shared --broker kafka-1:9092
+      ctrlchan pipeline check --master yarn --storage hdfs://namenode:8020/lake
     """
     listeners = [_address(one) for one in broker]
-    for folder in storage:
-        if is_url(folder):
-            raise typer.BadParameter(
-                f"{folder}: a URL; folders that are mounted can be checked", param_hint="--storage"
-            )
-    with spark_of("check", run, reads=storage) as spark:
+    folders = [path_of(one) for one in storage]
+    # A folder of an object store exists when something is in it.
+    mounted = [one for one in folders if isinstance(one, Path)]
+    with spark_of("check", run, reads=mounted) as spark:
         from ctrlchan.pipeline.spark.executors import examine_executors
         from ctrlchan.pipeline.spark.remote import parallelism
 
-        executors = examine_executors(spark, storage=storage, listeners=listeners, timeout=timeout)
+        executors = examine_executors(spark, storage=folders, listeners=listeners, timeout=timeout)
         incomplete = [one for one in executors if one["problems"]]
         if not incomplete:
             _count_in_python(spark)

@@ -63,6 +63,9 @@ def _packages(version: str) -> Iterator[str]:
 
 def _folders(folders: Sequence[str]) -> Iterator[str]:
     for folder in folders:
+        if "://" in folder:
+            yield from _store(folder)
+            continue
         remedy = "mount the same file system there, or use a URL of a store that all machines reach"
         try:
             with open(os.path.join(folder, PROBE), "rb"):
@@ -75,6 +78,23 @@ def _folders(folders: Sequence[str]) -> Iterator[str]:
             yield f"{folder} is not the driver's folder of this name: {remedy}"
         except OSError as problem:
             yield f"{folder}: {problem.strerror}: let the user of the executors write there"
+
+
+def _store(url: str) -> Iterator[str]:
+    try:
+        from ctrlchan.errors import ConfigError
+        from ctrlchan.storage import path_of, write_new
+    except ImportError:
+        # ``_packages`` says what is missing.
+        return
+    try:
+        folder = path_of(url)
+        (folder / PROBE).read_bytes()
+        own = folder / f"{PROBE}-{socket.gethostname()}-{os.getpid()}"
+        write_new(own, b"")
+        own.unlink()
+    except (OSError, ConfigError) as problem:
+        yield f"{problem}: give the executors the address and the credentials that the driver has"
 
 
 def _listeners(listeners: Sequence[tuple[str, int]]) -> Iterator[str]:

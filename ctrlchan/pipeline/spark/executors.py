@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any, Final
 
 from pyspark import cloudpickle
@@ -16,6 +16,8 @@ import ctrlchan
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.spark import executor_check
 from ctrlchan.pipeline.spark.remote import is_remote, parallelism
+from ctrlchan.pipeline.spark.tables import literally
+from ctrlchan.storage import AnyPath, is_url, replace
 
 __all__ = ["examine_executors"]
 
@@ -28,30 +30,38 @@ _TASKS_PER_CORE: Final = 2
 def examine_executors(
     spark: SparkSession,
     *,
-    storage: Sequence[Path] = (),
+    storage: Sequence[AnyPath] = (),
     listeners: Sequence[tuple[str, int]] = (),
     timeout: float = 60.0,
 ) -> list[dict[str, Any]]:
     """Run a task on each executor; return its host, folder, Python and problems, ordered by host.
 
-    ``storage``: folders that all executors must read and write. ``listeners``: addresses of brokers that they
-    must reach. Raises PipelineError if no executor starts, or not every executor has run a task,
-    within ``timeout`` seconds.
+    ``storage``: folders that all executors must read and write, by URL from Python and from Spark.
+    ``listeners``: addresses of brokers that they must reach.
+
+    Raises PipelineError if no executor starts, not every executor has run a task within ``timeout`` seconds,
+    this process cannot write into a folder, or Spark cannot read there.
     """
     deadline = time.monotonic() + timeout
     _wait_for_one(spark, deadline, timeout)
     # By value: an executor without ctrlchan could not import its functions.
     pickling: Any = cloudpickle
     pickling.register_pickle_by_value(executor_check)
-    probes = [folder / executor_check.PROBE for folder in storage]
-    try:
-        for probe in probes:
-            probe.touch()
-        return _examined(spark, [str(one) for one in storage], list(listeners), deadline)
-    finally:
-        pickling.unregister_pickle_by_value(executor_check)
-        for probe in probes:
-            probe.unlink(missing_ok=True)
+    with ExitStack() as cleanup:
+        cleanup.callback(pickling.unregister_pickle_by_value, executor_check)
+        for folder in storage:
+            probe = folder / executor_check.PROBE
+            try:
+                replace(probe, b"")
+            except OSError as problem:
+                raise PipelineError(f"{folder}: cannot be written: {problem}") from problem
+            cleanup.callback(probe.unlink, missing_ok=True)
+        executors = _examined(spark, [str(one) for one in storage], list(listeners), deadline)
+        if not any(one["problems"] for one in executors):
+            # Jobs use Spark's own classes of a store, too.
+            for folder in filter(is_url, storage):
+                spark.read.format("binaryFile").load(literally(folder / executor_check.PROBE)).count()
+        return executors
 
 
 def _examined(
