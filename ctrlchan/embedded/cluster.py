@@ -16,7 +16,7 @@ from ctrlchan.broker.launch.listeners import addresses
 from ctrlchan.broker.launch.log_dirs import LogDir, LogFolder
 from ctrlchan.broker.launch.processes import BrokerProcesses, settings_of_cluster
 from ctrlchan.broker.launch.service import BrokerConfig
-from ctrlchan.broker.metadata.settings import check_arguments
+from ctrlchan.broker.metadata.settings import boolean, check_arguments, integer
 from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -249,13 +249,14 @@ def _controller(
     from ctrlchan.broker.metadata.configs import topic_defaults
     from ctrlchan.embedded.controller import LocalController
 
+    unclean = "unclean.leader.election.enable"
     journal = None if folder.is_temporary or folder.path is None else Path(folder.path, _JOURNAL)
     return LocalController(
         controller_id,
         listener,
-        num_partitions=int(configs.get("num.partitions", 1)),
-        default_replication_factor=int(configs.get("default.replication.factor", 1)),
-        unclean_leader_election=configs.get("unclean.leader.election.enable", "false").lower() == "true",
+        num_partitions=integer(configs, "num.partitions"),
+        default_replication_factor=integer(configs, "default.replication.factor", most=2**15 - 1),
+        unclean_leader_election=boolean({unclean: "false"} | dict(configs), unclean),
         topic_defaults=topic_defaults(configs.get),
         journal=journal,
     )

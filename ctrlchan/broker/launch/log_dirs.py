@@ -8,6 +8,8 @@ from enum import Enum
 from os import PathLike, fspath
 from typing import Final, Literal
 
+from ctrlchan.errors import ConfigError
+
 __all__ = ["TEMPORARY", "LogDir", "LogFolder", "Temporary"]
 
 
@@ -27,7 +29,8 @@ LogDir = str | PathLike[str] | Literal[Temporary.TEMPORARY] | None
 class LogFolder:
     """The folder of a ``log_dir``. ``path``: None where no records are stored.
 
-    ``is_temporary``: ``close`` removes it.
+    ``is_temporary``: ``close`` removes it. Raises ConfigError for an empty path: records do not go to the
+    working directory because a variable was not set.
     """
 
     def __init__(self, log_dir: LogDir) -> None:
@@ -37,6 +40,8 @@ class LogFolder:
             self.path = tempfile.mkdtemp(prefix="ctrlchan-")
         elif log_dir is not None:
             self.path = fspath(log_dir)
+            if not self.path:
+                raise ConfigError("log_dir is empty")
 
     def close(self) -> None:
         """Remove the folder if it is temporary."""

@@ -64,11 +64,13 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.id <= _MAX_ID:
             raise ConfigError(f"broker id {self.id} is not in 0 .. {_MAX_ID}")
-        for name, _, port in self.listeners:
+        for name, host, port in self.listeners:
             if not 0 <= port <= 65_535:
                 raise ConfigError(f"port {port} is not in 0 .. 65535")
             if not name:
                 raise ConfigError("a listener needs a name")
+            if not self.advertised.get(name, (host, port))[0]:
+                raise ConfigError(f"listener {name} needs a host that others are given")
         names = [name for name, _, _ in self.listeners]
         if len(set(names)) < len(names):
             raise ConfigError(f"a listener comes twice: {', '.join(names)}")

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ctrlchan.broker.metadata.settings import integer, setting
+from ctrlchan.broker.metadata.settings import boolean, integer, setting
 from ctrlchan.broker.network.socket_server import SocketServerSettings
 from ctrlchan.broker.replication.fetcher import FetcherSettings
 from ctrlchan.errors import ConfigError
 
-__all__ = ["fetcher_settings", "server_settings"]
+__all__ = ["check_topic_settings", "fetcher_settings", "server_settings"]
+
+
+def check_topic_settings(configs: Mapping[str, str]) -> None:
+    """Check the settings of topics that are created when they are asked for. Raises ConfigError."""
+    boolean(configs, "auto.create.topics.enable")
+    integer(configs, "num.partitions")
+    integer(configs, "default.replication.factor", most=2**15 - 1)
 
 
 def fetcher_settings(configs: Mapping[str, str]) -> FetcherSettings:

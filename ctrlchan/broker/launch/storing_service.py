@@ -28,7 +28,7 @@ from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
 from ctrlchan.broker.faults import Faults
 from ctrlchan.broker.groups.service import GroupService
 from ctrlchan.broker.launch.service import BrokerConfig, core_of
-from ctrlchan.broker.launch.settings import fetcher_settings, server_settings
+from ctrlchan.broker.launch.settings import check_topic_settings, fetcher_settings, server_settings
 from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.manager import LogManager, LogManagerSettings, read_identity
 from ctrlchan.broker.metadata.settings import boolean, integer
@@ -116,6 +116,7 @@ class StoringService:
                 identity = read_identity(config.log_dirs)
                 if identity is not None and identity.cluster_id is not None:
                     core.cluster_id = identity.cluster_id
+            check_topic_settings(core.configs)
             core.log_defaults = LogConfig.from_broker_configs(core.configs)
             if session is not None:
                 core.config_store = BrokerConfigs(core, session)

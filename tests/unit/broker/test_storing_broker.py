@@ -16,6 +16,7 @@ import ctrlchan
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ctrlchan.broker import EmbeddedBroker
 from ctrlchan.broker.log.checkpoints import read_meta_properties
+from ctrlchan.embedded import EmbeddedCluster
 from ctrlchan.errors import ConfigError, ErrorCode, LogDirectoryError
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import exchange
@@ -151,6 +152,9 @@ def test_what_is_announced_is_served(broker: EmbeddedBroker) -> None:
         {"num.io.threads": "0"},
         {"log.index.interval.bytes": "few"},
         {"max.connections.per.ip.overrides": "here"},
+        {"auto.create.topics.enable": "maybe"},
+        {"num.partitions": "0"},
+        {"default.replication.factor": "32768"},
     ],
 )
 def test_settings_that_cannot_be_are_refused_and_leave_nothing(
@@ -162,6 +166,31 @@ def test_settings_that_cannot_be_are_refused_and_leave_nothing(
     assert set(threading.enumerate()) <= before
     with EmbeddedBroker(1, log_dir=tmp_path):
         pass
+
+
+def test_an_empty_path_is_not_the_working_directory() -> None:
+    with pytest.raises(ConfigError, match="log_dir is empty"):
+        EmbeddedBroker(1, log_dir="")
+    with pytest.raises(ConfigError, match="log_dir is empty"):
+        EmbeddedCluster(1, log_dir="")
+
+
+@pytest.mark.parametrize(
+    "name", ["num.partitions", "default.replication.factor", "unclean.leader.election.enable"]
+)
+def test_settings_of_a_clusters_controller(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        EmbeddedCluster(1, log_dir=ctrlchan.TEMPORARY, configs={name: "x"})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"host": ""}, {"more_listeners": {"OTHER": ":0"}}, {"advertised_listeners": {"PLAINTEXT": ":9"}}],
+)
+def test_a_listener_without_a_host_for_others(settings: dict[str, Any]) -> None:
+    """ZooKeeper and clients would be given no address."""
+    with pytest.raises(ConfigError, match=r"(?i)host"):
+        EmbeddedBroker(1, log_dir=ctrlchan.TEMPORARY, **settings)
 
 
 def test_settings_need_a_log_directory() -> None:

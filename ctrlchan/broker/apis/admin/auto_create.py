@@ -6,12 +6,14 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from time import monotonic_ns
 from typing import Final
 from weakref import WeakKeyDictionary
 
 from ctrlchan.broker.controller.client import ControllerClient, NewTopic
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.topic_names import why_invalid
 
 __all__ = ["create_missing", "create_topic"]
@@ -21,6 +23,8 @@ _LOG: Final = logging.getLogger("ctrlchan.broker")
 #: Creations under way of each broker, by topic.
 _under_way: WeakKeyDictionary[ControllerClient, dict[str, Future[int]]] = WeakKeyDictionary()
 _lock: Final = threading.Lock()
+#: By error code; guarded by ``_lock``.
+_limit: Final = LogRateLimit()
 
 
 def create_topic(
@@ -53,8 +57,12 @@ def create_topic(
         with _lock:
             del of_broker[name]
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            # A client that needs the topic asks ten times a second.
-            _LOG.info("broker %d: topic %s is not created: %s", core.id, name, ErrorCode.name_of(code))
+            # A client that needs the topic asks ten times a second, and is told no reason.
+            with _lock:
+                left_out = _limit.admit(code, monotonic_ns())
+            if left_out is not None:
+                reason = ErrorCode.name_of(code)
+                _LOG.warning("broker %d: topic %s is not created: %s%s", core.id, name, reason, left_out)
         result.set_result(code)
 
     asked.add_done_callback(answered)
