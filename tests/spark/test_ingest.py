@@ -151,13 +151,16 @@ def test_an_empty_file_and_half_characters(request: pytest.FixtureRequest, where
         rows=[ingesting.file("none.jsonl", "")],
     )
     bad = "the topic is incomplete without zk.tsv line 1"
-    assert sorted(rejects, key=repr) == [
-        (1, "t", 0, bad),
-        (1, "t", 1, "replicas is '\"\\udfff\"', not a list of broker ids"),
-        (1, "t", None, bad),
-        (1, "t", None, "partition is '\\ud800', not a number"),
-        (2, None, None, "an endpoint has no security protocol of Kafka's"),
-    ]
+    assert sorted(rejects, key=repr) == sorted(
+        [
+            (1, "t", 0, bad),
+            (1, "t", 1, "replicas is '\"\\udfff\"', not a list of broker ids"),
+            (1, "t", None, bad),
+            (1, "t", None, "partition is '\\ud800', not a number"),
+            (2, None, None, "an endpoint has no security protocol of Kafka's"),
+        ],
+        key=repr,
+    )
     texts = {row["text"] for row in ingesting.spark.read.parquet(str(ingesting.folder / "rejects")).collect()}
     assert {'/brokers/topics/t\t"\\ud800":[1]', '/brokers/topics/t\t"1":"\\udfff"'} < texts
 
@@ -481,6 +484,17 @@ def test_no_input(ingesting: Ingesting) -> None:
         ingesting.run()
     with pytest.raises(PipelineError, match=r"missing\.txt"):
         ingesting.run(describe=[str(ingesting.folder / "missing.txt")])
+
+
+@pytest.mark.parametrize(("snapshot", "rejects"), [("out", "out"), ("out", "out/rejects"), ("out/a", "out/")])
+def test_rejects_in_the_folder_of_the_snapshot(tmp_path: Path, snapshot: str, rejects: str) -> None:
+    """Before anything is written: of two folders, one would be in the way of the other."""
+    from ctrlchan.pipeline import write_ingested
+
+    found: Any = None
+    with pytest.raises(PipelineError, match="the rejects need a folder apart"):
+        write_ingested(found, tmp_path / snapshot, f"file://{tmp_path}/{rejects}", overwrite=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def words_of(folder: Path) -> list[object]:

@@ -39,3 +39,22 @@ def test_many_files_are_not_small(folder: Path) -> None:
 @pytest.mark.parametrize("path", ["missing", "*.gz", "hdfs://host/logs", "s3a://bucket/a.txt"])
 def test_inputs_that_are_not_here_are_not_small(folder: Path, path: str) -> None:
     assert not are_small(str(folder / path) if "://" not in path else path)
+
+
+def test_compressed_texts_are_larger_than_they_look(folder: Path) -> None:
+    (folder / "inner" / "c.txt.gz").write_bytes(b"7")
+    assert not are_small(folder / "inner")
+    (folder / "inner" / "c.txt.gz").rename(folder / "inner" / "c.txt")
+    assert are_small(folder / "inner")
+
+
+def test_folders_behind_symbolic_links_count(folder: Path) -> None:
+    (folder / "linked").mkdir()
+    (folder / "linked" / "here").symlink_to(folder / "inner")
+    assert are_small(folder / "linked")
+    (folder / "inner" / "large.txt").write_text("123456789")
+    assert not are_small(folder / "linked")
+    # A loop ends, at what cannot be seen.
+    (folder / "loop").mkdir()
+    (folder / "loop" / "again").symlink_to(folder / "loop")
+    assert not are_small(folder / "loop")

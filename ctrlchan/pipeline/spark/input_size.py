@@ -17,6 +17,10 @@ SMALL_INPUTS: Final = "spark.ctrlchan.smallInputs"
 #: Bytes and files of small inputs together: what one task reads within seconds.
 _MOST_BYTES: Final = 1 << 20
 _MOST_FILES: Final = 1_000
+#: Endings of compressed texts, and what a byte of them counts: descriptions and logs repeat themselves, and
+#: gzip makes a twentieth of them.
+_COMPRESSED: Final = (".gz", ".bz2", ".zst", ".xz", ".lz4", ".snappy", ".deflate")
+_UNPACKED: Final = 20
 
 
 def are_small(*inputs: PathLike | None) -> bool:
@@ -27,7 +31,7 @@ def are_small(*inputs: PathLike | None) -> bool:
     size = 0
     for count, file in enumerate(_files(inputs), 1):
         try:
-            size += os.stat(file).st_size
+            size += os.stat(file).st_size * (_UNPACKED if file.endswith(_COMPRESSED) else 1)
         except OSError:
             return False
         if size > _MOST_BYTES or count > _MOST_FILES:
@@ -41,7 +45,10 @@ def _files(paths: Iterable[PathLike | None]) -> Iterator[str]:
         for found in [path] if os.path.lexists(path) else glob.glob(path, recursive=True) or [path]:
             if os.path.isdir(found):
                 yield from (
-                    os.path.join(folder, name) for folder, _, names in os.walk(found) for name in names
+                    os.path.join(folder, name)
+                    # Spark follows links, too.
+                    for folder, _, names in os.walk(found, followlinks=True)
+                    for name in names
                 )
             else:
                 yield found

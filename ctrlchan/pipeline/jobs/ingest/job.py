@@ -203,7 +203,8 @@ def ingest(spark: SparkSession, config: IngestConfig) -> Ingested:
         rejects=validated.filter(~_taken())
         .withColumn("reason", sf.array_join("reasons", "; "))
         .select(*_REJECTS)
-        .orderBy("file", "row", "partition"),
+        # A row may have several: their order is the same in every run.
+        .orderBy("file", "row", "partition", "topic", "reason", "kind", "text"),
         accounts=validated.groupBy("kind", "about")
         .agg(
             sf.count("*").alias("entries"),

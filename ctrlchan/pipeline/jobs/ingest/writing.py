@@ -34,9 +34,12 @@ def write_ingested(
 
     The rejects are a folder of Parquet files, also when there are none. Raises PipelineError, and writes no
     snapshot, if there are more than ``max_rejects`` or no partition is left; also if the files do not have
-    the rows that were counted. Raises SnapshotError if a folder exists.
+    the rows that were counted, and if one folder is in the other. Raises SnapshotError if a folder exists.
     """
     snapshot, rejects = path_of(snapshot), path_of(rejects)
+    one, other = (f"{folder.absolute()}/" for folder in (snapshot, rejects))
+    if one.startswith(other) or other.startswith(one):
+        raise PipelineError(f"{rejects}: the rejects need a folder apart from that of the snapshot")
     check_writable(snapshot, overwrite=overwrite)
     counts = found.counts()
     with new_folder(rejects, _MARK, overwrite=overwrite) as folder:
