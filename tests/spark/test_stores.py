@@ -261,7 +261,7 @@ def test_the_check_reads_and_writes(store: Store) -> None:
     assert [one["problems"] for one in json.loads(output)["executors"]] == [[]]
 
 
-def test_the_check_names_the_classes_that_spark_lacks(s3: Store) -> None:
+def test_the_check_names_the_classes_that_spark_does_not_have(s3: Store) -> None:
     with pipeline("check", *_LOCAL, "--storage", s3.root) as command:
         _, errors = command.communicate(timeout=_COMMAND)
     assert command.returncode == 1

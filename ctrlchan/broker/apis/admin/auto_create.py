@@ -57,7 +57,7 @@ def create_topic(
         with _lock:
             del of_broker[name]
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            # A client that needs the topic asks ten times a second, and is told no reason.
+            # A client that needs the topic asks ten times a second, and its answer has no reason.
             with _lock:
                 left_out = _limit.admit(code, monotonic_ns())
             if left_out is not None:
