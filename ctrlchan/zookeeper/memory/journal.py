@@ -3,17 +3,20 @@
 The file begins with a snapshot, if there is one: a line of JSON with the last zxid and all nodes. A line for
 each transaction follows: its zxid and its writes. The nodes' data is text of Latin-1, which any bytes can be
 read as. A line that was not written whole ends the file. When the transactions have more bytes than the
-snapshot, a new snapshot replaces the file.
+snapshot, a new snapshot replaces the file. One process writes to it: a second file with ``.lock`` behind its
+name is locked.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from ctrlchan.errors import ConfigError
 from ctrlchan.zookeeper.memory.tree import NodeTree, TreeNode
@@ -29,7 +32,10 @@ _SMALL_BYTES: Final = 2**20
 
 
 class TreeJournal:
-    """Brings a tree to the state of a file, and then appends its changes. Raises ConfigError, OSError."""
+    """Brings a tree to the state of a file, and then appends its changes.
+
+    Raises ConfigError for a file that cannot be read or that another tree uses, and OSError.
+    """
 
     def __init__(self, path: Path, tree: NodeTree) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,18 +44,20 @@ class TreeJournal:
         self._bytes, self._limit = 0, _SMALL_BYTES
         # Whether the file misses a transaction, which could not be written.
         self._is_behind = False
-        self._file = path.open("ab", buffering=0)
-        try:
+        with ExitStack() as cleanup:
+            lock = cleanup.enter_context(_locked(path))
+            # A forked child has the file open, too.
+            cleanup.callback(fcntl.flock, lock, fcntl.LOCK_UN)
+            self._file = path.open("ab", buffering=0)
+            cleanup.callback(lambda: self._file.close())
             self._read()
             self._write_snapshot_if_large()
-        except BaseException:
-            self._file.close()
-            raise
+            self._cleanup = cleanup.pop_all()
         tree.on_change = self._append
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file, and let others have it."""
+        self._cleanup.close()
 
     def _read(self) -> None:
         snapshot_bytes = 0
@@ -107,6 +115,21 @@ class TreeJournal:
         self._file = self._path.open("ab", buffering=0)
         self._bytes, self._limit = 0, max(_SMALL_BYTES, len(line))
         self._is_behind = False
+
+
+def _locked(path: Path) -> BinaryIO:
+    """Return a file whose lock lasts as long as it is open. Raises ConfigError when another tree has it."""
+    file = path.with_name(f"{path.name}.lock").open("ab", buffering=0)
+    try:
+        # Of this open file, not of the process: a process may have two clusters.
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise ConfigError(f"{path}: another cluster uses this file") from None
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def _line(value: Any) -> bytes:

@@ -68,7 +68,7 @@ def test_a_file_of_many_writes_becomes_a_snapshot(path: Path, monkeypatch: pytes
         assert "/a/n-0000000003" in tree.nodes
     with opened(path) as tree:
         assert "/a/n-0000000003" in tree.nodes
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert sorted(file.name for file in path.parent.iterdir()) == [path.name, f"{path.name}.lock"]
 
 
 def test_a_long_file_becomes_a_snapshot_when_it_is_opened(
@@ -138,6 +138,17 @@ def test_a_line_of_something_else_is_an_error(path: Path, line: bytes) -> None:
     path.write_bytes(line + b"\n")
     with pytest.raises(ConfigError, match="line 1 is no transaction"):
         TreeJournal(path, NodeTree())
+
+
+def test_two_trees_do_not_use_one_file(path: Path) -> None:
+    with opened(path) as tree:
+        write(tree, Create("/a", b"1"))
+        before = path.read_bytes()
+        with pytest.raises(ConfigError, match="another cluster uses this file"):
+            TreeJournal(path, NodeTree())
+        assert path.read_bytes() == before
+    with opened(path) as tree:
+        assert "/a" in tree.nodes
 
 
 @contextmanager
