@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from ctrlchan.errors import ConfigError
+from ctrlchan.storage.hdfs import hdfs_file_system
 
 __all__ = [
     "RENAMING",
@@ -168,7 +169,7 @@ class UrlPath:
                 import fsspec
 
                 if self.scheme in RENAMING:
-                    yield self._client(fsspec), "/" + "/".join(self._parts)
+                    yield self._client(), "/" + "/".join(self._parts)
                     return
                 # Asked each time: fsspec keeps one for each process, and drops those from before a fork.
                 # A listing that was kept would not show what others have written.
@@ -180,11 +181,11 @@ class UrlPath:
                     "executor"
                 ) from problem
 
-    def _client(self, fsspec: Any) -> Any:
+    def _client(self) -> Any:
         """Return HDFS's file system for this process; see ``_CLIENTS``."""
         key = os.getpid(), self._root
         if key not in _CLIENTS:
-            _CLIENTS[key] = fsspec.core.url_to_fs(f"{self._root}/", skip_instance_cache=True)[0]
+            _CLIENTS[key] = hdfs_file_system(self._root)
         return _CLIENTS[key]
 
     def exists(self) -> bool:
@@ -277,8 +278,9 @@ def store_errors(name: str) -> Iterator[None]:
 
 
 def _line(problem: BaseException) -> str:
+    words = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
     # The first line: some have a stack of Java's below.
-    return next(iter(str(problem).splitlines()), "") or type(problem).__name__
+    return next(iter(words.splitlines()), "") or type(problem).__name__
 
 
 AnyPath: TypeAlias = Path | UrlPath
