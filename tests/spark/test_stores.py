@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
@@ -147,18 +148,30 @@ def frames_sent(command: subprocess.Popen[str]) -> int:
     return sent
 
 
-def a_dataset(store: Store, brokers: Sequence[WatchedBroker]) -> tuple[list[str], dict[int, list[bytes]]]:
+def a_dataset(
+    store: Store, brokers: Sequence[WatchedBroker], partitions_per_topic: int = 25
+) -> tuple[list[str], dict[int, list[bytes]]]:
     """Write frames; return the words of a command that sends them, and what each broker is to receive."""
-    sending, rows, expected = some_frames(brokers)
+    sending, rows, expected = some_frames(brokers, partitions_per_topic)
     write_dataset(path_of(f"{store.root}/frames"), sending, rows)
     words = ["dispatch", f"{store.root}/frames", "--journal", f"{store.root}/journal", "--json"]
     return [*words, "--flush-interval", "0.2", *store.options()], expected
 
 
-def until_owned(store: Store, tasks: int) -> None:
-    """Wait until so many tasks have a lease."""
+def until_owned(
+    store: Store, tasks: int, commands: Sequence[subprocess.Popen[str]], permits: Permits
+) -> None:
+    """Wait until so many tasks have a lease.
+
+    Brokers go on answering meanwhile, a frame a second: how long a cluster takes to start is not known, and
+    a frame without an answer is sent again after its time.
+    """
     folder = path_of(f"{store.root}/journal/_dispatch")
-    eventually(lambda: sum(name.startswith("owner-") for name in names_in(folder)) >= tasks, _COMMAND)
+    while sum(name.startswith("owner-") for name in names_in(folder)) < tasks:
+        ended = [one.communicate() for one in commands if one.poll() is not None]
+        assert ended == []
+        permits.give(1)
+        time.sleep(1)
 
 
 def check(
@@ -207,16 +220,15 @@ def test_a_killed_executor_is_taken_over_from(store: Store, store_cluster: Stand
 def test_two_clusters_dispatch_at_once(store: Store, store_cluster: StandaloneCluster) -> None:
     permits = Permits()
     with watched(3, permits=permits) as brokers:
-        words, expected = a_dataset(store, brokers)
+        words, expected = a_dataset(store, brokers, partitions_per_topic=250)
         in_all = sum(map(len, expected.values()))
         with (
             pipeline(*words, "--tasks", "2", *store_cluster.arguments()) as first,
             pipeline(*words, "--tasks", "2", *_LOCAL) as second,
         ):
-            permits.give(in_all // 2)
             # Both are there: some tasks own brokers, the others wait for them.
-            until_owned(store, 4)
-            permits.until_spent(_COMMAND)
+            until_owned(store, 4, [first, second], permits)
+            assert sum(len(one.frames) for one in brokers) < in_all
             permits.unlimited()
             sent = [frames_sent(first), frames_sent(second)]
         assert sum(sent) == in_all, sent

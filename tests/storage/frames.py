@@ -24,9 +24,16 @@ __all__ = ["EPOCH", "some_frames", "write_dataset"]
 EPOCH = 6
 
 
-def some_frames(brokers: Sequence[WatchedBroker]) -> tuple[Sending, pa.Table, dict[int, list[bytes]]]:
-    """Return settings of a dispatching task, UpdateMetadata frames, and what each broker is to receive."""
-    shape = GeneratorConfig(topics=20, partitions_per_topic=25, brokers=len(brokers), replication=2)
+def some_frames(
+    brokers: Sequence[WatchedBroker], partitions_per_topic: int = 25
+) -> tuple[Sending, pa.Table, dict[int, list[bytes]]]:
+    """Return settings of a dispatching task, UpdateMetadata frames, and what each broker is to receive.
+
+    Each broker has seven frames for 25 partitions in each topic.
+    """
+    shape = GeneratorConfig(
+        topics=20, partitions_per_topic=partitions_per_topic, brokers=len(brokers), replication=2
+    )
     state = generate(shape)
     state.set_brokers(one.broker for one in brokers)
     partitions, live = state.to_arrow()
