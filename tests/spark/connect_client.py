@@ -15,6 +15,16 @@ from ctrlchan import pipeline
 from ctrlchan.pipeline.spark.progress import Stage, reported
 
 
+def explain_config(folder: Path) -> pipeline.ExplainConfig:
+    """Return the settings of ``explain`` over all that the other jobs have read and written there."""
+    return pipeline.ExplainConfig(
+        partition=pipeline.TopicPartition("a", 0),
+        logs=pipeline.MergeLogsConfig(logs=folder / "logs"),
+        journal=folder / "journal",
+        snapshot=folder / "new",
+    )
+
+
 def main(url: str, folder: Path) -> None:
     found: dict[str, Any] = {}
     stages: list[Stage] = []
@@ -42,6 +52,9 @@ def main(url: str, folder: Path) -> None:
         with pipeline.merge_logs(spark, pipeline.MergeLogsConfig(logs=folder / "logs")) as merged:
             found["counts"] = vars(merged.counts)
             found["texts"] = list(merged.texts())
+
+        history = pipeline.explain(spark, explain_config(folder))
+        found["history"] = history.as_json()
 
         source = spark.read.format("ctrlchan")
         found["source"] = source.load(str(folder / "new")).count()

@@ -18,12 +18,13 @@ import pytest
 
 from ctrlchan.errors import ConfigError, PipelineError
 from ctrlchan.journal import read_journal
-from ctrlchan.pipeline import DiffConfig, diff, frames, read_snapshot, session
+from ctrlchan.pipeline import DiffConfig, diff, explain, frames, read_snapshot, session
 from ctrlchan.pipeline.spark import connect
 from ctrlchan.pipeline.spark.location import remote_url
 from ctrlchan.state import ClusterState
 from ctrlchan.state.importing.describe_text import import_describe
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
+from tests.spark.connect_client import explain_config
 from tests.spark.connect_server import ConnectServer
 from tests.spark.log_files import random_logs
 from tests.spark.test_ingest import DESCRIBE, same
@@ -116,6 +117,9 @@ def test_every_job_runs_without_java(
     assert found["report"] == "All 2 brokers answer in time, and have current metadata."
     assert found["counts"]["entries"] == len(texts)
     assert found["texts"] == texts
+    history = explain(spark, explain_config(tmp_path)).as_json()
+    assert history["entries"] != []
+    assert found["history"] == json.loads(json.dumps(history))
     assert (found["source"], found["written"]) == (len(state.partitions), made.count())
 
 
@@ -132,6 +136,10 @@ def test_commands_run_without_java(connect_server: ConnectServer, tmp_path: Path
     ran = client(*words, folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert "Deleted partition" in ran.stdout
+    words_of_explain = ("-m", "ctrlchan", "pipeline", "explain", "a-0", tmp_path / "logs")
+    ran = client(*words_of_explain, "--remote", connect_server.url, folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "a-0" in ran.stdout
     ran = client(*words[:4], tmp_path / "none", *words[5:], folder=tmp_path)
     assert ran.stderr == f"error: {tmp_path}/none: no such file or folder\n"
     ran = client(*words, "--conf", "spark.executor.memory=1g", folder=tmp_path)
@@ -143,7 +151,7 @@ def test_commands_run_without_java(connect_server: ConnectServer, tmp_path: Path
     "tests",
     [
         "test_frames.py test_tables.py test_footers.py",
-        "test_diff.py test_merge_logs.py test_lines.py",
+        "test_diff.py test_merge_logs.py test_lines.py test_explain.py",
         "test_ingest.py",
         "test_report.py test_divergence.py test_divergence_of_brokers.py",
         "test_dispatch.py test_source.py",
