@@ -82,6 +82,7 @@ def _root(
     ] = 0,
 ) -> None:
     """The control plane of a ZooKeeper-mode Apache Kafka cluster."""
-    logging.basicConfig(
-        level=_LEVELS[min(verbose, len(_LEVELS) - 1)], format="%(asctime)s %(levelname)s %(message)s"
-    )
+    level = _LEVELS[min(verbose, len(_LEVELS) - 1)]
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+    # What a writer that died has left in a store stays there until the user, who is told here, deletes it.
+    logging.getLogger("ctrlchan.storage").setLevel(min(level, logging.WARNING))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,3 +128,12 @@ def test_a_folder_copied_from_this_machine_is_read_and_replaced(bucket: AnyPath)
     write(path, "new", overwrite=True)
     assert read(path) == "new"
     assert not (path / "data").exists()
+
+
+def test_a_command_names_what_a_writer_has_left(bucket: AnyPath) -> None:
+    path = bucket / "live"
+    replace(path / "data-0123456789ab" / "partitions.parquet", b"")
+    words = ("snapshot", "generate", str(path), "--topics", "1", "--partitions", "1", "--brokers", "3")
+    command = [sys.executable, "-m", "ctrlchan", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert f"{path}: data-0123456789ab: left by a writer that died" in done.stderr
