@@ -121,6 +121,13 @@ class LocalController:
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"broker {broker_id} has no replica of {topic}-{partition}: they are on {replicas}",
                 )
+            in_sync = core.state.partitions.isr.to_lists()[row]
+            if broker_id not in in_sync:
+                # Before the order of the replicas changes.
+                raise KafkaError(
+                    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                    f"broker {broker_id} is not in sync for {topic}-{partition}: in sync are {in_sync}",
+                )
             order = [broker_id, *(one for one in replicas if one != broker_id)]
             answers = [alter(core, {key: order})[key]] if order != replicas else []
             answers.append(elect_leaders(core, [key], ElectionType.PREFERRED)[key])

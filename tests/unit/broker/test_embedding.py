@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from ctrlchan import TEMPORARY, EmbeddedBroker, EmbeddedCluster
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
 from ctrlchan.broker.metadata.settings import check_arguments
-from ctrlchan.errors import ConfigError, CtrlchanError
+from ctrlchan.errors import ConfigError, CtrlchanError, KafkaError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import exchange
@@ -333,3 +333,19 @@ def test_a_topic_can_be_created_again_at_once() -> None:
         for _ in range(10):
             admin.create_topics([NewTopic("orders", 3, 1)])["orders"].result(60)
             admin.delete_topics(["orders"])["orders"].result(60)
+
+
+def test_a_leader_is_moved_to_a_replica_in_sync_or_nothing_changes() -> None:
+    with EmbeddedCluster(2, log_dir=TEMPORARY) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        admin.create_topics([NewTopic("orders", replica_assignment=[[1, 2]])])["orders"].result(60)
+        cluster.kill_broker(2)
+
+        def replicas() -> tuple[list[int], list[int]]:
+            partition = admin.list_topics("orders", timeout=60).topics["orders"].partitions[0]
+            return partition.replicas, partition.isrs
+
+        wait_until(lambda: replicas() == ([1, 2], [1]), what="the killed broker is out of sync")
+        with pytest.raises(KafkaError, match=r"broker 2 is not in sync for orders-0: in sync are \[1\]"):
+            cluster.move_leader("orders", 0, 2)
+        assert replicas() == ([1, 2], [1])
