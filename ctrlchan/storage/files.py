@@ -46,9 +46,11 @@ def text_file(path: AnyPath) -> Iterator[TextIO]:
     """Open a text file (UTF-8) for writing, which appears under its name at the end of the block, or not at
     all.
 
-    For other stores than this machine the text is kept in a temporary file until then. Raises OSError.
+    A folder that does not exist is made. For other stores than this machine the text is kept in a temporary
+    file until then. Raises OSError.
     """
     if isinstance(path, Path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         hidden = _hidden(path)
         try:
             with hidden.open("w", encoding="utf-8") as file:

@@ -355,7 +355,7 @@ def test_the_file_for_prometheus(tmp_path: Path) -> None:
     figures = _figures(
         rows=10, requests=(_requests(1, 10, 0),), waits=(_wait(2, 31),), diverged=(Diverged(1, 4),)
     )
-    file = tmp_path / "ctrlchan.prom"
+    file = tmp_path / "metrics" / "ctrlchan.prom"
     write_textfile(file, figures, [Alert("stuck", 2, 31.0, "")])
     samples = {
         (sample.name, frozenset(sample.labels.values())): sample.value

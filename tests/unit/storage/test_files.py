@@ -72,6 +72,7 @@ def test_a_file_can_be_removed_twice(root: AnyPath) -> None:
 
 
 def test_a_text_file_appears_at_the_end(root: AnyPath) -> None:
+    root = root / "new" / "folder"
     with text_file(root / "log") as file:
         file.write("line\n")
         assert not (root / "log").exists()

@@ -20,7 +20,8 @@ _PREFIX: Final = "ctrlchan_monitor_"
 
 
 def write_textfile(path: Path, figures: Figures, alerts: Sequence[Alert]) -> None:
-    """Write the file and rename it into place. Raises OSError."""
+    """Write the file and rename it into place; make its folder if there is none. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     registry = CollectorRegistry()
     registry.register(_Once(figures, alerts))
     write_to_textfile(str(path), registry)
