@@ -338,7 +338,7 @@ def test_a_topic_can_be_created_again_at_once() -> None:
 def test_a_leader_is_moved_to_a_replica_in_sync_or_nothing_changes() -> None:
     with EmbeddedCluster(2, log_dir=TEMPORARY) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        admin.create_topics([NewTopic("orders", replica_assignment=[[1, 2]])])["orders"].result(60)
+        admin.create_topics([NewTopic("orders", 1, replica_assignment=[[1, 2]])])["orders"].result(60)
         cluster.kill_broker(2)
 
         def replicas() -> tuple[list[int], list[int]]:
