@@ -19,7 +19,17 @@ from bench.peers.process import ROOT
 _HERE: Final = Path(__file__).parent
 _RAW: Final = ROOT / "build" / "bench"
 #: Shortest first.
-_SUITES: Final = ("codec", "start", "small", "features", "push", "broker", "spark", "controller")
+_SUITES: Final = (
+    "codec",
+    "start",
+    "small",
+    "features",
+    "push",
+    "broker",
+    "spark",
+    "spark_stores",
+    "controller",
+)
 #: Seconds that one benchmark may take.
 _TIMEOUT: Final = 600
 #: Ignores pytest-benchmark's warning for a suite that could not be imported: the import error is enough.

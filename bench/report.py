@@ -267,6 +267,20 @@ def _spark_small(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     )
 
 
+def _spark_stores(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    stores = list(benchmarks[0]["ms"])
+    first, *others = stores
+    headings = ("job", *(f"{name}, ms" for name in stores), *(f"{name} / {first}" for name in others))
+    return headings, (
+        (
+            one["job"],
+            *(_figure(one, name, 0) for name in stores),
+            *(_ratio(one, name, first, 2) for name in others),
+        )
+        for one in benchmarks
+    )
+
+
 def _controller(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     headings = (
         "partitions → brokers",
@@ -325,6 +339,7 @@ _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Row
     "features": _features,
     "spark": _spark,
     "spark_small": _spark_small,
+    "spark_stores": _spark_stores,
     "controller": _controller,
     "broker": _broker,
 }

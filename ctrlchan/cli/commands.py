@@ -84,5 +84,5 @@ def _root(
     """The control plane of a ZooKeeper-mode Apache Kafka cluster."""
     level = _LEVELS[min(verbose, len(_LEVELS) - 1)]
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
-    # What a writer that died has left in a store stays there until the user, who is told here, deletes it.
+    # What a writer that died has left in a store stays there until the user deletes it: this line says so.
     logging.getLogger("ctrlchan.storage").setLevel(min(level, logging.WARNING))

@@ -72,6 +72,13 @@ def test_small_jobs_beside_a_session() -> None:
     assert "| `ingest` | 17,500 (17,000) | 2.06 (2.12) |" in made
 
 
+def test_a_job_on_several_stores() -> None:
+    one = {"suite": "spark_stores", "job": "`frames`", "ms": {"disk": [1000.0], "HDFS": [1500.0]}}
+    made = tables(results_of(a_run(one), COMMAND))["spark_stores"]
+    assert "| job | disk, ms | HDFS, ms | HDFS / disk |" in made
+    assert "| `frames` | 1,000 (1,000) | 1,500 (1,500) | 1.50 (1.50) |" in made
+
+
 def test_a_controller_beside_kafkas() -> None:
     made = tables(results_of(a_run(CONTROLLER), COMMAND))["controller"]
     assert "| 10,000 → 300 | failover | 1,550 (1,500) | 100 (90) | 15.5 (16.7) | 2.50, 0.20 |" in made
