@@ -170,6 +170,12 @@ class Kafka:
 
 def _create_topic(port: int, name: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": f"{HOST}:{port}"})
+    # A broker that has just started knows no controller, and librdkafka asks it again after minutes.
+    wait_until(
+        lambda: admin.list_topics(timeout=_START_SECONDS).controller_id >= 0,
+        timeout=_START_SECONDS,
+        what="the broker knows its controller",
+    )
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(_START_SECONDS)
     wait_for_leaders(port, name)
 
