@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
 import psutil
 
-__all__ = ["cpu_seconds", "peak_pss_mib", "pss_mib", "settle"]
+__all__ = ["cpu_seconds", "fill_page_cache", "peak_pss_mib", "pss_mib", "settle"]
 
 _MIB: Final = 2**20
 
@@ -21,6 +22,9 @@ _SAMPLE_EVERY: Final = 0.01
 _IDLE: Final = 0.1
 _SAMPLE_SECONDS: Final = 0.05
 _SETTLE_SECONDS: Final = 5.0
+
+#: Bytes of one read.
+_READ: Final = 1 << 20
 
 
 def pss_mib(pid: int) -> float:
@@ -84,3 +88,25 @@ def _tree(pid: int) -> list[psutil.Process]:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+@contextmanager
+def fill_page_cache(file: Path) -> Iterator[Callable[[], None]]:
+    """Yield a function that lets this file, which is made of holes, take all memory that is free.
+
+    So is a machine that has run for some time: files that are written get pages that others had. On a
+    virtual machine a page that its host has to give first costs 1 to 3 s/GB, several times the writing.
+    """
+
+    def fill() -> None:
+        holes.seek(0)
+        while holes.readinto(room):
+            pass
+
+    room = bytearray(_READ)
+    try:
+        with file.open("w+b", buffering=0) as holes:
+            holes.truncate(psutil.virtual_memory().total)
+            yield fill
+    finally:
+        file.unlink(missing_ok=True)

@@ -32,14 +32,19 @@ SMALL_ROUNDS: Final = 3
 
 def test_small_jobs(benchmark: BenchmarkFixture, scaled: Callable[[int], int]) -> None:
     """Measure commands on small inputs; without other Spark sessions, so it is the first test."""
-    from bench.spark_small import SESSION, commands, processor_ms
+    from bench.spark_small import SESSION, commands, prepare, processor_ms
 
-    wanted = {"session": SESSION, **commands()}
+    prepare()
+    wanted = {
+        f"{name}{', prepared' if prepared else ''}": (command, prepared)
+        for prepared in (False, True)
+        for name, command in {"session": SESSION, **commands()}.items()
+    }
     took: dict[str, list[float]] = {name: [] for name in wanted}
 
     def all_in_turn() -> None:
-        for name, command in wanted.items():
-            took[name].append(processor_ms(command))
+        for name, (command, prepared) in wanted.items():
+            took[name].append(processor_ms(command, prepared=prepared))
 
     benchmark.extra_info.update(suite="spark_small", ms=took)
     benchmark.pedantic(all_in_turn, rounds=scaled(SMALL_ROUNDS))  # type: ignore[no-untyped-call]

@@ -95,12 +95,17 @@ class Connection:
                 took.append(time.perf_counter() - at)
         return took
 
-    def fetch(self, topic: str, max_bytes: int, batch: bytes, records: int, total: int) -> int:
-        """Read ``total`` bytes of batches like ``batch``, of so many records. Return the requests sent."""
+    def fetch(
+        self, topic: str, max_bytes: int, batch: bytes, records: int, total: int, offset: int = 0
+    ) -> int:
+        """Read ``total`` bytes of batches like ``batch``, of so many records, from ``offset`` on.
+
+        Return the requests sent.
+        """
         name = encode_uvarint(len(topic) + 1) + topic.encode()
         before = struct.pack(">iiiibii", -1, 500, 1, max_bytes, 0, 0, -1) + b"\2" + name + b"\2"
         error_at = _RESPONSE_HEADER + 10 + 1 + len(name) + 1 + 4
-        offset = got = requests = 0
+        got = requests = 0
         while got < total:
             asked = struct.pack(">iiqiqi", 0, -1, offset, -1, -1, max_bytes)
             self._socket.sendall(_frame(_FETCH, before + asked + b"\0\0\1\1\0"))

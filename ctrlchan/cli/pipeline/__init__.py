@@ -19,6 +19,10 @@ COMMANDS: Final = {
         "ctrlchan.cli.pipeline.package:package",
         "Make an archive of ctrlchan and what its tasks import, for executors with Python and Spark alone.",
     ),
+    "prepare": LazyCommand(
+        "ctrlchan.cli.pipeline.prepare:prepare",
+        "Keep Spark's classes, so that jobs on small inputs take two thirds of their time.",
+    ),
     "ingest": LazyCommand(
         "ctrlchan.cli.pipeline.ingest:ingest",
         "Make one snapshot of many descriptions of a cluster, and account for every row.",

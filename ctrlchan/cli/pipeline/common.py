@@ -22,7 +22,7 @@ from ctrlchan.storage import AnyPath, PathLike, is_url, path_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Overwrite", "RunOptions", "say", "spark_of"]
+__all__ = ["Overwrite", "RunOptions", "require_spark", "say", "spark_of"]
 
 #: Characters of Hadoop's patterns.
 _PATTERN: Final = frozenset("*?[{\\")
@@ -98,21 +98,12 @@ def spark_of(
     inputs = [*reads, *texts]
     if small is None:
         small = bool(inputs) and are_small(*inputs)
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        from ctrlchan.errors import PipelineError
-
-        raise PipelineError("the pipeline needs PySpark: pip install 'ctrlchan[spark]'") from None
-    logging.getLogger().addFilter(_is_not_of_py4j)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    require_spark()
     from ctrlchan.cli.progress import step
     from ctrlchan.pipeline.sessions import session, stop
     from ctrlchan.pipeline.spark.failures import as_pipeline_errors
     from ctrlchan.pipeline.spark.progress import progress
 
-    # Spark starts its Python workers with -m, which would import from the working directory.
-    os.environ["PYTHONSAFEPATH"] = "1"
     conf = dict(run.conf)
     if run.package is not None:
         from ctrlchan.pipeline.package import package_settings
@@ -132,6 +123,20 @@ def spark_of(
             yield spark
     finally:
         stop(spark)
+
+
+def require_spark() -> None:
+    """Make this process ready for PySpark. Raises PipelineError if it is missing."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        from ctrlchan.errors import PipelineError
+
+        raise PipelineError("the pipeline needs PySpark: pip install 'ctrlchan[spark]'") from None
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # Spark starts its Python workers with -m, which would import from the working directory.
+    os.environ["PYTHONSAFEPATH"] = "1"
 
 
 def _remote(run: RunOptions) -> str | None:

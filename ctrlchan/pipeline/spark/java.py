@@ -17,6 +17,7 @@ from typing import Final
 
 from ctrlchan.errors import JavaNotFoundError, PipelineError
 from ctrlchan.java import find_java, run_java
+from ctrlchan.pipeline.spark.user_cache import user_cache
 
 __all__ = ["java_home"]
 
@@ -54,7 +55,7 @@ def _home_without_option(program: Path) -> Path:
         f'exec {shlex.quote(str(program))} "$@"\n'
     )
     try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ctrlchan", name)
+        home = user_cache() / name
         _write_program(home / "bin" / "java", script)
     except (OSError, RuntimeError):
         # A user without a home, or one that cannot be written to, as in some containers.

@@ -22,6 +22,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from ctrlchan.errors import PipelineError
+from ctrlchan.pipeline.spark import class_archive
 from ctrlchan.pipeline.spark.defaults import DEFAULTS, SMALL_QUERIES
 from ctrlchan.pipeline.spark.interrupts import cancel_when_interrupted, restore
 from ctrlchan.pipeline.spark.java import java_home
@@ -124,7 +125,10 @@ def _environment(given: SparkConf, *, small: bool) -> Iterator[None]:
         options: list[str] = []
         local = _is_local(given.get("spark.master") or "local[*]")
         if not _is_started():
-            wanted["JAVA_HOME"] = str(java_home())
+            java = java_home()
+            wanted["JAVA_HOME"] = str(java)
+            if local:
+                options += class_archive.options(java)
         if small and local:
             options += _JAVA_SMALL
         if not _has_own_logging():
