@@ -141,6 +141,19 @@ class TestErrors:
             write_archive(java_home(), tmp_path / "no-list", "")
         assert list((tmp_path / "cache" / "ctrlchan").iterdir()) == []
 
+    def test_what_a_killed_command_has_left_is_removed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        old, young = (tmp_path / "ctrlchan" / f".spark-classes-{name}" for name in ("old", "young"))
+        for folder in (old, young):
+            folder.mkdir(parents=True)
+            (folder / "half.jsa").touch()
+        os.utime(old, (0, 0))
+        with pytest.raises(PipelineError):
+            write_archive(java_home(), tmp_path / "no-list", "")
+        assert list((tmp_path / "ctrlchan").iterdir()) == [young]
+
     def test_a_cache_that_cannot_be_written(self, tmp_path: Path) -> None:
         file = tmp_path / "file"
         file.touch()

@@ -9,8 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +30,8 @@ _USE: Final = ("-XX:+VerifySharedSpaces", "-Xlog:cds=off", "-Xlog:cds+dynamic=of
 _LINES: Final = 3
 #: Seconds that writing an archive may take.
 _TIMEOUT: Final = 600
+#: How names of folders begin in which an archive is written. A writer that was killed leaves its own.
+_UNFINISHED: Final = ".spark-classes-"
 
 
 def archive_of(java: Path) -> Path:
@@ -65,7 +70,12 @@ def write_archive(java: Path, classes: Path, class_path: str) -> Path:
     """
     archive = archive_of(java)
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".spark-classes-") as folder:
+    for left in archive.parent.glob(f"{_UNFINISHED}*"):
+        # Another process may remove it at the same time.
+        with suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > 2 * _TIMEOUT:
+                shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=archive.parent, prefix=_UNFINISHED) as folder:
         new = Path(folder) / archive.name
         command = [
             str(java / "bin" / "java"),
