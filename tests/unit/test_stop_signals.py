@@ -10,9 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
+#: Begins as in a terminal: what ``nohup`` or a background job starts ignores signals.
 _PROGRAM = """
-import sys, threading
+import signal, sys, threading
 from ctrlchan.cli.signals import StopSignals
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 hangs = threading.Event()
 with StopSignals() as signals:
     if sys.argv[1] == "startup":
@@ -20,8 +23,7 @@ with StopSignals() as signals:
             print("starts", flush=True)
             hangs.wait(60)
     print("runs", flush=True)
-    signals.wait(60)
-    print("ends", flush=True)
+    print("ends" if signals.wait(60) else "no signal", flush=True)
     if sys.argv[1] == "hangs":
         hangs.wait(60)
 """
