@@ -1,0 +1,127 @@
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.admin.AdminClient;
+import org.apache.kafka.clients.admin.NewPartitions;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+
+/** Uses a cluster with any version of Kafka's Java client: {@code Client BOOTSTRAP TOPIC}. Ends with 0 if all is right. */
+public final class Client {
+    private static final int RECORDS = 1_000;
+    private static final long SECONDS = 60;
+    private static final String[] CODECS = {"none", "gzip", "lz4"};
+
+    private final Properties cluster = new Properties();
+    private final String topic;
+
+    private Client(String bootstrap, String topic) {
+        cluster.put("bootstrap.servers", bootstrap);
+        this.topic = topic;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        new Client(arguments[0], arguments[1]).run();
+    }
+
+    private void run() throws Exception {
+        try (AdminClient admin = AdminClient.create(cluster)) {
+            admin.createTopics(Set.of(new NewTopic(topic, 3, (short) 3))).all().get(SECONDS, TimeUnit.SECONDS);
+            expect(admin.describeCluster().nodes().get().size(), 3, "nodes");
+            for (String codec : CODECS) {
+                produce(codec);
+            }
+            consume();
+            ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+            admin.describeConfigs(Set.of(resource)).all().get(SECONDS, TimeUnit.SECONDS);
+            addPartitions(admin);
+            admin.deleteTopics(Set.of(topic)).all().get(SECONDS, TimeUnit.SECONDS);
+        }
+    }
+
+    private void produce(String codec) throws Exception {
+        Properties settings = with(Map.of("acks", "all", "enable.idempotence", "true", "compression.type", codec));
+        settings.put("key.serializer", "org.apache.kafka.common.serialization.StringSerializer");
+        settings.put("value.serializer", "org.apache.kafka.common.serialization.StringSerializer");
+        KafkaProducer<String, String> producer = new KafkaProducer<>(settings);
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (int i = 0; i < RECORDS; i++) {
+            sent.add(producer.send(new ProducerRecord<>(topic, "key " + i, codec + " " + i)));
+        }
+        for (Future<RecordMetadata> one : sent) {
+            one.get(SECONDS, TimeUnit.SECONDS);
+        }
+        producer.close();
+    }
+
+    private void consume() throws Exception {
+        Properties settings = with(Map.of("group.id", topic, "auto.offset.reset", "earliest"));
+        settings.put("isolation.level", "read_committed");
+        settings.put("key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
+        settings.put("value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
+        KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings);
+        consumer.subscribe(Set.of(topic));
+        Map<String, Integer> read = new HashMap<>();
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(SECONDS);
+        while (read.size() < CODECS.length * RECORDS && System.nanoTime() < end) {
+            for (ConsumerRecord<String, String> record : poll(consumer)) {
+                read.merge(record.value(), 1, Integer::sum);
+            }
+        }
+        expect(read.size(), CODECS.length * RECORDS, "different records");
+        expect(read.values().stream().mapToInt(Integer::intValue).sum(), read.size(), "records");
+        consumer.commitSync();
+        long committed = 0;
+        for (TopicPartition partition : consumer.assignment()) {
+            committed += consumer.position(partition);
+        }
+        expect(committed, read.size(), "sum of the offsets");
+        consumer.close();
+    }
+
+    /** Polls: each of the two methods exists in a part of the versions only. */
+    @SuppressWarnings("unchecked")
+    private static ConsumerRecords<String, String> poll(KafkaConsumer<String, String> consumer) throws Exception {
+        Object records;
+        try {
+            records = KafkaConsumer.class.getMethod("poll", Duration.class).invoke(consumer, Duration.ofMillis(200));
+        } catch (NoSuchMethodException exception) {
+            records = KafkaConsumer.class.getMethod("poll", long.class).invoke(consumer, 200L);
+        }
+        return (ConsumerRecords<String, String>) records;
+    }
+
+    private void addPartitions(AdminClient admin) throws Exception {
+        try {
+            admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(5))).all().get(SECONDS, TimeUnit.SECONDS);
+        } catch (NoClassDefFoundError exception) {
+            // Kafka 0.11 cannot.
+        }
+    }
+
+    private Properties with(Map<String, String> more) {
+        Properties settings = new Properties();
+        settings.putAll(cluster);
+        settings.putAll(more);
+        return settings;
+    }
+
+    private static void expect(long found, long expected, String what) {
+        if (found != expected) {
+            throw new IllegalStateException(found + " " + what + ", not " + expected);
+        }
+    }
+}
