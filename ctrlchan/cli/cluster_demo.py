@@ -84,7 +84,7 @@ def _show(cluster: LocalCluster) -> None:
     with step("starting a producer and a consumer"):
         admin.create_topics([NewTopic(TOPIC, _PARTITIONS, _REPLICATION)])[TOPIC].result(_TIMEOUT)
         traffic = Traffic(cluster.brokers.bootstrap_servers)
-        _until("a consumer gets records", lambda: traffic.consumed)
+        _until("a consumer gets records", lambda: traffic.consumed, traffic.describe)
 
     victim = max(_led_by(view).items(), key=lambda item: item[1])[0]
     moved = [key for key, (leader, _) in view.items() if leader == victim]
@@ -104,7 +104,7 @@ def _show(cluster: LocalCluster) -> None:
         typer.echo(f"  {key[0]}-{key[1]}: leader {view[key][0]} -> {after[key][0]}, in sync {after[key][1]}")
 
     seen = traffic.consumed
-    _until("the consumer goes on", lambda: traffic.consumed > seen + _MORE)
+    _until("the consumer goes on", lambda: traffic.consumed > seen + _MORE, traffic.describe)
 
     with step(f"starting broker {victim} again"):
         cluster.brokers.start_broker(victim)
@@ -148,8 +148,11 @@ def _seen(admin: Any, what: str, wanted: Callable[[_View], bool]) -> _View:
     return _until(what, look)
 
 
-def _until(what: str, look: Callable[[], T | None]) -> T:
-    """Call ``look`` until it returns something true. Raises CtrlchanError after the time limit."""
+def _until(what: str, look: Callable[[], T | None], describe: Callable[[], str] | None = None) -> T:
+    """Call ``look`` until it returns something true. Raises CtrlchanError after the time limit.
+
+    ``describe``: returns what the message says of the state then.
+    """
     from confluent_kafka import KafkaException
 
     from ctrlchan.errors import CtrlchanError
@@ -165,7 +168,8 @@ def _until(what: str, look: Callable[[], T | None]) -> T:
         if found:
             return found
         if time.monotonic() > deadline:
-            raise CtrlchanError(f"{what}: a client did not see it within {_TIMEOUT:g} s{reason}")
+            state = f"; {describe()}" if describe else ""
+            raise CtrlchanError(f"{what}: a client did not see it within {_TIMEOUT:g} s{reason}{state}")
         time.sleep(_PAUSE)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from typing import Any, Final
 
 from ctrlchan.errors import CtrlchanError
@@ -23,7 +23,12 @@ class Traffic:
     def __init__(self, bootstrap_servers: str) -> None:
         from confluent_kafka import Consumer, Producer
 
-        quiet = {"bootstrap.servers": bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 500}
+        quiet = {
+            "bootstrap.servers": bootstrap_servers,
+            "log_level": 0,
+            "reconnect.backoff.max.ms": 500,
+            "error_cb": lambda problem: self._problems.append(str(problem)),
+        }
         self._producer: Any = Producer(quiet | {"enable.idempotence": True, "linger.ms": 5})
         self._consumer: Any = Consumer(
             quiet | {"group.id": "demo", "auto.offset.reset": "earliest", "session.timeout.ms": 10_000}
@@ -32,6 +37,9 @@ class Traffic:
         self._acknowledged: set[int] = set()
         self._consumed: Counter[int] = Counter()
         self._errors: list[str] = []
+        self._assigned = 0
+        #: What the clients tried again later, such as a connection that was refused.
+        self._problems: deque[str] = deque(maxlen=3)
         self._produced = threading.Event()
         self._ended = threading.Event()
         self._threads = [
@@ -45,6 +53,14 @@ class Traffic:
     def consumed(self) -> int:
         """Records that the consumer has."""
         return len(self._consumed)
+
+    def describe(self) -> str:
+        """Return what the clients have done so far, for a message about clients that do not go on."""
+        return (
+            f"{len(self._acknowledged)} records are acknowledged, {len(self._errors)} failed "
+            f"{self._errors[:1]}, {self.consumed} are consumed from {self._assigned} assigned partitions; "
+            f"the clients' last problems: {', '.join(self._problems) or 'none'}"
+        )
 
     def stop(self) -> int:
         """Wait until every record was acknowledged and consumed; return how many there are.
@@ -62,8 +78,7 @@ class Traffic:
         doubled = sum(count > 1 for count in self._consumed.values())
         if self._errors or missing or doubled:
             raise CtrlchanError(
-                f"of {len(self._acknowledged)} records {missing} were not consumed, {doubled} twice, and "
-                f"{len(self._errors)} not produced {self._errors[:1]}"
+                f"{missing} records are lost, {doubled} are consumed twice: {self.describe()}"
             )
         return len(self._acknowledged)
 
@@ -85,7 +100,11 @@ class Traffic:
 
     def _consume(self) -> None:
         while not self._ended.is_set():
+            # Here, because the client lets one thread at a time call the consumer.
+            self._assigned = len(self._consumer.assignment())
             for message in self._consumer.consume(500, _POLL_SECONDS):
                 if message.error() is None:
                     self._consumed[int(message.value())] += 1
+                else:
+                    self._problems.append(str(message.error()))
         self._consumer.close()
