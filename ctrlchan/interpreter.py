@@ -10,9 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["above_standard", "child_command", "raise_descriptor_limit"]
+__all__ = ["ONE_BLAS_THREAD", "above_standard", "child_command", "raise_descriptor_limit"]
 
 _LAST_STANDARD: Final = 2
+
+#: A variable of the environment and its value, to be set before NumPy is imported in a process of our own:
+#: its OpenBLAS starts a thread for each core, which takes a quarter of a broker's start, and we need none.
+ONE_BLAS_THREAD: Final = ("OPENBLAS_NUM_THREADS", "1")
 
 
 def child_command(module: str, *arguments: str) -> list[str]:
@@ -25,11 +29,12 @@ def child_command(module: str, *arguments: str) -> list[str]:
     The child ignores SIGINT: Ctrl-C in a terminal reaches all its processes, and a parent ends its children.
 
     The child cannot import Hypothesis: kio would, where it is installed, and that takes longer than all other
-    imports of a broker.
+    imports of a broker. OpenBLAS has one thread (``ONE_BLAS_THREAD``), unless the environment says more.
     """
     # Nothing is imported before the path is set: `sys` is built in. -P: no entry for the working directory.
     code = (
         f"import sys; sys.path[:] = {_module_path()!r}; "
+        f"import os; os.environ.setdefault(*{ONE_BLAS_THREAD!r}); "
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
         "sys.modules['hypothesis'] = None; "
         f"from {module} import main; main()"

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TextIO
 
+from ctrlchan.interpreter import ONE_BLAS_THREAD
+
 __all__ = ["run"]
 
 
@@ -25,6 +27,7 @@ def run(arguments: Sequence[str] | None) -> int:
         # The process is the command's own. kio would import Hypothesis where it is installed, which takes
         # longer than all other imports of a broker.
         sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+        os.environ.setdefault(*ONE_BLAS_THREAD)
     with _noted_interrupts() as interrupted:
         try:
             return _status(arguments)

@@ -27,12 +27,13 @@ from ctrlchan.state.table import PartitionTable
 from ctrlchan.state.topic_table import TopicTable
 from ctrlchan.state.upsert import VALUE_COLUMNS, upsert
 from ctrlchan.state.values import IntValues, Lists, Rows, as_columns, as_rows, count_rows
-from ctrlchan.storage import PathLike, path_of
 from ctrlchan.topic_names import ZERO_ID, check_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from kazoo.client import KazooClient
+
+    from ctrlchan.storage import PathLike
 
 __all__ = ["ClusterState"]
 
@@ -146,6 +147,7 @@ class ClusterState:
     def read(cls, path: PathLike) -> ClusterState:
         """Read a snapshot folder or URL (``ctrlchan.state.storage.snapshot``). Raises SnapshotError."""
         from ctrlchan.state.storage.snapshot import CLUSTER_FILE, read_snapshot
+        from ctrlchan.storage import path_of
 
         folder = path_of(path)
         try:
@@ -162,6 +164,7 @@ class ClusterState:
         Topics without partitions are not written. Begins to count ``changes``. Raises SnapshotError.
         """
         from ctrlchan.state.storage.snapshot import write_snapshot
+        from ctrlchan.storage import path_of
 
         write_snapshot(self, path_of(path), overwrite=overwrite)
 

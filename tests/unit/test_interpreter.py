@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ctrlchan.interpreter import child_command
@@ -54,6 +55,36 @@ def test_a_child_does_not_import_hypothesis(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "with_kio.py").write_text(text)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     assert subprocess.check_output(child_command("with_kio"), text=True) == "None\n"
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("2", "2")])
+def test_openblas_starts_no_threads_unless_the_user_says_so(
+    given: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", given)
+    text = "import os\nat_import = os.environ['OPENBLAS_NUM_THREADS']\ndef main(): print(at_import)\n"
+    (tmp_path / "with_numpy.py").write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert subprocess.check_output(child_command("with_numpy"), text=True) == f"{expected}\n"
+
+
+def test_a_broker_process_has_no_threads_of_openblas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that stores nothing runs on one thread."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    with subprocess.Popen(
+        child_command("ctrlchan.broker.launch.child"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write('{"brokers": []}\n')
+        child.stdin.flush()
+        assert child.stdout.readline() == '{"ok": []}\n'
+        assert psutil.Process(child.pid).num_threads() == 1
 
 
 def test_the_soft_limit_of_open_files_becomes_the_hard_one(

@@ -100,7 +100,8 @@ class HostedReplicas:
             name = topics.names[row] or b""
             if self._numbers.setdefault(name, len(self._names)) == len(self._names):
                 self._names.append(name)
-        new = np.unique(keys)
+        # Without the index NumPy would import numpy.ma, which takes longer than the brokers' first request.
+        new = np.unique(keys, return_index=True)[0]
         new = new[self.find(new) < 0]
         count = len(new)
         if not count:
