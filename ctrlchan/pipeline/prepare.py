@@ -26,14 +26,14 @@ from ctrlchan.pipeline.jobs.report.job import report
 from ctrlchan.pipeline.jobs.report.writing import write_report
 from ctrlchan.pipeline.sessions import running
 from ctrlchan.pipeline.spark.class_archive import archive_of, listing_option, spark_settings, write_archive
+from ctrlchan.pipeline.spark.environment import JAVA_OPTIONS, changed_environment
 from ctrlchan.pipeline.spark.java import java_home
+from ctrlchan.pipeline.spark.jvm import is_started
 from ctrlchan.pipeline.spark.tables import read_snapshot, write_frames
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
 
 __all__ = ["prepare"]
 
-#: Options that Spark hands to the JVM that it starts.
-_JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 #: Seconds for one push.
 _TIMEOUT: Final = 60.0
 _DESCRIBED: Final = """\
@@ -50,7 +50,7 @@ def prepare() -> Path:
     Raises PipelineError if this process has a session, for a Spark with files of settings, and if Java writes
     no archive; OSError.
     """
-    if SparkSession.getActiveSession() is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+    if SparkSession.getActiveSession() is not None or is_started():
         raise PipelineError("Java's classes are listed from its start: no session may run in this process")
     for file in spark_settings():
         raise PipelineError(f"{file}: Java keeps no classes of a Spark that has files in this folder")
@@ -61,17 +61,13 @@ def prepare() -> Path:
         raise PipelineError(f"there is no folder for the archive: {problem}; set XDG_CACHE_HOME") from problem
     with tempfile.TemporaryDirectory(prefix="ctrlchan-prepare-") as folder:
         classes = Path(folder) / "classes"
-        before = os.environ.get(_JAVA_OPTIONS)
-        os.environ[_JAVA_OPTIONS] = f"{before or ''} {listing_option(classes)}".lstrip()
-        try:
-            with running("ctrlchan prepare", master="local[*]", small=True) as spark:
-                _run_jobs(spark, Path(folder))
-                class_path = _class_path(spark)
-        finally:
-            if before is None:
-                del os.environ[_JAVA_OPTIONS]
-            else:
-                os.environ[_JAVA_OPTIONS] = before
+        given = f"{os.environ.get(JAVA_OPTIONS, '')} {listing_option(classes)}".lstrip()
+        with (
+            changed_environment({JAVA_OPTIONS: given}),
+            running("ctrlchan prepare", master="local[*]", small=True) as spark,
+        ):
+            _run_jobs(spark, Path(folder))
+            class_path = _class_path(spark)
         return write_archive(java, classes, class_path)
 
 

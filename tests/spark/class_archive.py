@@ -30,8 +30,13 @@ JVM_OPTIONS: Final = (
 
 def make() -> Path:
     """Return the archive; make it, unless it is there."""
-    if _ARCHIVE is not None:
-        return _ARCHIVE
+    from ctrlchan.pipeline.spark.class_archive import archive_of
+    from ctrlchan.pipeline.spark.java import java_home
+
+    # The one of this Java and this Spark: there may be others.
+    archive = _CACHE / "ctrlchan" / archive_of(java_home()).name
+    if archive.is_file():
+        return archive
     print("making an archive of Spark's classes for the tests (once; a minute)", file=sys.stderr, flush=True)
     ran = subprocess.run(
         [sys.executable, "-m", "ctrlchan", "pipeline", "prepare", "--json"],

@@ -81,7 +81,7 @@ def real_logs(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) 
         # The new controller has sent its first full state.
         _logged_everywhere(rig, f"epoch {epoch + 1} with correlation id")
 
-        wait_until(lambda: _deleted(rig), timeout=120, what="the topic is deleted")
+        wait_until(lambda: _deleted(rig), timeout=60, what="the topic is deleted")
         _logged_everywhere(rig, f"Deleted partition {_TOPIC}-0 from metadata cache")
     return folder
 

@@ -24,10 +24,11 @@ from pyspark.sql import SparkSession
 from ctrlchan.errors import PipelineError
 from ctrlchan.pipeline.spark import class_archive
 from ctrlchan.pipeline.spark.defaults import DEFAULTS, SMALL_QUERIES
+from ctrlchan.pipeline.spark.environment import JAVA_OPTIONS, changed_environment
 from ctrlchan.pipeline.spark.interrupts import cancel_when_interrupted, restore
 from ctrlchan.pipeline.spark.java import java_home
 
-__all__ = ["end", "start"]
+__all__ = ["end", "is_started", "start"]
 
 #: On one machine: no web page, and fewer than two hundred tasks for each shuffle. Nothing is nearer than this
 #: machine; while Spark waits for a nearer one for the blocks of HDFS, it may be that nothing wakes it again.
@@ -48,8 +49,6 @@ _LOCAL_SMALL: Final = {
 _JAVA_SMALL: Final = ("-XX:TieredStopAtLevel=1", "-XX:MetaspaceSize=256m")
 #: Spark sets it when Python starts it; its progress bar would disturb ours.
 _CONSOLE_PROGRESS: Final = "spark.ui.showConsoleProgress"
-#: Options of the JVM that stand before those of the user's settings.
-_JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 #: PySpark starts no JVM while this variable is set.
 _REMOTE: Final = "SPARK_REMOTE"
 #: Seconds that the JVM has to end after its last job.
@@ -121,10 +120,11 @@ def _settings(master: str, *, small: bool) -> dict[str, str]:
 def _environment(given: SparkConf, *, small: bool) -> Iterator[None]:
     """Set the environment variables that the JVM and the context read while they start."""
     with as_file(files("ctrlchan.pipeline.spark") / "log4j2.properties") as logging:
-        wanted: dict[str, str] = {}
+        # The caller has chosen a master.
+        wanted: dict[str, str | None] = {_REMOTE: None}
         options: list[str] = []
         local = _is_local(given.get("spark.master") or "local[*]")
-        if not _is_started():
+        if not is_started():
             java = java_home()
             wanted["JAVA_HOME"] = str(java)
             if local:
@@ -134,27 +134,17 @@ def _environment(given: SparkConf, *, small: bool) -> Iterator[None]:
         if not _has_own_logging():
             options.append(shlex.quote(f"-Dlog4j2.configurationFile={logging.as_uri()}"))
         if options:
-            wanted[_JAVA_OPTIONS] = " ".join([*options, os.environ.get(_JAVA_OPTIONS, "")]).rstrip()
+            wanted[JAVA_OPTIONS] = " ".join([*options, os.environ.get(JAVA_OPTIONS, "")]).rstrip()
         if "PYSPARK_PYTHON" not in os.environ:
             wanted["PYSPARK_PYTHON"] = given.get("spark.pyspark.python") or sys.executable
         if local and "SPARK_LOCAL_IP" not in os.environ:
             # Other machines must not reach it; and host names of laptops often have no address.
             wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
-        before = {name: os.environ.get(name) for name in (*wanted, _REMOTE)}
-        os.environ.update(wanted)
-        # The caller has chosen a master.
-        os.environ.pop(_REMOTE, None)
-        try:
+        with changed_environment(wanted):
             yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
 
 
-def _is_started() -> bool:
+def is_started() -> bool:
     """Return whether a JVM runs: of a stopped session, or because ``spark-submit`` has started Python."""
     return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
 
