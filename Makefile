@@ -6,7 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/zookeeper/*.pyx ctrlchan/channel/*/*.p[xy][dx] ctrlchan/_wire/* \
   ctrlchan/broker/*/*.p[xy][dx] ctrlchan/broker/*/*.h ctrlchan/broker/network/_loop/* ctrlchan/broker/replication/_fetching/*)
-# Stamps: what is installed, for the main job, for everything and for all tests.
+# Stamps: what is installed, for the main job, for everything and for all tests. A target that runs tests needs no other
+# target to have run before: tests/unit/test_installed_packages.py compares what is installed with what is imported.
 CHANNEL := $(VENV)/.channel
 RUN := $(VENV)/.run
 ALL_TESTS := $(RUN) $(VENV)/.unit $(VENV)/.spark

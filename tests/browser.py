@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from PIL import Image
 
 __all__ = ["CHROMIUM", "chromium", "pixels"]
 
@@ -33,9 +34,6 @@ def chromium(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def pixels(picture: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return the brightness of each pixel of a picture of 1280 by 1600."""
-    # Bokeh brings Pillow.
-    from PIL import Image
-
     with Image.open(picture) as image:
         assert image.size == (1280, 1600)
         return np.asarray(image.convert("L"))
