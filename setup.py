@@ -67,7 +67,7 @@ def extension(name, depends, trace=DEBUG, **options):
         name,
         [name.replace(".", "/") + ".pyx"],
         depends=depends,
-        define_macros=[("CYTHON_TRACE_NOGIL", "1")] if trace else [],
+        define_macros=[("CYTHON_TRACE_NOGIL", "1")] * trace + [("CTRLCHAN_CHECKS_LOCKS", "1")] * DEBUG,
         extra_compile_args=compile_args,
         extra_link_args=link_args,
         **options,
@@ -81,7 +81,9 @@ channel_parts = [
     "ctrlchan/channel/senders/_request.pxd",
     "ctrlchan/channel/wire/_records.pxd",
 ]
+lock_parts = ["ctrlchan/_c/locks.h", "ctrlchan/_c/locks.pxd"]
 log_parts = [
+    *lock_parts,
     "ctrlchan/_wire/bytes.h",
     "ctrlchan/broker/log/crc32c.h",
     "ctrlchan/broker/log/_batches.pxd",
@@ -108,6 +110,7 @@ message_parts = [
     "ctrlchan/broker/replication/_values.pxd",
 ]
 network_parts = [
+    *lock_parts,
     "ctrlchan/_wire/bytes.h",
     "ctrlchan/broker/network/_processor.pxd",
     *sorted(glob.glob("ctrlchan/broker/network/_loop/*")),
@@ -125,6 +128,7 @@ extensions = [
 ]
 if not CHANNEL_ONLY:
     extensions += [
+        extension("ctrlchan._c.locks", lock_parts, trace=False, include_dirs=["ctrlchan"]),
         *(
             extension(f"ctrlchan.broker.log.{name}", log_parts, include_dirs=["ctrlchan"])
             for name in ("_batches", "_producers", "_segment", *LOG_LAYERS)
@@ -138,7 +142,7 @@ if not CHANNEL_ONLY:
             trace=False,
             include_dirs=["ctrlchan"],
         ),
-        extension("ctrlchan.broker.network._echo", network_parts, trace=False),
+        extension("ctrlchan.broker.network._echo", network_parts, trace=False, include_dirs=["ctrlchan"]),
     ]
     extensions += [
         extension(

@@ -9,6 +9,7 @@ after it is answered with KAFKA_STORAGE_ERROR.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 
+from ctrlchan._c.locks cimport lock, unlock
 from ctrlchan.broker.log._batches cimport (
     CLIENT,
     REPLICATION,
@@ -26,8 +27,6 @@ from ctrlchan.broker.log._log_files cimport (
     NONE,
     RECORD_LIST_TOO_LARGE,
     UNKNOWN_SERVER_ERROR,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
 )
 from ctrlchan.broker.log._producers cimport ProducerStates, ProducerUpdate
 from ctrlchan.broker.log._segment cimport (
@@ -147,7 +146,7 @@ cdef class Log(LogDeletion):
         written again: ``appended`` has the offsets of then, their timestamp in ``header_timestamp``, and ``size`` 0.
         """
         cdef int error = NONE
-        pthread_mutex_lock(&self.mutex)
+        lock(&self.mutex)
         if self.failure or self.closed_:
             error = KAFKA_STORAGE_ERROR
         elif appended.size > self.segment_bytes:
@@ -155,7 +154,7 @@ cdef class Log(LogDeletion):
         else:
             assign_offsets(data, appended, self.end_offset_, leader_epoch)
             error = self.write_batches(data, appended, origin, now_ms)
-        pthread_mutex_unlock(&self.mutex)
+        unlock(&self.mutex)
         return error
 
     cdef int append_follower(self, uint8_t* data, Appended* appended, int64_t now_ms) noexcept nogil:
@@ -164,7 +163,7 @@ cdef class Log(LogDeletion):
         UNKNOWN_SERVER_ERROR: they begin below the log's end (UnexpectedAppendOffsetException).
         """
         cdef int error = NONE
-        pthread_mutex_lock(&self.mutex)
+        lock(&self.mutex)
         if self.failure or self.closed_:
             error = KAFKA_STORAGE_ERROR
         elif appended.first_offset < self.end_offset_:
@@ -173,7 +172,7 @@ cdef class Log(LogDeletion):
             error = RECORD_LIST_TOO_LARGE
         else:
             error = self.write_batches(data, appended, REPLICATION, now_ms)
-        pthread_mutex_unlock(&self.mutex)
+        unlock(&self.mutex)
         return error
 
     cdef int write_batches(self, const uint8_t* data, Appended* appended, int origin, int64_t now_ms) noexcept nogil:

@@ -1,16 +1,11 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from ctrlchan._c.locks cimport Mutex
 from ctrlchan.broker.log._producers cimport ProducerStates
 from ctrlchan.broker.log._segment cimport Segment
 
 cdef extern from "<stdint.h>" nogil:
     const int64_t NEVER "INT64_MAX"
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    int pthread_mutex_lock(pthread_mutex_t* mutex)
-    int pthread_mutex_unlock(pthread_mutex_t* mutex)
 
 
 cdef enum:
@@ -28,7 +23,7 @@ cdef str why(int result)
 
 
 cdef class LogFiles:
-    cdef pthread_mutex_t mutex
+    cdef Mutex mutex
     cdef Segment** segments
     cdef int32_t count
     cdef int32_t room

@@ -13,6 +13,7 @@ from posix.fcntl cimport O_RDONLY
 from posix.fcntl cimport open as open_fd
 from posix.unistd cimport close as close_fd
 
+from ctrlchan._c.locks cimport LOG, close_mutex, lock, open_mutex, unlock
 from ctrlchan.broker.log._segment cimport (
     CORRUPT,
     DONE,
@@ -36,10 +37,6 @@ import time
 
 from ctrlchan.broker.log import names
 from ctrlchan.errors import KafkaError, LogDirectoryError
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
-    int pthread_mutex_destroy(pthread_mutex_t* mutex)
 
 cdef enum:
     # Bytes; names of files follow in the segments' paths.
@@ -70,14 +67,14 @@ cdef class LogFiles:
     """The segments of a log in its folder, its mutex, and what a failure of the disk does to it."""
 
     def __cinit__(self, *args, **kwargs):
-        pthread_mutex_init(&self.mutex, NULL)
+        open_mutex(&self.mutex, LOG)
 
     def __dealloc__(self):
         cdef int32_t i
         for i in range(self.count):
             release(self.segments[i])
         free(self.segments)
-        pthread_mutex_destroy(&self.mutex)
+        close_mutex(&self.mutex)
 
     def _set_folder(self, folder):
         encoded = os.fsencode(folder)
@@ -106,10 +103,10 @@ cdef class LogFiles:
     cdef void lock(self) noexcept:
         """Wait for the mutex without the GIL, which its owner may be waiting for."""
         with nogil:
-            pthread_mutex_lock(&self.mutex)
+            lock(&self.mutex)
 
     cdef void unlock(self) noexcept:
-        pthread_mutex_unlock(&self.mutex)
+        unlock(&self.mutex)
 
     cdef int check_online(self) except -1:
         """Raise KafkaError when the log is offline or closed. Requires the mutex."""

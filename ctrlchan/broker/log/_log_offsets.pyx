@@ -4,14 +4,13 @@ from libc.errno cimport EIO
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 
+from ctrlchan._c.locks cimport lock, unlock
 from ctrlchan.broker.log._batches cimport CONTROL, REPLICATION, TRANSACTIONAL, Batch
 from ctrlchan.broker.log._log_files cimport (
     KAFKA_STORAGE_ERROR,
     NONE,
     OFFSET_OUT_OF_RANGE,
     LogFiles,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
 )
 from ctrlchan.broker.log._producers cimport ProducerUpdate
 from ctrlchan.broker.log._segment cimport (
@@ -73,9 +72,9 @@ cdef class LogOffsets(LogFiles):
     cdef int64_t set_high_watermark(self, int64_t offset) noexcept nogil:
         """Move the high watermark, within start and end of the log; return where it is."""
         cdef int64_t moved
-        pthread_mutex_lock(&self.mutex)
+        lock(&self.mutex)
         moved = self.move_high_watermark(offset)
-        pthread_mutex_unlock(&self.mutex)
+        unlock(&self.mutex)
         return moved
 
     cdef int64_t move_high_watermark(self, int64_t offset) noexcept nogil:
@@ -165,7 +164,7 @@ cdef class LogOffsets(LogFiles):
         """Find what ``end_of_epoch`` returns. Returns Kafka's error code."""
         cdef int32_t i
         cdef int error = NONE
-        pthread_mutex_lock(&self.mutex)
+        lock(&self.mutex)
         found_epoch[0], end_offset[0] = -1, -1
         if self.failure or self.closed_:
             error = KAFKA_STORAGE_ERROR
@@ -178,7 +177,7 @@ cdef class LogOffsets(LogFiles):
                 i -= 1
             found_epoch[0] = self.starts[i - 1].epoch if i > 0 else epoch
             end_offset[0] = self.starts[i].offset
-        pthread_mutex_unlock(&self.mutex)
+        unlock(&self.mutex)
         return error
 
     def end_of_epoch(self, int32_t epoch):

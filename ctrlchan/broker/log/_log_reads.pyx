@@ -3,13 +3,12 @@
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 
+from ctrlchan._c.locks cimport lock, unlock
 from ctrlchan.broker.log._batches cimport Batch
 from ctrlchan.broker.log._log_files cimport (
     KAFKA_STORAGE_ERROR,
     NONE,
     OFFSET_OUT_OF_RANGE,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
 )
 from ctrlchan.broker.log._log_loading cimport LogLoading
 from ctrlchan.broker.log._segment cimport (
@@ -93,9 +92,9 @@ cdef class LogReads(LogLoading):
         ``whole_first``: the first batch is returned also where it is larger. See ``Range`` for the reference.
         """
         cdef int error
-        pthread_mutex_lock(&self.mutex)
+        lock(&self.mutex)
         error = self.find_range(offset, max_bytes, isolation, whole_first, found)
-        pthread_mutex_unlock(&self.mutex)
+        unlock(&self.mutex)
         return error
 
     cdef int find_range(
@@ -195,7 +194,7 @@ cdef class LogReads(LogLoading):
         cdef int result
         found[0] = NULL
         count[0] = 0
-        pthread_mutex_lock(&self.mutex)
+        lock(&self.mutex)
         result = offset_above(records.segment, records.position + records.size, &end)
         if result == DONE and end < 0:
             following = self.floor_segment(records.segment.base_offset) + 1
@@ -204,7 +203,7 @@ cdef class LogReads(LogLoading):
             result = self.collect_aborted(offset, min(end, records.last_stable_offset), found, count)
         if result != DONE:
             result = self.fail(result)
-        pthread_mutex_unlock(&self.mutex)
+        unlock(&self.mutex)
         return result
 
     cdef int collect_aborted(

@@ -28,6 +28,25 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 
 cimport cython
 
+from ctrlchan._c.locks cimport (
+    CONNECTION_QUOTAS,
+    PROCESSOR,
+    REQUEST_QUEUE,
+    SERVER_EVENTS,
+    Condition,
+    Mutex,
+    broadcast,
+    close_condition,
+    close_mutex,
+    lock,
+    open_condition,
+    open_mutex,
+    require,
+    signal,
+    unlock,
+    wait,
+)
+
 import ipaddress
 import os
 
@@ -38,17 +57,6 @@ cdef extern from "_wire/bytes.h":
 cdef extern from "broker/network/_loop/poller.h" nogil:
     ctypedef struct pthread_t:
         pass
-    ctypedef struct pthread_mutex_t:
-        pass
-    ctypedef struct pthread_cond_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t*, void*)
-    int pthread_mutex_lock(pthread_mutex_t*)
-    int pthread_mutex_unlock(pthread_mutex_t*)
-    int pthread_mutex_destroy(pthread_mutex_t*)
-    int pthread_cond_signal(pthread_cond_t*)
-    int pthread_cond_broadcast(pthread_cond_t*)
-    int pthread_cond_destroy(pthread_cond_t*)
     int pthread_join(pthread_t, void**)
 
     int READABLE, WRITABLE, BROKEN, MSG_MORE, MSG_NOSIGNAL, F_DUPFD_CLOEXEC, EWOULDBLOCK
@@ -74,8 +82,6 @@ cdef extern from "broker/network/_loop/poller.h" nogil:
     void configure_connection(int fd, int send_buffer)
     int start_thread(pthread_t* thread, void* (*run)(void*) noexcept nogil, void* argument)
     void name_thread(const char* name)
-    void condition_open(pthread_cond_t*)
-    void condition_wait(pthread_cond_t*, pthread_mutex_t*, int64_t ns)
     void count(int64_t* counter, int64_t more)
     int64_t counted(const int64_t* counter)
 
@@ -242,7 +248,7 @@ cdef struct Processor:
     int64_t started_ns
     bint is_joinable
 
-    pthread_mutex_t mutex
+    Mutex mutex
     # Guarded by the mutex.
     bint sleeping
     Phase wanted_phase
@@ -253,7 +259,7 @@ cdef struct Processor:
     Connection* chunks[CHUNKS]
     uint32_t chunk_count
     bint ended
-    pthread_cond_t changed
+    Condition changed
 
 
 cdef struct Acceptor:
@@ -278,8 +284,8 @@ cdef struct RequestList:
 
 
 cdef struct RequestQueue:
-    pthread_mutex_t mutex
-    pthread_cond_t changed
+    Mutex mutex
+    Condition changed
     int64_t capacity
     RequestList waiting
     RequestList held
@@ -293,7 +299,7 @@ cdef struct IpCount:
 
 
 cdef struct Quotas:
-    pthread_mutex_t mutex
+    Mutex mutex
     int64_t max_connections
     int64_t max_per_ip
     # Addresses with a limit of their own.
@@ -311,8 +317,8 @@ cdef struct Event:
 
 
 cdef struct Events:
-    pthread_mutex_t mutex
-    pthread_cond_t changed
+    Mutex mutex
+    Condition changed
     Event ring[EVENTS]
     int first
     int count

@@ -15,6 +15,7 @@ from libc.stdint cimport INT16_MAX, INT32_MAX, int8_t, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from ctrlchan._c.locks cimport FETCH_SESSION, FETCH_SESSION_CACHE, Mutex, close_mutex, lock, open_mutex, require, unlock
 from ctrlchan.broker.log._log cimport Log
 from ctrlchan.broker.log._log_reads cimport (
     HIGH_WATERMARK,
@@ -76,14 +77,6 @@ cdef extern from "_wire/bytes.h":
     void put_i32(uint8_t* p, int32_t v) nogil
     void put_i64(uint8_t* p, int64_t v) nogil
     uint8_t* put_uvarint(uint8_t* p, uint32_t v) nogil
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t*, void*)
-    int pthread_mutex_destroy(pthread_mutex_t*)
-    int pthread_mutex_lock(pthread_mutex_t*)
-    int pthread_mutex_unlock(pthread_mutex_t*)
 
 cdef extern from *:
     """
@@ -174,12 +167,12 @@ cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, 
         current.session = open_session(self.cache, &current.request, wall_ms(), &current.kind, &error)
         if current.session == NULL:
             return CLOSE if error == NONE else put_session_error(answer, header, error, NO_SESSION)
-    pthread_mutex_lock(&current.session.mutex)
+    lock(&current.session.mutex)
     if current.kind == INCREMENTAL and current.session.epoch != next_epoch(current.request.session_epoch):
         result = put_session_error(answer, header, INVALID_FETCH_SESSION_EPOCH, current.session.id)
     else:
         result = fetch_partitions(self, &current, hot, header, answer)
-    pthread_mutex_unlock(&current.session.mutex)
+    unlock(&current.session.mutex)
     if result == PARKED:
         if parked == NULL:
             add(&self.waited, 1)
@@ -312,7 +305,7 @@ cdef class FetchApi(HotApi):
         self.cache = <SessionCache*>calloc(1, sizeof(SessionCache))
         if self.cache == NULL:
             raise MemoryError()
-        pthread_mutex_init(&self.cache.mutex, NULL)
+        open_mutex(&self.cache.mutex, FETCH_SESSION_CACHE)
         self.cache.capacity, self.cache.eviction_ms = sessions, eviction_ms
         self.cache.seed = int.from_bytes(os.urandom(8))
         self.cache.places = <FetchSession**>calloc(max(1, sessions), sizeof(FetchSession*))
@@ -332,7 +325,7 @@ cdef class FetchApi(HotApi):
             for i in range(self.cache.capacity):
                 if self.cache.places[i] != NULL:
                     drop_session(self.cache, self.cache.places[i])
-        pthread_mutex_destroy(&self.cache.mutex)
+        close_mutex(&self.cache.mutex)
         free(self.cache.places)
         free(self.cache.free_places)
         free(self.cache)
@@ -379,7 +372,7 @@ cdef class FetchApi(HotApi):
         """Return counters by name."""
         cdef dict found
         with nogil:
-            pthread_mutex_lock(&self.cache.mutex)
+            lock(&self.cache.mutex)
         found = {
             "requests": self.requests,
             "waited": self.waited,
@@ -390,5 +383,5 @@ cdef class FetchApi(HotApi):
             "session_partitions": self.cache.partitions,
             "session_evictions": self.cache.evictions,
         }
-        pthread_mutex_unlock(&self.cache.mutex)
+        unlock(&self.cache.mutex)
         return found

@@ -6,19 +6,13 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
+from ctrlchan._c.locks cimport Condition, Mutex, lock, unlock
 from ctrlchan.broker.log._batches cimport Appended, Rules
 from ctrlchan.broker.network._processor cimport Network
 
 cdef extern from "<stdint.h>" nogil:
     const int64_t NEVER "INT64_MAX"
 
-cdef extern from "broker/network/_loop/poller.h" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    ctypedef struct pthread_cond_t:
-        pass
-    int pthread_mutex_lock(pthread_mutex_t*)
-    int pthread_mutex_unlock(pthread_mutex_t*)
 
 
 cdef enum:
@@ -65,7 +59,7 @@ cdef struct Follower:
 
 
 cdef struct PartitionState:
-    pthread_mutex_t mutex
+    Mutex mutex
     Table* table
     # The Partition, borrowed
     void* owner
@@ -125,7 +119,7 @@ cdef enum:
 
 
 cdef struct Table:
-    pthread_mutex_t mutex
+    Mutex mutex
     int32_t broker_id
     # Hash tables of lists. ``capacity``: a power of two
     PartitionState** by_name
@@ -140,8 +134,8 @@ cdef struct Table:
     # ``isr_wanted`` is there.
     bint changes_isr
 
-    pthread_mutex_t event_mutex
-    pthread_cond_t event_condition
+    Mutex event_mutex
+    Condition event_condition
     PartitionState* first_event
     PartitionState* last_event
     # An append waits for less time than all others.
@@ -167,11 +161,11 @@ cdef PartitionState* find_partition_by_id(Table* table, const uint8_t* topic_id,
 cdef void release_partition(PartitionState* partition) noexcept nogil
 
 cdef inline void lock_partition(PartitionState* partition) noexcept nogil:
-    pthread_mutex_lock(&partition.mutex)
+    lock(&partition.mutex)
 
 
 cdef inline void unlock_partition(PartitionState* partition) noexcept nogil:
-    pthread_mutex_unlock(&partition.mutex)
+    unlock(&partition.mutex)
 
 
 # Watch once. Requires the partition's mutex, so that nothing happens between the caller's look and this. A watcher that

@@ -9,12 +9,10 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
+from ctrlchan._c.locks cimport lock, require, signal, unlock
 from ctrlchan.broker.log._batches cimport Appended
 from ctrlchan.broker.log._log cimport Log
 from ctrlchan.broker.network._processor cimport Network, complete
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_cond_signal(pthread_cond_t*)
 
 cdef extern from *:
     """
@@ -79,40 +77,40 @@ cdef PartitionState* find_partition(Table* table, const uint8_t* name, int64_t s
     """Return the partition, pinned, or NULL."""
     cdef uint64_t hashed = hash_of(name, size, index)
     cdef PartitionState* p
-    pthread_mutex_lock(&table.mutex)
+    lock(&table.mutex)
     p = table.by_name[hashed & <uint64_t>(table.capacity - 1)]
     while p != NULL and (p.index != index or p.name_size != size or memcmp(p.name, name, size) != 0):
         p = p.next_by_name
     if p != NULL:
         p.pins += 1
-    pthread_mutex_unlock(&table.mutex)
+    unlock(&table.mutex)
     return p
 
 
 cdef PartitionState* find_partition_by_id(Table* table, const uint8_t* topic_id, int32_t index) noexcept nogil:
     """Return the partition, pinned, or NULL. A topic id of zero finds nothing."""
     cdef PartitionState* p
-    pthread_mutex_lock(&table.mutex)
+    lock(&table.mutex)
     p = place_by_id(table, topic_id, index)[0]
     while p != NULL and (p.index != index or memcmp(p.topic_id, topic_id, TOPIC_ID_BYTES) != 0):
         p = p.next_by_id
     if p != NULL:
         p.pins += 1
-    pthread_mutex_unlock(&table.mutex)
+    unlock(&table.mutex)
     return p
 
 
 cdef void pin(PartitionState* p) noexcept nogil:
-    pthread_mutex_lock(&p.table.mutex)
+    lock(&p.table.mutex)
     p.pins += 1
-    pthread_mutex_unlock(&p.table.mutex)
+    unlock(&p.table.mutex)
 
 
 cdef void release_partition(PartitionState* p) noexcept nogil:
     """Give back what ``find_partition`` has returned."""
-    pthread_mutex_lock(&p.table.mutex)
+    lock(&p.table.mutex)
     p.pins -= 1
-    pthread_mutex_unlock(&p.table.mutex)
+    unlock(&p.table.mutex)
 
 
 cdef void link_id(Table* table, PartitionState* p) noexcept nogil:
@@ -186,20 +184,20 @@ cdef bint reserve(Table* table) noexcept nogil:
 cdef bint is_live(Table* table, int32_t broker_id) noexcept nogil:
     cdef int32_t i
     cdef bint found
-    pthread_mutex_lock(&table.mutex)
+    lock(&table.mutex)
     found = table.live_count < 0
     for i in range(table.live_count):
         if table.live[i] == broker_id:
             found = True
             break
-    pthread_mutex_unlock(&table.mutex)
+    unlock(&table.mutex)
     return found
 
 
 cdef void raise_event(PartitionState* p, int events) noexcept nogil:
     """Let the thread of the table do something for a partition, which is pinned until then."""
     cdef Table* table = p.table
-    pthread_mutex_lock(&table.event_mutex)
+    lock(&table.event_mutex)
     if not table.closed:
         if not p.events:
             pin(p)
@@ -210,8 +208,8 @@ cdef void raise_event(PartitionState* p, int events) noexcept nogil:
                 table.first_event = p
             table.last_event = p
         p.events |= events
-        pthread_cond_signal(&table.event_condition)
-    pthread_mutex_unlock(&table.event_mutex)
+        signal(&table.event_condition)
+    unlock(&table.event_mutex)
 
 
 # -- watchers

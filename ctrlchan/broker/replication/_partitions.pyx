@@ -11,6 +11,19 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
+from ctrlchan._c.locks cimport (
+    PARTITION,
+    PARTITION_EVENTS,
+    PARTITION_TABLE,
+    close_condition,
+    close_mutex,
+    lock,
+    open_condition,
+    open_mutex,
+    signal,
+    unlock,
+    wait,
+)
 from ctrlchan.broker.log._batches cimport (
     CLIENT,
     Appended,
@@ -41,10 +54,6 @@ from ctrlchan.broker.replication._partition_state cimport (
     link_id,
     link_name,
     lock_partition,
-    pthread_cond_t,
-    pthread_mutex_lock,
-    pthread_mutex_t,
-    pthread_mutex_unlock,
     release_partition,
     reserve,
     unlink_name,
@@ -63,16 +72,8 @@ from concurrent.futures import Future
 from ctrlchan.broker.log._batches import check, record_errors
 from ctrlchan.errors import KafkaError
 
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_init(pthread_mutex_t*, void*)
-    int pthread_mutex_destroy(pthread_mutex_t*)
-    int pthread_cond_signal(pthread_cond_t*)
-    int pthread_cond_destroy(pthread_cond_t*)
-
 cdef extern from "broker/network/_loop/poller.h" nogil:
     int64_t monotonic_ns()
-    void condition_open(pthread_cond_t*)
-    void condition_wait(pthread_cond_t*, pthread_mutex_t*, int64_t ns)
 
 cdef enum:
     # Error codes.
@@ -123,9 +124,9 @@ cdef class PartitionTable:
     """
 
     def __cinit__(self, *args, **kwargs):
-        pthread_mutex_init(&self.table.mutex, NULL)
-        pthread_mutex_init(&self.table.event_mutex, NULL)
-        condition_open(&self.table.event_condition)
+        open_mutex(&self.table.mutex, PARTITION_TABLE)
+        open_mutex(&self.table.event_mutex, PARTITION_EVENTS)
+        open_condition(&self.table.event_condition)
         self.table.live_count = -1
         if not reserve(&self.table):
             raise MemoryError()
@@ -141,9 +142,9 @@ cdef class PartitionTable:
         free(self.table.by_name)
         free(self.table.by_id)
         free(self.table.live)
-        pthread_cond_destroy(&self.table.event_condition)
-        pthread_mutex_destroy(&self.table.event_mutex)
-        pthread_mutex_destroy(&self.table.mutex)
+        close_condition(&self.table.event_condition)
+        close_mutex(&self.table.event_mutex)
+        close_mutex(&self.table.mutex)
 
     @property
     def broker_id(self):
@@ -166,7 +167,7 @@ cdef class PartitionTable:
                 self._lock()
                 memcpy(opened.state.topic_id, PyBytes_AS_STRING(topic_id), TOPIC_ID_BYTES)
                 link_id(&self.table, &opened.state)
-                pthread_mutex_unlock(&self.table.mutex)
+                unlock(&self.table.mutex)
         if self.isr_wanted is not None or self.storage_failed is not None:
             self._start()
         return opened
@@ -182,14 +183,14 @@ cdef class PartitionTable:
         has_room = reserve(&self.table)
         if has_room:
             link_name(&self.table, &added.state)
-        pthread_mutex_unlock(&self.table.mutex)
+        unlock(&self.table.mutex)
         if not has_room:
             raise MemoryError()
         return added
 
     cdef void _lock(self) noexcept:
         with nogil:
-            pthread_mutex_lock(&self.table.mutex)
+            lock(&self.table.mutex)
 
     def get(self, str topic not None, int32_t partition):
         """Return the partition, None: it is not hosted."""
@@ -204,7 +205,7 @@ cdef class PartitionTable:
                 return
             self._lock()
             unlink_name(&self.table, &gone.state)
-            pthread_mutex_unlock(&self.table.mutex)
+            unlock(&self.table.mutex)
             self.removed.append(gone)
         gone._resign(None, NO_LEADER, -1, -1, (), False)
 
@@ -229,7 +230,7 @@ cdef class PartitionTable:
         self._lock()
         free(self.table.live)
         self.table.live, self.table.live_count = live, <int32_t>len(ids)
-        pthread_mutex_unlock(&self.table.mutex)
+        unlock(&self.table.mutex)
 
     def shrink_isrs(self, now_ms=None):
         """Ask for an ISR without the followers that lag, for each partition led here (Partition.maybeShrinkIsr)."""
@@ -255,10 +256,10 @@ cdef class PartitionTable:
         """End the thread. Appends that wait are answered with NOT_LEADER_OR_FOLLOWER."""
         cdef Partition partition
         with nogil:
-            pthread_mutex_lock(&self.table.event_mutex)
+            lock(&self.table.event_mutex)
             self.table.closed = True
-            pthread_cond_signal(&self.table.event_condition)
-            pthread_mutex_unlock(&self.table.event_mutex)
+            signal(&self.table.event_condition)
+            unlock(&self.table.event_mutex)
         with self.lock:
             thread = self.thread
         if thread is not None and thread is not threading.current_thread():
@@ -277,9 +278,9 @@ cdef class PartitionTable:
         while True:
             wait_ns = self._expire()
             with nogil:
-                pthread_mutex_lock(&self.table.event_mutex)
+                lock(&self.table.event_mutex)
                 if self.table.first_event == NULL and not self.table.closed and not self.table.has_deadline:
-                    condition_wait(&self.table.event_condition, &self.table.event_mutex, wait_ns)
+                    wait(&self.table.event_condition, &self.table.event_mutex, wait_ns)
                 self.table.has_deadline = False
                 p = self.table.first_event
                 if p != NULL:
@@ -288,7 +289,7 @@ cdef class PartitionTable:
                         self.table.last_event = NULL
                     events, p.events = p.events, 0
                 closed = self.table.closed
-                pthread_mutex_unlock(&self.table.event_mutex)
+                unlock(&self.table.event_mutex)
             if p != NULL:
                 # It is pinned.
                 partition = <Partition>p.owner
@@ -359,7 +360,7 @@ cdef class Partition:
     """One partition that the broker hosts. ``PartitionTable.open`` makes it."""
 
     def __cinit__(self):
-        pthread_mutex_init(&self.state.mutex, NULL)
+        open_mutex(&self.state.mutex, PARTITION)
         self.replicas, self.isr, self.waiting, self.low_watermark_listeners = (), (), [], []
 
     def __init__(self):
@@ -367,7 +368,7 @@ cdef class Partition:
 
     def __dealloc__(self):
         free(self.state.followers)
-        pthread_mutex_destroy(&self.state.mutex)
+        close_mutex(&self.state.mutex)
 
     def __repr__(self):
         role = "leader" if self.state.is_leader else f"follower of {self.state.leader}"
@@ -789,10 +790,10 @@ cdef class Partition:
             is_first = table.deadlines[0][2] is append
         if is_first:
             with nogil:
-                pthread_mutex_lock(&table.table.event_mutex)
+                lock(&table.table.event_mutex)
                 table.table.has_deadline = True
-                pthread_cond_signal(&table.table.event_condition)
-                pthread_mutex_unlock(&table.table.event_mutex)
+                signal(&table.table.event_condition)
+                unlock(&table.table.event_mutex)
 
     def _complete_appends(self):
         """Finish the appends that are acknowledged; the next one that is, wakes the thread of the table."""

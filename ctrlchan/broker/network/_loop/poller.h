@@ -1,4 +1,4 @@
-/* What differs between Linux and macOS: polling, waking a thread, sending a file range, timed waits.
+/* What differs between Linux and macOS: polling, waking a thread, sending a file range.
  *
  * Polling is level-triggered. A poller never reports a descriptor that was removed before poller_wait. */
 #ifndef CTRLCHAN_POLLER_H
@@ -231,31 +231,6 @@ static inline int start_thread(pthread_t *thread, void *(*run)(void *), void *ar
 }
 
 static inline int is_this_thread(pthread_t thread) { return pthread_equal(thread, pthread_self()); }
-
-/* A condition whose timed waits do not depend on the clock of the wall. */
-static inline void condition_open(pthread_cond_t *condition) {
-#ifdef __linux__
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-#else
-    pthread_cond_init(condition, NULL);
-#endif
-}
-
-static inline void condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t ns) {
-    struct timespec time;
-#ifdef __linux__
-    ns += monotonic_ns();
-    time.tv_sec = ns / 1000000000, time.tv_nsec = ns % 1000000000;
-    pthread_cond_timedwait(condition, mutex, &time);
-#else
-    time.tv_sec = ns / 1000000000, time.tv_nsec = ns % 1000000000;
-    pthread_cond_timedwait_relative_np(condition, mutex, &time);
-#endif
-}
 
 /* Counters have one writer; readers of other threads see a value that was true. */
 static inline void count(int64_t *counter, int64_t more) {

@@ -1,10 +1,12 @@
 # The thread of a processor, and what other threads leave in its mailbox: new connections, answers, completions.
 
 cdef Connection* allocate_slot(Processor* p) noexcept nogil:
-    """Return a connection that is not in use, or NULL. Needs the processor's mutex."""
-    cdef Connection* c = p.free_slots
+    """Return a connection that is not in use, or NULL. Requires the processor's mutex."""
+    cdef Connection* c
     cdef Connection* chunk
     cdef uint32_t i
+    require(&p.mutex)
+    c = p.free_slots
     if c == NULL:
         if p.chunk_count == CHUNKS:
             return NULL
@@ -28,16 +30,18 @@ cdef void free_slot(Connection* c) noexcept nogil:
     forget_sent(c)
     c.request_state = NULL
     c.is_delayed = False
-    pthread_mutex_lock(&p.mutex)
+    lock(&p.mutex)
     c.next_free = p.free_slots
     p.free_slots = c
-    pthread_mutex_unlock(&p.mutex)
+    unlock(&p.mutex)
 
 
 cdef bint put_in_mailbox(Connection* c) noexcept nogil:
-    """Let the processor look at ``c``. Return whether it must be woken. Needs the processor's mutex."""
+    """Let the processor look at ``c``. Return whether it must be woken. Requires the processor's mutex."""
     cdef Processor* p = c.processor
-    cdef bint wake = p.sleeping
+    cdef bint wake
+    require(&p.mutex)
+    wake = p.sleeping
     if not c.has_mail:
         c.has_mail = True
         c.next_mail = NULL
@@ -54,12 +58,12 @@ cdef bint give_connection(Processor* p, int fd, int listener, const Transport* t
     """Hand an accepted socket to the processor. Return False without memory."""
     cdef Connection* c
     cdef bint wake = False
-    pthread_mutex_lock(&p.mutex)
+    lock(&p.mutex)
     c = allocate_slot(p)
     if c != NULL:
         c.new_fd, c.listener, c.transport, c.peer = fd, listener, transport, peer[0]
         wake = put_in_mailbox(c)
-    pthread_mutex_unlock(&p.mutex)
+    unlock(&p.mutex)
     if wake:
         waker_ring(p.waker)
     return c != NULL
@@ -68,12 +72,12 @@ cdef bint give_connection(Processor* p, int fd, int listener, const Transport* t
 cdef void give_answer(Connection* c, Result result, Answer* answer) noexcept nogil:
     """End the queued request of ``c`` with DONE, NO_ANSWER or CLOSE. The answer's memory becomes the processor's."""
     cdef Processor* p = c.processor
-    pthread_mutex_lock(&p.mutex)
+    lock(&p.mutex)
     c.has_result, c.result = True, result
     if answer != NULL:
         c.answer = answer[0]
     cdef bint wake = put_in_mailbox(c)
-    pthread_mutex_unlock(&p.mutex)
+    unlock(&p.mutex)
     if wake:
         waker_ring(p.waker)
 
@@ -89,14 +93,14 @@ cdef void complete(Network* network, uint64_t token) noexcept nogil:
     if index >= <uint32_t>network.processor_count:
         return
     p = &network.processors[index]
-    pthread_mutex_lock(&p.mutex)
+    lock(&p.mutex)
     if slot // SLOTS_PER_CHUNK < p.chunk_count:
         c = &p.chunks[slot // SLOTS_PER_CHUNK][slot % SLOTS_PER_CHUNK]
         # A late token does not replace the one of a newer request.
         if not c.is_completed or <int32_t>(generation - c.completed) > 0:
             c.is_completed, c.completed = True, generation
             wake = put_in_mailbox(c)
-    pthread_mutex_unlock(&p.mutex)
+    unlock(&p.mutex)
     if wake:
         waker_ring(p.waker)
 
@@ -105,7 +109,7 @@ cdef void open_mail(Connection* c) noexcept nogil:
     """Do what other threads have left for this connection."""
     cdef Processor* p = c.processor
     cdef Answer answer
-    pthread_mutex_lock(&p.mutex)
+    lock(&p.mutex)
     cdef int fd = c.new_fd
     cdef bint has_result = c.has_result, is_completed = c.is_completed
     cdef Result result = c.result
@@ -114,7 +118,7 @@ cdef void open_mail(Connection* c) noexcept nogil:
     memset(&c.answer, 0, sizeof(Answer))
     c.new_fd = -1
     c.has_mail = c.has_result = c.is_completed = False
-    pthread_mutex_unlock(&p.mutex)
+    unlock(&p.mutex)
     if fd >= 0:
         open_connection(c, fd)
     if has_result:
@@ -221,21 +225,21 @@ cdef void* run_processor(void* argument) noexcept nogil:
     p.now = monotonic_ns()
     while p.phase != ENDING and not (p.phase == DRAINING and p.earliest == NULL):
         timeout = 0 if p.ready != NULL else sleep_ms(p)
-        pthread_mutex_lock(&p.mutex)
+        lock(&p.mutex)
         p.sleeping = timeout != 0 and p.first_mail == NULL and p.wanted_phase == p.phase
         if not p.sleeping:
             timeout = 0
-        pthread_mutex_unlock(&p.mutex)
+        unlock(&p.mutex)
         count(&p.counters.idle_ns, -monotonic_ns())
         events = poller_wait(p.poller, ready, READY_AT_ONCE, timeout)
         p.now = monotonic_ns()
         count(&p.counters.idle_ns, p.now)
-        pthread_mutex_lock(&p.mutex)
+        lock(&p.mutex)
         p.sleeping = False
         mail = p.first_mail
         p.first_mail = p.last_mail = NULL
         phase = p.wanted_phase
-        pthread_mutex_unlock(&p.mutex)
+        unlock(&p.mutex)
         for i in range(events):
             if ready[i].owner == NULL:
                 waker_clear(p.waker)
@@ -259,29 +263,29 @@ cdef void* run_processor(void* argument) noexcept nogil:
         if phase != p.phase:
             change_phase(p, phase)
     change_phase(p, ENDING)
-    pthread_mutex_lock(&p.mutex)
+    lock(&p.mutex)
     p.ended = True
-    pthread_cond_broadcast(&p.changed)
-    pthread_mutex_unlock(&p.mutex)
+    broadcast(&p.changed)
+    unlock(&p.mutex)
     return NULL
 
 
 cdef void want_phase(Processor* p, Phase phase) noexcept nogil:
-    pthread_mutex_lock(&p.mutex)
+    lock(&p.mutex)
     p.wanted_phase = phase
     p.sleeping = False
-    pthread_mutex_unlock(&p.mutex)
+    unlock(&p.mutex)
     waker_ring(p.waker)
 
 
 cdef bint wait_for_end(Processor* p, int64_t deadline) noexcept nogil:
     """Return whether the processor's thread ended before ``deadline`` (monotonic nanoseconds)."""
     cdef int64_t left
-    pthread_mutex_lock(&p.mutex)
+    lock(&p.mutex)
     left = deadline - monotonic_ns()
     while not p.ended and left > 0:
-        condition_wait(&p.changed, &p.mutex, left)
+        wait(&p.changed, &p.mutex, left)
         left = deadline - monotonic_ns()
     cdef bint ended = p.ended
-    pthread_mutex_unlock(&p.mutex)
+    unlock(&p.mutex)
     return ended

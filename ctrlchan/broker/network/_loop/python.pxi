@@ -38,7 +38,8 @@ cdef class RequestContext:
 
     def __dealloc__(self):
         if self.connection != NULL and not self.ended:
-            give_answer(self.connection, CLOSE, NULL)
+            with nogil:
+                give_answer(self.connection, CLOSE, NULL)
 
     @property
     def peer(self):
@@ -84,19 +85,22 @@ cdef class RequestContext:
             free_answer(&answer)
             raise
         self.ended = True
-        give_answer(self.connection, DONE, &answer)
+        with nogil:
+            give_answer(self.connection, DONE, &answer)
 
     def skip(self):
         """Send nothing; the next request of the connection is handled."""
         self._check()
         self.ended = True
-        give_answer(self.connection, NO_ANSWER, NULL)
+        with nogil:
+            give_answer(self.connection, NO_ANSWER, NULL)
 
     def close(self):
         """Close the connection."""
         self._check()
         self.ended = True
-        give_answer(self.connection, CLOSE, NULL)
+        with nogil:
+            give_answer(self.connection, CLOSE, NULL)
 
     cdef int _check(self) except -1:
         if self.ended:
@@ -131,12 +135,12 @@ cdef class NetworkThreads:
         if hot is not None:
             network.hot, network.hot_context = hot.function, hot.context
         network.max_request_bytes, network.idle_ns, network.send_buffer = max_request_bytes, idle_ns, send_buffer
-        pthread_mutex_init(&network.queue.mutex, NULL)
-        condition_open(&network.queue.changed)
+        open_mutex(&network.queue.mutex, REQUEST_QUEUE)
+        open_condition(&network.queue.changed)
         network.queue.capacity = queue_capacity
-        pthread_mutex_init(&network.events.mutex, NULL)
-        condition_open(&network.events.changed)
-        pthread_mutex_init(&network.quotas.mutex, NULL)
+        open_mutex(&network.events.mutex, SERVER_EVENTS)
+        open_condition(&network.events.changed)
+        open_mutex(&network.quotas.mutex, CONNECTION_QUOTAS)
         network.quotas.max_connections, network.quotas.max_per_ip = max_connections, max_per_ip
         network.quotas.overrides = <IpCount*>calloc(max(1, len(per_ip_overrides)), sizeof(IpCount))
         network.acceptors = <Acceptor*>calloc(len(listeners), sizeof(Acceptor))
@@ -230,10 +234,10 @@ cdef class NetworkThreads:
                     pthread_join(network.processors[i].thread, NULL)
                     network.processors[i].is_joinable = False
                     close_polling(&network.processors[i])
-            pthread_mutex_lock(&network.events.mutex)
+            lock(&network.events.mutex)
             network.events.closed = True
-            pthread_cond_broadcast(&network.events.changed)
-            pthread_mutex_unlock(&network.events.mutex)
+            broadcast(&network.events.changed)
+            unlock(&network.events.mutex)
         if not ended and not self.is_kept:
             self.is_kept = True
             Py_INCREF(self)
@@ -255,7 +259,8 @@ cdef class NetworkThreads:
             context = RequestContext.__new__(RequestContext)
             context.frame = PyBytes_FromStringAndSize(<const char*>c.data + c.begin + SIZE_BYTES, c.request_size)
         except MemoryError:
-            give_answer(c, CLOSE, NULL)
+            with nogil:
+                give_answer(c, CLOSE, NULL)
             raise
         context.threads, context.connection = self, c
         context.listener = self.listener_names[c.listener]
@@ -266,25 +271,25 @@ cdef class NetworkThreads:
     @property
     def closed(self):
         """Whether the request queue is closed: what is left in it can be taken."""
-        pthread_mutex_lock(&self.network.queue.mutex)
-        cdef bint closed = self.network.queue.closed
-        pthread_mutex_unlock(&self.network.queue.mutex)
+        cdef bint closed
+        with nogil:
+            closed = is_closed(&self.network.queue)
         return closed
 
     @property
     def queue_size(self):
         """Requests in the queue, which no handler thread has taken; held ones are not counted."""
-        pthread_mutex_lock(&self.network.queue.mutex)
-        cdef int64_t size = self.network.queue.waiting.count
-        pthread_mutex_unlock(&self.network.queue.mutex)
+        cdef int64_t size
+        with nogil:
+            size = count_requests(&self.network.queue, &self.network.queue.waiting)
         return size
 
     @property
     def held_requests(self):
         """Requests that wait because the queue is full."""
-        pthread_mutex_lock(&self.network.queue.mutex)
-        cdef int64_t size = self.network.queue.held.count
-        pthread_mutex_unlock(&self.network.queue.mutex)
+        cdef int64_t size
+        with nogil:
+            size = count_requests(&self.network.queue, &self.network.queue.held)
         return size
 
     def counters(self):
@@ -318,16 +323,16 @@ cdef class NetworkThreads:
         cdef int64_t left_out = 0
         cdef bint found
         with nogil:
-            pthread_mutex_lock(&events.mutex)
+            lock(&events.mutex)
             while events.count == 0 and not events.closed:
-                condition_wait(&events.changed, &events.mutex, 3600000000000)
+                wait(&events.changed, &events.mutex, 3600000000000)
             found = events.count > 0
             if found:
                 event = events.ring[events.first]
                 events.first = (events.first + 1) % EVENTS
                 events.count -= 1
                 left_out, events.left_out = events.left_out, 0
-            pthread_mutex_unlock(&events.mutex)
+            unlock(&events.mutex)
         return (event.kind, event.value, peer_of(&event.peer), left_out) if found else None
 
 
@@ -335,8 +340,8 @@ cdef void open_processor(Network* network, int index) noexcept:
     cdef Processor* p = &network.processors[index]
     p.network, p.index, p.ended = network, index, True
     p.waker[0] = p.waker[1] = -1
-    pthread_mutex_init(&p.mutex, NULL)
-    condition_open(&p.changed)
+    open_mutex(&p.mutex, PROCESSOR)
+    open_condition(&p.changed)
     open_wheel(&p.wheel, monotonic_ns() // 1000000)
     p.poller = poller_open()
     if p.poller >= 0 and waker_open(p.waker) >= 0:
@@ -367,8 +372,8 @@ cdef void free_processor(Processor* p) noexcept:
     for i in range(<uint32_t>p.pool_count):
         free(p.pool[i])
     close_polling(p)
-    pthread_cond_destroy(&p.changed)
-    pthread_mutex_destroy(&p.mutex)
+    close_condition(&p.changed)
+    close_mutex(&p.mutex)
 
 
 cdef void open_acceptor(Network* network, int index, int fd, int processors) noexcept:

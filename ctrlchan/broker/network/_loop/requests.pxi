@@ -28,25 +28,25 @@ cdef void unlink_request(RequestList* requests, Connection* c) noexcept nogil:
 
 cdef bint queue_request(RequestQueue* queue, Connection* c) noexcept nogil:
     """Queue the request of ``c`` for a handler thread. Return False when the queue is closed."""
-    pthread_mutex_lock(&queue.mutex)
+    lock(&queue.mutex)
     cdef bint is_open = not queue.closed
     if is_open:
         c.held = queue.waiting.count >= queue.capacity
         link_request(&queue.held if c.held else &queue.waiting, c)
         if not c.held:
-            pthread_cond_signal(&queue.changed)
-    pthread_mutex_unlock(&queue.mutex)
+            signal(&queue.changed)
+    unlock(&queue.mutex)
     return is_open
 
 
 cdef bint drop_held(RequestQueue* queue, Connection* c) noexcept nogil:
     """Remove the request of ``c`` if it is held: no handler has seen it. Return whether it was."""
-    pthread_mutex_lock(&queue.mutex)
+    lock(&queue.mutex)
     cdef bint held = c.held
     if held:
         unlink_request(&queue.held, c)
         c.held = False
-    pthread_mutex_unlock(&queue.mutex)
+    unlock(&queue.mutex)
     return held
 
 
@@ -55,9 +55,9 @@ cdef Connection* take_request(RequestQueue* queue, int64_t wait_ns) noexcept nog
     cdef Connection* taken
     cdef Connection* next_held
     cdef int64_t deadline = monotonic_ns() + wait_ns
-    pthread_mutex_lock(&queue.mutex)
+    lock(&queue.mutex)
     while queue.waiting.first == NULL and not queue.closed and wait_ns > 0:
-        condition_wait(&queue.changed, &queue.mutex, wait_ns)
+        wait(&queue.changed, &queue.mutex, wait_ns)
         wait_ns = deadline - monotonic_ns()
     taken = queue.waiting.first
     if taken != NULL:
@@ -67,14 +67,29 @@ cdef Connection* take_request(RequestQueue* queue, int64_t wait_ns) noexcept nog
             unlink_request(&queue.held, next_held)
             next_held.held = False
             link_request(&queue.waiting, next_held)
-            pthread_cond_signal(&queue.changed)
-    pthread_mutex_unlock(&queue.mutex)
+            signal(&queue.changed)
+    unlock(&queue.mutex)
     return taken
 
 
 cdef void close_queue(RequestQueue* queue) noexcept nogil:
     """Wake all threads that wait. Requests that are in the queue can still be taken."""
-    pthread_mutex_lock(&queue.mutex)
+    lock(&queue.mutex)
     queue.closed = True
-    pthread_cond_broadcast(&queue.changed)
-    pthread_mutex_unlock(&queue.mutex)
+    broadcast(&queue.changed)
+    unlock(&queue.mutex)
+
+
+cdef bint is_closed(RequestQueue* queue) noexcept nogil:
+    lock(&queue.mutex)
+    cdef bint closed = queue.closed
+    unlock(&queue.mutex)
+    return closed
+
+
+cdef int64_t count_requests(RequestQueue* queue, const RequestList* requests) noexcept nogil:
+    """Return the number of waiting or of held requests."""
+    lock(&queue.mutex)
+    cdef int64_t size = requests.count
+    unlock(&queue.mutex)
+    return size

@@ -1,7 +1,8 @@
 # What all threads of a server share: limits on connections, and events for the log. Each has its own mutex.
 
 cdef Event* next_event(Events* events) noexcept nogil:
-    """Return room for an event, or NULL when the log is too slow: the event is counted. Needs the mutex."""
+    """Return room for an event, or NULL when the log is too slow: the event is counted. Requires the mutex."""
+    require(&events.mutex)
     if events.count == EVENTS:
         events.left_out += 1
         return NULL
@@ -12,7 +13,7 @@ cdef Event* next_event(Events* events) noexcept nogil:
 cdef void report(Network* network, EventKind kind, int64_t value, const Peer* peer) noexcept nogil:
     """Queue an event for the log: a thread of Python writes it."""
     cdef Event* event
-    pthread_mutex_lock(&network.events.mutex)
+    lock(&network.events.mutex)
     event = next_event(&network.events)
     if event != NULL:
         event.kind, event.value = kind, value
@@ -20,8 +21,8 @@ cdef void report(Network* network, EventKind kind, int64_t value, const Peer* pe
             event.peer = peer[0]
         else:
             memset(&event.peer, 0, sizeof(Peer))
-        pthread_cond_signal(&network.events.changed)
-    pthread_mutex_unlock(&network.events.mutex)
+        signal(&network.events.changed)
+    unlock(&network.events.mutex)
 
 
 @cython.overflowcheck(False)
@@ -36,13 +37,13 @@ cdef int32_t hash_of(const uint8_t* ip) noexcept nogil:
 cdef bint reserve_connection(Network* network) noexcept nogil:
     """Count a connection before it is accepted. Return False, and wake the acceptors later, when there are too many."""
     cdef Quotas* quotas = &network.quotas
-    pthread_mutex_lock(&quotas.mutex)
+    lock(&quotas.mutex)
     cdef bint is_free = quotas.total < quotas.max_connections
     if is_free:
         quotas.total += 1
     else:
         quotas.acceptors_wait = True
-    pthread_mutex_unlock(&quotas.mutex)
+    unlock(&quotas.mutex)
     return is_free
 
 
@@ -53,7 +54,7 @@ cdef void release_connection(Network* network, const uint8_t* ip) noexcept nogil
     cdef IpCount* entry
     cdef bint wake
     cdef int i
-    pthread_mutex_lock(&quotas.mutex)
+    lock(&quotas.mutex)
     quotas.total -= 1
     if ip != NULL:
         place = place_of(quotas, ip)
@@ -65,15 +66,17 @@ cdef void release_connection(Network* network, const uint8_t* ip) noexcept nogil
                 free(entry)
     wake = quotas.acceptors_wait
     quotas.acceptors_wait = False
-    pthread_mutex_unlock(&quotas.mutex)
+    unlock(&quotas.mutex)
     if wake:
         for i in range(network.acceptor_count):
             waker_ring(network.acceptors[i].waker)
 
 
 cdef IpCount** place_of(Quotas* quotas, const uint8_t* ip) noexcept nogil:
-    """Return where the entry of an address stands, or where it would be appended. Needs the mutex."""
-    cdef IpCount** place = &quotas.buckets[hash_of(ip)]
+    """Return where the entry of an address stands, or where it would be appended. Requires the mutex."""
+    cdef IpCount** place
+    require(&quotas.mutex)
+    place = &quotas.buckets[hash_of(ip)]
     while place[0] != NULL and memcmp(place[0].ip, ip, 16) != 0:
         place = &place[0].next
     return place
@@ -88,7 +91,7 @@ cdef int64_t admit(Network* network, const uint8_t* ip) noexcept nogil:
     for i in range(quotas.override_count):
         if memcmp(quotas.overrides[i].ip, ip, 16) == 0:
             limit = quotas.overrides[i].count
-    pthread_mutex_lock(&quotas.mutex)
+    lock(&quotas.mutex)
     place = place_of(quotas, ip)
     if (place[0].count if place[0] != NULL else 0) >= limit:
         refused = limit
@@ -100,5 +103,5 @@ cdef int64_t admit(Network* network, const uint8_t* ip) noexcept nogil:
         # Without memory for its entry the connection counts for the server alone.
         if place[0] != NULL:
             place[0].count += 1
-    pthread_mutex_unlock(&quotas.mutex)
+    unlock(&quotas.mutex)
     return refused

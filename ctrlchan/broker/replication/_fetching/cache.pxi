@@ -5,7 +5,7 @@
 
 
 cdef struct SessionCache:
-    pthread_mutex_t mutex
+    Mutex mutex
     # A session's id modulo the capacity is its place.
     FetchSession** places
     int32_t* free_places
@@ -34,14 +34,14 @@ cdef inline int32_t next_epoch(int32_t epoch) noexcept nogil:
 cdef FetchSession* get_session(SessionCache* cache, int32_t session_id) noexcept nogil:
     """Return the session of an id with a reference, NULL where there is none."""
     cdef FetchSession* session = NULL
-    pthread_mutex_lock(&cache.mutex)
+    lock(&cache.mutex)
     if session_id > 0 and cache.capacity > 0:
         session = cache.places[session_id % cache.capacity]
         if session != NULL and session.id == session_id:
             add(&session.references, 1)
         else:
             session = NULL
-    pthread_mutex_unlock(&cache.mutex)
+    unlock(&cache.mutex)
     return session
 
 
@@ -58,9 +58,9 @@ cdef void drop_session(SessionCache* cache, FetchSession* session) noexcept nogi
 
 
 cdef void remove_session(SessionCache* cache, FetchSession* session) noexcept nogil:
-    pthread_mutex_lock(&cache.mutex)
+    lock(&cache.mutex)
     drop_session(cache, session)
-    pthread_mutex_unlock(&cache.mutex)
+    unlock(&cache.mutex)
 
 
 cdef void touch_locked(SessionCache* cache, FetchSession* session, int32_t count, int64_t now_ms) noexcept nogil:
@@ -71,10 +71,10 @@ cdef void touch_locked(SessionCache* cache, FetchSession* session, int32_t count
 
 cdef void touch_session(SessionCache* cache, FetchSession* session, int32_t count, int64_t now_ms) noexcept nogil:
     """Note that a session of ``count`` partitions is used now."""
-    pthread_mutex_lock(&cache.mutex)
+    lock(&cache.mutex)
     if cache.places[session.id % cache.capacity] == session:
         touch_locked(cache, session, count, now_ms)
-    pthread_mutex_unlock(&cache.mutex)
+    unlock(&cache.mutex)
 
 
 cdef bint is_less(const FetchSession* one, const FetchSession* other) noexcept nogil:
@@ -112,7 +112,7 @@ cdef int32_t add_session(SessionCache* cache, FetchSession* session, int32_t cou
     """Keep a session, which gets its id and its first epoch. Return the id, NO_SESSION where all places are used."""
     cdef int32_t place
     cdef uint64_t mixed
-    pthread_mutex_lock(&cache.mutex)
+    lock(&cache.mutex)
     session.created_ms = session.used_ms = now_ms
     session.cached_count = count
     if cache.capacity > 0 and (cache.count < cache.capacity or evict_session(cache, session)):
@@ -126,5 +126,5 @@ cdef int32_t add_session(SessionCache* cache, FetchSession* session, int32_t cou
         cache.places[place] = session
         cache.partitions += count
         add(&session.references, 1)
-    pthread_mutex_unlock(&cache.mutex)
+    unlock(&cache.mutex)
     return session.id

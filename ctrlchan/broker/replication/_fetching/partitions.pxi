@@ -48,7 +48,7 @@ cdef struct FetchSession:
     int32_t cached_count
     bint is_old
 
-    pthread_mutex_t mutex
+    Mutex mutex
     # Guarded by the mutex: the epoch of the next request, and the partitions
     int32_t epoch
     CachedPartition* partitions
@@ -91,7 +91,7 @@ cdef FetchSession* new_session(bint is_privileged, bint uses_ids) noexcept nogil
         session.references = 1
         session.is_privileged, session.uses_ids = is_privileged, uses_ids
         session.unused = session.first = session.last = NO_PARTITION
-        pthread_mutex_init(&session.mutex, NULL)
+        open_mutex(&session.mutex, FETCH_SESSION)
     return session
 
 
@@ -101,7 +101,7 @@ cdef void release_session(FetchSession* session) noexcept nogil:
         return
     while session.first != NO_PARTITION:
         forget_partition(session, session.first)
-    pthread_mutex_destroy(&session.mutex)
+    close_mutex(&session.mutex)
     free(session.partitions)
     free(session.buckets)
     free(session)

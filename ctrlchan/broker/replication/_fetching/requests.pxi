@@ -229,7 +229,7 @@ cdef FetchSession* open_session(
     if session == NULL:
         error[0] = FETCH_SESSION_ID_NOT_FOUND
         return NULL
-    pthread_mutex_lock(&session.mutex)
+    lock(&session.mutex)
     ok = True
     if session.epoch != request.session_epoch:
         error[0] = INVALID_FETCH_SESSION_EPOCH
@@ -246,7 +246,7 @@ cdef FetchSession* open_session(
         else:
             touch_session(cache, session, session.count, now_ms)
             session.epoch = next_epoch(session.epoch)
-    pthread_mutex_unlock(&session.mutex)
+    unlock(&session.mutex)
     if error[0] != NONE or not ok:
         release_session(session)
         return NULL

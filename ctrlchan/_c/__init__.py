@@ -1,0 +1,1 @@
+"""What all Cython rooms share: mutexes and conditions. It knows no other room."""

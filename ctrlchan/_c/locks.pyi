@@ -1,0 +1,1 @@
+CHECKS_LOCKS: bool
