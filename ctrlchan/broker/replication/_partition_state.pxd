@@ -69,8 +69,6 @@ cdef struct PartitionState:
     uint8_t topic_id[TOPIC_ID_BYTES]
     # __consumer_offsets and __transaction_state: a client may not append to them.
     bint is_internal
-    # Written without a lock: the token of the last request that named the partition
-    uint64_t mark
 
     # The rest is guarded by the mutex.
     # A Log, borrowed from the Partition; NULL without one

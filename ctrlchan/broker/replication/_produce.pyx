@@ -14,8 +14,9 @@ Layouts, from version 9 on with compact strings and arrays and with tagged field
               [record errors] (8), message (8), current leader (10, tagged)]], throttle ms int32
 """
 
+cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from ctrlchan.broker.log._batches cimport CLIENT, TRANSACTIONAL, Rules, check_batches
@@ -121,6 +122,44 @@ cdef Part* add_part(Produce* produce) noexcept nogil:
     return &produce.parts[produce.count - 1]
 
 
+@cython.overflowcheck(False)
+cdef inline uint64_t place_of(const PartitionState* partition, uint64_t places) noexcept nogil:
+    """Return where a table of so many places, a power of two, has a partition first: a hash of its address."""
+    return (<uint64_t>partition * <uint64_t>0x9E3779B97F4A7C15) >> 32 & (places - 1)
+
+
+cdef bint names_one_twice(const Produce* produce) noexcept nogil:
+    """Return whether two parts are of one partition, or no memory is left to find out.
+
+    It looks at nothing but the request: other processors read requests for the same partitions at the same time.
+    """
+    cdef const PartitionState** table
+    cdef uint64_t places = 4 * FEW_PARTS, at
+    cdef int32_t i, j
+    cdef bint found = False
+    if produce.count <= FEW_PARTS:
+        for i in range(1, produce.count):
+            for j in range(i):
+                if produce.parts[i].partition == produce.parts[j].partition:
+                    return True
+        return False
+    while places < 2 * <uint64_t>produce.count:
+        places *= 2
+    table = <const PartitionState**>calloc(places, sizeof(PartitionState*))
+    if table == NULL:
+        return True
+    for i in range(produce.count):
+        at = place_of(produce.parts[i].partition, places)
+        while table[at] != NULL and table[at] != produce.parts[i].partition:
+            at = (at + 1) & (places - 1)
+        if table[at] != NULL:
+            found = True
+            break
+        table[at] = produce.parts[i].partition
+    free(table)
+    return found
+
+
 cdef void end_produce(Produce* produce) noexcept nogil:
     """Give back the partitions, and memory of the parts."""
     cdef int32_t i
@@ -135,7 +174,7 @@ cdef void end_produce(Produce* produce) noexcept nogil:
 
 
 cdef bint read_part(
-    Table* table, Produce* produce, Cursor* c, const uint8_t* name, int64_t name_size, uint64_t token, Rules* rules
+    Table* table, Produce* produce, Cursor* c, const uint8_t* name, int64_t name_size, Rules* rules
 ) noexcept nogil:
     """Read and check the records of one partition; return whether they may be appended here."""
     cdef Rules own
@@ -159,11 +198,8 @@ cdef bint read_part(
     part.partition, part.records = p, <uint8_t*>records
     part.is_pending = False
     memset(&part.watcher, 0, sizeof(Watcher))
-    # Of two entries for one partition Kafka takes the last.
-    is_plain = p.mark != token and not p.is_internal
-    p.mark = token
     lock_partition(p)
-    is_plain = is_plain and error_of_leader(p, produce.acks) == NONE
+    is_plain = not p.is_internal and error_of_leader(p, produce.acks) == NONE
     if is_plain:
         at_most = records_before_flush(p)
     own = p.rules
@@ -179,7 +215,7 @@ cdef bint read_part(
 
 
 cdef bint read_request(
-    Table* table, const RequestHeader* header, uint64_t token, int64_t now_ms, Produce* produce
+    Table* table, const RequestHeader* header, int64_t now_ms, Produce* produce
 ) noexcept nogil:
     """Read and check a whole request; return whether all of it may be appended here."""
     cdef Cursor c
@@ -200,13 +236,14 @@ cdef bint read_request(
         if name == NULL or partitions <= 0:
             return False
         while partitions > 0:
-            if not read_part(table, produce, &c, name, size, token, &rules):
+            if not read_part(table, produce, &c, name, size, &rules):
                 return False
             partitions -= 1
         skip_tags(&c)
         topics -= 1
     skip_tags(&c)
-    return topics == 0 and not c.failed
+    # Of two entries for one partition Kafka takes the last.
+    return topics == 0 and not c.failed and not names_one_twice(produce)
 
 
 # -- answering
@@ -378,7 +415,7 @@ cdef Result handle_produce(void* context, HotRequest* request, const RequestHead
         return go_on(<ProduceApi>context, request, header, answer)
     now_ms = wall_ms()
     produce.count, produce.room, produce.parts = 0, FEW_PARTS, produce.few
-    if not read_request(&(<ProduceApi>context).table.table, header, request.token, now_ms, &produce):
+    if not read_request(&(<ProduceApi>context).table.table, header, now_ms, &produce):
         end_produce(&produce)
         return QUEUE
     add(&(<ProduceApi>context).requests, 1)

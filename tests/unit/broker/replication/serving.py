@@ -63,12 +63,12 @@ class ProduceServer:
 
 
 @contextmanager
-def producing(folder: Path) -> Iterator[ProduceServer]:
+def producing(folder: Path, **settings: Any) -> Iterator[ProduceServer]:
     """Run a server with Produce. Afterwards nobody may watch a partition."""
     table = PartitionTable(OURS)
     api = ProduceApi(table)
     hot = BrokerHandler([api])
-    sockets = SocketServer([LOCAL], SocketServerSettings(), hot)
+    sockets = SocketServer([LOCAL], SocketServerSettings(**settings), hot)
     hot.attach(sockets.threads)
     sockets.start()
     server = ProduceServer(sockets, table, api, hot, folder)

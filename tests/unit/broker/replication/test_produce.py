@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from ctrlchan.errors import ErrorCode
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.log.batches import PlainBatch
 from tests.unit.broker.log.made_batches import batch, headers
+from tests.unit.broker.network.serving import sized
 from tests.unit.broker.replication.serving import (
     OTHER,
     OURS,
@@ -287,6 +288,48 @@ def test_what_is_unusual_is_left_to_the_request_queue(server: ProduceServer, fra
     assert server.queued == [frame]
     assert plain.log is not None
     assert plain.log.end_offset == 0
+
+
+@pytest.mark.parametrize("count", [7, 8, 9, 16, 17, 1000])
+def test_a_partition_that_comes_again_is_found_wherever_it_is(server: ProduceServer, count: int) -> None:
+    for index in range(count):
+        server.lead(index=index)
+    wanted = list(range(count))
+    repeated = [
+        produce_frame(9, [("t", [(index, PLAIN) for index in [*wanted[:at], again, *wanted[at:]]])])
+        for again, at in ((0, 1), (0, count), (count - 1, 0), (count // 2, count))
+    ]
+    with server.client() as client:
+        for frame in repeated:
+            client.frames(frame)
+            assert client.answer() == QUEUED
+        client.frames(produce_frame(9, [("t", [(index, PLAIN) for index in wanted])]))
+        assert outcomes(9, client.answer()) == [("t", index, 0, 0) for index in wanted]
+    assert server.queued == repeated
+
+
+def test_a_partition_twice_is_found_while_another_processor_appends_to_it(tmp_path: Path) -> None:
+    """Between the two entries of one request another processor handles requests for the same partition."""
+    rounds, at_once = 10, 1000
+    with producing(tmp_path, num_network_threads=2) as server, ExitStack() as stack:
+        partition = server.lead()
+        # Every record is looked at, so that the second entry is read late.
+        many = batch([b""] * 100_000)
+        between = [(index, many) for index in range(1, 9)]
+        for index, _ in between:
+            server.lead(index=index, max_message_bytes=len(many))
+        twice = sized(produce_frame(9, [("t", [(0, PLAIN), *between, (0, PLAIN)])], acks=1))
+        once = produce_frame(9, [("t", [(0, PLAIN)])], acks=1)
+        one, other = stack.enter_context(server.client()), stack.enter_context(server.client())
+        for _ in range(rounds):
+            # It is read when its last byte comes.
+            one.sendall(twice[:-1])
+            other.frames(*[once] * at_once)
+            one.sendall(twice[-1:])
+            assert one.answer() == QUEUED
+            assert {outcomes(9, answer)[0][2] for answer in other.answers(at_once)} == {ErrorCode.NONE}
+        assert partition.log is not None
+        assert partition.log.end_offset == rounds * at_once
 
 
 FRAMES = [
