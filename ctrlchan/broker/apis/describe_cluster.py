@@ -55,7 +55,7 @@ API = Api(key=60, name="DescribeCluster", lowest=0, highest=1, flexible_from=0, 
 
 def _cluster(core: ClusterCore, listener: str, messages: ClientMessages, body: Any) -> dict[str, Any]:
     nodes = core.metadata.nodes(listener)
-    controller = core.metadata.controller()
+    controller = core.metadata.controller(listener)
     return {
         "error_code": KioError.none,
         "cluster_id": core.cluster_id,

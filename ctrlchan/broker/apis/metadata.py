@@ -83,7 +83,7 @@ def answer(core: ClusterCore, request: Request, body: MetadataRequest) -> Callab
         request.version,
         core.metadata.nodes(listener),
         core.cluster_id,
-        core.metadata.controller(),
+        core.metadata.controller(listener),
         CLUSTER_OPERATIONS if body.asks_cluster_operations else NOT_ASKED,
         topics,
         operations,

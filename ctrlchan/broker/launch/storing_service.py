@@ -136,7 +136,7 @@ class StoringService:
             self.state = BrokerState.STARTING
             if session is not None:
                 core.controller = ControllerClient(core, config.controller)
-                core.metadata.hides_controller = config.controller is not None
+                core.metadata.forwarding_id = core.id
                 cleanup.callback(core.controller.stop)
             manager = ReplicaManager(
                 core.id,

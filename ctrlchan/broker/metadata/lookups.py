@@ -62,8 +62,8 @@ class MetadataLookups:
         """Ids of the live brokers."""
         return self.state.live_brokers.ids
 
-    def controller(self) -> int:
-        """Return the controller id for clients, -1: none."""
+    def controller(self, listener: str) -> int:
+        """Return the controller id for clients of a listener, -1: none."""
         return self.state.controller_id
 
     def nodes(self, listener: str) -> Sequence[Node]:

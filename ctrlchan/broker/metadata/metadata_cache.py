@@ -38,8 +38,8 @@ class MetadataCache(MetadataLookups):
         super().__init__(ClusterState.empty(cluster_id=cluster_id))
         self._kraft_controller = False
         self._row_by_id: dict[bytes, int] | None = None
-        #: Whether clients see a live broker in the place of the controller: brokers forward to it.
-        self.hides_controller = False
+        #: The id of this broker if it forwards requests to the controller, else None.
+        self.forwarding_id: int | None = None
         #: Called after each update, until they return True.
         self.after_update: list[Callable[[], bool]] = []
 
@@ -136,14 +136,20 @@ class MetadataCache(MetadataLookups):
 
     # -- look-ups
 
-    def controller(self) -> int:
-        """Return the controller id for clients, -1: none. Any live broker stands for a KRaft controller."""
-        if self.state.controller_id >= 0 and self._kraft_controller:
+    def controller(self, listener: str) -> int:
+        """Return the controller id for clients of a listener, -1: none.
+
+        Any live broker stands for a KRaft controller. This broker, if it forwards requests, stands for a
+        controller without the listener: clients wait for a controller that is not among the brokers.
+        """
+        controller = self.state.controller_id
+        if controller >= 0 and self._kraft_controller:
             ids = self.live_ids.tolist()
             return random.choice(ids) if ids else NO_CONTROLLER
-        if self.hides_controller:
-            return int(self.live_ids.min()) if len(self.live_ids) else NO_CONTROLLER
-        return self.state.controller_id
+        if self.forwarding_id is None:
+            return controller
+        ids = [node.id for node in self.nodes(listener)]
+        return next((one for one in (controller, self.forwarding_id) if one in ids), NO_CONTROLLER)
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """Return the name of the topic with this id, None when it is unknown; keeps an index of ids."""
