@@ -143,6 +143,7 @@ def both(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> It
         grouping.committed_offsets,
         grouping.group_administration,
         administration.topics,
+        administration.acls,
         administration.altered_configs,
         administration.described_configs,
         administration.log_directories,

@@ -34,6 +34,7 @@ def storing_apis(core: StoringCore) -> Mapping[int, Api[StoringCore]]:
     """Return every API of a broker that stores records, by key. ``core`` has its services already."""
     # Imported here: a broker without a log directory needs none of them.
     from ctrlchan.broker.apis import (
+        acls,
         admin,
         delete_records,
         describe_log_dirs,
@@ -55,7 +56,7 @@ def storing_apis(core: StoringCore) -> Mapping[int, Api[StoringCore]]:
         init_producer_id.API,
     )
     # Those of ``admin`` replace Metadata and DescribeConfigs.
-    return _table((*_ALWAYS, *own, *groups.APIS, *admin.apis(core)))
+    return _table((*_ALWAYS, *own, *groups.APIS, *acls.APIS, *admin.apis(core)))
 
 
 _ALWAYS: tuple[Api[BrokerCore], ...] = (

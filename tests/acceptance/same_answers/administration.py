@@ -8,7 +8,7 @@ from typing import Any, Final
 from tests.acceptance.same_answers.recorder import Broker
 from tests.acceptance.same_answers.topics import UNKNOWN_ID, create_topic, plain, produce, topic_id
 
-__all__ = ["altered_configs", "cluster", "described_configs", "log_directories", "metadata", "topics"]
+__all__ = ["acls", "altered_configs", "cluster", "described_configs", "log_directories", "metadata", "topics"]
 
 _NO_ID: Final = uuid.UUID(int=0)
 _TIMEOUT: Final = 30_000
@@ -239,6 +239,28 @@ def altered_configs(broker: Broker) -> None:
     for kind, name in ((_TOPIC, "altered"), (_BROKER, "")):
         one = {"ResourceType": kind, "ResourceName": name, "ConfigurationKeys": None}
         broker.ask("DescribeConfigs", 4, Resources=[one], IncludeSynonyms=True)
+
+
+def acls(broker: Broker) -> None:
+    """DescribeAcls, CreateAcls, DeleteAcls, without an authorizer."""
+    kinds = {"Operation": 1, "PermissionType": 1}
+    for kind, pattern, names in ((1, 1, {}), (2, 3, {"ResourceNameFilter": "t"}), (0, 3, {}), (4, 0, {})):
+        one = {"ResourceTypeFilter": kind, "PatternTypeFilter": pattern, **kinds, **names}
+        broker.ask_in_all("DescribeAcls", **one)
+        broker.ask_in_all("DeleteAcls", Filters=[one, one])
+    broker.ask_in_all("DeleteAcls", Filters=[])
+    for kind, pattern, operation, permission in ((2, 3, 3, 3), (4, 4, 8, 2), (2, 3, 0, 3), (2, 3, 3, 0)):
+        one = {
+            "ResourceType": kind,
+            "ResourceName": "t",
+            "ResourcePatternType": pattern,
+            "Principal": "User:u",
+            "Host": "*",
+            "Operation": operation,
+            "PermissionType": permission,
+        }
+        broker.ask_in_all("CreateAcls", Creations=[one, one])
+    broker.ask_in_all("CreateAcls", Creations=[])
 
 
 def _resources(topic: str) -> list[tuple[int, str]]:

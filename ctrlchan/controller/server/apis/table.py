@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ctrlchan.broker.apis import acls
 from ctrlchan.broker.apis.api import Api
 from ctrlchan.broker.apis.api_versions import api_versions
 from ctrlchan.controller.server.apis import (
@@ -65,6 +66,7 @@ def served_apis() -> Mapping[int, Api[ServerCore]]:
         alter_partition.API,
         describe_cluster.API,
         list_transactions.API,
+        *acls.APIS,
     ]
     apis.append(api_versions(apis))
     return {api.key: api for api in apis}

@@ -48,6 +48,39 @@ def fields_of(key: int, version: int) -> dict[str, Any]:
             "topics": one("DeleteTopicState", name="t", topic_id=None) if version >= 6 else (),
         },
         22: lambda: {"transactional_id": None, "transaction_timeout": timeout(1)},
+        29: lambda: {
+            "resource_type_filter": 2,
+            "resource_name_filter": None,
+            "pattern_type_filter": 3,
+            "principal_filter": None,
+            "host_filter": None,
+            "operation": 1,
+            "permission_type": 1,
+        },
+        30: lambda: {
+            "creations": one(
+                "AclCreation",
+                resource_type=2,
+                resource_name="t",
+                resource_pattern_type=3,
+                principal="User:u",
+                host="*",
+                operation=3,
+                permission_type=3,
+            )
+        },
+        31: lambda: {
+            "filters": one(
+                "DeleteAclsFilter",
+                resource_type_filter=2,
+                resource_name_filter=None,
+                pattern_type_filter=3,
+                principal_filter=None,
+                host_filter=None,
+                operation=1,
+                permission_type=1,
+            )
+        },
         32: lambda: {
             "resources": one(
                 "DescribeConfigsResource", resource_type=2, resource_name="t", configuration_keys=None
