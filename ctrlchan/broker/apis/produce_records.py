@@ -42,15 +42,21 @@ def begins_as_batch(records: bytes) -> bool:
 
 
 def is_transactional(records: bytes) -> bool:
-    return len(records) >= _HEAD.size and bool(_HEAD.unpack_from(records)[5] & _TRANSACTIONAL)
+    """Whether the first batch is of format 2 and part of a transaction."""
+    return bool(_attributes(records) & _TRANSACTIONAL)
 
 
 def has_unknown_codec(records: bytes) -> bool:
     """Whether the first batch is of format 2 and compressed by a codec that does not exist."""
+    return _attributes(records) & _COMPRESSION > _ZSTD
+
+
+def _attributes(records: bytes) -> int:
+    """Return the attributes of the first batch, 0: it is not of format 2, whose attributes are elsewhere."""
     if len(records) < _HEAD.size:
-        return False
+        return 0
     _, _, _, magic, _, attributes = _HEAD.unpack_from(records)
-    return bool(magic == _FORMAT and attributes & _COMPRESSION > _ZSTD)
+    return int(attributes) if magic == _FORMAT else 0
 
 
 def error_of_records(records: bytes, version: int) -> int:

@@ -62,6 +62,8 @@ def _refused_batches() -> Iterator[tuple[str, bytes]]:
     yield "refused", good.encoded()[:8]
     for magic in (0, 1, 3, -1):
         yield "refused", replace(good, magic=magic).encoded()
+        # Older formats have other values where this bit is.
+        yield "refused", replace(good, magic=magic, attributes=TRANSACTIONAL).encoded()
     changes: tuple[dict[str, Any], ...] = (
         {"length": 13},
         {"length": 40},

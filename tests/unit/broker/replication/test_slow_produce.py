@@ -138,6 +138,19 @@ REFUSED = {
     "half a second batch": (PLAIN + PLAIN[:20], 9, ErrorCode.NONE, 0),
     "a codec that does not exist": (altered(attributes=5), 6, ErrorCode.UNKNOWN_SERVER_ERROR, -1),
     "an old format": (altered(magic=1), 9, ErrorCode.INVALID_RECORD, -1),
+    # Their timestamps and lengths are where batches of format 2 say that they belong to a transaction.
+    "format 1 with a bit of transactions": (
+        altered(magic=1, attributes=0x10),
+        9,
+        ErrorCode.INVALID_RECORD,
+        -1,
+    ),
+    "format 0 with a bit of transactions": (
+        altered(magic=0, attributes=0x10),
+        2,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        -1,
+    ),
     "a new format": (altered(magic=3), 9, ErrorCode.CORRUPT_MESSAGE, -1),
     "an old format in an old version": (altered(magic=1), 2, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, -1),
     "a wrong length": (altered(length=3), 9, ErrorCode.CORRUPT_MESSAGE, -1),
