@@ -1,4 +1,4 @@
-"""kazoo's connection that keeps the time at which ZooKeeper has certainly heard of this session."""
+"""kazoo's connection that keeps when ZooKeeper has certainly heard of this session, and its watches."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.protocol.connection import WATCH_XID, ConnectionHandler
-from kazoo.protocol.serialization import Connect
+from kazoo.protocol.serialization import Connect, Watch
 
-__all__ = ["ClockedConnection", "use_clocked_connection"]
+from ctrlchan.zookeeper.watches import Batches, SessionWatches
+
+__all__ = ["SessionConnection", "use_session_connection"]
 
 
-class ClockedConnection(ConnectionHandler):  # type: ignore[misc]
-    """Keeps when the last answered request was sent.
+class SessionConnection(ConnectionHandler):  # type: ignore[misc]
+    """Keeps when the last answered request was sent, and gives events of watches to ``watches``.
 
     ZooKeeper renews a session when it receives a request. The answer may be read much later, as in a process
     that was stopped, so that only the time of sending proves anything.
     """
 
-    def __init__(self, *given: Any, **more: Any) -> None:
-        super().__init__(*given, **more)
+    def __init__(self, client: KazooClient, batches: Batches, **more: Any) -> None:
+        super().__init__(client, client._conn_retry.copy(), logger=client.logger, **more)
+        self.watches: Final = SessionWatches(client, batches)
         #: Monotonic seconds at which the last request that was answered was sent.
         self.answered_request_sent = monotonic()
         #: Seconds of the session timeout that the server granted; 0 before the first connection.
@@ -66,11 +69,27 @@ class ClockedConnection(ConnectionHandler):  # type: ignore[misc]
                     break
         return answer
 
+    def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
+        pending = self.client._pending
+        answered = getattr(pending[0][0], "answered", None) if pending else None
+        if answered is not None:
+            # Before the caller has the result: he may count on the watch.
+            answered(header.err)
+        return super()._read_response(header, buffer, offset)
 
-def use_clocked_connection(client: KazooClient, sasl_options: dict[str, Any] | None) -> ClockedConnection:
-    """Give a client that has not started a ``ClockedConnection`` in place of its own."""
-    connection = ClockedConnection(
-        client, client._conn_retry.copy(), logger=client.logger, sasl_options=sasl_options
-    )
+    def _read_watch_event(self, buffer: bytes, offset: int) -> None:
+        event, _ = Watch.deserialize(buffer, offset)
+        if not self.client._stopped.is_set():
+            self.watches.fired(event.type, event.path)
+
+
+def use_session_connection(
+    client: KazooClient, batches: Batches, sasl_options: dict[str, Any] | None
+) -> SessionConnection:
+    """Give a client that has not started a ``SessionConnection`` in place of its own.
+
+    ``batches``: splits paths into parts that fit into one request each.
+    """
+    connection = SessionConnection(client, batches, sasl_options=sasl_options)
     client._connection = connection
     return connection

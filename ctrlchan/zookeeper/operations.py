@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ctrlchan.errors import ResultCode
@@ -18,6 +19,7 @@ __all__ = [
     "Check",
     "Create",
     "Delete",
+    "EventKind",
     "MultiRead",
     "MultiWrite",
     "Node",
@@ -51,6 +53,15 @@ _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
 _STAT: Final = struct.Struct(">qqqqiiiqiiq")
 _END: Final = _HEADER.pack(-1, True, -1)
+
+
+class EventKind(IntEnum):
+    """``Watcher.Event.EventType``: what the event of a watch says of its node."""
+
+    CREATED = 1
+    DELETED = 2
+    CHANGED = 3
+    CHILD = 4
 
 
 class Node(NamedTuple):
@@ -146,10 +157,17 @@ def encode_reads(paths: Sequence[bytes]) -> bytes:
     return b"".join([*(header + _text(path) + b"\0" for path in paths), _END])
 
 
-def encode_watches(zxid: int, paths: Sequence[bytes]) -> bytes:
-    """Return the body of SetWatches (opcode 101): data watches on nodes that were read at ``zxid``."""
-    no_others = _INT.pack(0) * 2
-    return b"".join([_LONG.pack(zxid), _INT.pack(len(paths)), *map(_text, paths), no_others])
+def encode_watches(
+    zxid: int, data: Sequence[bytes] = (), exists: Sequence[bytes] = (), children: Sequence[bytes] = ()
+) -> bytes:
+    """Return the body of SetWatches (opcode 101): watches on nodes as they were at transaction ``zxid``.
+
+    ``data``, ``children``: paths of nodes that were there; ``exists``: of nodes that were not.
+    """
+    lists = [
+        part for paths in (data, exists, children) for part in (_INT.pack(len(paths)), *map(_text, paths))
+    ]
+    return b"".join([_LONG.pack(zxid), *lists])
 
 
 def size_of_read(path: bytes) -> int:

@@ -2,13 +2,13 @@
 
 A request waits for the connection while it is suspended. Reads are sent again after a lost connection; a
 write whose answer was lost is read back (``lost_answers``). Nothing is sent on a new session before its
-owner has handled the end of the former one (``renew``).
+owner has handled the end of the former one (``renew``). Watches outlive a lost connection (``watches``).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -26,11 +26,11 @@ from kazoo.exceptions import (
 from kazoo.exceptions import SessionExpiredError as KazooSessionExpired
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Exists, GetChildren, GetData, Sync
-from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
+from kazoo.protocol.states import KazooState, KeeperState
 
 from ctrlchan.errors import NodeError, ResultCode, SessionExpiredError, ZooKeeperError
 from ctrlchan.text import printable
-from ctrlchan.zookeeper.connection import use_clocked_connection
+from ctrlchan.zookeeper.connection import use_session_connection
 from ctrlchan.zookeeper.lost_answers import was_applied
 from ctrlchan.zookeeper.operations import (
     ANY_VERSION,
@@ -53,6 +53,7 @@ from ctrlchan.zookeeper.operations import (
     size_of_read,
 )
 from ctrlchan.zookeeper.settings import ZooKeeperSettings, acl_of
+from ctrlchan.zookeeper.watches import SetWatches, Watch, WatchingRead, WatchKind
 
 __all__ = ["Answer", "ConnectionLostError", "ZooKeeperSession"]
 
@@ -93,9 +94,9 @@ class ZooKeeperSession:
     """A session. Methods may be called by any thread; callbacks run on kazoo's threads and must only enqueue.
 
     ``on_expired()``: the session is gone, with its ephemeral nodes: every request raises SessionExpiredError
-    until ``renew``. ``on_suspended()``: the connection was lost. ``on_connected(new_session)``: there is a
-    connection again; all watches are gone, so register them again. ``request_timeout``: seconds that a
-    request may take, None for as long as the session lasts.
+    until ``renew``, and all watches are gone. ``on_suspended()``: the connection was lost.
+    ``on_connected(new_session)``: there is a connection again; watches go on, and are called for the changes
+    meanwhile. ``request_timeout``: seconds that a request may take, None for as long as the session lasts.
 
     Every method raises ZooKeeperError when the session was closed or the server refuses the credentials.
     """
@@ -128,7 +129,10 @@ class ZooKeeperSession:
             verify_certs=tls.verify if tls else True,
             check_hostname=tls.verify_host if tls else False,
         )
-        self._connection = use_clocked_connection(self._client, sasl.options() if sasl else None)
+        self._connection = use_session_connection(
+            self._client, self._batches, sasl.options() if sasl else None
+        )
+        self._watches = self._connection.watches
         self._client.add_listener(self._state_changed)
         self._chroot = self._client.chroot.encode()
         #: Guards what follows; notified whenever it changes.
@@ -241,17 +245,17 @@ class ZooKeeperSession:
 
         None where there is no such node: its creation then calls.
         """
-        watcher = _Watcher(path, callback)
-        while (names := self._children(path, watcher)) is None:
-            if self._exists(path, watcher) is None:
+        watch = Watch(path, callback)
+        while (names := self._children(path, watch)) is None:
+            if self._exists(path, watch) is None:
                 return None
         return names
 
     def watch_node(self, path: str, callback: Callable[[str], object]) -> Node | None:
         """Return the node, and call ``callback(path)`` when it is created, changed or deleted, once."""
-        watcher = _Watcher(path, callback)
-        while (node := self._get(path, watcher)) is None:
-            if self._exists(path, watcher) is None:
+        watch = Watch(path, callback)
+        while (node := self._get(path, watch)) is None:
+            if self._exists(path, watch) is None:
                 return None
         return node
 
@@ -466,8 +470,12 @@ class ZooKeeperSession:
         with self._changed:
             self._connected = state == KazooState.CONNECTED
             new_session, callback = False, None
+            if state == KazooState.LOST:
+                self._watches.clear()
             if state == KazooState.CONNECTED:
                 new_session, self._new_session = self._new_session, False
+                # Under the lock: no request of another thread is sent before.
+                self._watches.set_again()
             elif state == KazooState.LOST and self._client.client_state == KeeperState.AUTH_FAILED:
                 self._failure = "ZooKeeper refuses the credentials"
                 callback = self._on_expired
@@ -502,15 +510,21 @@ class ZooKeeperSession:
     def _full(self, path: str) -> str:
         return (self._chroot.decode() + path).rstrip("/") or "/"
 
-    def _get(self, path: str, watcher: Callable[[WatchedEvent], None] | None) -> Node | None:
-        return _node(self._ask_for_node(path, lambda: GetData(self._full(path), watcher)))
+    def _get(self, path: str, watch: Watch | None) -> Node | None:
+        return _node(self._ask_for_node(path, lambda: self._read(GetData, path, watch)))
 
-    def _exists(self, path: str, watcher: Callable[[WatchedEvent], None] | None) -> Any:
-        return self._ask(path, lambda: Exists(self._full(path), watcher))
+    def _exists(self, path: str, watch: Watch) -> Any:
+        return self._ask(path, lambda: self._read(Exists, path, watch))
 
-    def _children(self, path: str, watcher: Callable[[WatchedEvent], None] | None) -> list[str] | None:
-        names: list[str] | None = self._ask_for_node(path, lambda: GetChildren(self._full(path), watcher))
+    def _children(self, path: str, watch: Watch | None) -> list[str] | None:
+        names: list[str] | None = self._ask_for_node(path, lambda: self._read(GetChildren, path, watch))
         return names
+
+    def _read(
+        self, request: type[Exists] | type[GetData] | type[GetChildren], path: str, watch: Watch | None
+    ) -> Any:
+        full = self._full(path)
+        return request(full, None) if watch is None else WatchingRead(request, full, self._watches, watch)
 
     def _values(self, paths: Sequence[str], found: Sequence[Node | int]) -> list[Node | None]:
         values: list[Node | None] = []
@@ -610,14 +624,14 @@ class ZooKeeperSession:
 
     def _set_watches(self, paths: Sequence[bytes], zxid: int, callback: Callable[[str], object]) -> bool:
         """Watch nodes that were read at this transaction; return False when the connection was lost."""
+
+        def add(paths: Sequence[bytes]) -> None:
+            for path in paths:
+                self._watches.add(WatchKind.DATA, path.decode(), Watch(self._path_of(path), callback))
+
         answers = [
             self.submit(
-                _SetWatches(
-                    encode_watches(zxid, some),
-                    self._client,
-                    {path.decode(): _Watcher(self._path_of(path), callback) for path in some},
-                ),
-                self._path_of(some[0]),
+                SetWatches(encode_watches(zxid, data=some), sent=partial(add, some)), self._path_of(some[0])
             )
             for some in self._batches(paths)
         ]
@@ -630,20 +644,6 @@ class ZooKeeperSession:
 
     def _path_of(self, chrooted: bytes) -> str:
         return chrooted[len(self._chroot) :].decode()
-
-
-class _Watcher:
-    """What kazoo calls for a watch. Ends of connections are the session's callbacks' to report."""
-
-    __slots__ = ("_callback", "_path")
-
-    def __init__(self, path: str, callback: Callable[[str], object]) -> None:
-        self._path = path
-        self._callback = callback
-
-    def __call__(self, event: WatchedEvent) -> None:
-        if event.type != EventType.NONE:
-            self._callback(self._path)
 
 
 class _Reads(MultiRead):
@@ -660,27 +660,6 @@ class _Reads(MultiRead):
         # kazoo has just taken it from the header of this answer.
         self.zxid = int(self._client.last_zxid)
         return [data, offset]
-
-
-class _SetWatches:
-    """kazoo's request of data watches on many nodes. A node that has changed meanwhile calls at once."""
-
-    __slots__ = ("_body", "_client", "_watchers")
-    type = 101
-
-    def __init__(self, body: bytes, client: KazooClient, watchers: Mapping[str, _Watcher]) -> None:
-        self._body = body
-        self._client = client
-        self._watchers = watchers
-
-    def serialize(self) -> bytes:
-        # On the connection's thread, which owns these sets, and before the first event can come.
-        for path, watcher in self._watchers.items():
-            self._client._data_watchers[path].add(watcher)
-        return self._body
-
-    def deserialize(self, data: bytes, offset: int) -> None:
-        """Return nothing: the answer has a header only."""
 
 
 def _node(answer: Any) -> Node | None:

@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-__all__ = ["EXISTS", "GET_DATA", "MULTI", "MULTI_READ", "Loss", "ZooKeeperProxy"]
+__all__ = ["EXISTS", "GET_DATA", "MULTI", "MULTI_READ", "SET_WATCHES", "Loss", "ZooKeeperProxy"]
 
 EXISTS: Final = 3
 GET_DATA: Final = 4
 MULTI: Final = 14
 MULTI_READ: Final = 22
+SET_WATCHES: Final = 101
 
 _REQUEST: Final = struct.Struct(">ii")
 _XID: Final = struct.Struct(">i")

@@ -92,6 +92,7 @@ class StoringService:
         self.state = BrokerState.NOT_RUNNING
         self._progress = progress
         self._halt = halt
+        self._is_registered = False
         self._stopping = threading.Lock()
         # What ``stop`` does, in reverse order; a ``start`` that fails does it at once.
         self._cleanup = ExitStack()
@@ -231,10 +232,14 @@ class StoringService:
             logger.error("broker %d: a request is still handled after %.0f s", self.core.id, _HANDLER_SECONDS)
 
     def registered(self, epoch: int) -> None:
-        """Take the epoch of a new registration; configs may have changed before it."""
+        """Take the epoch of a new registration; configs may have changed before it.
+
+        A registration behind the first is of a new session, where nothing watches configs yet.
+        """
         with self.core.lock:
             self.core.epoch = epoch
-        if self.state == BrokerState.RUNNING and self.core.config_store is not None:
+        is_first, self._is_registered = not self._is_registered, True
+        if not is_first and self.core.config_store is not None:
             self.core.config_store.read_again()
 
     def _faults_changed(

@@ -16,7 +16,7 @@ from typing import Final
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.term.event_loop import EventLoop
 from ctrlchan.controller.term.events import ControllerState, Event
-from ctrlchan.controller.term.failover import fail_over, read_again
+from ctrlchan.controller.term.failover import fail_over
 from ctrlchan.controller.term.notifications import NotificationKind
 from ctrlchan.errors import (
     ChannelError,
@@ -109,13 +109,9 @@ class Elector:
         self.end_term("ZooKeeper has been silent for a session timeout")
 
     def connected(self, new_session: bool) -> None:
-        """Set the watches again and read what has changed, or take part in an election."""
-        self._is_watched = False
-        if self.core is not None and not new_session:
-            self._resign_unless_controller()
-            if self.core is not None:
-                read_again(self.core)
-                return
+        """Look whose ``/controller`` is: a term may have ended while ZooKeeper was silent."""
+        if new_session:
+            self._is_watched = False
         self.controller_changed()
 
     def fenced(self, core: ControllerCore) -> None:

@@ -35,7 +35,7 @@ from ctrlchan.state.lists import take
 from ctrlchan.state_change_log import StateChangeLogger
 from ctrlchan.zookeeper import paths
 
-__all__ = ["complete_core", "fail_over", "read_again"]
+__all__ = ["complete_core", "fail_over"]
 
 #: Seconds from the election to the first check of the leaders' balance.
 _FIRST_REBALANCE = 5.0
@@ -147,18 +147,6 @@ def fail_over(core: ControllerCore) -> None:
             elections.rebalance,
         )
     core.notify(NotificationKind.ELECTED)
-
-
-def read_again(core: ControllerCore) -> None:
-    """Process every kind of change: the connection to ZooKeeper was lost for a while, and its watches."""
-    core.log.info("Registering handlers again after a lost connection")
-    core.watches.put_all()
-    core.broker_watches.put_all()
-    core.topic_watches.put_all()
-    core.isr_watches.put_all()
-    elections.process_node(core)
-    elections.process_config_changes(core)
-    reassignment.process_node(core)
 
 
 def _read_cluster(core: ControllerCore) -> None:

@@ -1,7 +1,8 @@
 """The watches of one term: which event each node of ZooKeeper causes when it changes.
 
 ZooKeeper's watches fire once. The handler of an event therefore sets the watch again before it reads, so that
-no change is missed. Source: the ``…Handler`` classes in ``kafka.controller.KafkaController``.
+no change is missed. The session keeps the watches when its connection is lost, and fires those of nodes that
+have changed meanwhile. Source: the ``…Handler`` classes in ``kafka.controller.KafkaController``.
 """
 
 from __future__ import annotations
@@ -61,13 +62,6 @@ class ControllerWatches:
         for path in paths:
             self._watched.pop(path, None)
 
-    def put_all(self) -> None:
-        """Put the events of all nodes: the connection was lost and the watches with it."""
-        with self._lock:
-            self._set.clear()
-        for watched in list(self._watched.values()):
-            self._put(*watched)
-
     def _claim(self, path: str) -> bool:
         """Return whether the watch has to be set. A watch that is set twice would cause two events."""
         with self._lock:
@@ -110,14 +104,18 @@ class WatchGroup:
         self._changed: set[str] = set()
 
     def watch(self, paths: Iterable[str]) -> None:
-        """Set the watches of these nodes, whether or not they exist."""
+        """Set the watches of these nodes; one that is not there is not watched."""
         with self._lock:
             wanted = list(dict.fromkeys(paths))
             self._wanted.update(wanted)
             missing = [path for path in wanted if path not in self._set]
             self._set.update(missing)
         if missing:
-            self._session.watch_nodes(missing, self._fired)
+            found = self._session.watch_nodes(missing, self._fired)
+            with self._lock:
+                self._set.difference_update(
+                    path for path, node in zip(missing, found, strict=True) if node is None
+                )
 
     def read_with(self, paths: Iterable[str]) -> Callable[[str], None]:
         """Return the callback for a bulk read of these nodes, which sets their watches too."""
@@ -131,16 +129,6 @@ class WatchGroup:
         """Let changes of these nodes cause no events any more."""
         with self._lock:
             self._wanted.difference_update(paths)
-
-    def put_all(self) -> None:
-        """Put an event with all nodes: the connection was lost and the watches with it."""
-        with self._lock:
-            self._set.clear()
-            first = not self._changed
-            self._changed |= self._wanted
-            empty = not self._changed
-        if first and not empty:
-            self._put(self._kind, self._name, self._handle)
 
     def _fired(self, path: str) -> None:
         with self._lock:

@@ -17,9 +17,9 @@ from typing import Final, Self, TypeVar
 from ctrlchan.errors import MalformedError, ResultCode
 from ctrlchan.zookeeper.memory import wire
 from ctrlchan.zookeeper.memory.journal import TreeJournal
-from ctrlchan.zookeeper.memory.tree import EventKind, NodeTree, TreeNode
+from ctrlchan.zookeeper.memory.tree import NodeTree, TreeNode
 from ctrlchan.zookeeper.memory.wire import Reader, Writer
-from ctrlchan.zookeeper.operations import OperationFailed
+from ctrlchan.zookeeper.operations import EventKind, OperationFailed
 
 __all__ = ["MemoryZooKeeper"]
 
@@ -201,6 +201,9 @@ class MemoryZooKeeper:
             return None
         if session.expiry is not None:
             session.expiry.cancel()
+        if session.writer is not None:
+            # The former connection, which has not ended yet, owns the watches.
+            self._tree.forget(session.changed)
         session.writer, session.expiry = writer, None
         answer.number(round(session.timeout * 1000)).long(session.id).buffer(session.password)
         writer.write(wire.frame(answer.flag(False).done()))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from ctrlchan.errors import ResultCode
@@ -17,24 +16,16 @@ from ctrlchan.zookeeper.operations import (
     Check,
     Create,
     Delete,
+    EventKind,
     Operation,
     OperationFailed,
     SetData,
 )
 
-__all__ = ["EventKind", "NodeTree", "Stat", "TreeNode", "Watch"]
+__all__ = ["NodeTree", "Stat", "TreeNode", "Watch"]
 
 _ROOT: Final = "/"
 _PERSISTENT: Final = 0
-
-
-class EventKind(IntEnum):
-    """``Watcher.Event.EventType``."""
-
-    CREATED = 1
-    DELETED = 2
-    CHANGED = 3
-    CHILD = 4
 
 
 #: Called once with the event and the path. The same object is one watch, however often it is set on a path.

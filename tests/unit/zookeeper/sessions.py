@@ -14,6 +14,8 @@ from ctrlchan.zookeeper.cluster import ClusterNodes
 from ctrlchan.zookeeper.session import ZooKeeperSession
 from ctrlchan.zookeeper.settings import ZooKeeperSettings
 from ctrlchan.zookeeper.values import PartitionStateColumns
+from tests.fault.proxy import Proxy
+from tests.kafka.waiting import wait_until
 
 Int32 = npt.NDArray[np.int32]
 
@@ -27,6 +29,19 @@ def session(connect: str, *, session_timeout: float = 10.0, **more: Any) -> Iter
         yield made
     finally:
         made.close()
+
+
+@contextmanager
+def away(proxy: Proxy, one: ZooKeeperSession) -> Iterator[None]:
+    """Cut the connection of a session, which comes back within its session at the end of the block."""
+    before = one.session_id
+    proxy.stop_listening()
+    proxy.drop_connections()
+    wait_until(lambda: not one.is_connected, what="the connection is lost")
+    yield
+    proxy.listen()
+    assert one.wait_until_connected(20)
+    assert one.session_id == before
 
 
 @contextmanager

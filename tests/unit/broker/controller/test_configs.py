@@ -1,4 +1,4 @@
-"""Configs in ZooKeeper (nodes in memory) reach a broker at its start and whenever they change."""
+"""Configs in ZooKeeper reach a broker at its start and whenever they change, also after a lost connection."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 from ctrlchan.broker.controller.configs import BrokerConfigs
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
 from ctrlchan.zookeeper.session import ZooKeeperSession
+from tests.fault.proxy import Proxy
 from tests.kafka.waiting import wait_until
-from tests.unit.zookeeper.sessions import session
+from tests.kafka.zookeeper import ZooKeeperServer
+from tests.unit.zookeeper.sessions import away, session
 
 
 class Broker:
@@ -61,3 +63,43 @@ def test_a_broker_gets_its_configs_and_the_changes(one: ZooKeeperSession) -> Non
     configs.read_again()
     wait_until(lambda: set(broker.topics) == {"old", "new"}, what="all configs again")
     configs.stop()
+
+
+def changes_are_taken_after_a_lost_connection(port: int, chroot: str = "") -> None:
+    with (
+        Proxy(port) as proxy,
+        session(f"127.0.0.1:{proxy.port}{chroot}") as one,
+        session(f"127.0.0.1:{port}{chroot}") as other,
+    ):
+        writer = BrokerConfigs(Broker(), other)
+        writer.write_topic_config("t", {"max.message.bytes": "1"})
+        broker = Broker()
+        configs = BrokerConfigs(broker, one)
+        configs.start()
+        for number in (2, 4):
+            with away(proxy, one):
+                writer.write_topic_config("t", {"max.message.bytes": str(number)})
+                writer.write_broker_config(7, {"background.threads": str(number)})
+            for value in (str(number), str(number + 1)):
+                wait_until(
+                    lambda value=value: (  # type: ignore[misc]
+                        broker.topics["t"] == {"max.message.bytes": value}
+                        and broker.dynamic == ({"background.threads": value}, {})
+                    ),
+                    what=f"the configs of change {value}",
+                )
+                writer.write_topic_config("t", {"max.message.bytes": str(number + 1)})
+                writer.write_broker_config(7, {"background.threads": str(number + 1)})
+        one.close()
+        configs.stop()
+
+
+def test_changes_are_taken_after_a_lost_connection_to_nodes_in_memory() -> None:
+    with MemoryZooKeeper() as server:
+        changes_are_taken_after_a_lost_connection(server.port)
+
+
+def test_changes_are_taken_after_a_lost_connection_to_zookeeper(
+    zookeeper_server: ZooKeeperServer, zookeeper: str
+) -> None:
+    changes_are_taken_after_a_lost_connection(zookeeper_server.port, "/" + zookeeper.partition("/")[2])
