@@ -87,6 +87,8 @@ log_parts = [
     "ctrlchan/_wire/bytes.h",
     "ctrlchan/broker/log/crc32c.h",
     "ctrlchan/broker/log/_batches.pxd",
+    "ctrlchan/broker/log/_files.pxd",
+    "ctrlchan/broker/log/_leader_epochs.pxd",
     "ctrlchan/broker/log/_producers.pxd",
     "ctrlchan/broker/log/_segment.pxd",
     *sorted(glob.glob("ctrlchan/broker/log/_log*.pxd")),
@@ -131,7 +133,7 @@ if not CHANNEL_ONLY:
         extension("ctrlchan._c.locks", lock_parts, trace=False, include_dirs=["ctrlchan"]),
         *(
             extension(f"ctrlchan.broker.log.{name}", log_parts, include_dirs=["ctrlchan"])
-            for name in ("_batches", "_producers", "_segment", *LOG_LAYERS)
+            for name in ("_batches", "_producers", "_files", "_segment", "_leader_epochs", *LOG_LAYERS)
         ),
         extension("ctrlchan.broker.log._cleaner", []),
         extension("ctrlchan.zookeeper._states", ["ctrlchan/_wire/bytes.h"], include_dirs=["ctrlchan"]),

@@ -1,13 +1,13 @@
 """The log of one partition: segments, offsets, leader epochs, retention and recovery.
 
 Source: ``UnifiedLog``, ``LocalLog``, ``LogLoader``. Appends and reads run without the GIL under the log's mutex, on the
-thread of a processor; no Python object is made for a record or a batch. The GIL may be taken while the mutex is held
-(a new leader epoch), so the mutex is only waited for without the GIL. An I/O error takes the log offline: every call
-after it is answered with KAFKA_STORAGE_ERROR.
+thread of a processor; no Python object is made for a record or a batch. Nothing that needs the GIL is done under the
+mutex, so no processor waits for Python. An I/O error takes the log offline: every call after it is answered with
+KAFKA_STORAGE_ERROR.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc
 
 from ctrlchan._c.locks cimport lock, unlock
 from ctrlchan.broker.log._batches cimport (
@@ -31,6 +31,7 @@ from ctrlchan.broker.log._log_files cimport (
 from ctrlchan.broker.log._producers cimport ProducerStates, ProducerUpdate
 from ctrlchan.broker.log._segment cimport (
     DONE,
+    NO_MEMORY,
     Segment,
     acquire,
     append,
@@ -93,23 +94,20 @@ cdef class Log(LogDeletion):
         self._set_config(config)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.epochs = LeaderEpochs(self.folder)
-        self.copy_epochs()
         self.producers = ProducerStates(producer_expiration_ms)
         self.first_undecided = -1
-        self.lock()
-        try:
-            self._load(start_offset, recovery_point, clean)
-        finally:
-            self.unlock()
+        self._load(start_offset, recovery_point, clean)
+        self.is_shared = True
 
     @property
     def first_offset(self):
         """The first offset of the first segment; ``start_offset`` may be above it."""
-        self.lock()
-        try:
-            return self.segments[0].base_offset if self.count > 0 else self.start_offset_
-        finally:
-            self.unlock()
+        cdef int64_t offset
+        with nogil:
+            lock(&self.mutex)
+            offset = self.segments[0].base_offset if self.count > 0 else self.start_offset_
+            unlock(&self.mutex)
+        return offset
 
     @property
     def wants_flush(self):
@@ -179,6 +177,7 @@ cdef class Log(LogDeletion):
         """Append batches whose offsets are final: leader epochs, a new segment if needed, producers, one write."""
         cdef ProducerUpdate update
         cdef int result, error
+        self.require_mutex()
         if appended.size <= 0:
             return NONE
         result = self.assign_epochs(data, appended.size)
@@ -253,8 +252,8 @@ cdef class Log(LogDeletion):
         cdef int result
         while position < size:
             read_batch(data + position, &batch)
-            if batch.leader_epoch != self.latest_epoch and batch.leader_epoch >= 0:
-                result = self.assign_epoch(batch.leader_epoch, batch.base_offset)
+            if batch.leader_epoch != self.epochs.latest() and batch.leader_epoch >= 0:
+                result = self.epochs.assign_epoch(batch.leader_epoch, batch.base_offset)
                 if result != DONE:
                     return result
             position += batch.size
@@ -302,28 +301,18 @@ cdef class Log(LogDeletion):
         """
         cdef Segment** unflushed = NULL
         cdef Segment* segment
-        cdef int32_t first, i, number = 0
-        cdef int result = DONE
-        cdef int64_t offset
-        self.lock()
-        try:
-            self.check_online()
-            self.wants_flush_ = False
-            self.flushed_ms = wall_ms()
-            self.epochs.flush()
-            offset = self.end_offset_ if active else self.active().base_offset
-            if offset <= self.recovery_point_:
-                return
-            first = max(self.floor_segment(self.recovery_point_), 0)
-            unflushed = <Segment**>realloc(NULL, self.count * sizeof(Segment*))
-            if unflushed == NULL:
-                raise MemoryError()
-            for i in range(first, self.count if active else self.count - 1):
-                acquire(self.segments[i])
-                unflushed[number] = self.segments[i]
-                number += 1
-        finally:
-            self.unlock()
+        cdef int32_t i, number = 0
+        cdef int64_t offset = 0, recovery_point = 0, now = wall_ms()
+        cdef int result
+        with nogil:
+            result = self.lock_online()
+            if result == DONE:
+                recovery_point = self.recovery_point_
+                result = self.begin_flush(active, now, &offset, &unflushed, &number)
+            unlock(&self.mutex)
+        self.check(result)
+        if offset <= recovery_point:
+            return
         with nogil:
             for i in range(number):
                 segment = unflushed[i]
@@ -331,25 +320,53 @@ cdef class Log(LogDeletion):
                     result = flush_segment(segment)
                 release(segment)
             free(unflushed)
-        self._flush_snapshots(offset)
-        self.lock()
-        try:
-            self.check(result)
-            # A truncation in between has made the end smaller.
-            self.recovery_point_ = max(self.recovery_point_, min(offset, self.end_offset_))
-        finally:
-            self.unlock()
+        self._flush_snapshots(recovery_point, offset)
+        self.check(result)
+        with nogil:
+            result = self.lock_online()
+            if result == DONE:
+                # A truncation in between has made the end smaller.
+                self.recovery_point_ = max(self.recovery_point_, min(offset, self.end_offset_))
+            unlock(&self.mutex)
+        self.check(result)
+
+    cdef int begin_flush(
+        self, bint active, int64_t now_ms, int64_t* offset, Segment*** unflushed, int32_t* number
+    ) noexcept nogil:
+        """Find the segments that ``flush`` flushes, and the offset where they end; each has a reference of the caller's.
+
+        ``unflushed``: memory that the caller frees. Returns a result of ``_segment``. Requires the mutex.
+        """
+        cdef int32_t i
+        cdef int result
+        self.require_mutex()
+        self.wants_flush_ = False
+        self.flushed_ms = now_ms
+        result = self.epochs.save()
+        if result != DONE:
+            return result
+        offset[0] = self.end_offset_ if active else self.active().base_offset
+        if offset[0] <= self.recovery_point_:
+            return DONE
+        unflushed[0] = <Segment**>malloc(self.count * sizeof(Segment*))
+        if unflushed[0] == NULL:
+            return NO_MEMORY
+        for i in range(max(self.floor_segment(self.recovery_point_), 0), self.count if active else self.count - 1):
+            acquire(self.segments[i])
+            unflushed[0][number[0]] = self.segments[i]
+            number[0] += 1
+        return DONE
 
     def flush_if_due(self):
         """Flush if flush.messages says so. Whoever appends does it before the records count. Raises KafkaError."""
         if self.end_offset_ - self.recovery_point_ >= self.flush_messages:
             self.flush()
 
-    def _flush_snapshots(self, int64_t end_offset):
+    def _flush_snapshots(self, int64_t recovery_point, int64_t end_offset):
         """Flush the folder and the snapshots of the segments that are flushed."""
         try:
             for offset in self._snapshots():
-                if self.recovery_point_ <= offset <= end_offset:
+                if recovery_point <= offset <= end_offset:
                     with open(self.folder / f"{names.segment_name(offset)}{names.SNAPSHOT_SUFFIX}", "rb") as file:
                         os.fsync(file.fileno())
             flush_folder(self.folder)
@@ -360,48 +377,53 @@ cdef class Log(LogDeletion):
     def close(self):
         """Flush and close all files, so that the log needs no recovery. The log answers with an error afterwards."""
         cdef Segment* segment = NULL
-        cdef int result = DONE
+        cdef int result
         if self.closed_:
             return
         try:
-            self.lock()
-            try:
-                self.check_online()
-                self.check(self.take_snapshot(True))
-                self.check(make_inactive(self.active()))
-                self.epochs.flush()
-                if self.recovery_point_ >= self.end_offset_:
+            with nogil:
+                result = self.lock_online()
+                if result == DONE:
+                    result = self.take_snapshot(True)
+                if result == DONE:
+                    result = make_inactive(self.active())
+                if result == DONE:
+                    result = self.epochs.save()
+                if result == DONE and self.recovery_point_ >= self.end_offset_:
                     segment = self.active()
                     acquire(segment)
-            finally:
-                self.unlock()
-            if segment == NULL:
-                self.flush()
-            else:
-                with nogil:
+                unlock(&self.mutex)
+                if segment != NULL:
                     result = flush_segment(segment)
                     release(segment)
-                self.check(result)
+            self.check(result)
+            if segment == NULL:
+                self.flush()
         finally:
             self.close_files()
 
     def rename(self, name):
         """Give the folder another name: what happens before a topic is deleted."""
-        cdef int32_t i
-        self.lock()
-        try:
-            self.check_online()
+        cdef bytes encoded
+        cdef const char* path
+        cdef int result
+        with self.changing:
             folder = self.folder.with_name(name)
-            self.epochs.flush()
-            os.rename(self.folder, folder)
+            encoded = os.fsencode(folder)
+            path = encoded
+            with nogil:
+                result = self.lock_online()
+                if result == DONE:
+                    result = self.epochs.save()
+                if result == DONE:
+                    result = self.rename_folder(path)
+                if result == DONE:
+                    result = self.epochs.move(path)
+                unlock(&self.mutex)
+            self.check(result)
+            self.folder, self.folder_bytes = folder, encoded
             flush_folder(folder.parent)
-            self.deleted = [(due, folder / path.name) for due, path in self.deleted]
-            self.epochs = LeaderEpochs(folder)
-            self._set_folder(folder)
-            for i in range(self.count):
-                self.check(move_segment(self.segments[i], self.c_folder))
-        finally:
-            self.unlock()
+            self.deleted = [(due, folder / file.name) for due, file in self.deleted]
 
     def delete(self):
         """Close the log and delete its folder."""

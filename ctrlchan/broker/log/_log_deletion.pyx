@@ -1,14 +1,17 @@
 """How records leave a log: retention, truncation, compaction."""
 
-from libc.errno cimport EIO
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memmove
 
+from ctrlchan._c.locks cimport lock, unlock
 from ctrlchan.broker.log._batches cimport Batch
-from ctrlchan.broker.log._log_files cimport KAFKA_STORAGE_ERROR, NEVER, LogFiles, why
+from ctrlchan.broker.log._files cimport flush_folder, modification_time
+from ctrlchan.broker.log._log_files cimport KAFKA_STORAGE_ERROR, NEVER, LogFiles, Removed, why
 from ctrlchan.broker.log._log_reads cimport LogReads
 from ctrlchan.broker.log._segment cimport (
     DONE,
+    NO_MEMORY,
     Scan,
     Segment,
     add_aborted,
@@ -29,7 +32,6 @@ from typing import NamedTuple
 
 from ctrlchan.broker.log import names
 from ctrlchan.broker.log._log_files import SEGMENT_KINDS, wall_ms
-from ctrlchan.broker.log.checkpoints import flush_folder
 from ctrlchan.errors import KafkaError
 
 
@@ -53,115 +55,175 @@ cdef class LogDeletion(LogReads):
     def roll(self, *, now_ms=None):
         """Begin a new active segment at the end of the log."""
         cdef int64_t now = wall_ms() if now_ms is None else now_ms
-        self.lock()
-        try:
-            self.check_online()
-            self.check(self.roll_segment(self.end_offset_, now))
-        finally:
-            self.unlock()
+        cdef int result
+        with nogil:
+            result = self.lock_online()
+            if result == DONE:
+                result = self.roll_segment(self.end_offset_, now)
+            unlock(&self.mutex)
+        self.check(result)
 
     def delete_old_segments(self, now_ms=None):
         """Delete the segments that start offset, retention.bytes and retention.ms do not keep; return how many."""
         cdef int64_t now = wall_ms() if now_ms is None else now_ms
-        cdef int64_t excess
-        cdef int32_t i
-        self.lock()
-        try:
-            self.check_online()
-            deleted = 0
-            while self.count > 1 and self.segments[1].base_offset <= self.start_offset_ <= self.high_watermark_:
-                deleted += self._delete_first(1, now)
-            if not self.config.cleanup_delete:
-                return deleted
-            if self.config.retention_bytes >= 0:
-                excess = self.size_locked() - self.config.retention_bytes
-                i = 0
-                while self._may_delete(i) and excess - self.segments[i].size >= 0:
-                    excess -= self.segments[i].size
-                    i += 1
-                deleted += self._delete_first(i, now)
-            if self.config.retention_ms >= 0:
-                i = 0
-                while self._may_delete(i) and now - largest_timestamp(self.segments[i]) > self.config.retention_ms:
-                    i += 1
-                deleted += self._delete_first(i, now)
-            return deleted
-        finally:
-            self.unlock()
+        cdef Removed removed = Removed(NULL, 0)
+        cdef int result
+        with self.changing:
+            with nogil:
+                result = self.lock_online()
+                if result == DONE:
+                    result = self.take_out_old(now, &removed)
+                unlock(&self.mutex)
+            deleted = removed.count
+            self.delete_later(&removed)
+        self.check(result)
+        return deleted
 
-    def _may_delete(self, int32_t i):
-        """Whether a segment is below the high watermark and not the empty active one."""
+    cdef int take_out_old(self, int64_t now_ms, Removed* removed) noexcept nogil:
+        """Take out what ``delete_old_segments`` deletes. Returns a result of ``_segment``. Requires the mutex."""
+        cdef int64_t excess
+        cdef int32_t i = 0
+        cdef int result
+        self.require_mutex()
+        if self.start_offset_ <= self.high_watermark_:
+            while i + 1 < self.count and self.segments[i + 1].base_offset <= self.start_offset_:
+                i += 1
+        result = self.take_out_first(i, now_ms, removed)
+        if result != DONE or not self.deletes_old:
+            return result
+        if self.retention_bytes >= 0:
+            i = 0
+            excess = self.size_locked() - self.retention_bytes
+            while self.may_delete(i) and excess - self.segments[i].size >= 0:
+                excess -= self.segments[i].size
+                i += 1
+            result = self.take_out_first(i, now_ms, removed)
+        if result == DONE and self.retention_ms >= 0:
+            i = 0
+            while self.may_delete(i) and now_ms - largest_timestamp(self.segments[i]) > self.retention_ms:
+                i += 1
+            result = self.take_out_first(i, now_ms, removed)
+        return result
+
+    cdef bint may_delete(self, int32_t i) noexcept nogil:
+        """Return whether a segment is below the high watermark and not the empty active one."""
         if i >= self.count or (i == self.count - 1 and self.segments[i].size == 0):
             return False
         return self.high_watermark_ >= (self.segments[i + 1].base_offset if i + 1 < self.count else self.end_offset_)
 
-    def _delete_first(self, int32_t number, int64_t now_ms):
+    cdef int take_out_first(self, int32_t number, int64_t now_ms, Removed* removed) noexcept nogil:
+        """Take out the first segments; the log begins behind them. Returns a result of ``_segment``."""
+        cdef int result = DONE
         if number == 0:
-            return 0
+            return DONE
         if number == self.count:
             # There is always an active segment.
-            self.check(self.roll_segment(self.end_offset_, now_ms))
-        self._increment_start(self.segments[number].base_offset)
-        self.remove_segments(0, number)
-        return number
+            result = self.roll_segment(self.end_offset_, now_ms)
+        if result == DONE:
+            # No segment of these is above the high watermark.
+            self.increment_start(self.segments[number].base_offset)
+            result = self.take_out(0, number, removed)
+        return result
 
     def truncate_to(self, int64_t offset):
         """Remove all records at ``offset`` and above; return whether there was one."""
-        cdef int64_t removed
-        cdef int32_t keep
+        cdef Removed removed = Removed(NULL, 0)
+        cdef int64_t snapshot_offset, start_offset, first_offset = 0, now = wall_ms()
+        cdef bytes data
+        cdef const char* snapshot
+        cdef int result
+        cdef bint is_needed = False
         if offset < 0:
             raise ValueError(f"cannot truncate to the negative offset {offset}")
-        self.lock()
-        try:
-            self.check_online()
-            if offset >= self.end_offset_:
-                self.epochs.truncate_end(self.end_offset_)
-                self.copy_epochs()
+        with self.changing:
+            with nogil:
+                result = self.lock_online()
+                start_offset = min(self.start_offset_, offset)
+                if result == DONE:
+                    is_needed = offset < self.end_offset_
+                    first_offset = self.segments[0].base_offset
+                    if not is_needed:
+                        self.epochs.truncate_end(self.end_offset_)
+                unlock(&self.mutex)
+            self.check(result)
+            if not is_needed:
                 return False
-            if self.segments[0].base_offset > offset:
+            if first_offset > offset:
                 self._truncate_fully(offset, offset)
                 return True
-            keep = self.floor_segment(offset) + 1
-            self.remove_segments(keep, self.count)
-            self.check(truncate_segment(self.active(), offset, wall_ms(), &removed))
-            self._set_end(offset)
+            snapshot_offset, data = self.choose_snapshot(start_offset, offset)
+            snapshot = data
+            with nogil:
+                result = self.lock_online()
+                if result == DONE:
+                    result = self.truncate_segments(offset, now, &removed)
+                if result == DONE:
+                    result = self.rebuild_producers(
+                        <const uint8_t*>snapshot, snapshot_offset, self.start_offset_, offset, now
+                    )
+                if result == DONE:
+                    self.move_high_watermark(self.high_watermark_)
+                unlock(&self.mutex)
+            self.delete_later(&removed)
+            self.check(result)
+        return True
+
+    cdef int truncate_segments(self, int64_t offset, int64_t now_ms, Removed* removed) noexcept nogil:
+        """Remove the records at ``offset`` and above; what producers did is left. Requires the mutex."""
+        cdef int64_t removed_bytes
+        cdef int result
+        self.require_mutex()
+        result = self.take_out(self.floor_segment(offset) + 1, self.count, removed)
+        if result == DONE:
+            result = truncate_segment(self.active(), offset, now_ms, &removed_bytes)
+        if result == DONE:
+            self.set_end(offset)
             self.epochs.truncate_end(offset)
-            self.copy_epochs()
             self.start_offset_ = min(self.start_offset_, offset)
-            self._rebuild_producers(self.start_offset_, offset, wall_ms())
-            self.move_high_watermark(self.high_watermark_)
-            return True
-        finally:
-            self.unlock()
+        return result
 
     def truncate_fully(self, int64_t offset, start_offset=None):
         """Remove all records; the next one has ``offset``. ``start_offset``: of the log, if it is another."""
-        self.lock()
-        try:
-            self.check_online()
+        with self.changing:
             self._truncate_fully(offset, offset if start_offset is None else start_offset)
-        finally:
-            self.unlock()
 
     def _truncate_fully(self, int64_t offset, int64_t start_offset):
-        cdef int error = DONE
-        cdef Segment* segment
-        self.remove_segments(0, self.count)
-        segment = self.new_segment(offset, wall_ms(), &error)
-        if segment == NULL:
-            self.check(error)
-        self.check(self.add_segment(segment))
-        self.epochs.clear()
-        self.copy_epochs()
-        self.start_offset_ = start_offset
-        self._set_end(offset)
+        cdef Removed removed = Removed(NULL, 0)
+        cdef int64_t now = wall_ms()
+        cdef int result
         for snapshot in self._snapshots():
             self._remove_snapshot(snapshot)
-        self._clear_producers(offset)
-        self.move_high_watermark(offset)
+        with nogil:
+            result = self.lock_online()
+            if result == DONE:
+                result = self.begin_again(offset, start_offset, now, &removed)
+                if result != DONE:
+                    # A log without an active segment takes no call.
+                    self.fail(result)
+            unlock(&self.mutex)
+        self.delete_later(&removed)
+        self.check(result)
 
-    def _set_end(self, int64_t offset):
-        self.changes += 1
+    cdef int begin_again(self, int64_t offset, int64_t start_offset, int64_t now_ms, Removed* removed) noexcept nogil:
+        """Put an empty segment in the place of all segments. Returns a result of ``_segment``. Requires the mutex."""
+        cdef Segment* segment = NULL
+        cdef int result = self.take_out(0, self.count, removed)
+        if result == DONE:
+            segment = self.new_segment(offset, now_ms, &result)
+        if segment != NULL:
+            result = self.add_segment(segment)
+        if result == DONE:
+            result = self.epochs.clear_epochs()
+        if result == DONE:
+            self.start_offset_ = start_offset
+            self.set_end(offset)
+            self.clear_producers(offset)
+            self.move_high_watermark(offset)
+        return result
+
+    cdef void set_end(self, int64_t offset) noexcept nogil:
+        self.require_mutex()
+        self.changes = self.changes + 1
         self.lowest_truncation = min(self.lowest_truncation, offset)
         self.end_offset_ = offset
         self.recovery_point_ = min(self.recovery_point_, offset)
@@ -175,92 +237,137 @@ cdef class LogDeletion(LogReads):
 
     def take_lowest_truncation(self):
         """Return the lowest offset that the log was truncated to since the last call, None where it was not."""
-        self.lock()
-        try:
+        cdef int64_t lowest
+        with nogil:
+            lock(&self.mutex)
             lowest, self.lowest_truncation = self.lowest_truncation, NEVER
-            return None if lowest == NEVER else lowest
-        finally:
-            self.unlock()
+            unlock(&self.mutex)
+        return None if lowest == NEVER else lowest
 
     def describe_segments(self):
         """Return a SegmentInfo for each segment."""
-        cdef Segment* segment
-        cdef Scan scan
-        cdef Batch batch
-        cdef int64_t position
-        cdef int32_t i
-        found = []
-        self.lock()
+        cdef Info* infos = NULL
+        cdef int32_t i, count = 0
+        cdef int result
+        with nogil:
+            result = self.lock_online()
+            if result == DONE:
+                infos = <Info*>calloc(max(1, self.count), sizeof(Info))
+                count = self.count
+                result = NO_MEMORY if infos == NULL else DONE
+                for i in range(count if result == DONE else 0):
+                    result = describe_segment(self.segments[i], &infos[i])
+                    if result != DONE:
+                        break
+            unlock(&self.mutex)
         try:
-            self.check_online()
-            for i in range(self.count):
-                segment = self.segments[i]
-                first = -1
-                start_scan(&scan, segment.fd, 0, segment.size)
-                if scan_next(&scan, &batch, &position) == DONE:
-                    first = batch.max_timestamp
-                found.append(SegmentInfo(
-                    segment.base_offset, segment.size, first, largest_timestamp(segment), os.fstat(segment.fd).st_mtime_ns,
-                    segment.offsets.entries * segment.offsets.width, segment.times.entries * segment.times.width,
-                ))
-            return found
+            self.check(result)
+            return [
+                SegmentInfo(
+                    infos[i].base_offset, infos[i].size, infos[i].first_timestamp, infos[i].largest_timestamp,
+                    infos[i].modified_ns, infos[i].index_bytes, infos[i].time_index_bytes,
+                )
+                for i in range(count)
+            ]
         finally:
-            self.unlock()
+            free(infos)
 
     def replace_segments(self, CleanedSegment cleaned not None, base_offsets, int64_t change_count):
         """Put a finished segment in the place of others, the first of which has its offset.
 
         ``change_count``: from when they were read. False where the log has changed since: nothing is done then.
         """
-        cdef Segment* segment
-        cdef int32_t first, i, number = len(base_offsets)
-        cdef int64_t due
-        self.lock()
-        try:
-            self.check_online()
-            first = self.floor_segment(base_offsets[0])
-            if change_count != self.changes or [
-                self.segments[i].base_offset for i in range(first, min(first + number, self.count - 1))
-            ] != base_offsets:
-                return False
-            self.check(change_suffix(cleaned.segment, b".swap"))
-            # From here on a crash leaves the new segment, see _finish_swaps.
-            flush_folder(self.folder)
-            due = min(wall_ms() + self.config.file_delete_delay_ms, NEVER)
-            for i in range(first, first + number):
-                segment = self.segments[i]
-                self.check(change_suffix(segment, b".deleted"))
-                name = names.segment_name(segment.base_offset)
-                for kind in SEGMENT_KINDS:
-                    self.deleted.append((due, self.folder / f"{name}{kind}{names.DELETED_SUFFIX}"))
-                if i > first:
-                    self._remove_snapshot(segment.base_offset)
-            self.next_deletion_ms = min(self.next_deletion_ms, due)
-            self.check(change_suffix(cleaned.segment, b""))
-            flush_folder(self.folder)
-            for i in range(first, first + number):
-                release(self.segments[i])
-            self.segments[first] = cleaned.segment
-            cleaned.segment = NULL
-            memmove(
-                &self.segments[first + 1], &self.segments[first + number],
-                (self.count - first - number) * sizeof(Segment*),
-            )
-            self.count -= number - 1
-            self.watermark_segment = -1
-            return True
-        except OSError as raised:
-            self.failure = raised.errno or EIO
-            raise KafkaError(KAFKA_STORAGE_ERROR, str(raised)) from raised
-        finally:
-            self.unlock()
+        cdef Removed replaced = Removed(NULL, 0)
+        cdef int32_t i, number = len(base_offsets)
+        cdef int result
+        cdef bint is_done = False
+        replaced.offsets = <int64_t*>calloc(number, sizeof(int64_t))
+        if replaced.offsets == NULL:
+            raise MemoryError()
+        for i in range(number):
+            replaced.offsets[i] = base_offsets[i]
+        replaced.count = number
+        with self.changing:
+            with nogil:
+                result = self.lock_online()
+                if result == DONE and change_count == self.changes:
+                    result = self.put_in_place(cleaned, &replaced, &is_done)
+                unlock(&self.mutex)
+            if not is_done:
+                replaced.count = 0
+            # The snapshot of the first segment stays.
+            for i in range(1, replaced.count):
+                self._remove_snapshot(replaced.offsets[i])
+            self.delete_later(&replaced)
+        self.check(result)
+        return is_done
+
+    cdef int put_in_place(self, CleanedSegment cleaned, const Removed* replaced, bint* is_done) noexcept nogil:
+        """Do what ``replace_segments`` does. Returns a result of ``_segment``. Requires the mutex."""
+        cdef int32_t first = self.floor_segment(replaced.offsets[0]), i
+        cdef int result
+        self.require_mutex()
+        # Never the active segment.
+        if first < 0 or first + replaced.count > self.count - 1:
+            return DONE
+        for i in range(replaced.count):
+            if self.segments[first + i].base_offset != replaced.offsets[i]:
+                return DONE
+        result = change_suffix(cleaned.segment, b".swap")
+        # From here on a crash leaves the new segment, see _finish_swaps.
+        if result == DONE:
+            result = flush_folder(self.c_folder)
+        for i in range(first, first + replaced.count):
+            if result == DONE:
+                result = change_suffix(self.segments[i], b".deleted")
+        if result == DONE:
+            result = change_suffix(cleaned.segment, b"")
+        if result == DONE:
+            result = flush_folder(self.c_folder)
+        if result != DONE:
+            return result
+        for i in range(first, first + replaced.count):
+            release(self.segments[i])
+        self.segments[first] = cleaned.segment
+        cleaned.segment = NULL
+        memmove(
+            &self.segments[first + 1], &self.segments[first + replaced.count],
+            (self.count - first - replaced.count) * sizeof(Segment*),
+        )
+        self.count = self.count - (replaced.count - 1)
+        self.watermark_segment = -1
+        is_done[0] = True
+        return DONE
+
+
+# A SegmentInfo.
+cdef struct Info:
+    int64_t base_offset
+    int64_t size
+    int64_t first_timestamp
+    int64_t largest_timestamp
+    int64_t modified_ns
+    int64_t index_bytes
+    int64_t time_index_bytes
+
+
+cdef int describe_segment(Segment* segment, Info* info) noexcept nogil:
+    """Describe a segment; return a result of ``_segment``. Requires the mutex of the log."""
+    cdef Scan scan
+    cdef Batch batch
+    cdef int64_t position
+    info.base_offset, info.size, info.first_timestamp = segment.base_offset, segment.size, -1
+    start_scan(&scan, segment.fd, 0, segment.size)
+    if scan_next(&scan, &batch, &position) == DONE:
+        info.first_timestamp = batch.max_timestamp
+    info.largest_timestamp = largest_timestamp(segment)
+    info.index_bytes = segment.offsets.entries * segment.offsets.width
+    info.time_index_bytes = segment.times.entries * segment.times.width
+    return modification_time(segment.fd, &info.modified_ns)
 
 
 cdef class CleanedSegment:
     """A segment that the cleaner writes. It has no place in the log until ``Log.replace_segments``."""
-
-    cdef Segment* segment
-    cdef object log
 
     def __init__(self, LogFiles log not None, int64_t base_offset):
         cdef int error = DONE

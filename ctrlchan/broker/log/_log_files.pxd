@@ -22,17 +22,30 @@ cdef enum:
 cdef str why(int result)
 
 
+# The first offsets of segments that were taken out of a log: their files are to be deleted.
+cdef struct Removed:
+    int64_t* offsets
+    int32_t count
+
+
+# What the mutex guards is changed without the GIL. Code that has it holds ``changing`` when it needs several steps.
 cdef class LogFiles:
     cdef Mutex mutex
+    # False while the thread that loads the log is the only one that has it: no mutex is needed
+    cdef bint is_shared
+    # A threading.RLock. Guards ``deleted``, and changes of Python code from their first step to the last; taken first.
+    cdef object changing
     cdef Segment** segments
     cdef int32_t count
     cdef int32_t room
-    cdef readonly ProducerStates producers
+    cdef ProducerStates producers
     # The errno or result that took the log offline, 0 while it is online
     cdef int failure
     cdef bint closed_
     # Of the configuration
     cdef int64_t segment_bytes, roll_ms, jitter_ms, index_bytes, index_interval_bytes, flush_messages, flush_ms
+    cdef int64_t retention_bytes, retention_ms
+    cdef bint deletes_old
     # When the next removed file is to be deleted
     cdef int64_t next_deletion_ms
     # How often segments were removed or batches truncated
@@ -46,12 +59,9 @@ cdef class LogFiles:
     cdef uint64_t seed
     # Due time and path of each file that waits for its deletion
     cdef list deleted
-    # What an error of recovery was raised with
-    cdef object raised
 
-    cdef void lock(self) noexcept
-    cdef void unlock(self) noexcept
-    cdef int check_online(self) except -1
+    cdef void require_mutex(self) noexcept nogil
+    cdef int lock_online(self) noexcept nogil
     cdef int check(self, int result) except -1
     cdef int fail(self, int result) noexcept nogil
     cdef Segment* active(self) noexcept nogil
@@ -60,5 +70,7 @@ cdef class LogFiles:
     cdef int add_segment(self, Segment* segment) noexcept nogil
     cdef Segment* new_segment(self, int64_t base_offset, int64_t now_ms, int* error) noexcept nogil
     cdef int roll_segment(self, int64_t base_offset, int64_t now_ms) noexcept nogil
-    cdef object remove_segments(self, int32_t first, int32_t end)
+    cdef int take_out(self, int32_t first, int32_t end, Removed* removed) noexcept nogil
+    cdef object delete_later(self, Removed* removed)
+    cdef int rename_folder(self, const char* folder) noexcept nogil
     cdef int take_snapshot(self, bint sync) noexcept nogil

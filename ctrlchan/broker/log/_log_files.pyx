@@ -5,27 +5,30 @@ The layers of a log stand on each other: ``_log_files``, ``_log_offsets``, ``_lo
 """
 
 cimport cython
-from libc.errno cimport errno
+from libc.errno cimport ENOENT, errno
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memmove
 from posix.fcntl cimport O_RDONLY
 from posix.fcntl cimport open as open_fd
 from posix.unistd cimport close as close_fd
 
-from ctrlchan._c.locks cimport LOG, close_mutex, lock, open_mutex, unlock
+from ctrlchan._c.locks cimport LOG, close_mutex, lock, open_mutex, require, unlock
+from ctrlchan.broker.log._files cimport rename_path
 from ctrlchan.broker.log._segment cimport (
     CORRUPT,
     DONE,
     NOT_FOUND,
     NO_MEMORY,
+    OFFLINE,
     OLD_FORMAT,
     OUT_OF_ORDER,
     OVERFLOW,
-    STOPPED,
     Segment,
     change_suffix,
     make_inactive,
+    move_segment,
     open_segment,
     release,
     remove_files,
@@ -33,6 +36,7 @@ from ctrlchan.broker.log._segment cimport (
 )
 
 import os
+import threading
 import time
 
 from ctrlchan.broker.log import names
@@ -41,6 +45,9 @@ from ctrlchan.errors import KafkaError, LogDirectoryError
 cdef enum:
     # Bytes; names of files follow in the segments' paths.
     LONGEST_FOLDER = 4096
+    PATH_BYTES = 4352
+    # With the suffix .deleted
+    MARKED_BYTES = 4368
 
 SEGMENT_KINDS = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 
@@ -68,6 +75,7 @@ cdef class LogFiles:
 
     def __cinit__(self, *args, **kwargs):
         open_mutex(&self.mutex, LOG)
+        self.changing = threading.RLock()
 
     def __dealloc__(self):
         cdef int32_t i
@@ -77,6 +85,7 @@ cdef class LogFiles:
         close_mutex(&self.mutex)
 
     def _set_folder(self, folder):
+        """Set the folder of a log that is not shared yet."""
         encoded = os.fsencode(folder)
         if len(encoded) > LONGEST_FOLDER:
             raise LogDirectoryError(f"{folder}: the name is too long")
@@ -84,41 +93,46 @@ cdef class LogFiles:
         self.c_folder = self.folder_bytes
 
     def _set_config(self, config):
-        self.config = config.check()
-        self.segment_bytes, self.roll_ms = config.segment_bytes, config.roll_ms
-        self.jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
-        self.index_bytes, self.index_interval_bytes = config.segment_index_bytes, config.index_interval_bytes
-        self.flush_messages, self.flush_ms = config.flush_messages, config.flush_ms
+        """Take the settings that code without the GIL needs. Requires ``changing``, or a log that is not shared."""
+        cdef int64_t segment_bytes, roll_ms, jitter_ms, index_bytes, index_interval_bytes, flush_messages, flush_ms
+        cdef int64_t retention_bytes, retention_ms
+        cdef bint deletes_old
+        config.check()
+        segment_bytes, roll_ms = config.segment_bytes, config.roll_ms
+        jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
+        index_bytes, index_interval_bytes = config.segment_index_bytes, config.index_interval_bytes
+        flush_messages, flush_ms = config.flush_messages, config.flush_ms
+        retention_bytes, retention_ms = config.retention_bytes, config.retention_ms
+        deletes_old = config.cleanup_delete
+        self.config = config
+        with nogil:
+            lock(&self.mutex)
+            self.segment_bytes, self.roll_ms, self.jitter_ms = segment_bytes, roll_ms, jitter_ms
+            self.index_bytes, self.index_interval_bytes = index_bytes, index_interval_bytes
+            self.flush_messages, self.flush_ms = flush_messages, flush_ms
+            self.retention_bytes, self.retention_ms, self.deletes_old = retention_bytes, retention_ms, deletes_old
+            unlock(&self.mutex)
 
     def update_config(self, config):
         """Take new settings; the size of indexes counts from the next segment on."""
-        self.lock()
-        try:
+        with self.changing:
             self._set_config(config)
-        finally:
-            self.unlock()
 
     # -- the mutex, and errors
 
-    cdef void lock(self) noexcept:
-        """Wait for the mutex without the GIL, which its owner may be waiting for."""
-        with nogil:
-            lock(&self.mutex)
+    cdef void require_mutex(self) noexcept nogil:
+        if self.is_shared:
+            require(&self.mutex)
 
-    cdef void unlock(self) noexcept:
-        unlock(&self.mutex)
-
-    cdef int check_online(self) except -1:
-        """Raise KafkaError when the log is offline or closed. Requires the mutex."""
-        if self.closed_ or self.failure:
-            raise KafkaError(KAFKA_STORAGE_ERROR, f"{self.folder}: {'closed' if self.closed_ else why(self.failure)}")
-        return 0
+    cdef int lock_online(self) noexcept nogil:
+        """Lock the mutex; return DONE, or OFFLINE where the log may not be used any more. The mutex is locked then, too."""
+        lock(&self.mutex)
+        return OFFLINE if self.closed_ or self.failure else DONE
 
     cdef int check(self, int result) except -1:
-        """Raise KafkaError for a result of ``_segment`` that is an error. Requires the mutex."""
-        if result == STOPPED and self.raised is not None:
-            raised, self.raised = self.raised, None
-            raise raised
+        """Raise KafkaError for a result of ``_segment`` that is an error."""
+        if result == OFFLINE:
+            raise KafkaError(KAFKA_STORAGE_ERROR, f"{self.folder}: {'closed' if self.closed_ else why(self.failure)}")
         if result != DONE:
             raise KafkaError(self.fail(result), f"{self.folder}: {why(result)}")
         return 0
@@ -173,25 +187,37 @@ cdef class LogFiles:
 
     def segment_offsets(self):
         """Return the first offset of each segment."""
-        cdef int32_t i
-        self.lock()
+        cdef int64_t* offsets
+        cdef int32_t i, count
+        with nogil:
+            lock(&self.mutex)
+            count = self.count
+            offsets = <int64_t*>malloc(max(1, count) * sizeof(int64_t))
+            if offsets != NULL:
+                for i in range(count):
+                    offsets[i] = self.segments[i].base_offset
+            unlock(&self.mutex)
+        if offsets == NULL:
+            raise MemoryError()
         try:
-            return [self.segments[i].base_offset for i in range(self.count)]
+            return [offsets[i] for i in range(count)]
         finally:
-            self.unlock()
+            free(offsets)
 
     @property
     def size(self):
         """The bytes of all segments' records."""
-        self.lock()
-        try:
-            return self.size_locked()
-        finally:
-            self.unlock()
+        cdef int64_t size
+        with nogil:
+            lock(&self.mutex)
+            size = self.size_locked()
+            unlock(&self.mutex)
+        return size
 
     cdef int64_t size_locked(self) noexcept nogil:
         cdef int64_t size = 0
         cdef int32_t i
+        self.require_mutex()
         for i in range(self.count):
             size += self.segments[i].size
         return size
@@ -199,6 +225,7 @@ cdef class LogFiles:
     cdef int add_segment(self, Segment* segment) noexcept nogil:
         """Add a segment behind the others; the log takes the reference."""
         cdef Segment** segments
+        self.require_mutex()
         if self.count == self.room:
             segments = <Segment**>realloc(self.segments, (2 * self.room + 4) * sizeof(Segment*))
             if segments == NULL:
@@ -224,6 +251,7 @@ cdef class LogFiles:
         """Begin a new active segment at ``base_offset``."""
         cdef Segment* segment
         cdef int error
+        self.require_mutex()
         if self.active().base_offset == base_offset and self.active().size == 0:
             # A segment without a record is only rolled because its index has no room.
             return resize_indexes(self.active(), self.index_bytes)
@@ -243,63 +271,102 @@ cdef class LogFiles:
         self.producers.end_offset = base_offset
         return self.take_snapshot(False)
 
-    cdef object remove_segments(self, int32_t first, int32_t end):
-        """Take segments out of the log and mark their files for deletion."""
+    cdef int take_out(self, int32_t first, int32_t end, Removed* removed) noexcept nogil:
+        """Take segments out of the log and mark their files for deletion; add them to ``removed``. Requires the mutex.
+
+        The caller gives ``removed`` to ``delete_later``, also after an error.
+        """
+        cdef char snapshot[PATH_BYTES]
+        cdef char marked[MARKED_BYTES]
+        cdef int64_t* offsets
         cdef int32_t i
         cdef int result = DONE, changed
-        cdef int64_t due = min(wall_ms() + self.config.file_delete_delay_ms, NEVER)
+        self.require_mutex()
+        if end <= first:
+            return DONE
+        offsets = <int64_t*>realloc(removed.offsets, (removed.count + end - first) * sizeof(int64_t))
+        if offsets == NULL:
+            return NO_MEMORY
+        removed.offsets = offsets
         for i in range(first, end):
             changed = change_suffix(self.segments[i], b".deleted")
             result = changed if result == DONE else result
-            name = names.segment_name(self.segments[i].base_offset)
-            snapshot = self.folder / f"{name}{names.SNAPSHOT_SUFFIX}"
-            if snapshot.exists():
-                os.rename(snapshot, f"{snapshot}{names.DELETED_SUFFIX}")
+            snprintf(
+                snapshot, PATH_BYTES, "%s/%020lld.snapshot", self.c_folder, <long long>self.segments[i].base_offset
+            )
+            snprintf(marked, MARKED_BYTES, "%s.deleted", snapshot)
+            changed = rename_path(snapshot, marked)
+            if result == DONE and changed != ENOENT:
+                result = changed
+            removed.offsets[removed.count] = self.segments[i].base_offset
+            removed.count += 1
+            release(self.segments[i])
+        memmove(&self.segments[first], &self.segments[end], (self.count - end) * sizeof(Segment*))
+        self.count = self.count - (end - first)
+        self.changes = self.changes + 1
+        return result
+
+    cdef object delete_later(self, Removed* removed):
+        """Let ``delete_files`` delete the files of removed segments after file.delete.delay.ms. Requires ``changing``."""
+        cdef int64_t due = min(wall_ms() + self.config.file_delete_delay_ms, NEVER)
+        cdef int32_t i
+        for i in range(removed.count):
+            name = names.segment_name(removed.offsets[i])
             for kind in (*SEGMENT_KINDS, names.SNAPSHOT_SUFFIX):
                 self.deleted.append((due, self.folder / f"{name}{kind}{names.DELETED_SUFFIX}"))
-            release(self.segments[i])
-        if end > first:
+        if removed.count:
             self.next_deletion_ms = min(self.next_deletion_ms, due)
-            self.changes += 1
-        memmove(&self.segments[first], &self.segments[end], (self.count - end) * sizeof(Segment*))
-        self.count -= end - first
-        self.check(result)
-
-    def _close_files(self):
-        cdef int32_t i
-        self.closed_ = True
-        for i in range(self.count):
-            release(self.segments[i])
-        self.count = 0
+        free(removed.offsets)
+        removed.offsets = NULL
+        removed.count = 0
 
     def close_files(self):
         """Close all files as they are: the log needs recovery afterwards."""
-        self.lock()
-        try:
-            self._close_files()
-        finally:
-            self.unlock()
+        cdef int32_t i
+        with nogil:
+            lock(&self.mutex)
+            self.closed_ = True
+            for i in range(self.count):
+                release(self.segments[i])
+            self.count = 0
+            unlock(&self.mutex)
 
     def delete_files(self, now_ms=None):
         """Delete the files of removed segments whose file.delete.delay.ms is over; return how many are left."""
         now = wall_ms() if now_ms is None else now_ms
-        self.lock()
-        try:
+        with self.changing:
             due = [path for when, path in self.deleted if when <= now]
             self.deleted = [one for one in self.deleted if one[0] > now]
             self.next_deletion_ms = min([when for when, _ in self.deleted], default=NEVER)
             left = len(self.deleted)
-        finally:
-            self.unlock()
-        for path in due:
-            path.unlink(missing_ok=True)
+            for path in due:
+                path.unlink(missing_ok=True)
         return left
+
+    cdef int rename_folder(self, const char* folder) noexcept nogil:
+        """Rename the folder; return 0, an errno or a result of ``_segment``. Requires the mutex.
+
+        ``folder`` is valid for as long as the log has it.
+        """
+        cdef int32_t i
+        cdef int result = rename_path(self.c_folder, folder)
+        self.require_mutex()
+        if result != DONE:
+            return result
+        self.c_folder = folder
+        for i in range(self.count):
+            result = move_segment(self.segments[i], folder)
+            if result != DONE:
+                return result
+        return DONE
 
     # -- snapshots of the producers
 
     cdef int take_snapshot(self, bint sync) noexcept nogil:
         """Write a snapshot of the producers at ``end_offset`` of theirs, if there is no newer one."""
-        cdef int error, folder = open_fd(self.c_folder, O_RDONLY)
+        cdef int error, folder
+        self.require_mutex()
+        folder = open_fd(self.c_folder, O_RDONLY)
         if folder < 0:
             return errno
         error = self.producers.take_snapshot(folder, sync)

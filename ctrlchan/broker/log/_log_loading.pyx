@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ctrlchan.broker.log._batches cimport Batch
-from ctrlchan.broker.log._log_files cimport KAFKA_STORAGE_ERROR, why
+from ctrlchan.broker.log._log_files cimport KAFKA_STORAGE_ERROR, Removed, why
 from ctrlchan.broker.log._log_offsets cimport LogOffsets
 from ctrlchan.broker.log._segment cimport (
     DONE,
@@ -51,8 +51,8 @@ cdef int on_recovered(void* context, const uint8_t* data, const Batch* batch) no
     """Take leader epoch and producer of a batch that recovery has found valid."""
     cdef Recovery* recovery = <Recovery*>context
     cdef int result
-    if batch.leader_epoch > (<LogLoading>recovery.log).latest_epoch:
-        result = (<LogLoading>recovery.log).assign_epoch(batch.leader_epoch, batch.base_offset)
+    if batch.leader_epoch > (<LogLoading>recovery.log).epochs.latest():
+        result = (<LogLoading>recovery.log).epochs.assign_epoch(batch.leader_epoch, batch.base_offset)
         if result != DONE:
             return result
     return (<LogLoading>recovery.log).replay_batch(recovery.segment, data, batch)
@@ -62,7 +62,7 @@ cdef class LogLoading(LogOffsets):
     """Opens the segments of a folder, and recovers those that may not have been written whole."""
 
     def _load(self, int64_t start_offset, int64_t recovery_point, bint clean):
-        """Open or recover all segments, and find start and end of the log. Requires the mutex."""
+        """Open or recover all segments, and find start and end of the log, which is not shared yet."""
         cdef int64_t removed, end = start_offset, now = wall_ms()
         cdef Segment* segment
         cdef int32_t i
@@ -87,8 +87,8 @@ cdef class LogLoading(LogOffsets):
                 self.check(next_offset_of(self.active(), &end))
                 if end < start_offset and not deleting:
                     # Files were deleted that the checkpoint knows of.
-                    self.remove_segments(0, self.count)
-                    self.epochs.clear()
+                    self._remove_segments(0)
+                    self.check(self.epochs.clear_epochs())
                     end = start_offset
             if self.count == 0:
                 segment = self.new_segment(start_offset, now, &error)
@@ -107,11 +107,10 @@ cdef class LogLoading(LogOffsets):
         self.watermark_segment = -1
         self.epochs.truncate_end(end)
         self.epochs.truncate_start(start_offset)
-        self.copy_epochs()
         if deleting:
             return
         # Recovery has left the producers as they were at the end of some segment.
-        self._clear_producers(0)
+        self.clear_producers(0)
         self._remove_stray_snapshots()
         if clean and not self._snapshots():
             # Written by a broker that knew no producers.
@@ -119,7 +118,7 @@ cdef class LogLoading(LogOffsets):
                 self.producers.end_offset = offset
                 self.check(self.take_snapshot(True))
         else:
-            self._rebuild_producers(self.start_offset_, end, now)
+            self.rebuild(self.start_offset_, end, now)
 
     def _finish_swaps(self):
         """Delete what waits for deletion, and end or undo the cleaner's replacement of segments."""
@@ -221,15 +220,24 @@ cdef class LogLoading(LogOffsets):
                 result = truncate_segment(self.segments[i], self.segments[i].base_offset, now_ms, &removed)
             self.check(result)
             if removed > 0:
-                self.remove_segments(i + 1, self.count)
+                self._remove_segments(i + 1)
                 return
+
+    def _remove_segments(self, int32_t first):
+        """Take the segments from ``first`` on out of the log."""
+        cdef Removed removed = Removed(NULL, 0)
+        cdef int result
+        with nogil:
+            result = self.take_out(first, self.count, &removed)
+        self.delete_later(&removed)
+        self.check(result)
 
     cdef int _recover_segment(self, int32_t i, int64_t start_offset, int64_t now_ms, int64_t* removed) except -100:
         """Recover a segment from its batches alone; return a result of ``_segment``."""
         cdef Recovery recovery
         cdef int result
         if self.producers.end_offset != self.segments[i].base_offset:
-            self._rebuild_producers(start_offset, self.segments[i].base_offset, now_ms)
+            self.rebuild(start_offset, self.segments[i].base_offset, now_ms)
         recovery.log, recovery.segment = <void*>self, self.segments[i]
         with nogil:
             result = recover_segment(self.segments[i], on_recovered, &recovery, removed)

@@ -1,15 +1,10 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ctrlchan.broker.log._batches cimport Batch
+from ctrlchan.broker.log._leader_epochs cimport LeaderEpochs
 from ctrlchan.broker.log._log_files cimport LogFiles
 from ctrlchan.broker.log._producers cimport ProducerUpdate
 from ctrlchan.broker.log._segment cimport Segment
-
-
-# The first offset of a leader epoch.
-cdef struct EpochStart:
-    int32_t epoch
-    int64_t offset
 
 
 # A transaction whose marker may be above the high watermark.
@@ -26,11 +21,7 @@ cdef class LogOffsets(LogFiles):
     # Where the high watermark is; -1: not known
     cdef int64_t watermark_segment
     cdef int64_t watermark_position
-    cdef readonly object epochs
-    # What ``epochs`` has, for code without the GIL
-    cdef int32_t latest_epoch
-    cdef EpochStart* starts
-    cdef int32_t start_count
+    cdef LeaderEpochs epochs
     # Transactions that consumers of READ_COMMITTED wait for: the first offset of all that have not ended, or -1; and
     # those that have ended
     cdef int64_t first_undecided
@@ -40,8 +31,14 @@ cdef class LogOffsets(LogFiles):
 
     cdef int64_t set_high_watermark(self, int64_t offset) noexcept nogil
     cdef int64_t move_high_watermark(self, int64_t offset) noexcept nogil
-    cdef int assign_epoch(self, int32_t epoch, int64_t start_offset) noexcept nogil
-    cdef int copy_epochs(self) except -1
+    cdef int begin_epoch(self, int32_t epoch, int64_t* start_offset) noexcept nogil
+    cdef int increment_start(self, int64_t offset) noexcept nogil
+    cdef void clear_producers(self, int64_t end_offset) noexcept nogil
+    cdef int rebuild_producers(
+        self, const uint8_t* snapshot, int64_t snapshot_offset, int64_t start_offset, int64_t end_offset, int64_t now_ms
+    ) noexcept nogil
+    cdef tuple choose_snapshot(self, int64_t start_offset, int64_t end_offset)
+    cdef int rebuild(self, int64_t start_offset, int64_t end_offset, int64_t now_ms) except -1
     cdef int find_end_of_epoch(self, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil
     cdef int64_t last_stable_offset(self) noexcept nogil
     cdef int take_update(

@@ -1,6 +1,5 @@
 """The offsets of a log, and what its batches have said of leader epochs, producers and transactions."""
 
-from libc.errno cimport EIO
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 
@@ -12,13 +11,13 @@ from ctrlchan.broker.log._log_files cimport (
     OFFSET_OUT_OF_RANGE,
     LogFiles,
 )
-from ctrlchan.broker.log._producers cimport ProducerUpdate
+from ctrlchan.broker.log._leader_epochs cimport EpochStart
+from ctrlchan.broker.log._producers cimport Producer, ProducerUpdate, describe_producers
 from ctrlchan.broker.log._segment cimport (
     CORRUPT,
     DONE,
     NOT_FOUND,
     NO_MEMORY,
-    STOPPED,
     Scan,
     Segment,
     add_aborted,
@@ -29,7 +28,9 @@ from ctrlchan.broker.log._segment cimport (
 )
 
 from ctrlchan.broker.log import names
+from ctrlchan.broker.log._leader_epochs import EpochEnd
 from ctrlchan.broker.log._log_files import wall_ms
+from ctrlchan.broker.log._producers import check_snapshot
 from ctrlchan.errors import KafkaError
 
 
@@ -38,7 +39,6 @@ cdef class LogOffsets(LogFiles):
 
     def __dealloc__(self):
         free(self.ended)
-        free(self.starts)
 
     @property
     def start_offset(self):
@@ -63,11 +63,12 @@ cdef class LogOffsets(LogFiles):
     @property
     def stable_offset(self):
         """The last stable offset: what consumers of READ_COMMITTED may read up to."""
-        self.lock()
-        try:
-            return self.last_stable_offset()
-        finally:
-            self.unlock()
+        cdef int64_t offset
+        with nogil:
+            lock(&self.mutex)
+            offset = self.last_stable_offset()
+            unlock(&self.mutex)
+        return offset
 
     cdef int64_t set_high_watermark(self, int64_t offset) noexcept nogil:
         """Move the high watermark, within start and end of the log; return where it is."""
@@ -79,6 +80,7 @@ cdef class LogOffsets(LogFiles):
 
     cdef int64_t move_high_watermark(self, int64_t offset) noexcept nogil:
         cdef int32_t i = 0
+        self.require_mutex()
         self.high_watermark_ = min(max(offset, self.start_offset_), self.end_offset_)
         self.watermark_segment = -1
         while i < self.ended_count:
@@ -101,92 +103,90 @@ cdef class LogOffsets(LogFiles):
 
         Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
         """
-        self.lock()
-        try:
-            self.check_online()
-            return self._increment_start(offset)
-        finally:
-            self.unlock()
-
-    def _increment_start(self, int64_t offset):
-        if offset > self.high_watermark_:
+        cdef int64_t high_watermark = 0
+        cdef int result
+        cdef bint is_raised = False
+        with nogil:
+            result = self.lock_online()
+            if result == DONE:
+                high_watermark = self.high_watermark_
+                is_raised = self.start_offset_ < offset <= high_watermark
+                if is_raised:
+                    self.increment_start(offset)
+            unlock(&self.mutex)
+        self.check(result)
+        if offset > high_watermark:
             raise KafkaError(
-                OFFSET_OUT_OF_RANGE, f"{self.folder}: offset {offset} is above the high watermark {self.high_watermark_}"
+                OFFSET_OUT_OF_RANGE, f"{self.folder}: offset {offset} is above the high watermark {high_watermark}"
             )
-        if offset <= self.start_offset_:
-            return False
-        self.start_offset_ = offset
-        self.recovery_point_ = max(self.recovery_point_, offset)
-        self.epochs.truncate_start(offset)
-        self.copy_epochs()
-        self.producers.end_offset = max(self.producers.end_offset, offset)
-        return True
+        return is_raised
+
+    cdef int increment_start(self, int64_t offset) noexcept nogil:
+        """Raise the start offset to one that is not above the high watermark. Returns OFFSET_OUT_OF_RANGE above it."""
+        self.require_mutex()
+        if offset > self.high_watermark_:
+            return OFFSET_OUT_OF_RANGE
+        if offset > self.start_offset_:
+            self.start_offset_ = offset
+            self.recovery_point_ = max(self.recovery_point_, offset)
+            self.epochs.truncate_start(offset)
+            self.producers.end_offset = max(self.producers.end_offset, offset)
+        return NONE
 
     # -- leader epochs
 
-    cdef int assign_epoch(self, int32_t epoch, int64_t start_offset) noexcept nogil:
-        """Record a leader epoch and write its checkpoint; rare, so in Python."""
-        with gil:
-            try:
-                self.epochs.assign(epoch, start_offset)
-                self.copy_epochs()
-            except OSError as error:
-                return error.errno or EIO
-            except BaseException as error:
-                self.raised = error
-                return STOPPED
-        return DONE
-
-    cdef int copy_epochs(self) except -1:
-        """Note what the leader epochs are now. Requires the mutex."""
-        cdef EpochStart* starts
-        cdef int32_t i
-        pairs = self.epochs.pairs()
-        starts = <EpochStart*>realloc(self.starts, max(1, len(pairs)) * sizeof(EpochStart))
-        if starts == NULL:
-            raise MemoryError()
-        self.starts, self.start_count, self.latest_epoch = starts, <int32_t>len(pairs), -1
-        for i, (epoch, offset) in enumerate(pairs):
-            starts[i].epoch, starts[i].offset = epoch, offset
-            self.latest_epoch = epoch
-        return 0
+    cdef int begin_epoch(self, int32_t epoch, int64_t* start_offset) noexcept nogil:
+        """Do what ``assign_leader_epoch`` does, and find the end of the log. Returns a result of ``_segment``."""
+        cdef int result = self.lock_online()
+        start_offset[0] = self.end_offset_
+        if result == DONE:
+            result = self.epochs.assign_epoch(epoch, self.end_offset_)
+            if result != DONE:
+                self.fail(result)
+        unlock(&self.mutex)
+        return result
 
     def assign_leader_epoch(self, int32_t epoch):
         """Record that ``epoch`` begins at the end of the log: what a new leader does before it appends."""
-        self.lock()
+        cdef int64_t start_offset
+        cdef int result
+        if epoch < 0:
+            raise ValueError(f"leader epoch {epoch}")
+        with nogil:
+            result = self.begin_epoch(epoch, &start_offset)
+        self.check(result)
+
+    def leader_epochs(self):
+        """Return all (leader epoch, start offset) pairs, ascending."""
+        cdef EpochStart* starts
+        cdef int32_t i, count
+        with nogil:
+            lock(&self.mutex)
+            starts = self.epochs.copy(&count)
+            unlock(&self.mutex)
+        if starts == NULL:
+            raise MemoryError()
         try:
-            self.check_online()
-            self.check(self.assign_epoch(epoch, self.end_offset_))
+            return [(starts[i].epoch, starts[i].offset) for i in range(count)]
         finally:
-            self.unlock()
+            free(starts)
 
     cdef int find_end_of_epoch(self, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil:
         """Find what ``end_of_epoch`` returns. Returns Kafka's error code."""
-        cdef int32_t i
-        cdef int error = NONE
-        lock(&self.mutex)
-        found_epoch[0], end_offset[0] = -1, -1
-        if self.failure or self.closed_:
-            error = KAFKA_STORAGE_ERROR
-        elif 0 <= epoch == self.latest_epoch:
-            found_epoch[0], end_offset[0] = epoch, self.end_offset_
-        elif 0 <= epoch < self.latest_epoch:
-            # Most followers ask for one of the last epochs.
-            i = self.start_count - 1
-            while i > 0 and self.starts[i - 1].epoch > epoch:
-                i -= 1
-            found_epoch[0] = self.starts[i - 1].epoch if i > 0 else epoch
-            end_offset[0] = self.starts[i].offset
+        cdef EpochStart end
+        cdef int result = self.lock_online()
+        self.epochs.find_end(epoch, self.end_offset_, &end)
         unlock(&self.mutex)
-        return error
+        found_epoch[0], end_offset[0] = end.epoch, end.offset
+        return NONE if result == DONE else KAFKA_STORAGE_ERROR
 
     def end_of_epoch(self, int32_t epoch):
         """Return the EpochEnd of a leader epoch (OffsetForLeaderEpoch)."""
-        self.lock()
-        try:
-            return self.epochs.end_of(epoch, self.end_offset_)
-        finally:
-            self.unlock()
+        cdef int32_t found_epoch
+        cdef int64_t end_offset
+        with nogil:
+            self.find_end_of_epoch(epoch, &found_epoch, &end_offset)
+        return EpochEnd(found_epoch, end_offset)
 
     # -- producers and transactions
 
@@ -194,6 +194,7 @@ cdef class LogOffsets(LogFiles):
         """Return the offset below which all transactions have ended, and their markers are replicated."""
         cdef int64_t stable = self.high_watermark_
         cdef int32_t i
+        self.require_mutex()
         if self.first_undecided >= 0:
             stable = min(stable, max(self.first_undecided, self.start_offset_))
         for i in range(self.ended_count):
@@ -204,6 +205,7 @@ cdef class LogOffsets(LogFiles):
         """Store what a written batch does to its producer, and to the transactions that readers wait for."""
         cdef Ended* ended
         cdef int64_t last_stable
+        self.require_mutex()
         self.producers.update(update)
         if batch.producer_id < 0 or not batch.attributes & (TRANSACTIONAL | CONTROL):
             return DONE
@@ -261,74 +263,115 @@ cdef class LogOffsets(LogFiles):
             free(data)
         return DONE if result == NOT_FOUND or result == CORRUPT else result
 
-    def _replay(self, int64_t from_offset, int64_t end_offset):
-        cdef int result
-        with nogil:
-            result = self.replay(from_offset, end_offset)
-        return result
-
-    def _clear_producers(self, int64_t end_offset):
-        self.producers.clear()
+    cdef void clear_producers(self, int64_t end_offset) noexcept nogil:
+        self.require_mutex()
+        self.producers.forget_all()
         self.producers.end_offset = self.producers.snapshot_offset = end_offset
         self.ended_count = 0
         self.first_undecided = -1
 
-    def _rebuild_producers(self, int64_t start_offset, int64_t end_offset, int64_t now_ms):
-        """Bring the producers to where they were at ``end_offset``: the newest valid snapshot, and what follows it."""
-        cdef int64_t base
-        cdef int32_t i
+    cdef tuple choose_snapshot(self, int64_t start_offset, int64_t end_offset):
+        """Return the newest valid snapshot of producers between the offsets: its offset, and its bytes.
+
+        Offset -1: there is none. Snapshots of other offsets are deleted, and as in Kafka those that are not valid. Requires
+        ``changing``.
+        """
         snapshots = []
         for offset in self._snapshots():
             if start_offset < offset <= end_offset:
                 snapshots.append(offset)
             else:
                 self._remove_snapshot(offset)
+        while snapshots:
+            newest = snapshots.pop()
+            path = self.folder / f"{names.segment_name(newest)}{names.SNAPSHOT_SUFFIX}"
+            data = path.read_bytes()
+            try:
+                check_snapshot(data)
+            except ValueError:
+                # The one before it, or all batches, will do.
+                path.unlink()
+                continue
+            return newest, data
+        return -1, b""
+
+    cdef int rebuild(self, int64_t start_offset, int64_t end_offset, int64_t now_ms) except -1:
+        """Bring the producers of a log that is not shared yet to where they were at ``end_offset``."""
+        cdef int64_t snapshot_offset
+        cdef bytes data
+        cdef const char* snapshot
+        cdef int result
+        snapshot_offset, data = self.choose_snapshot(start_offset, end_offset)
+        snapshot = data
+        with nogil:
+            result = self.rebuild_producers(
+                <const uint8_t*>snapshot, snapshot_offset, start_offset, end_offset, now_ms
+            )
+        return self.check(result)
+
+    cdef int rebuild_producers(
+        self, const uint8_t* snapshot, int64_t snapshot_offset, int64_t start_offset, int64_t end_offset, int64_t now_ms
+    ) noexcept nogil:
+        """Bring the producers to where they were at ``end_offset``: a snapshot that is valid, and the batches behind it.
+
+        ``snapshot_offset`` -1: there is no snapshot. Returns a result of ``_segment``. Requires the mutex.
+        """
+        cdef int64_t base, after
+        cdef int32_t i
+        cdef int result = DONE
+        self.require_mutex()
         if self.producers.count == 0 and self.producers.end_offset >= end_offset:
             # Nobody to forget.
-            self._clear_producers(end_offset)
-            self.producers.snapshot_offset = max(snapshots, default=start_offset)
+            self.clear_producers(end_offset)
+            self.producers.snapshot_offset = snapshot_offset if snapshot_offset >= 0 else start_offset
         else:
-            self._clear_producers(start_offset)
-            while snapshots:
-                newest = snapshots.pop()
-                path = self.folder / f"{names.segment_name(newest)}{names.SNAPSHOT_SUFFIX}"
-                try:
-                    self.producers.load(path.read_bytes(), now_ms)
-                except ValueError:
-                    # As Kafka: the one before it, or all batches, will do.
-                    path.unlink()
-                    continue
-                self.producers.end_offset = self.producers.snapshot_offset = newest
-                break
-            first = max(0, self.floor_segment(self.producers.end_offset))
-            for i in range(first, self.count):
+            self.clear_producers(start_offset)
+            if snapshot_offset >= 0:
+                if not self.producers.add_snapshot(snapshot, now_ms):
+                    return NO_MEMORY
+                self.producers.end_offset = self.producers.snapshot_offset = snapshot_offset
+            for i in range(max(0, self.floor_segment(self.producers.end_offset)), self.count):
                 base = max(self.segments[i].base_offset, self.producers.end_offset)
                 if base >= end_offset:
                     break
                 self.producers.end_offset = base
                 if i >= self.count - 2 and base == self.segments[i].base_offset:
-                    self.check(self.take_snapshot(True))
-                after = self.segments[i + 1].base_offset if i + 1 < self.count else end_offset
-                self.check(self._replay(base, min(after, end_offset)))
+                    result = self.take_snapshot(True)
+                if result == DONE:
+                    after = self.segments[i + 1].base_offset if i + 1 < self.count else end_offset
+                    result = self.replay(base, min(after, end_offset))
+                if result != DONE:
+                    return result
         self.producers.end_offset = end_offset
         self.first_undecided = self.producers.first_undecided()
-        self.check(self.take_snapshot(True))
+        return self.take_snapshot(True)
 
     def remove_expired_producers(self, now_ms=None):
         """Forget the producers that have appended nothing for producer.id.expiration.ms."""
-        self.lock()
+        cdef int64_t now = wall_ms() if now_ms is None else now_ms
+        with nogil:
+            lock(&self.mutex)
+            self.producers.expire(now)
+            unlock(&self.mutex)
+
+    def producer_states(self):
+        """Return the ProducerState of all producers, in the order in which they came."""
+        cdef Producer* copied
+        cdef int64_t count
+        with nogil:
+            lock(&self.mutex)
+            copied = self.producers.copy(&count)
+            unlock(&self.mutex)
+        if copied == NULL:
+            raise MemoryError()
         try:
-            self.producers.remove_expired(wall_ms() if now_ms is None else now_ms)
+            return describe_producers(copied, count)
         finally:
-            self.unlock()
+            free(copied)
 
     def last_batches(self):
         """Return the last offset of each producer's last batch, -1 for none, and its epoch, by producer id."""
-        self.lock()
-        try:
-            return {
-                one.producer_id: (one.batches[len(one.batches) - 1].last_offset if one.batches else -1, one.epoch)
-                for one in self.producers.producers()
-            }
-        finally:
-            self.unlock()
+        return {
+            one.producer_id: (one.batches[len(one.batches) - 1].last_offset if one.batches else -1, one.epoch)
+            for one in self.producer_states()
+        }

@@ -28,7 +28,19 @@ cdef struct Range:
     bint is_older
 
 
+# What ListOffsets asks for: offset and leader epoch of it, or where the search for a record begins.
+cdef struct Found:
+    int64_t offset
+    int32_t epoch
+    Segment* segment
+    int64_t position
+    int64_t size
+    int64_t timestamp
+    int64_t start_offset
+
+
 cdef class LogReads(LogLoading):
+    cdef int find_offset_of(self, int64_t timestamp, Found* found) noexcept nogil
     cdef int read_range(
         self, int64_t offset, int64_t max_bytes, Isolation isolation, bint whole_first, Range* found
     ) noexcept nogil

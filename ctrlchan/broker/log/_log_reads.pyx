@@ -35,6 +35,12 @@ from typing import NamedTuple
 from ctrlchan.broker.log.records import offsets_and_timestamps
 from ctrlchan.errors import KafkaError
 
+cdef enum:
+    LATEST_OFFSET = -1
+    EARLIEST_OFFSET = -2
+    LARGEST_TIMESTAMP = -3
+    EARLIEST_LOCAL_OFFSET = -4
+
 #: Timestamps of ListOffsets that stand for an offset.
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 #: Up to where a reader may read.
@@ -105,6 +111,7 @@ cdef class LogReads(LogLoading):
         cdef bint is_last
         cdef int32_t i
         cdef int result
+        self.require_mutex()
         found.segment = NULL
         found.fd = -1
         found.position = found.size = 0
@@ -213,6 +220,7 @@ cdef class LogReads(LogLoading):
         cdef bint is_last = False
         cdef int32_t i
         cdef int result
+        self.require_mutex()
         for i in range(max(self.floor_segment(from_offset), 0), self.count):
             result = read_aborted(self.segments[i], from_offset, end_offset, found, count, &is_last)
             if result != DONE or is_last:
@@ -227,10 +235,14 @@ cdef class LogReads(LogLoading):
         """Return an AbortedTransaction for each aborted transaction with records between the offsets."""
         cdef AbortedEntry* found = NULL
         cdef int32_t i, count = 0
-        self.lock()
+        cdef int result
+        with nogil:
+            result = self.lock_online()
+            if result == DONE:
+                result = self.collect_aborted(from_offset, end_offset, &found, &count)
+            unlock(&self.mutex)
         try:
-            self.check_online()
-            self.check(self.collect_aborted(from_offset, end_offset, &found, &count))
+            self.check(result)
             return [
                 AbortedTransaction(
                     found[i].producer_id, found[i].first_offset, found[i].last_offset, found[i].last_stable_offset
@@ -238,7 +250,6 @@ cdef class LogReads(LogLoading):
                 for i in range(count)
             ]
         finally:
-            self.unlock()
             free(found)
 
     # -- offsets by timestamp
@@ -249,39 +260,60 @@ cdef class LogReads(LogLoading):
         A timestamp: the first record of that time or later. LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL: as Kafka.
         The timestamp of an offset that is no record's, and an unknown leader epoch, are -1.
         """
+        cdef Found found
+        cdef int result
+        with nogil:
+            result = self.lock_online()
+            if result == DONE:
+                result = self.find_offset_of(timestamp, &found)
+            unlock(&self.mutex)
+        self.check(result)
+        if timestamp in (EARLIEST, EARLIEST_LOCAL, LATEST):
+            return found.offset, -1, found.epoch
+        if found.segment == NULL:
+            return None
+        try:
+            return self._first_record(
+                <size_t>found.segment, found.position, found.size, found.timestamp, found.start_offset
+            )
+        finally:
+            release(found.segment)
+
+    cdef int find_offset_of(self, int64_t timestamp, Found* found) noexcept nogil:
+        """Find offset and epoch of LATEST, EARLIEST and EARLIEST_LOCAL, else where ``_first_record`` begins.
+
+        ``found.segment`` has a reference, which the caller gives back; NULL: there is no record. Requires the mutex.
+        Returns a result of ``_segment``.
+        """
         cdef Segment* segment = NULL
-        cdef int64_t position = 0
         cdef int32_t i
-        self.lock()
-        try:
-            self.check_online()
-            if timestamp == EARLIEST:
-                first = self.epochs.earliest()
-                return self.start_offset_, -1, first[0] if first and first[1] <= self.start_offset_ else -1
-            if timestamp == EARLIEST_LOCAL:
-                return self.start_offset_, -1, self.epochs.epoch_of(self.start_offset_)
-            if timestamp == LATEST:
-                return self.end_offset_, -1, self.epochs.latest
-            for i in range(self.count):
-                if timestamp == MAX_TIMESTAMP:
-                    if segment == NULL or self.segments[i].max_timestamp > segment.max_timestamp:
-                        segment = self.segments[i]
-                elif self.segments[i].size > 0 and largest_timestamp(self.segments[i]) >= timestamp:
+        cdef int result
+        self.require_mutex()
+        found.segment, found.start_offset, found.timestamp = NULL, self.start_offset_, timestamp
+        if timestamp == LATEST_OFFSET:
+            found.offset, found.epoch = self.end_offset_, self.epochs.latest()
+            return DONE
+        if timestamp == EARLIEST_OFFSET or timestamp == EARLIEST_LOCAL_OFFSET:
+            found.offset, found.epoch = self.start_offset_, self.epochs.epoch_of(self.start_offset_)
+            if timestamp == EARLIEST_OFFSET and self.epochs.count and self.epochs.starts[0].offset <= self.start_offset_:
+                found.epoch = self.epochs.starts[0].epoch
+            return DONE
+        for i in range(self.count):
+            if timestamp == LARGEST_TIMESTAMP:
+                if segment == NULL or self.segments[i].max_timestamp > segment.max_timestamp:
                     segment = self.segments[i]
-                    break
-            if segment == NULL:
-                return None
-            if timestamp == MAX_TIMESTAMP:
-                timestamp = segment.max_timestamp
-            self.check(find_timestamp(segment, timestamp, self.start_offset_, &position))
+            elif self.segments[i].size > 0 and largest_timestamp(self.segments[i]) >= timestamp:
+                segment = self.segments[i]
+                break
+        if segment == NULL:
+            return DONE
+        if timestamp == LARGEST_TIMESTAMP:
+            found.timestamp = segment.max_timestamp
+        result = find_timestamp(segment, found.timestamp, self.start_offset_, &found.position)
+        if result == DONE:
             acquire(segment)
-            start_offset, size = self.start_offset_, segment.size
-        finally:
-            self.unlock()
-        try:
-            return self._first_record(<size_t>segment, position, size, timestamp, start_offset)
-        finally:
-            release(segment)
+            found.segment, found.size = segment, segment.size
+        return result
 
     def _first_record(self, size_t address, int64_t position, int64_t end, int64_t timestamp, int64_t start_offset):
         """Return the first record of ``timestamp`` or later from the batch at ``position`` on."""

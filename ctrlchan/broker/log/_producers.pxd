@@ -73,6 +73,13 @@ cdef class ProducerStates:
     cdef int64_t first_undecided(self) noexcept nogil
     cdef int encode(self, uint8_t** data, int64_t* size) noexcept nogil
     cdef int take_snapshot(self, int directory_fd, bint sync) noexcept nogil
+    cdef void forget_all(self) noexcept nogil
+    cdef bint add_snapshot(self, const uint8_t* data, int64_t now_ms) noexcept nogil
+    cdef Producer* copy(self, int64_t* count) noexcept nogil
     cdef bint reserve(self) noexcept nogil
     cdef Producer* place(self, int64_t producer_id) noexcept nogil
     cdef void put(self, const Producer* producer) noexcept nogil
+
+
+# Return a ProducerState of each, in the order in which they came.
+cdef list describe_producers(const Producer* producers, int64_t count)

@@ -22,6 +22,8 @@ class Appended(NamedTuple):
     duplicate: CachedBatch | None
     completed_txn: tuple[int, bool] | None
 
+def check_snapshot(data: Buffer) -> None: ...
+
 class ProducerStates:
     end_offset: int
     snapshot_offset: int

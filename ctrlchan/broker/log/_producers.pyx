@@ -245,6 +245,9 @@ cdef class ProducerStates:
 
     def clear(self):
         """Forget all producers."""
+        self.forget_all()
+
+    cdef void forget_all(self) noexcept nogil:
         cdef int64_t i
         for i in range(self.capacity):
             self.table[i].producer_id = FREE
@@ -445,26 +448,26 @@ cdef class ProducerStates:
 
     def producers(self):
         """Return the ProducerState of all producers, in the order in which they came."""
+        cdef int64_t count
+        cdef Producer* copied = self.copy(&count)
+        if copied == NULL:
+            raise MemoryError()
+        try:
+            return describe_producers(copied, count)
+        finally:
+            free(copied)
+
+    cdef Producer* copy(self, int64_t* count) noexcept nogil:
+        """Return a copy of all producers, which the caller frees; NULL without memory."""
+        cdef Producer* copied = <Producer*>malloc(max(1, self.count) * sizeof(Producer))
         cdef int64_t i
-        cdef int k
-        cdef Producer* p
-        found = []
-        for i in range(self.capacity):
-            p = &self.table[i]
-            if p.producer_id == FREE:
-                continue
-            batches = [
-                CachedBatch(
-                    first_sequence(&p.batches[k]), p.batches[k].last_sequence,
-                    p.batches[k].last_offset - p.batches[k].offset_delta, p.batches[k].last_offset,
-                    p.batches[k].timestamp,
-                )
-                for k in range(p.kept)
-            ]
-            found.append((p.arrival, ProducerState(
-                p.producer_id, p.epoch, p.coordinator_epoch, p.last_timestamp, p.txn_first_offset, batches
-            )))
-        return [state for _, state in sorted(found)]
+        count[0] = 0
+        if copied != NULL:
+            for i in range(self.capacity):
+                if self.table[i].producer_id != FREE:
+                    copied[count[0]] = self.table[i]
+                    count[0] += 1
+        return copied
 
     def first_undecided_offset(self):
         """Return the first offset of all transactions that have not ended, or -1."""
@@ -495,24 +498,17 @@ cdef class ProducerStates:
 
     def load(self, const uint8_t[::1] data not None, int64_t now_ms):
         """Add the producers of a snapshot that have not expired. Raises ValueError, and adds none then."""
+        check_snapshot(data)
+        if not self.add_snapshot(&data[0], now_ms):
+            raise MemoryError()
+
+    cdef bint add_snapshot(self, const uint8_t* data, int64_t now_ms) noexcept nogil:
+        """Add the producers of a snapshot that ``check_snapshot`` has found valid; return whether there was memory."""
         cdef Producer producer
         cdef KeptBatch last
-        cdef int64_t i, count
-        cdef const uint8_t* p = &data[0] if data.shape[0] else NULL
-        if data.shape[0] < SNAPSHOT_HEADER:
-            raise ValueError(f"a snapshot of {data.shape[0]} bytes")
-        if get_i16(p) != SNAPSHOT_VERSION:
-            raise ValueError(f"a snapshot of version {get_i16(p)}")
-        if checksum(p + SNAPSHOT_CHECKED, data.shape[0] - SNAPSHOT_CHECKED) != <uint32_t>get_i32(p + 2):
-            raise ValueError("the CRC of a snapshot is wrong")
-        count = get_i32(p + SNAPSHOT_CHECKED)
-        if not 0 <= count <= (data.shape[0] - SNAPSHOT_HEADER) // SNAPSHOT_ENTRY:
-            raise ValueError(f"a snapshot of {count} producers in {data.shape[0]} bytes")
-        for i in range(count):
-            if get_i64(p + SNAPSHOT_HEADER + i * SNAPSHOT_ENTRY) < 0:
-                raise ValueError("a snapshot with a negative producer id")
-        p += SNAPSHOT_HEADER
-        for i in range(count):
+        cdef const uint8_t* p = data + SNAPSHOT_HEADER
+        cdef int64_t i
+        for i in range(get_i32(data + SNAPSHOT_CHECKED)):
             memset(&producer, 0, sizeof(Producer))
             producer.producer_id = get_i64(p)
             producer.epoch = get_i16(p + 8)
@@ -528,8 +524,48 @@ cdef class ProducerStates:
             if last.last_offset >= 0:
                 keep(&producer, last)
             if not self.reserve():
-                raise MemoryError()
+                return False
             self.put(&producer)
+        return True
+
+
+def check_snapshot(const uint8_t[::1] data not None):
+    """Raise ValueError for bytes that are no valid snapshot."""
+    cdef int64_t i, count
+    cdef const uint8_t* p = &data[0] if data.shape[0] else NULL
+    if data.shape[0] < SNAPSHOT_HEADER:
+        raise ValueError(f"a snapshot of {data.shape[0]} bytes")
+    if get_i16(p) != SNAPSHOT_VERSION:
+        raise ValueError(f"a snapshot of version {get_i16(p)}")
+    if checksum(p + SNAPSHOT_CHECKED, data.shape[0] - SNAPSHOT_CHECKED) != <uint32_t>get_i32(p + 2):
+        raise ValueError("the CRC of a snapshot is wrong")
+    count = get_i32(p + SNAPSHOT_CHECKED)
+    if not 0 <= count <= (data.shape[0] - SNAPSHOT_HEADER) // SNAPSHOT_ENTRY:
+        raise ValueError(f"a snapshot of {count} producers in {data.shape[0]} bytes")
+    for i in range(count):
+        if get_i64(p + SNAPSHOT_HEADER + i * SNAPSHOT_ENTRY) < 0:
+            raise ValueError("a snapshot with a negative producer id")
+
+
+cdef list describe_producers(const Producer* producers, int64_t count):
+    cdef const Producer* p
+    cdef int64_t i
+    cdef int k
+    found = []
+    for i in range(count):
+        p = &producers[i]
+        batches = [
+            CachedBatch(
+                first_sequence(&p.batches[k]), p.batches[k].last_sequence,
+                p.batches[k].last_offset - p.batches[k].offset_delta, p.batches[k].last_offset,
+                p.batches[k].timestamp,
+            )
+            for k in range(p.kept)
+        ]
+        found.append((p.arrival, ProducerState(
+            p.producer_id, p.epoch, p.coordinator_epoch, p.last_timestamp, p.txn_first_offset, batches
+        )))
+    return [state for _, state in sorted(found)]
 
 
 cdef int end_txn(

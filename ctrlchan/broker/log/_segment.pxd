@@ -17,8 +17,8 @@ cdef enum:
     # Recovery: an offset that is not above an earlier one.
     OUT_OF_ORDER = -5
     NO_MEMORY = -6
-    # Something in Python failed; the log has kept the exception.
-    STOPPED = -7
+    # The log was closed, or an earlier error has taken it offline.
+    OFFLINE = -7
 
     # Readers of one segment that are remembered
     READERS = 8

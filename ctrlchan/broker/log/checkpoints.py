@@ -40,7 +40,6 @@ __all__ = [
     "read_topic_id",
     "replace_file",
     "write_clean_shutdown",
-    "write_epochs",
     "write_meta_properties",
     "write_offsets",
     "write_topic_id",
@@ -150,11 +149,6 @@ def read_epochs(path: Path) -> list[tuple[int, int]]:
             raise LogDirectoryError(f"{path}, line {line}: leader epoch or start offset is negative")
         pairs.append(pair)
     return pairs
-
-
-def write_epochs(path: Path, pairs: Iterable[tuple[int, int]]) -> None:
-    """Write a ``leader-epoch-checkpoint``: (leader epoch, start offset) pairs."""
-    _write_rows(path, (f"{epoch} {offset}" for epoch, offset in pairs))
 
 
 class MetaProperties(NamedTuple):

@@ -53,7 +53,7 @@ def _partition(core: StoringCore, messages: ClientMessages, topic: str, partitio
     elif hosted is not None and hosted.is_offline:
         error = KioError.kafka_storage_error
     elif hosted is not None and hosted.log is not None:
-        producers = [_producer(messages, one) for one in hosted.log.producers.producers()]
+        producers = [_producer(messages, one) for one in hosted.log.producer_states()]
     elif core.metadata.has_partition(topic, partition):
         error = KioError.not_leader_or_follower
     else:

@@ -218,7 +218,7 @@ def test_a_follower_keeps_offsets_and_epochs(folder: Path) -> None:
     data = batch([VALUE] * 2, base_offset=4, leader_epoch=1) + batch([VALUE], base_offset=9, leader_epoch=3)
     assert log.append_as_follower(data) == (4, 9)
     assert log.read_file_range(0, 1000).read() == data
-    assert log.epochs.pairs() == [(1, 4), (3, 9)]
+    assert log.leader_epochs() == [(1, 4), (3, 9)]
     assert log.end_of_epoch(1) == (1, 9)
     with pytest.raises(KafkaError):
         log.append_as_follower(batch([VALUE], base_offset=9, leader_epoch=3))
@@ -326,9 +326,9 @@ def test_truncation(folder: Path) -> None:
     assert read(log, 10) == [(n, 1) for n in range(10, 14)]
     assert log.list_offset(_log.MAX_TIMESTAMP) == (13, 1013, 0)
     log.append_as_leader(checked(batch([VALUE], timestamp=5)), 4)
-    assert log.epochs.pairs() == [(0, 0), (4, 14)]
+    assert log.leader_epochs() == [(0, 0), (4, 14)]
     assert log.truncate_to(14)
-    assert log.epochs.pairs() == [(0, 0)]
+    assert log.leader_epochs() == [(0, 0)]
     log.truncate_fully(100)
     assert (log.start_offset, log.end_offset, log.high_watermark) == (100, 100, 100)
     assert log.segment_offsets() == [100]

@@ -304,7 +304,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def leader_epochs_are_those_of_the_model(self) -> None:
-        assert self.log.epochs.pairs() == self.epochs
+        assert self.log.leader_epochs() == self.epochs
         ends = [*(first for _, first in self.epochs), self.end][1:]
         for (epoch, _), end in zip(self.epochs, ends, strict=True):
             assert self.log.end_of_epoch(epoch) == (epoch, end)

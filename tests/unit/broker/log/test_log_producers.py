@@ -73,7 +73,7 @@ def test_producers_are_known_after_a_restart(folder: Path, end: str) -> None:
         if end == "damaged snapshots":
             path.write_bytes(path.read_bytes()[:-1] + b"x")
     log = opened(folder, clean=end in ("clean", "damaged snapshots"))
-    [producer] = log.producers.producers()
+    [producer] = log.producer_states()
     assert (producer.producer_id, producer.batches[-1].last_sequence) == (7, 24)
     assert send(log, 24) == (24, 24)
     assert send(log, 25) == (25, 25)
@@ -87,7 +87,7 @@ def test_a_clean_log_without_snapshots_is_not_read(folder: Path) -> None:
     for path in folder.glob("*.snapshot"):
         path.unlink()
     log = Log(folder, SMALL, clean=True)
-    assert log.producers.producers() == []
+    assert log.producer_states() == []
     assert snapshots(folder) == [10, 20, 25]
 
 
@@ -96,11 +96,11 @@ def test_truncation_takes_producers_back(folder: Path) -> None:
     for sequence in range(25):
         send(log, sequence)
     log.truncate_to(13)
-    [producer] = log.producers.producers()
+    [producer] = log.producer_states()
     assert producer.batches[-1].last_sequence == 12
     assert send(log, 13) == (13, 13)
     log.truncate_fully(50)
-    assert log.producers.producers() == []
+    assert log.producer_states() == []
     assert snapshots(folder) == []
     assert send(log, 99) == (50, 50)
 
@@ -127,9 +127,9 @@ def test_producers_expire(folder: Path) -> None:
     log = Log(folder, SMALL, producer_expiration_ms=5000)
     send(log, 0)  # at 1000
     log.remove_expired_producers(now_ms=5999)
-    assert len(log.producers) == 1
+    assert len(log.producer_states()) == 1
     log.remove_expired_producers(now_ms=6000)
-    assert len(log.producers) == 0
+    assert len(log.producer_states()) == 0
 
 
 def transactional(base_offset: int, producer_id: int, sequence: int) -> bytes:

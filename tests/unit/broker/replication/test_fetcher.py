@@ -79,8 +79,8 @@ def batches(partition: Partition) -> list[tuple[int, int]]:
 def same(one: Partition, other: Partition) -> bool:
     assert one.log is not None
     assert other.log is not None
-    ends = one.log.end_offset, one.log.epochs.pairs(), one.high_watermark
-    return ends == (other.log.end_offset, other.log.epochs.pairs(), other.high_watermark)
+    ends = one.log.end_offset, one.log.leader_epochs(), one.high_watermark
+    return ends == (other.log.end_offset, other.log.leader_epochs(), other.high_watermark)
 
 
 def test_a_follower_has_what_the_leader_has(cluster: Cluster) -> None:
@@ -176,7 +176,7 @@ def test_a_log_that_is_not_followed_does_not_change(cluster: Cluster) -> None:
     follower.make_leader(follower.log, EPOCH + 1, 2, (FOLLOWER,), (FOLLOWER,))
     cluster.leader.append(orders)
     Broker.append(follower)
-    assert follower.log.epochs.latest == EPOCH + 1
+    assert follower.log.leader_epochs()[-1][0] == EPOCH + 1
     cluster.fetchers.stop()
     cluster.follow("users")
     assert follower.log.end_offset == 2

@@ -90,7 +90,7 @@ def test_a_single_replica_acknowledges_at_once(rig: Rig) -> None:
     assert partition.counters == (6, 3 * len(batch([b"a", b"b"])), 0)
     assert headers(partition.read(0, 10**6, isolation=READ_HIGH_WATERMARK)) == [(0, 2), (2, 2), (4, 2)]
     assert partition.log is not None
-    assert partition.log.epochs.pairs() == [(5, 0)]
+    assert partition.log.leader_epochs() == [(5, 0)]
 
 
 def test_an_append_waits_for_the_followers_in_the_isr(rig: Rig) -> None:
@@ -257,7 +257,7 @@ def test_a_new_leader_epoch_begins_at_the_end_of_the_log(rig: Rig) -> None:
     log = partition.log
     assert log is not None
     partition.make_leader(log, 6, 8, (OURS, OTHER), (OURS, OTHER))
-    assert log.epochs.pairs() == [(5, 0), (6, 1)]
+    assert log.leader_epochs() == [(5, 0), (6, 1)]
     # The same leader again knows where its followers are.
     assert partition.followers() == [(OTHER, 1, True)]
     partition.make_follower(log, OTHER, 7, 9, (OURS, OTHER))
