@@ -102,6 +102,7 @@ replication_parts = [
     "ctrlchan/broker/replication/_counters.pxd",
     "ctrlchan/broker/replication/_cursor.pxd",
     "ctrlchan/broker/replication/_hot.pxd",
+    "ctrlchan/broker/replication/_partition_roles.pxd",
     "ctrlchan/broker/replication/_partition_state.pxd",
     "ctrlchan/broker/replication/_partitions.pxd",
     *sorted(glob.glob("ctrlchan/broker/replication/_fetching/*")),
@@ -150,7 +151,7 @@ if not CHANNEL_ONLY:
         extension(
             f"ctrlchan.broker.replication.{name}", replication_parts, trace=False, include_dirs=["ctrlchan"]
         )
-        for name in ("_partition_state", "_partitions", "_hot", "_produce", "_fetch")
+        for name in ("_partition_state", "_partition_roles", "_partitions", "_hot", "_produce", "_fetch")
     ]
     extensions.append(extension("ctrlchan.broker.groups._messages", message_parts, include_dirs=["ctrlchan"]))
 

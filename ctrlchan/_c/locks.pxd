@@ -41,7 +41,7 @@ cdef void close_mutex(Mutex* mutex) noexcept nogil
 # What ``lock`` and ``unlock`` do where the mutex is not free, or is checked.
 cdef void wait_for_mutex(Mutex* mutex) noexcept nogil
 cdef void unlock_checked(Mutex* mutex) noexcept nogil
-cdef void check_owner(Mutex* mutex) noexcept nogil
+cdef void check_owner(const Mutex* mutex) noexcept nogil
 
 
 cdef inline void lock(Mutex* mutex) noexcept nogil:
@@ -57,7 +57,7 @@ cdef inline void unlock(Mutex* mutex) noexcept nogil:
         unlock_native(mutex)
 
 
-cdef inline void require(Mutex* mutex) noexcept nogil:
+cdef inline void require(const Mutex* mutex) noexcept nogil:
     """State that this thread has locked the mutex; debug builds check it."""
     if CTRLCHAN_CHECKS_LOCKS:
         check_owner(mutex)

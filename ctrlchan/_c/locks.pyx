@@ -96,7 +96,7 @@ cdef void unlock_checked(Mutex* mutex) noexcept nogil:
     unlock_native(mutex)
 
 
-cdef void check_owner(Mutex* mutex) noexcept nogil:
+cdef void check_owner(const Mutex* mutex) noexcept nogil:
     check_mine(mutex)
 
 

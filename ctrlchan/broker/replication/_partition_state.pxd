@@ -1,8 +1,8 @@
 # The partitions of one broker, for code that runs once per request.
 #
 # A PartitionState lies within its Partition, a Python object (``_partitions``). ``find_partition`` pins it, so that it outlives its removal
-# until ``release_partition``. Its mutex is only waited for without the GIL, because its owner may wait for the GIL.
-# Order of locks: partition, then log, table or processor.
+# until ``release_partition``. What its mutex guards is only touched by code without the GIL, so that no processor waits for
+# Python. ``Rank`` in ``_c/locks.pxd`` has the order of the mutexes.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
@@ -71,7 +71,7 @@ cdef struct PartitionState:
     bint is_internal
 
     # The rest is guarded by the mutex.
-    # A Log, borrowed from the Partition; NULL without one
+    # A Log, with a reference of this partition's; NULL without one
     void* log
     Rules rules
     int32_t min_insync_replicas
@@ -85,8 +85,11 @@ cdef struct PartitionState:
     int64_t epoch_start_offset
     Follower* followers
     int32_t follower_count
-    # Brokers in the committed ISR, this one included
+    # The committed ISR, this broker included
+    int32_t* isr
     int32_t isr_size
+    int32_t* replicas
+    int32_t replica_count
     # The controller was asked for another ISR.
     bint isr_is_pending
     Watcher* watchers
@@ -193,13 +196,15 @@ cdef int16_t update_follower(
 # Milliseconds since 1970.
 cdef int64_t wall_ms() noexcept nogil
 
-# What follows is for ``_partitions``. Hash tables and topic ids; the table's mutex is required.
+# What follows is for ``_partitions`` and ``_partition_roles``. These take the table's mutex.
 cdef bint has_topic_id(const PartitionState* partition) noexcept nogil
-cdef bint reserve(Table* table) noexcept nogil
-cdef void link_name(Table* table, PartitionState* partition) noexcept nogil
-cdef void unlink_name(Table* table, PartitionState* partition) noexcept nogil
-cdef void link_id(Table* table, PartitionState* partition) noexcept nogil
-
+# Return whether there is memory for the hash tables, or for the partition.
+cdef bint open_table(Table* table) noexcept nogil
+cdef bint add_partition(Table* table, PartitionState* partition) noexcept nogil
+cdef void remove_partition(Table* table, PartitionState* partition) noexcept nogil
+cdef void set_topic_id(Table* table, PartitionState* partition, const uint8_t* topic_id) noexcept nogil
+# Return the memory of the ids before, which the caller frees.
+cdef int32_t* set_live(Table* table, int32_t* ids, int32_t count) noexcept nogil
 cdef bint is_live(Table* table, int32_t broker_id) noexcept nogil
 
 # The partition's mutex is required.

@@ -7,7 +7,7 @@ classes around it, and the thread that does what an event asks for. Source: kafk
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 
 from ctrlchan._c.locks cimport lock, require, signal, unlock
 from ctrlchan.broker.log._batches cimport Appended
@@ -116,6 +116,7 @@ cdef void release_partition(PartitionState* p) noexcept nogil:
 cdef void link_id(Table* table, PartitionState* p) noexcept nogil:
     """Make a partition with a topic id findable by it. Requires the table's mutex."""
     cdef PartitionState** place
+    require(&table.mutex)
     if has_topic_id(p):
         place = place_by_id(table, p.topic_id, p.index)
         p.next_by_id = place[0]
@@ -124,6 +125,7 @@ cdef void link_id(Table* table, PartitionState* p) noexcept nogil:
 
 cdef void unlink_id(Table* table, PartitionState* p) noexcept nogil:
     cdef PartitionState** place
+    require(&table.mutex)
     if has_topic_id(p):
         place = place_by_id(table, p.topic_id, p.index)
         while place[0] != p:
@@ -151,6 +153,7 @@ cdef void unlink_name(Table* table, PartitionState* p) noexcept nogil:
 
 cdef bint reserve(Table* table) noexcept nogil:
     """Make room for one more partition; return whether there is memory for it. Requires the table's mutex."""
+    require(&table.mutex)
     cdef PartitionState** names = table.by_name
     cdef PartitionState** ids = table.by_id
     cdef PartitionState** place
@@ -179,6 +182,48 @@ cdef bint reserve(Table* table) noexcept nogil:
     free(names)
     free(ids)
     return True
+
+
+cdef bint open_table(Table* table) noexcept nogil:
+    cdef bint has_room
+    lock(&table.mutex)
+    has_room = reserve(table)
+    unlock(&table.mutex)
+    return has_room
+
+
+cdef bint add_partition(Table* table, PartitionState* p) noexcept nogil:
+    """Make a partition findable."""
+    cdef bint has_room
+    lock(&table.mutex)
+    has_room = reserve(table)
+    if has_room:
+        link_name(table, p)
+    unlock(&table.mutex)
+    return has_room
+
+
+cdef void remove_partition(Table* table, PartitionState* p) noexcept nogil:
+    lock(&table.mutex)
+    unlink_name(table, p)
+    unlock(&table.mutex)
+
+
+cdef void set_topic_id(Table* table, PartitionState* p, const uint8_t* topic_id) noexcept nogil:
+    """Give its id to a partition that has none."""
+    lock(&table.mutex)
+    memcpy(p.topic_id, topic_id, TOPIC_ID_BYTES)
+    link_id(table, p)
+    unlock(&table.mutex)
+
+
+cdef int32_t* set_live(Table* table, int32_t* ids, int32_t count) noexcept nogil:
+    cdef int32_t* before
+    lock(&table.mutex)
+    before = table.live
+    table.live, table.live_count = ids, count
+    unlock(&table.mutex)
+    return before
 
 
 cdef bint is_live(Table* table, int32_t broker_id) noexcept nogil:
@@ -219,6 +264,7 @@ cdef void watch(
     PartitionState* p, Watcher* watcher, WatchKind kind, int64_t offset, Network* network, uint64_t token
 ) noexcept nogil:
     """Complete the parked request ``token`` once. The request unwatches before it watches again or ends."""
+    require(&p.mutex)
     if watcher.partition == NULL:
         pin(p)
     watcher.partition, watcher.kind, watcher.offset = p, kind, offset
@@ -231,6 +277,7 @@ cdef void watch(
 
 
 cdef void unlink_watcher(PartitionState* p, Watcher* watcher) noexcept nogil:
+    require(&p.mutex)
     if watcher.earlier != NULL:
         watcher.earlier.later = watcher.later
     else:
@@ -258,6 +305,7 @@ cdef void wake(PartitionState* p, bint everybody, bint appended, int64_t high_wa
 
     ``high_watermark``: where it is now, -1 if it has not moved.
     """
+    require(&p.mutex)
     cdef Watcher* watcher = p.watchers
     cdef Watcher* following
     while watcher != NULL:
@@ -282,6 +330,7 @@ cdef inline int32_t least_in_sync(const PartitionState* p) noexcept nogil:
 
 
 cdef Follower* follower_of(PartitionState* p, int32_t broker_id) noexcept nogil:
+    require(&p.mutex)
     cdef int32_t i
     for i in range(p.follower_count):
         if p.followers[i].broker_id == broker_id:
@@ -300,6 +349,7 @@ cdef int64_t move_watermark(PartitionState* p, int64_t now_ms) noexcept nogil:
 
     Source: Partition.maybeIncrementLeaderHW.
     """
+    require(&p.mutex)
     cdef int64_t end, offset
     cdef int32_t i
     cdef Follower* follower
@@ -327,6 +377,7 @@ cdef void advance(PartitionState* p, bint appended, int64_t now_ms) noexcept nog
 
 cdef int16_t error_of_leader(PartitionState* p, int required_acks) noexcept nogil:
     """Return why this broker does not append to the partition. Requires the mutex."""
+    require(&p.mutex)
     if p.is_offline:
         return KAFKA_STORAGE_ERROR
     if not p.is_leader or p.log == NULL:
@@ -338,6 +389,7 @@ cdef int16_t error_of_leader(PartitionState* p, int required_acks) noexcept nogi
 
 cdef int64_t records_before_flush(const PartitionState* p) noexcept nogil:
     """Return how many records may be appended before the log must be flushed. Requires the mutex, and a log."""
+    require(&p.mutex)
     return (<Log>p.log).flush_messages - 1 - ((<Log>p.log).end_offset_ - (<Log>p.log).recovery_point_)
 
 
@@ -380,6 +432,7 @@ cdef void append_to_leader(
 
 cdef bint is_acknowledged(PartitionState* p, int64_t required_offset, int16_t* error) noexcept nogil:
     """Return whether the wait for ``required_offset`` is over. Source: Partition.checkEnoughReplicasReachOffset."""
+    require(&p.mutex)
     cdef int32_t i, in_sync = p.isr_size
     error[0] = error_of_leader(p, 0)
     if error[0] != NONE:
@@ -426,6 +479,7 @@ cdef int16_t update_follower(
 
 cdef void expand_isr(PartitionState* p, Follower* follower) noexcept nogil:
     """Ask for an ISR with a follower that has caught up. Requires the mutex. Source: Partition.maybeExpandIsr."""
+    require(&p.mutex)
     if (
         p.table.changes_isr
         and not p.isr_is_pending

@@ -23,7 +23,6 @@ cdef class PartitionTable:
     cdef int64_t numbers
 
     cdef Partition _add(self, str topic, int32_t partition, bytes topic_id)
-    cdef void _lock(self) noexcept
     cdef _start(self)
 
 
@@ -43,14 +42,11 @@ cdef class Partition:
     cdef PartitionTable table
     cdef bytes name
     cdef readonly str topic
-    cdef readonly object log
-    cdef readonly tuple replicas
-    cdef readonly tuple isr
     # Appends that wait for the high watermark; guarded by the table's lock
     cdef list waiting
     # Who listens to the low watermark; guarded by the table's lock
     cdef list low_watermark_listeners
 
-    cdef void lock(self) noexcept
+    cdef void _set_tells_low_watermark(self, bint tells) noexcept
     cdef object _append(self, data, int origin, int required_acks, bint refuses_zstd, int64_t* required_offset)
     cdef object _wait_for_acks(self, WaitingAppend append, int64_t timeout_ms)

@@ -7,9 +7,10 @@ followers, asks for another ISR, and reports failed logs. Source: kafka.cluster.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from ctrlchan._c.locks cimport (
     PARTITION,
@@ -26,11 +27,26 @@ from ctrlchan._c.locks cimport (
 )
 from ctrlchan.broker.log._batches cimport (
     CLIENT,
-    Appended,
     AppendRules,
     Checked,
+    Rules,
 )
 from ctrlchan.broker.log._log cimport Log
+from ctrlchan.broker.replication._partition_roles cimport (
+    Ids,
+    Role,
+    TopicSettings,
+    Wish,
+    become_leader,
+    commit_isr,
+    follow_watermark,
+    larger_isr,
+    low_watermark,
+    refuse_isr,
+    resign,
+    set_settings,
+    smaller_isr,
+)
 from ctrlchan.broker.replication._partition_state cimport (
     ASK_FOR_ISR,
     COMPLETE_APPENDS,
@@ -43,23 +59,19 @@ from ctrlchan.broker.replication._partition_state cimport (
     PartitionState,
     Table,
     Watcher,
-    advance,
+    add_partition,
     append_to_leader,
     error_of_leader,
-    follower_of,
     has_topic_id,
     is_acknowledged,
-    is_caught_up,
-    is_live,
-    link_id,
-    link_name,
     lock_partition,
+    open_table,
     release_partition,
-    reserve,
-    unlink_name,
+    remove_partition,
+    set_live,
+    set_topic_id,
     unlock_partition,
     update_follower,
-    wake,
     wall_ms,
 )
 
@@ -92,6 +104,7 @@ cdef enum:
     NO_LEADER = -1
     NO_OFFSET = -1
     NO_TIMESTAMP = -1
+    ANY_EPOCH = -1
 
 
 logger = logging.getLogger("ctrlchan.broker")
@@ -128,7 +141,10 @@ cdef class PartitionTable:
         open_mutex(&self.table.event_mutex, PARTITION_EVENTS)
         open_condition(&self.table.event_condition)
         self.table.live_count = -1
-        if not reserve(&self.table):
+        cdef bint has_room
+        with nogil:
+            has_room = open_table(&self.table)
+        if not has_room:
             raise MemoryError()
 
     def __init__(self, int32_t broker_id, *, isr_wanted=None, storage_failed=None, int64_t max_lag_ms=30_000):
@@ -156,6 +172,7 @@ cdef class PartitionTable:
     def open(self, str topic not None, int32_t partition, bytes topic_id=bytes(TOPIC_ID_BYTES)):
         """Return the partition, which is added if it is not there. A partition without a topic id takes the given one."""
         cdef Partition opened
+        cdef const char* id_bytes = topic_id
         if len(topic_id) != TOPIC_ID_BYTES:
             raise ValueError(f"a topic id of {len(topic_id)} bytes")
         with self.lock:
@@ -164,10 +181,8 @@ cdef class PartitionTable:
             if opened is None:
                 opened = self.found[topic, partition] = self._add(topic, partition, topic_id)
             elif not has_topic_id(&opened.state):
-                self._lock()
-                memcpy(opened.state.topic_id, PyBytes_AS_STRING(topic_id), TOPIC_ID_BYTES)
-                link_id(&self.table, &opened.state)
-                unlock(&self.table.mutex)
+                with nogil:
+                    set_topic_id(&self.table, &opened.state, <const uint8_t*>id_bytes)
         if self.isr_wanted is not None or self.storage_failed is not None:
             self._start()
         return opened
@@ -179,18 +194,11 @@ cdef class PartitionTable:
         open_state(added, &self.table, topic in _INTERNAL_TOPICS)
         added.state.index = partition
         memcpy(added.state.topic_id, PyBytes_AS_STRING(topic_id), TOPIC_ID_BYTES)
-        self._lock()
-        has_room = reserve(&self.table)
-        if has_room:
-            link_name(&self.table, &added.state)
-        unlock(&self.table.mutex)
+        with nogil:
+            has_room = add_partition(&self.table, &added.state)
         if not has_room:
             raise MemoryError()
         return added
-
-    cdef void _lock(self) noexcept:
-        with nogil:
-            lock(&self.table.mutex)
 
     def get(self, str topic not None, int32_t partition):
         """Return the partition, None: it is not hosted."""
@@ -203,11 +211,11 @@ cdef class PartitionTable:
             gone = self.found.pop((topic, partition), None)
             if gone is None:
                 return
-            self._lock()
-            unlink_name(&self.table, &gone.state)
-            unlock(&self.table.mutex)
+            # From here on nobody finds it; who has pinned it still uses it.
             self.removed.append(gone)
-        gone._resign(None, NO_LEADER, -1, -1, (), False)
+            with nogil:
+                remove_partition(&self.table, &gone.state)
+        gone._resign(None, NO_LEADER, -1, -1, (), (), False)
 
     def partitions(self):
         """Return all partitions."""
@@ -221,16 +229,9 @@ cdef class PartitionTable:
 
     def set_live_brokers(self, ids):
         """Set the brokers that may join an ISR, and that a high watermark waits for outside of it."""
-        cdef int32_t* live = <int32_t*>malloc(max(1, len(ids)) * sizeof(int32_t))
-        cdef int32_t i, broker_id
-        if live == NULL:
-            raise MemoryError()
-        for i, broker_id in enumerate(ids):
-            live[i] = broker_id
-        self._lock()
-        free(self.table.live)
-        self.table.live, self.table.live_count = live, <int32_t>len(ids)
-        unlock(&self.table.mutex)
+        cdef Ids live = ids_of(ids)
+        with nogil:
+            free(set_live(&self.table, live.ids, live.count))
 
     def shrink_isrs(self, now_ms=None):
         """Ask for an ISR without the followers that lag, for each partition led here (Partition.maybeShrinkIsr)."""
@@ -239,7 +240,7 @@ cdef class PartitionTable:
         if self.isr_wanted is None:
             return
         for partition in self.partitions():
-            wanted = partition._smaller_isr(now)
+            wanted = partition._wanted_isr(now)
             if wanted is not None:
                 self.isr_wanted(partition, wanted)
 
@@ -265,12 +266,11 @@ cdef class PartitionTable:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         for partition in self.partitions():
-            partition._resign(None, NO_LEADER, -1, -1, (), False)
+            partition._resign(None, NO_LEADER, -1, -1, (), (), False)
             partition._complete_appends()
 
     def _run(self):
         cdef PartitionState* p
-        cdef PartitionState* following
         cdef Partition partition
         cdef int64_t wait_ns
         cdef int events = 0
@@ -291,9 +291,10 @@ cdef class PartitionTable:
                 closed = self.table.closed
                 unlock(&self.table.event_mutex)
             if p != NULL:
-                # It is pinned.
+                # The event has pinned it, so that it lives at least until here.
                 partition = <Partition>p.owner
-                release_partition(p)
+                with nogil:
+                    release_partition(p)
                 if not closed:
                     self._serve(partition, events)
             elif closed:
@@ -347,6 +348,106 @@ cdef void open_state(Partition partition, Table* table, bint is_internal) noexce
     p.wanted_watermark = NEVER
 
 
+# An append that waits for followers, as ``look_at_waiting`` sees it.
+cdef struct Waiting:
+    int64_t required_offset
+    bint is_acknowledged
+    int16_t error
+
+
+cdef void look_at_waiting(PartitionState* p, Waiting* waiting, int32_t count) noexcept nogil:
+    """Find which appends are acknowledged; the table's thread is woken for the next one of the others."""
+    cdef int64_t least = NEVER
+    cdef int32_t i
+    lock_partition(p)
+    for i in range(count):
+        waiting[i].is_acknowledged = is_acknowledged(p, waiting[i].required_offset, &waiting[i].error)
+        if not waiting[i].is_acknowledged:
+            least = min(least, waiting[i].required_offset)
+    p.wanted_watermark = least
+    unlock_partition(p)
+
+
+# -- memory between Python and the state
+
+
+cdef void release_log(void* log) noexcept:
+    """Give the reference to a log back. NULL: there is none."""
+    if log != NULL:
+        Py_DECREF(<object>log)
+
+
+cdef Ids ids_of(brokers):
+    """Return ids in new memory. Raises MemoryError."""
+    cdef Ids ids
+    cdef int32_t i, broker_id
+    brokers = tuple(brokers)
+    ids.count = <int32_t>len(brokers)
+    ids.ids = <int32_t*>malloc(max(1, ids.count) * sizeof(int32_t))
+    if ids.ids == NULL:
+        raise MemoryError()
+    try:
+        for i, broker_id in enumerate(brokers):
+            ids.ids[i] = broker_id
+    except BaseException:
+        free(ids.ids)
+        raise
+    return ids
+
+
+cdef Ids copy_of(const int32_t* brokers, int32_t count) noexcept nogil:
+    """Return a copy of ids; its memory is NULL where there is none."""
+    cdef Ids ids
+    ids.count = count
+    ids.ids = <int32_t*>malloc(max(1, count) * sizeof(int32_t))
+    if ids.ids != NULL and count:
+        memcpy(ids.ids, brokers, count * sizeof(int32_t))
+    return ids
+
+
+cdef tuple take_tuple(Ids* ids):
+    """Return ids as a tuple, and free their memory. Raises MemoryError."""
+    cdef int32_t i
+    if ids.ids == NULL:
+        raise MemoryError()
+    try:
+        return tuple([ids.ids[i] for i in range(ids.count)])
+    finally:
+        free(ids.ids)
+
+
+cdef TopicSettings settings_of(config):
+    """Return what a partition needs of a LogConfig."""
+    cdef TopicSettings settings
+    memset(&settings, 0, sizeof(TopicSettings))
+    settings.rules.origin = CLIENT
+    settings.rules.before_max_ms, settings.rules.after_max_ms = config.timestamp_limits_ms
+    settings.rules.max_message_bytes, settings.rules.segment_bytes = config.max_message_bytes, config.segment_bytes
+    settings.rules.compression = _COMPRESSION_TYPES[config.compression_type]
+    settings.rules.log_append_time = config.message_timestamp_type == "LogAppendTime"
+    settings.rules.compacted = config.cleanup_compact
+    settings.min_insync_replicas = config.min_insync_replicas
+    return settings
+
+
+cdef int fill_role(Role* role, Log log, replicas, isr) except -1:
+    """Set what a role has of Python objects. ``log`` None: no log."""
+    role.replicas, role.isr = ids_of(replicas), ids_of(isr)
+    if log is not None:
+        role.settings = settings_of(log.config)
+        Py_INCREF(log)
+        role.log = <void*>log
+    return 0
+
+
+cdef void free_role(Role* role) noexcept:
+    """Free what a role has: after it was taken, what the partition had before."""
+    free(role.replicas.ids)
+    free(role.isr.ids)
+    free(role.followers)
+    release_log(role.log)
+
+
 cdef class WaitingAppend:
     """An append from Python that waits for followers."""
 
@@ -361,23 +462,21 @@ cdef class Partition:
 
     def __cinit__(self):
         open_mutex(&self.state.mutex, PARTITION)
-        self.replicas, self.isr, self.waiting, self.low_watermark_listeners = (), (), [], []
+        self.waiting, self.low_watermark_listeners = [], []
 
     def __init__(self):
         raise TypeError("PartitionTable.open makes partitions")
 
     def __dealloc__(self):
         free(self.state.followers)
+        free(self.state.replicas)
+        free(self.state.isr)
+        release_log(self.state.log)
         close_mutex(&self.state.mutex)
 
     def __repr__(self):
         role = "leader" if self.state.is_leader else f"follower of {self.state.leader}"
         return f"<Partition {self.topic}-{self.state.index}: {role}, epoch {self.state.leader_epoch}, ISR {list(self.isr)}>"
-
-    cdef void lock(self) noexcept:
-        """Wait for the mutex without the GIL, which its owner may be waiting for."""
-        with nogil:
-            lock_partition(&self.state)
 
     @property
     def partition(self):
@@ -386,6 +485,33 @@ cdef class Partition:
     @property
     def topic_id(self):
         return PyBytes_FromStringAndSize(<const char*>self.state.topic_id, TOPIC_ID_BYTES)
+
+    @property
+    def log(self):
+        """The Log; None: the partition has no role, or its log directory has failed."""
+        # Who takes the log away needs the GIL to give the reference back.
+        cdef void* log = self.state.log
+        return None if log == NULL else <object>log
+
+    @property
+    def replicas(self):
+        """The ids of the brokers with a replica."""
+        cdef Ids ids
+        with nogil:
+            lock_partition(&self.state)
+            ids = copy_of(self.state.replicas, self.state.replica_count)
+            unlock_partition(&self.state)
+        return take_tuple(&ids)
+
+    @property
+    def isr(self):
+        """The ISR that the controller has committed."""
+        cdef Ids ids
+        with nogil:
+            lock_partition(&self.state)
+            ids = copy_of(self.state.isr, self.state.isr_size)
+            unlock_partition(&self.state)
+        return take_tuple(&ids)
 
     @property
     def leader(self):
@@ -426,25 +552,16 @@ cdef class Partition:
     @property
     def low_watermark(self):
         """The least start offset of the leader's log and of those of the live followers, -1: not known, or no leader."""
-        cdef PartitionState* p = &self.state
-        cdef int64_t offset = NO_OFFSET
-        cdef int32_t i
-        self.lock()
-        if p.is_leader and p.log != NULL:
-            offset = (<Log>p.log).start_offset_
-            for i in range(p.follower_count):
-                if is_live(p.table, p.followers[i].broker_id):
-                    offset = min(offset, p.followers[i].start_offset)
-        unlock_partition(p)
+        cdef int64_t offset
+        with nogil:
+            offset = low_watermark(&self.state)
         return offset
 
     def add_low_watermark_listener(self, listener):
         """Call ``listener()`` on the table's thread when the low watermark may have moved, or the leader has changed."""
         with self.table.lock:
             self.low_watermark_listeners.append(listener)
-        self.lock()
-        self.state.tells_low_watermark = True
-        unlock_partition(&self.state)
+            self._set_tells_low_watermark(True)
         self.table._start()
 
     def remove_low_watermark_listener(self, listener):
@@ -452,19 +569,19 @@ cdef class Partition:
         with self.table.lock:
             if listener in self.low_watermark_listeners:
                 self.low_watermark_listeners.remove(listener)
-            none_is_left = not self.low_watermark_listeners
-        if none_is_left:
-            self.lock()
-            self.state.tells_low_watermark = False
+            if not self.low_watermark_listeners:
+                self._set_tells_low_watermark(False)
+
+    cdef void _set_tells_low_watermark(self, bint tells) noexcept:
+        with nogil:
+            lock_partition(&self.state)
+            self.state.tells_low_watermark = tells
             unlock_partition(&self.state)
 
     def follow_watermark(self, int64_t offset):
         """Move the high watermark of a follower to the leader's, and wake who reads from the follower."""
-        cdef PartitionState* p = &self.state
-        self.lock()
-        if p.log != NULL and not p.is_leader:
-            wake(p, False, False, (<Log>p.log).set_high_watermark(offset))
-        unlock_partition(p)
+        with nogil:
+            follow_watermark(&self.state, offset)
 
     @property
     def counters(self):
@@ -487,69 +604,48 @@ cdef class Partition:
 
     def followers(self):
         """Return (broker id, end offset, whether in sync) of each follower, as the leader knows it."""
-        cdef int32_t i
-        self.lock()
-        try:
-            return [
-                (self.state.followers[i].broker_id, self.state.followers[i].end_offset, self.state.followers[i].in_isr)
-                for i in range(self.state.follower_count)
-            ]
-        finally:
+        cdef Follower* followers
+        cdef int32_t i, count
+        with nogil:
+            lock_partition(&self.state)
+            count = self.state.follower_count
+            followers = <Follower*>malloc(max(1, count) * sizeof(Follower))
+            if followers != NULL and count:
+                memcpy(followers, self.state.followers, count * sizeof(Follower))
             unlock_partition(&self.state)
+        if followers == NULL:
+            raise MemoryError()
+        try:
+            return [(followers[i].broker_id, followers[i].end_offset, followers[i].in_isr) for i in range(count)]
+        finally:
+            free(followers)
 
     # -- who leads
 
     def make_leader(
         self, Log log not None, int32_t leader_epoch, int32_t partition_epoch, replicas, isr
     ):
-        """Lead from the end of ``log``. Nothing is done if the partition epoch is older (Partition.makeLeader)."""
-        cdef PartitionState* p = &self.state
-        cdef Follower* followers
-        cdef Follower* before
-        cdef int32_t i, count, broker_id
+        """Lead from the end of ``log``. Nothing is done if the partition epoch is older (Partition.makeLeader).
+
+        Raises KafkaError where the leader epoch cannot be written.
+        """
+        cdef Role role
         cdef int64_t now = wall_ms()
-        cdef bint is_new_leader, is_new_epoch
-        replicas, isr = tuple(replicas), tuple(isr)
-        others = [one for one in replicas if one != p.table.broker_id]
-        count = <int32_t>len(others)
-        followers = <Follower*>calloc(max(1, count), sizeof(Follower))
-        if followers == NULL:
-            raise MemoryError()
-        self.lock()
+        cdef int result
+        if leader_epoch < 0:
+            raise ValueError(f"{self.topic}-{self.state.index}: leader epoch {leader_epoch}")
+        memset(&role, 0, sizeof(Role))
         try:
-            if partition_epoch < p.partition_epoch:
-                return
-            is_new_leader, is_new_epoch = not p.is_leader, leader_epoch > p.leader_epoch
-            if is_new_epoch or is_new_leader:
-                log.assign_leader_epoch(leader_epoch)
-                p.epoch_start_offset = log.end_offset_
-            for i in range(count):
-                broker_id = others[i]
-                before = NULL if is_new_leader else follower_of(p, broker_id)
-                if before != NULL:
-                    followers[i] = before[0]
-                else:
-                    followers[i].broker_id = broker_id
-                    followers[i].start_offset = followers[i].end_offset = followers[i].leader_end_offset = NO_OFFSET
-                    followers[i].broker_epoch = -1
-                followers[i].in_isr, followers[i].is_joining = broker_id in isr, False
-                if is_new_epoch or is_new_leader:
-                    # One that is not in sync must not hold back the high watermark.
-                    followers[i].caught_up_ms = now if followers[i].in_isr else 0
-                    if before != NULL:
-                        followers[i].leader_end_offset = p.epoch_start_offset
-                        followers[i].fetched_ms = followers[i].caught_up_ms
-            followers, p.followers = p.followers, followers
-            p.follower_count = count
-            self._set_log(log)
-            self.replicas, self.isr = replicas, isr
-            p.isr_size, p.isr_is_pending = <int32_t>len(isr), False
-            p.leader, p.is_leader, p.is_offline = p.table.broker_id, True, False
-            p.leader_epoch, p.partition_epoch = leader_epoch, partition_epoch
-            advance(p, False, now)
+            fill_role(&role, log, replicas, isr)
+            role.leader, role.leader_epoch, role.partition_epoch = self.state.table.broker_id, leader_epoch, partition_epoch
+            role.followers = <Follower*>calloc(max(1, role.replicas.count), sizeof(Follower))
+            if role.followers == NULL:
+                raise MemoryError()
+            with nogil:
+                result = become_leader(&self.state, &role, now)
+            log.check(result)
         finally:
-            unlock_partition(p)
-            free(followers)
+            free_role(&role)
 
     def make_follower(
         self, Log log not None, int32_t leader, int32_t leader_epoch, int32_t partition_epoch, replicas, isr=()
@@ -558,59 +654,33 @@ cdef class Partition:
 
         Kafka's followers know no ISR; ``isr`` is only kept for those who ask.
         """
-        self._resign(log, leader, leader_epoch, partition_epoch, replicas, False)
-        self.isr = tuple(isr)
+        self._resign(log, leader, leader_epoch, partition_epoch, replicas, isr, False)
 
     def set_offline(self):
         """Answer every request with KAFKA_STORAGE_ERROR: the log's directory has failed."""
-        self._resign(None, NO_LEADER, -1, -1, self.replicas, True)
+        self._resign(None, NO_LEADER, -1, -1, self.replicas, (), True)
 
-    def _resign(self, log, int32_t leader, int32_t leader_epoch, int32_t partition_epoch, replicas, bint is_offline):
-        """Lead no more, and answer everyone who waits. A leader epoch of -1 stays what it is."""
-        cdef PartitionState* p = &self.state
-        replicas = tuple(replicas)
-        self.lock()
+    def _resign(
+        self, log, int32_t leader, int32_t leader_epoch, int32_t partition_epoch, replicas, isr, bint is_offline
+    ):
+        """Lead no more, and answer everyone who waits. Without a log the epochs stay what they are."""
+        cdef Role role
+        memset(&role, 0, sizeof(Role))
         try:
-            if log is not None and partition_epoch < p.partition_epoch:
-                return
-            p.leader, p.is_leader, p.is_offline = leader, False, is_offline
-            if log is not None:
-                p.leader_epoch, p.partition_epoch = leader_epoch, partition_epoch
-            p.follower_count = p.isr_size = 0
-            p.isr_is_pending = False
-            self._set_log(log)
-            self.replicas, self.isr = replicas, ()
-            wake(p, True, False, -1)
+            fill_role(&role, log, replicas, isr)
+            role.leader, role.leader_epoch, role.partition_epoch = leader, leader_epoch, partition_epoch
+            role.is_offline = is_offline
+            with nogil:
+                resign(&self.state, &role)
         finally:
-            unlock_partition(p)
-
-    def _set_log(self, log):
-        """Take a log and its settings. Requires the mutex."""
-        before, self.log = self.log, log
-        self.state.log = <void*>log if log is not None else NULL
-        if log is not None and log is not before:
-            self._set_config(log.config)
+            free_role(&role)
 
     def update_config(self, config):
         """Take new settings of the topic, a LogConfig."""
-        config.check()
-        self.lock()
-        try:
-            self._set_config(config)
-            if self.state.is_leader:
-                advance(&self.state, False, wall_ms())
-        finally:
-            unlock_partition(&self.state)
-
-    def _set_config(self, config):
-        cdef PartitionState* p = &self.state
-        p.rules.origin = CLIENT
-        p.rules.before_max_ms, p.rules.after_max_ms = config.timestamp_limits_ms
-        p.rules.max_message_bytes, p.rules.segment_bytes = config.max_message_bytes, config.segment_bytes
-        p.rules.compression = _COMPRESSION_TYPES[config.compression_type]
-        p.rules.log_append_time = config.message_timestamp_type == "LogAppendTime"
-        p.rules.compacted = config.cleanup_compact
-        p.min_insync_replicas = config.min_insync_replicas
+        cdef TopicSettings settings = settings_of(config.check())
+        cdef int64_t now = wall_ms()
+        with nogil:
+            set_settings(&self.state, &settings, now)
 
     # -- the ISR
 
@@ -619,72 +689,38 @@ cdef class Partition:
 
         Source: Partition.handleAlterPartitionUpdate.
         """
-        cdef PartitionState* p = &self.state
-        cdef int32_t i
-        isr = tuple(isr)
-        self.lock()
-        try:
-            if not p.is_leader or partition_epoch < p.partition_epoch:
-                return
-            if leader_epoch is not None and leader_epoch != p.leader_epoch:
-                return
-            for i in range(p.follower_count):
-                p.followers[i].in_isr, p.followers[i].is_joining = p.followers[i].broker_id in isr, False
-            self.isr, p.isr_size = isr, <int32_t>len(isr)
-            p.partition_epoch, p.isr_is_pending = partition_epoch, False
-            advance(p, False, wall_ms())
-        finally:
-            unlock_partition(p)
+        cdef int32_t epoch = ANY_EPOCH if leader_epoch is None else leader_epoch
+        cdef int64_t now = wall_ms()
+        cdef Ids ids = ids_of(isr)
+        with nogil:
+            commit_isr(&self.state, &ids, partition_epoch, epoch, now)
+            free(ids.ids)
 
     def keep_isr(self, int32_t leader_epoch, int32_t partition_epoch):
         """The controller has refused another ISR and changed nothing (OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA).
 
         The epochs are those that it was asked with. Nothing is done if they are no longer the partition's.
         """
-        cdef PartitionState* p = &self.state
-        cdef int32_t i
-        self.lock()
-        if p.leader_epoch == leader_epoch and p.partition_epoch == partition_epoch:
-            for i in range(p.follower_count):
-                p.followers[i].is_joining = False
-            p.isr_is_pending = False
-        unlock_partition(p)
+        with nogil:
+            refuse_isr(&self.state, leader_epoch, partition_epoch)
 
-    def _wanted_isr(self):
-        """Return what the controller shall be asked for after ``expand_isr``, None: no longer wanted."""
-        cdef PartitionState* p = &self.state
-        cdef int32_t i
-        self.lock()
-        try:
-            if not p.isr_is_pending:
-                return None
-            joining = tuple(p.followers[i].broker_id for i in range(p.follower_count) if p.followers[i].is_joining)
-            return WantedIsr(self.isr + joining, p.leader_epoch, p.partition_epoch)
-        finally:
-            unlock_partition(p)
+    def _wanted_isr(self, now_ms=None):
+        """Return what the controller shall be asked for after ``expand_isr``, None: no longer wanted.
 
-    def _smaller_isr(self, int64_t now_ms):
-        """Return a wish for the ISR without the followers that lag, None: no change. It is pending from here on."""
-        cdef PartitionState* p = &self.state
-        cdef Follower* follower
-        cdef int32_t broker_id
-        self.lock()
-        try:
-            if not p.is_leader or p.log == NULL or p.isr_is_pending:
-                return None
-            kept = []
-            for broker_id in self.isr:
-                follower = follower_of(p, broker_id)
-                if broker_id == p.table.broker_id or follower != NULL and is_caught_up(
-                    follower, (<Log>p.log).end_offset_, now_ms, p.table.max_lag_ms
-                ):
-                    kept.append(broker_id)
-            if len(kept) == len(self.isr):
-                return None
-            p.isr_is_pending = True
-            return WantedIsr(tuple(kept), p.leader_epoch, p.partition_epoch)
-        finally:
-            unlock_partition(p)
+        ``now_ms``: ask for an ISR without the followers that lag at this time; None: no change. It is pending from here on.
+        """
+        cdef Wish wish
+        cdef bint is_smaller = now_ms is not None
+        cdef int64_t now = now_ms if is_smaller else 0
+        cdef int found
+        with nogil:
+            found = smaller_isr(&self.state, &wish, now) if is_smaller else larger_isr(&self.state, &wish)
+        if found <= 0:
+            free(wish.isr.ids)
+            if found < 0:
+                raise MemoryError()
+            return None
+        return WantedIsr(take_tuple(&wish.isr), wish.leader_epoch, wish.partition_epoch)
 
     def update_follower(
         self, int32_t replica_id, int64_t fetch_offset, int64_t broker_epoch, int64_t now_ms, *, int64_t start_offset=0
@@ -735,14 +771,17 @@ cdef class Partition:
         cdef AppendRules rules = AppendRules(now_ms=0)
         cdef Checked checked
         cdef AppendResult result
+        cdef Rules copied
         cdef uint8_t[::1] view
         cdef int16_t refused
         cdef int64_t start
-        self.lock()
-        refused = error_of_leader(p, required_acks)
-        start = NO_OFFSET if p.log == NULL else (<Log>p.log).start_offset_
-        rules.rules = p.rules
-        unlock_partition(p)
+        with nogil:
+            lock_partition(p)
+            refused = error_of_leader(p, required_acks)
+            start = NO_OFFSET if p.log == NULL else (<Log>p.log).start_offset_
+            copied = p.rules
+            unlock_partition(p)
+        rules.rules = copied
         rules.rules.now_ms, rules.rules.origin, rules.rules.refuses_zstd = wall_ms(), origin, refuses_zstd
         if refused == NONE:
             error, checked = check(data, rules)
@@ -797,20 +836,26 @@ cdef class Partition:
 
     def _complete_appends(self):
         """Finish the appends that are acknowledged; the next one that is, wakes the thread of the table."""
-        cdef PartitionState* p = &self.state
         cdef WaitingAppend append
-        cdef int64_t least = NEVER
+        cdef Waiting* waiting
+        cdef int32_t i, count
         done, left = [], []
         with self.table.lock:
-            self.lock()
-            for append in self.waiting:
-                if is_acknowledged(p, append.required_offset, &append.error):
+            count = <int32_t>len(self.waiting)
+            waiting = <Waiting*>malloc(max(1, count) * sizeof(Waiting))
+            if waiting == NULL:
+                raise MemoryError()
+            for i, append in enumerate(self.waiting):
+                waiting[i].required_offset = append.required_offset
+            with nogil:
+                look_at_waiting(&self.state, waiting, count)
+            for i, append in enumerate(self.waiting):
+                append.error = waiting[i].error
+                if waiting[i].is_acknowledged:
                     done.append(append)
                 else:
                     left.append(append)
-                    least = min(least, append.required_offset)
-            p.wanted_watermark = least
-            unlock_partition(p)
+            free(waiting)
             self.waiting = left
         for append in done:
             append.finish()
