@@ -207,7 +207,9 @@ cdef class LogDeletion(LogReads):
     cdef int begin_again(self, int64_t offset, int64_t start_offset, int64_t now_ms, Removed* removed) noexcept nogil:
         """Put an empty segment in the place of all segments. Returns a result of ``_segment``. Requires the mutex."""
         cdef Segment* segment = NULL
-        cdef int result = self.take_out(0, self.count, removed)
+        cdef int result
+        self.require_mutex()
+        result = self.take_out(0, self.count, removed)
         if result == DONE:
             segment = self.new_segment(offset, now_ms, &result)
         if segment != NULL:
@@ -352,7 +354,7 @@ cdef struct Info:
 
 
 cdef int describe_segment(Segment* segment, Info* info) noexcept nogil:
-    """Describe a segment; return a result of ``_segment``. Requires the mutex of the log."""
+    """Describe a segment, whose log is locked; return a result of ``_segment``."""
     cdef Scan scan
     cdef Batch batch
     cdef int64_t position

@@ -207,6 +207,7 @@ cdef Result fetch_partitions(
     FetchApi self, Fetch* current, HotRequest* hot, const RequestHeader* header, Answer* answer
 ) noexcept nogil:
     """Read the partitions of the session, whose mutex is held, and answer or park the request."""
+    require(&current.session.mutex)
     cdef Reading reading
     cdef bint may_wait = hot.reason != EXPIRED and current.request.max_wait_ms > 0
     cdef Result result = DONE
@@ -318,13 +319,10 @@ cdef class FetchApi(HotApi):
         self.entry.flexible_from, self.entry.function, self.entry.context = FLEXIBLE, handle_fetch, <void*>self
 
     def __dealloc__(self):
-        cdef int32_t i
         if self.cache == NULL:
             return
-        if self.cache.places != NULL:
-            for i in range(self.cache.capacity):
-                if self.cache.places[i] != NULL:
-                    drop_session(self.cache, self.cache.places[i])
+        with nogil:
+            drop_sessions(self.cache)
         close_mutex(&self.cache.mutex)
         free(self.cache.places)
         free(self.cache.free_places)
@@ -370,18 +368,18 @@ cdef class FetchApi(HotApi):
 
     def counters(self):
         """Return counters by name."""
-        cdef dict found
+        cdef int64_t sessions, partitions, evictions
         with nogil:
             lock(&self.cache.mutex)
-        found = {
+            sessions, partitions, evictions = self.cache.count, self.cache.partitions, self.cache.evictions
+            unlock(&self.cache.mutex)
+        return {
             "requests": self.requests,
             "waited": self.waited,
             "expired": self.expired,
             "waiting": self.waiting,
             "bytes_out": self.bytes_out,
-            "sessions": self.cache.count,
-            "session_partitions": self.cache.partitions,
-            "session_evictions": self.cache.evictions,
+            "sessions": sessions,
+            "session_partitions": partitions,
+            "session_evictions": evictions,
         }
-        unlock(&self.cache.mutex)
-        return found

@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport malloc
 
+from ctrlchan._c.locks cimport require
 from ctrlchan.broker.log._log cimport Log
 from ctrlchan.broker.log._segment cimport DONE
 from ctrlchan.broker.replication._partition_state cimport (
@@ -55,6 +56,7 @@ cdef int become_leader(PartitionState* p, Role* role, int64_t now_ms) noexcept n
 
 cdef int lead(PartitionState* p, Role* role, int64_t now_ms) noexcept nogil:
     """Do what ``become_leader`` does. Requires the mutex."""
+    require(&p.mutex)
     cdef Follower* follower = role.followers
     cdef Follower* before
     cdef int32_t i
@@ -144,6 +146,7 @@ cdef void refuse_isr(PartitionState* p, int32_t leader_epoch, int32_t partition_
 
 cdef bint begin_wish(PartitionState* p, Wish* wish) noexcept nogil:
     """Make room for the ids of a wish. Return False without memory. Requires the mutex."""
+    require(&p.mutex)
     wish.isr.ids = <int32_t*>malloc((p.isr_size + p.follower_count + 1) * sizeof(int32_t))
     wish.isr.count = 0
     wish.leader_epoch, wish.partition_epoch = p.leader_epoch, p.partition_epoch

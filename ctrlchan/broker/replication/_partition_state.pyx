@@ -135,6 +135,7 @@ cdef void unlink_id(Table* table, PartitionState* p) noexcept nogil:
 
 cdef void link_name(Table* table, PartitionState* p) noexcept nogil:
     """Make a partition findable. Requires the table's mutex, and room."""
+    require(&table.mutex)
     cdef PartitionState** place = place_by_name(table, p)
     p.next_by_name = place[0]
     place[0] = p
@@ -370,6 +371,7 @@ cdef int64_t move_watermark(PartitionState* p, int64_t now_ms) noexcept nogil:
 
 cdef void advance(PartitionState* p, bint appended, int64_t now_ms) noexcept nogil:
     """Move the high watermark if possible, and wake who waits for it. Requires the mutex, and a leader's log."""
+    require(&p.mutex)
     cdef int64_t moved = move_watermark(p, now_ms)
     if appended or moved >= 0:
         wake(p, False, appended, moved)

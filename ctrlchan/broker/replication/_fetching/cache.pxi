@@ -47,6 +47,7 @@ cdef FetchSession* get_session(SessionCache* cache, int32_t session_id) noexcept
 
 cdef void drop_session(SessionCache* cache, FetchSession* session) noexcept nogil:
     """Take a session out of the cache. Requires the mutex of the cache."""
+    require(&cache.mutex)
     cdef int32_t place = session.id % cache.capacity
     if cache.places[place] != session:
         return
@@ -57,6 +58,17 @@ cdef void drop_session(SessionCache* cache, FetchSession* session) noexcept nogi
     release_session(session)
 
 
+cdef void drop_sessions(SessionCache* cache) noexcept nogil:
+    """Take all sessions out of the cache."""
+    cdef int32_t i
+    lock(&cache.mutex)
+    if cache.places != NULL:
+        for i in range(cache.capacity):
+            if cache.places[i] != NULL:
+                drop_session(cache, cache.places[i])
+    unlock(&cache.mutex)
+
+
 cdef void remove_session(SessionCache* cache, FetchSession* session) noexcept nogil:
     lock(&cache.mutex)
     drop_session(cache, session)
@@ -64,6 +76,7 @@ cdef void remove_session(SessionCache* cache, FetchSession* session) noexcept no
 
 
 cdef void touch_locked(SessionCache* cache, FetchSession* session, int32_t count, int64_t now_ms) noexcept nogil:
+    require(&cache.mutex)
     cache.partitions += count - session.cached_count
     session.cached_count, session.used_ms = count, now_ms
     session.is_old = now_ms - session.created_ms > cache.eviction_ms
@@ -92,6 +105,7 @@ cdef bint evict_session(SessionCache* cache, const FetchSession* session) noexce
     cdef FetchSession* least = NULL
     cdef FetchSession* one
     cdef int32_t i
+    require(&cache.mutex)
     for i in range(cache.capacity):
         one = cache.places[i]
         if oldest == NULL or one.used_ms < oldest.used_ms:

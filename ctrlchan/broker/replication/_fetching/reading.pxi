@@ -176,6 +176,7 @@ cdef int16_t missing_error(FetchApi self, const FetchSession* session, const Cac
 
 cdef int16_t check_partition(PartitionState* partition, const Fetch* fetch, const CachedPartition* cached) noexcept nogil:
     """Return why the partition is not read. Requires its mutex. Source: Partition.localLogWithEpochOrThrow."""
+    require(&partition.mutex)
     cdef const FetchRequest* request = &fetch.request
     cdef bint follows = request.replica_id >= 0
     cdef int32_t i
@@ -199,7 +200,7 @@ cdef int16_t read_log(
     Log log, const FetchRequest* request, const CachedPartition* cached, int64_t limit, bint whole_first,
     PartitionAnswer* answer
 ) noexcept nogil:
-    """Find what follows the fetch offset. Requires the mutex of the partition, which keeps the log."""
+    """Find what follows the fetch offset. The partition is locked, so that it keeps the log."""
     cdef Range* records = &answer.records
     cdef Isolation isolation = LOG_END
     cdef int16_t error
