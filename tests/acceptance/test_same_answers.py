@@ -7,14 +7,11 @@ is in ``same_answers/recorder.py``; what differs in other ways is here, with its
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
-import ctrlchan
 from tests.acceptance.same_answers import (
     administration,
     grouping,
@@ -22,10 +19,7 @@ from tests.acceptance.same_answers import (
     producing,
     reading,
 )
-from tests.acceptance.same_answers.messages import Messages
-from tests.acceptance.same_answers.recorder import Broker, differences
-from tests.kafka.jars import kafka_jars
-from tests.kafka.rig import KafkaRig
+from tests.acceptance.same_answers.both import Both, Script, both_brokers
 
 pytestmark = pytest.mark.long
 
@@ -84,44 +78,11 @@ FEWER_VERSIONS: Final = {
     "ListOffsets": (range(1, 10), "version 0 lists segments"),
 }
 
-Script = Callable[[Broker], None]
-
-
-@dataclass
-class Both:
-    kafka: Broker
-    ours: Broker
-    #: Exceptions that were needed.
-    excepted: set[str] = field(default_factory=set)
-
-    def run(self, script: Script) -> list[str]:
-        """Run a script with both; return the differences of their answers."""
-        for broker in (self.kafka, self.ours):
-            broker.answers.clear()
-            script(broker)
-        return differences(self.kafka.answers, self.ours.answers)
-
 
 @pytest.fixture(scope="module")
 def both(kafka_jars_ready: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    messages = Messages(next(kafka_jars().glob("kafka-clients-*.jar")))
-    folder: Path = tmp_path_factory.mktemp("same-answers")
-    with (
-        KafkaRig(folder / "kafka", brokers=1, properties=CONFIGS) as rig,
-        ctrlchan.EmbeddedCluster(1, log_dir=folder / "ours", configs=CONFIGS) as cluster,
-    ):
-        real = rig.broker(1).endpoint("PLAINTEXT")
-        ours = cluster.brokers[0].endpoints[0]
-        found = Both(Broker(messages, (real.host, real.port)), Broker(messages, (ours.host, ours.port)))
-        served, announced = found.ours.announced(), found.kafka.announced()
-        for broker in (found.kafka, found.ours):
-            broker.versions = {
-                api: range(max(own.start, announced[api].start), min(own.stop, announced[api].stop))
-                for api, own in served.items()
-            }
+    with both_brokers(tmp_path_factory.mktemp("same-answers"), CONFIGS) as found:
         yield found
-        found.kafka.close()
-        found.ours.close()
 
 
 @pytest.mark.parametrize(

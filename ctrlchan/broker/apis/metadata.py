@@ -1,14 +1,14 @@
 """Metadata (3): the cluster for clients.
 
 ``KafkaApis.handleTopicMetadataRequest`` and ``ZkMetadataCache.getTopicMetadata`` of Kafka 3.9, with nothing
-to authorize and without the creation of topics. Brokers and partitions are in ascending order, topics in
+to authorize. ``admin/metadata.py`` creates topics. Brokers and partitions are in ascending order, topics in
 the order of the request or of the metadata cache. Kafka's order is that of hash maps which it has copied with
 each UpdateMetadata since its start: its Metadata and DescribeCluster can be compared with these only as sets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -34,12 +34,12 @@ from ctrlchan.topic_names import ZERO_ID, why_invalid
 if TYPE_CHECKING:
     from ctrlchan._codec import Int32
 
-__all__ = ["API", "INTERNAL_TOPICS", "answer"]
+__all__ = ["API", "answer", "missing_topics"]
 
 #: ``AclEntry.supportedOperations(TOPIC)`` as a bit field: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7,
 #: DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11.
 _TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _TOPIC_ID_REQUESTS_SINCE = 12
 _LISTENER_NOT_FOUND_SINCE = 6  # before: LEADER_NOT_AVAILABLE
@@ -47,7 +47,7 @@ _LISTENER_NOT_FOUND_SINCE = 6  # before: LEADER_NOT_AVAILABLE
 #: Topics of a request: ids and names.
 _Asked = Sequence[tuple[bytes, str | None]]
 #: One topic of the response: error, name, id, row in the view (None: without partitions).
-_Topic = tuple[ErrorCode, str | None, bytes, int | None]
+_Topic = tuple[int, str | None, bytes, int | None]
 
 
 def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
@@ -57,8 +57,24 @@ def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
 API = Api(key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle)
 
 
-def answer(core: ClusterCore, request: Request, body: MetadataRequest) -> Callable[[], Reply]:
-    """Return the function that makes the reply. It does not use the core, which may have changed by then."""
+def missing_topics(metadata: MetadataLookups, version: int, body: MetadataRequest) -> list[str]:
+    """Return the names of a request that may create topics, and that no topic has."""
+    # With one id in the request only ids count.
+    if not body.topics or not body.allows_creation or any(topic_id != ZERO_ID for topic_id, _ in body.topics):
+        return []
+    if _error_of_request(version, body.topics):
+        return []
+    names = dict.fromkeys(name for _, name in body.topics if name is not None)
+    return [name for name in names if metadata.topic_row(name) is None]
+
+
+def answer(
+    core: ClusterCore, request: Request, body: MetadataRequest, created: Mapping[str, int] | None = None
+) -> Callable[[], Reply]:
+    """Return the function that makes the reply. It does not use the core, which may have changed by then.
+
+    ``created``: what is answered for the topics that the request was to create.
+    """
     listener = request.listener or core.endpoint.listener
     asked = body.topics
     error = ErrorCode.NONE if asked is None else _error_of_request(request.version, asked)
@@ -76,7 +92,7 @@ def answer(core: ClusterCore, request: Request, body: MetadataRequest) -> Callab
         # Of the cluster such a response says nothing.
         return partial(_reply, request.version, [], None, NO_CONTROLLER, NOT_ASKED, topics, NOT_ASKED, view)
     else:
-        topics, rows = _asked_topics(core.metadata, asked)
+        topics, rows = _asked_topics(core.metadata, asked, created or {})
         view = core.metadata.view(rows, listener)
     return partial(
         _reply,
@@ -102,7 +118,9 @@ def _error_of_request(version: int, asked: _Asked) -> ErrorCode:
     return ErrorCode.UNKNOWN_SERVER_ERROR if has_null and not has_id else ErrorCode.NONE
 
 
-def _asked_topics(metadata: MetadataLookups, asked: _Asked) -> tuple[list[_Topic], list[int]]:
+def _asked_topics(
+    metadata: MetadataLookups, asked: _Asked, created: Mapping[str, int]
+) -> tuple[list[_Topic], list[int]]:
     """Return the response's topics and their rows in the cache. With one id in the request only ids count."""
     ids = list(dict.fromkeys(topic_id for topic_id, _ in asked if topic_id != ZERO_ID))
     names: list[str | None] = [metadata.topic_name(topic_id) for topic_id in ids]
@@ -116,6 +134,8 @@ def _asked_topics(metadata: MetadataLookups, asked: _Asked) -> tuple[list[_Topic
     for name in dict.fromkeys(names if ids else (name for _, name in asked)):
         if name is None:
             continue
+        if name in created:
+            continue
         row = metadata.topic_row(name)
         if row is None:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -125,6 +145,8 @@ def _asked_topics(metadata: MetadataLookups, asked: _Asked) -> tuple[list[_Topic
         else:
             topics.append((ErrorCode.NONE, name, metadata.topic_id(name), len(rows)))
             rows.append(row)
+    # Also of topics that are there by now: Kafka lets the client ask again.
+    absent += [(error, name, ZERO_ID, None) for name, error in created.items()]
     return topics + absent, rows
 
 
@@ -144,7 +166,7 @@ def _reply(
             error,
             name,
             topic_id,
-            name in INTERNAL_TOPICS,
+            name in _INTERNAL_TOPICS,
             # Kafka sets the operations of a topic that it looked up; it did not find unknown ids.
             NOT_ASKED if error == ErrorCode.UNKNOWN_TOPIC_ID else operations,
             *((0, 0) if at is None else view.starts[at : at + 2]),

@@ -12,7 +12,6 @@ for a broker without them.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Final
@@ -29,6 +28,7 @@ from ctrlchan.broker.apis.produce_records import (
     is_transactional,
 )
 from ctrlchan.broker.apis.produce_response import Key, ProduceResponse
+from ctrlchan.broker.apis.when_done import when_done
 from ctrlchan.broker.replication._partitions import ProduceResult
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
@@ -127,15 +127,8 @@ def _when_done(
     """Return the reply that is made when all appends are acknowledged."""
     answer: Future[Reply] = Future()
     waiting = [result for result in results.values() if isinstance(result, Future)]
-    # One more, so that the last one comes after all callbacks are set.
-    left, lock = len(waiting) + 1, threading.Lock()
 
     def finish(_: object) -> None:
-        nonlocal left
-        with lock:
-            left -= 1
-            if left:
-                return
         try:
             known = {
                 key: result.result() if isinstance(result, Future) else result
@@ -145,9 +138,7 @@ def _when_done(
         except Exception as error:  # noqa: BLE001  (who sends the answer gets it)
             answer.set_exception(error)
 
-    for future in waiting:
-        future.add_done_callback(finish)
-    finish(None)
+    when_done(waiting).add_done_callback(finish)
     return answer
 
 

@@ -109,8 +109,12 @@ class ControllerClient:
 
         return self._ask(self._connections, _ALLOCATE_PRODUCER_IDS, self._encode_identity, read)
 
-    def create_topics(self, topics: Sequence[NewTopic]) -> Future[dict[str, int]]:
-        """Create topics; return the error code of each."""
+    def create_topics(self, topics: Sequence[NewTopic], timeout: float = _TIMEOUT) -> Future[dict[str, int]]:
+        """Create topics; return the error code of each.
+
+        ``timeout``: how many seconds the controller waits for their leaders. With 0 it answers at once, and
+        its answer for a topic that it has created is REQUEST_TIMED_OUT.
+        """
 
         def encode(api: str, version: int) -> bytes:
             made = partial(part, api, version)
@@ -131,7 +135,7 @@ class ControllerClient:
                     )
                     for topic in topics
                 ),
-                timeout=i32Timedelta.parse(timedelta(seconds=_TIMEOUT)),
+                timeout=i32Timedelta.parse(timedelta(seconds=timeout)),
                 validate_only=False,
             )
 

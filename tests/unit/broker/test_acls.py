@@ -1,4 +1,4 @@
-"""Requests for ACLs: every client is told that there is no authorizer."""
+"""Requests for ACLs: the answer to every client is that there is no authorizer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_acls_are_not_described() -> None:
     assert answer.resources == ()
 
 
-def test_librdkafka_is_told_that_there_is_no_authorizer() -> None:
+def test_librdkafka_shows_that_there_is_no_authorizer() -> None:
     nothing: Any = None  # Its types do not know that this stands for any name.
     every = AclBindingFilter(
         ResourceType.TOPIC,

@@ -102,6 +102,6 @@ def test_clients_without_the_controllers_listener_create_topics(zookeeper: str) 
         admin.create_topics([NewTopic("first", 1, 1)], request_timeout=20)["first"].result(60)
         listed = admin.list_topics(timeout=20)
         assert (listed.controller_id, list(listed.brokers)) == (1, [1])
-        # Those that reach the controller are told where it is.
+        # Metadata for clients that reach the controller say where it is.
         near = AdminClient({"bootstrap.servers": f"{internal.host}:{internal.port}"}).list_topics(timeout=20)
         assert (near.controller_id, sorted(near.brokers)) == (CONTROLLER, [1, CONTROLLER])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from concurrent.futures import Future
 from time import monotonic_ns
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from ctrlchan.broker.apis.when_done import when_done
 from ctrlchan.broker.controller.client import ControllerClient, NewTopic
+from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.rate_limit import LogRateLimit
@@ -20,6 +22,11 @@ __all__ = ["create_missing", "create_topic"]
 
 _LOG: Final = logging.getLogger("ctrlchan.broker")
 
+#: Seconds that a client waits for the controller's answer. Kafka's brokers write to ZooKeeper themselves.
+_CLIENT_SECONDS: Final = 5.0
+#: Not created here: a broker without transactions has no settings for it.
+_TRANSACTION_STATE: Final = "__transaction_state"
+
 #: Creations under way of each broker, by topic.
 _under_way: WeakKeyDictionary[ControllerClient, dict[str, Future[int]]] = WeakKeyDictionary()
 _lock: Final = threading.Lock()
@@ -27,12 +34,11 @@ _lock: Final = threading.Lock()
 _limit: Final = LogRateLimit()
 
 
-def create_topic(
-    core: StoringCore, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
-) -> Future[int]:
-    """Ask the controller for a topic; return the error code of its answer.
+def create_topic(core: StoringCore, name: str) -> Future[int]:
+    """Ask the controller for a topic; return NONE when it is created, or the error.
 
-    A topic that is being created is not asked for again: the result is that of the first request.
+    TOPIC_ALREADY_EXISTS is one. NOT_CONTROLLER: no controller has answered. A topic that is being created is
+    not asked for again: the result is that of the first request.
     """
     controller = core.controller
     result: Future[int] = Future()
@@ -44,39 +50,76 @@ def create_topic(
         if name in of_broker:
             return of_broker[name]
         of_broker[name] = result
-    asked = controller.create_topics([NewTopic(name, partitions, replication_factor, configs)])
+    asked = controller.create_topics([_with_settings(core, name)], timeout=0)
 
     def answered(done: Future[dict[str, int]]) -> None:
         try:
-            code = done.result().get(name, int(ErrorCode.UNKNOWN_SERVER_ERROR))
-        except KafkaError as error:
-            code = error.code
+            error = done.result().get(name, int(ErrorCode.UNKNOWN_SERVER_ERROR))
+            if error == ErrorCode.REQUEST_TIMED_OUT:
+                # It is created: the controller does not wait for leaders.
+                error = int(ErrorCode.NONE)
+        except KafkaError:
+            error = int(ErrorCode.NOT_CONTROLLER)
         except Exception:  # noqa: BLE001  (who waits for the topic must get an answer)
             _LOG.exception("broker %d: the creation of topic %s failed", core.id, name)
-            code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            error = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         with _lock:
             del of_broker[name]
-        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+        if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             # A client that needs the topic asks ten times a second, and its answer has no reason.
             with _lock:
-                left_out = _limit.admit(code, monotonic_ns())
+                left_out = _limit.admit(error, monotonic_ns())
             if left_out is not None:
-                reason = ErrorCode.name_of(code)
+                reason = ErrorCode.name_of(error)
                 _LOG.warning("broker %d: topic %s is not created: %s%s", core.id, name, reason, left_out)
-        result.set_result(code)
+        result.set_result(error)
 
     asked.add_done_callback(answered)
     return result
 
 
-def create_missing(core: StoringCore, names: Iterable[str]) -> None:
-    """Ask for topics with the broker's defaults, unless their names are not valid."""
-    for name in names:
-        if why_invalid(name) is None:
-            create_topic(
-                core,
-                name,
-                int(core.setting("num.partitions")),
-                int(core.setting("default.replication.factor")),
-                {},
-            )
+def create_missing(core: StoringCore, names: Sequence[str]) -> Future[dict[str, int]]:
+    """Create the topics of a Metadata request; return the error that is answered for each of them.
+
+    A topic that is created, or was just created by another request, has no leader yet. Names that are not
+    valid are first, as in Kafka.
+    """
+    invalid = [name for name in names if why_invalid(name)]
+    asked = {
+        name: create_topic(core, name) for name in names if name not in invalid and name != _TRANSACTION_STATE
+    }
+    result: Future[dict[str, int]] = Future()
+
+    def answer(_: object) -> None:
+        errors = dict.fromkeys(invalid, int(ErrorCode.INVALID_TOPIC_EXCEPTION))
+        errors |= dict.fromkeys(
+            (name for name in names if name not in errors), int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        )
+        for name, created in asked.items():
+            error = created.result() if created.done() else ErrorCode.NOT_CONTROLLER
+            if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                errors[name] = int(ErrorCode.LEADER_NOT_AVAILABLE)
+            elif error != ErrorCode.NOT_CONTROLLER:
+                errors[name] = error
+        result.set_result(errors)
+
+    when_done(asked.values(), _CLIENT_SECONDS).add_done_callback(answer)
+    return result
+
+
+def _with_settings(core: StoringCore, name: str) -> NewTopic:
+    """Return the topic with the broker's settings for it."""
+    if name != OFFSETS_TOPIC:
+        partitions = int(core.setting("num.partitions"))
+        return NewTopic(name, partitions, int(core.setting("default.replication.factor")))
+    config = core.groups.config
+    return NewTopic(
+        name,
+        config.offsets_topic_partitions,
+        config.offsets_topic_replication_factor,
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        },
+    )

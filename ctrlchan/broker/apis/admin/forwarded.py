@@ -42,7 +42,8 @@ def _forwarded(
     def handle(core: StoringCore, request: Request) -> Future[Reply]:
         messages = ClientMessages(message, request.version)
         body = messages.decode(request)
-        timeout = body.timeout.total_seconds() if hasattr(body, "timeout") else _TIMEOUT
+        # With a time limit of 0 or less a request is done, too; nobody waits for its effect.
+        timeout = max(0.0, body.timeout.total_seconds()) if hasattr(body, "timeout") else _TIMEOUT
         deadline = monotonic() + timeout
         assert core.controller is not None
         answer = core.controller.forward(

@@ -133,15 +133,4 @@ def _create_offsets_topic(core: StoringCore) -> None:
         if suffix is not None:
             _LOG.warning("broker %d: no controller can create %s%s", core.id, OFFSETS_TOPIC, suffix)
         return
-    config = core.groups.config
-    create_topic(
-        core,
-        OFFSETS_TOPIC,
-        config.offsets_topic_partitions,
-        config.offsets_topic_replication_factor,
-        {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(config.offsets_topic_segment_bytes),
-        },
-    )
+    create_topic(core, OFFSETS_TOPIC)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ctrlchan.broker.apis.groups import coordinators
+from ctrlchan.broker.controller.client import NewTopic
 from ctrlchan.broker.coordinator.config import GroupConfig
 from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
-from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.groups.group_broker import GROUP, GroupBroker, group_broker
 from tests.unit.broker.local_broker import Part
@@ -62,21 +61,23 @@ def test_no_coordinator_while_the_partition_has_no_leader(broker: GroupBroker) -
 def test_the_topic_is_created_when_a_client_asks(
     broker: GroupBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    created: list[tuple[str, int, int, Mapping[str, str]]] = []
+    class Controller:
+        def __init__(self) -> None:
+            self.asked: list[NewTopic] = []
 
-    def create(_core: StoringCore, *topic: Any) -> Future[int]:
-        created.append(topic)
-        return Future()
+        def create_topics(self, topics: Sequence[NewTopic], timeout: float) -> Future[dict[str, int]]:
+            assert timeout == 0
+            self.asked += topics
+            return Future()
 
-    monkeypatch.setattr(coordinators, "create_topic", create)
     assert find(broker, 6, GROUP)[0].error_code.value == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert not created
     assert "no controller" in caplog.text
 
-    monkeypatch.setattr(broker.core, "controller", object())
+    controller = Controller()
+    monkeypatch.setattr(broker.core, "controller", controller)
     assert fields(find(broker, 6, GROUP)[0]) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
     configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
-    assert created == [(OFFSETS_TOPIC, 7, 2, configs)]
+    assert controller.asked == [NewTopic(OFFSETS_TOPIC, 7, 2, configs)]
 
 
 @pytest.mark.parametrize("version", range(1, 7))
