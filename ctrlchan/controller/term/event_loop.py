@@ -168,9 +168,9 @@ class EventLoop(Generic[C]):
     def wait_until(self, condition: Callable[[C], bool], timeout: float) -> Future[bool]:
         """Return a future that becomes True when ``condition`` holds, False after ``timeout`` seconds.
 
-        ``condition`` is called with the core on the loop's thread, now and after each event. The future
-        raises NotControllerError when this is not, or no longer, the controller, and what ``condition``
-        raises.
+        ``condition`` is called with the core on the loop's thread, now and after each event. What holds after
+        the deadline does not count, however long an event took. The future raises NotControllerError when
+        this is not, or no longer, the controller, and what ``condition`` raises.
         """
         result: Future[bool] = Future()
         wait = _Wait(condition, monotonic() + timeout, result)
@@ -317,15 +317,17 @@ class EventLoop(Generic[C]):
         if core is None:
             _finish(wait.result, NotControllerError())
             return True
+        if now >= wait.deadline:
+            _finish(wait.result, False)
+            return True
         try:
             holds = wait.condition(core)
         except Exception as error:  # noqa: BLE001  (the caller gets it)
             _finish(wait.result, error)
             return True
-        if holds or now >= wait.deadline:
-            _finish(wait.result, holds)
-            return True
-        return False
+        if holds:
+            _finish(wait.result, True)
+        return holds
 
 
 def _belong_together(event: Event, other: Event) -> bool:

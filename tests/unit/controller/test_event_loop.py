@@ -6,6 +6,7 @@ Twins of Kafka's ``ControllerEventManagerTest``, and what is different on purpos
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 
@@ -373,6 +374,26 @@ def test_a_condition_that_holds_already_ends_the_wait_at_once(recorded: Recorded
 
 def test_a_wait_ends_at_its_deadline(recorded: Recorded) -> None:
     assert recorded.loop.wait_until(lambda core: core.count > 0, 0.0).result(TIMEOUT) is False
+
+
+def test_what_holds_after_the_deadline_does_not_count(recorded: Recorded) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def busy(core: Core) -> None:
+        entered.set()
+        assert go_on.wait(TIMEOUT)
+        core.count += 1
+
+    call = recorded.loop.call(ControllerState.TOPIC_CHANGE, busy)
+    assert entered.wait(TIMEOUT)
+    late = recorded.loop.wait_until(lambda core: core.count > 0, 0.001)
+    in_time = recorded.loop.wait_until(lambda core: core.count > 0, TIMEOUT)
+    # The event ends after the first deadline.
+    deadline = time.monotonic() + 0.001
+    wait_until(lambda: time.monotonic() > deadline, what="the first wait is over")
+    go_on.set()
+    call.result(TIMEOUT)
+    assert (late.result(TIMEOUT), in_time.result(TIMEOUT)) == (False, True)
 
 
 def test_a_wait_fails_when_the_term_ends(recorded: Recorded) -> None:

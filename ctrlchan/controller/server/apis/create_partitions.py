@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from time import monotonic
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages
@@ -24,6 +25,7 @@ __all__ = ["API"]
 async def _handle(core: ServerCore, request: Request) -> Reply:
     messages = ClientMessages("create_partitions", request.version)
     body = messages.decode(request)
+    deadline = monotonic() + seconds(body.timeout)
     counts = Counter(topic.name for topic in body.topics)
     topics = [
         NewPartitions(
@@ -51,7 +53,7 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
         results = {name: created.get(name, repeated) for name in counts}
     missing: set[str] = set()
     if not body.validate_only:
-        missing = await _wait(core, results, seconds(body.timeout))
+        missing = await _wait(core, results, deadline)
     parts = []
     for name, result in results.items():
         error = result if isinstance(result, KafkaError) else None
@@ -66,7 +68,7 @@ API: Api[ServerCore] = Api(
 )
 
 
-async def _wait(core: ServerCore, results: Mapping[str, int | KafkaError], timeout: float) -> set[str]:
+async def _wait(core: ServerCore, results: Mapping[str, int | KafkaError], deadline: float) -> set[str]:
     """Wait until the topics have leaders; return the names of those that do not have them in time."""
     missing = {name: result for name, result in results.items() if isinstance(result, int)}
 
@@ -75,6 +77,7 @@ async def _wait(core: ServerCore, results: Mapping[str, int | KafkaError], timeo
             del missing[name]
         return not missing
 
-    if missing and timeout > 0:
-        await core.wait_until(complete, timeout)
+    left = deadline - monotonic()
+    if missing and left > 0:
+        await core.wait_until(complete, left)
     return set(missing)

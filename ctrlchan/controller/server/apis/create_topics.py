@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from time import monotonic
 from typing import Any, Final
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
@@ -33,6 +34,7 @@ _Result = CreatedTopic | KafkaError
 async def _handle(core: ServerCore, request: Request) -> Reply:
     messages = ClientMessages("create_topics", request.version)
     body = messages.decode(request)
+    deadline = monotonic() + seconds(body.timeout)
     validate_only = getattr(body, "validate_only", False)
     counts = Counter(topic.name for topic in body.topics)
     topics = [_new_topic(topic) for topic in body.topics if counts[topic.name] == 1]
@@ -49,7 +51,7 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
         results = {name: created.get(name, repeated) for name in counts}
     missing: set[str] = set()
     if not validate_only:
-        missing = await _wait(core, results, seconds(body.timeout))
+        missing = await _wait(core, results, deadline)
     late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     answers = _Answers(messages, core.config.topic_defaults)
     for topic in body.topics:
@@ -70,7 +72,7 @@ def _new_topic(topic: Any) -> NewTopic:
     )
 
 
-async def _wait(core: ServerCore, results: Mapping[str, _Result], timeout: float) -> set[str]:
+async def _wait(core: ServerCore, results: Mapping[str, _Result], deadline: float) -> set[str]:
     """Wait until the new topics have leaders; return the names of those that have none in time."""
     missing = {
         name: len(result.assignment) for name, result in results.items() if isinstance(result, CreatedTopic)
@@ -81,8 +83,9 @@ async def _wait(core: ServerCore, results: Mapping[str, _Result], timeout: float
             del missing[name]
         return not missing
 
-    if missing and timeout > 0:
-        await core.wait_until(complete, timeout)
+    left = deadline - monotonic()
+    if missing and left > 0:
+        await core.wait_until(complete, left)
     return set(missing)
 
 

@@ -46,6 +46,7 @@ class _Result(NamedTuple):
 async def _handle(core: ServerCore, request: Request) -> Reply:
     messages = ClientMessages("delete_topics", request.version)
     body = messages.decode(request)
+    deadline = monotonic() + seconds(body.timeout)
     asked = _asked(request.version, body)
 
     def delete(controller: ControllerCore) -> list[_Result]:
@@ -55,7 +56,7 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
     if isinstance(deleted, KafkaError):
         results = [_Result(*topic, deleted) for topic in asked]
     else:
-        missing = await _wait(core, deleted, seconds(body.timeout))
+        missing = await _wait(core, deleted, deadline)
         late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         results = [
             result._replace(error=late) if result.error is None and result.name in missing else result
@@ -110,11 +111,10 @@ def _delete(controller: ControllerCore, asked: Sequence[_Asked], version: int) -
     return [_Result(*topic, unknown if topic.name is None else errors[topic.name]) for topic in found]
 
 
-async def _wait(core: ServerCore, results: Sequence[_Result], timeout: float) -> set[str | None]:
+async def _wait(core: ServerCore, results: Sequence[_Result], deadline: float) -> set[str | None]:
     """Wait until the topics are deleted; return the names of those that are not in time."""
     names = {result.name for result in results if result.error is None and result.name is not None}
     missing: set[str | None] = {*names}
-    deadline = monotonic() + timeout
 
     def complete(controller: ControllerCore) -> bool:
         missing.difference_update([name for name in missing if name and is_deleted(controller, name)])
@@ -123,8 +123,9 @@ async def _wait(core: ServerCore, results: Sequence[_Result], timeout: float) ->
     def are_gone(controller: ControllerCore) -> bool:
         return all(is_gone(controller, name) for name in names)
 
-    if missing and timeout > 0:
-        await core.wait_until(complete, timeout)
+    left = deadline - monotonic()
+    if missing and left > 0:
+        await core.wait_until(complete, left)
         if not missing:
             await core.wait_until(are_gone, min(_GONE_SECONDS, deadline - monotonic()))
     return missing

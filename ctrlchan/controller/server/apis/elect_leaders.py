@@ -1,15 +1,17 @@
 """ElectLeaders (43): elects preferred leaders, or any live replica where there is no leader.
 
 ``KafkaApis.handleElectLeaders`` and ``DelayedElectLeader`` of Kafka 3.9, without an authorizer; KIP-183,
-KIP-460. The leaders are elected when the event loop has processed the request: the timeout does not matter
-then.
+KIP-460. The leaders are elected when the event loop has processed the request. When the time limit is over
+then, the answer is that they are late.
 """
 
 from __future__ import annotations
 
+from time import monotonic
+
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
-from ctrlchan.broker.apis.results import answer_fields, by_topic
+from ctrlchan.broker.apis.results import answer_fields, by_topic, seconds
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.elections import Answer, ElectionType, Partition, elect_leaders
 from ctrlchan.controller.server.core import ServerCore
@@ -22,6 +24,7 @@ __all__ = ["API"]
 async def _handle(core: ServerCore, request: Request) -> Reply:
     messages = ClientMessages("elect_leaders", request.version)
     body = messages.decode(request)
+    deadline = monotonic() + seconds(body.timeout)
     asked: list[Partition] | None = None
     if body.topic_partitions is not None:
         asked = [(one.topic, partition) for one in body.topic_partitions for partition in one.partitions]
@@ -33,8 +36,14 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
     def elect(controller: ControllerCore) -> dict[Partition, Answer]:
         return elect_leaders(controller, asked, ElectionType(code))
 
-    election = core.call(ControllerState.MANUAL_LEADER_BALANCE, "ReplicaLeaderElection", elect)
-    return _reply(messages, asked, await election)
+    answers = await core.call(ControllerState.MANUAL_LEADER_BALANCE, "ReplicaLeaderElection", elect)
+    if not isinstance(answers, KafkaError) and monotonic() >= deadline:
+        late: Answer = (ErrorCode.REQUEST_TIMED_OUT, None)
+        answers = {
+            partition: late if answer[0] == ErrorCode.NONE else answer
+            for partition, answer in answers.items()
+        }
+    return _reply(messages, asked, answers)
 
 
 API: Api[ServerCore] = Api(key=43, name="ElectLeaders", lowest=0, highest=2, flexible_from=2, handle=_handle)
