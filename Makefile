@@ -1,6 +1,6 @@
 # The two commands are `make run` and `make test`; both do all set-up of their own. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run cluster unit acceptance pipeline-demo test soak fuzz check format docs bench ext debug sanitize clean
+.PHONY: help run cluster unit acceptance pipeline-demo test soak chaos fuzz check format docs bench ext debug sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -48,6 +48,9 @@ acceptance: $(ALL_TESTS)  ## the long tests: handovers and histories of the cont
 
 soak: $(ALL_TESTS)  ## push under random faults for SECONDS (600): nothing may be lost, stay or grow
 	$(BIN)/python -m tests.soak $(SECONDS)
+
+chaos: $(ALL_TESTS)  ## a cluster of real processes under faults for SECONDS (600); SEED repeats a run: nothing may be lost
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(ALL_TESTS)  ## mutated requests to a broker that stores records, for SECONDS (600): nothing may end or grow
 	$(BIN)/python -m tests.soak.frames $(SECONDS)

@@ -16,7 +16,7 @@ from typing import Final
 #: The longest first: they begin in this order. Each uses its own rigs, and one process for all its tests.
 SUITES: Final = {
     "spark": ["tests/spark"],
-    "acceptance": ["tests/acceptance", "tests/kafka"],
+    "acceptance": ["tests/acceptance", "tests/kafka", "tests/chaos"],
     "unit": ["tests/unit", "--ignore=tests/unit/controller", "--ignore=tests/unit/zookeeper"],
     "faults": ["tests/fault", "tests/conformance"],
     "controller": ["tests/unit/controller", "tests/unit/zookeeper"],

@@ -86,9 +86,14 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def status(self) -> int | None:
+        """The exit status, negative for a signal; None while the process runs."""
+        return self._process.poll()
+
     def check_alive(self) -> None:
         """Raise RuntimeError with the last lines of the output when the process has ended."""
-        status = self._process.poll()
+        status = self.status
         if status is not None:
             raise RuntimeError(f"{self.name} ended with status {status}:\n{last_lines(self.output, 30)}")
 

@@ -44,10 +44,10 @@ def answers_api_versions(host: str, port: int) -> bool:
     return len(response) > 6 and response[:6] == struct.pack(">ih", 1, 0)
 
 
-def answers_ruok(port: int) -> bool:
-    """Whether a ZooKeeper server at this port of 127.0.0.1 answers ``ruok``, and so serves."""
+def answers_ruok(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a ZooKeeper server at this port answers ``ruok``, and so serves."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5.0) as connection:
+        with socket.create_connection((host, port), timeout=5.0) as connection:
             connection.sendall(b"ruok")
             return connection.recv(4) == b"imok"
     except OSError:

@@ -1,4 +1,4 @@
-"""A real ZooKeeper server for tests, on a free port of 127.0.0.1: without Kafka.
+"""A real ZooKeeper server for tests, on a free port of 127.0.0.1 or on a given address: without Kafka.
 
     with ZooKeeperServer(tmp_path) as server:
         server.address          # "127.0.0.1:40001"
@@ -76,12 +76,25 @@ def _class_path() -> str:
 class ZooKeeperServer:
     """One ZooKeeper server with its data in ``folder``; a context manager.
 
-    ``configuration``: further lines of zoo.cfg; ``options``: further options of Java.
+    ``configuration``: further lines of zoo.cfg; ``options``: further options of Java. ``host`` and ``port``:
+    where it listens; 0: a free port. ``prefix``: the command that runs Java, such as one that enters a
+    namespace.
     """
 
-    def __init__(self, folder: Path, *, configuration: str = "", options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        configuration: str = "",
+        options: Sequence[str] = (),
+        host: str = "127.0.0.1",
+        port: int = 0,
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.folder = folder
-        self.port = free_port()
+        self.host = host
+        self.port = port or free_port()
+        self._prefix = tuple(prefix)
         self._configuration = configuration
         self._options = tuple(options)
         self._reaper: Reaper | None = None
@@ -99,7 +112,7 @@ class ZooKeeperServer:
     @property
     def address(self) -> str:
         """``host:port``."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -137,7 +150,7 @@ class ZooKeeperServer:
             self._reaper = None
 
     def _started(self, reaper: Reaper) -> Child:
-        child = self._spawn(reaper)
+        child = Child("ZooKeeper", self.command(), self.folder / "output.log", reaper)
         try:
             wait_until(lambda: self._answers(child), timeout=START_TIMEOUT, what="ZooKeeper answers ruok")
         except BaseException:
@@ -145,12 +158,13 @@ class ZooKeeperServer:
             raise
         return child
 
-    def _spawn(self, reaper: Reaper) -> Child:
+    def command(self) -> list[str]:
+        """Write the configuration, and return the command of the server."""
         configuration = self.folder / "zoo.cfg"
         configuration.write_text(
             f"dataDir={self.folder / 'data'}\n"
             f"clientPort={self.port}\n"
-            "clientPortAddress=127.0.0.1\n"
+            f"clientPortAddress={self.host}\n"
             f"tickTime={TICK}\n"
             "minSessionTimeout=400\n"
             "maxSessionTimeout=60000\n"
@@ -159,9 +173,12 @@ class ZooKeeperServer:
             "4lw.commands.whitelist=*\n"
             f"{self._configuration}"
         )
-        command = zookeeper_command(configuration, self._options)
-        return Child("ZooKeeper", command, self.folder / "output.log", reaper)
+        return [*self._prefix, *zookeeper_command(configuration, self._options)]
+
+    def answers(self) -> bool:
+        """Return whether the server serves."""
+        return answers_ruok(self.port, self.host)
 
     def _answers(self, child: Child) -> bool:
         child.check_alive()
-        return answers_ruok(self.port)
+        return self.answers()

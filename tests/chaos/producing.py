@@ -1,0 +1,180 @@
+"""Producers that write all along, and what was acknowledged to them."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Producer
+
+from tests.chaos.quiet import QUIET
+from tests.chaos.records import Numbers, value_of
+
+__all__ = ["PRODUCERS", "TOPICS", "Load", "Style", "Topic", "make_loads"]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of the run."""
+
+    name: str
+    partitions: int
+    replicas: int
+    min_in_sync: int
+
+
+#: The partitions of the last one are available with one broker of two. No acknowledged record of them is
+#: lost either: no process loses what it wrote, but for torn logs, and only such are torn whose broker is not
+#: in the ISR (``torn.py``).
+TOPICS: Final = (Topic("orders", 12, 3, 2), Topic("payments", 4, 3, 2), Topic("events", 4, 2, 1))
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a producer produces."""
+
+    topic: str
+    compression: str
+    is_idempotent: bool
+
+
+PRODUCERS: Final = (
+    Style("orders", "lz4", True),
+    Style("orders", "none", True),
+    Style("orders", "zstd", False),
+    Style("payments", "gzip", True),
+    Style("payments", "snappy", True),
+    Style("events", "zstd", True),
+    Style("events", "none", False),
+)
+
+#: Records of a burst to one partition, bytes of a value, and records that may be open.
+_BURST: Final = 20
+_BYTES: Final = (20, 300)
+_MOST_OPEN: Final = 1000
+#: Values that do not become small by compression.
+_NOISE: Final = random.Random(0).randbytes(2000)
+
+
+class Load:
+    """One producer on a thread. Every record is sent until it is acknowledged, however long that takes.
+
+    Records of a producer without idempotence may be there more than once, and in another order: librdkafka
+    sends the next ones to a new leader while it still waits for the answer of a former one that is frozen.
+    """
+
+    def __init__(self, number: int, style: Style, topic: Topic, bootstrap: str, rate: float) -> None:
+        self.number = number
+        self.style = style
+        self.partitions = [Numbers() for _ in range(topic.partitions)]
+        #: What the producer cannot get over, and what librdkafka reports meanwhile.
+        self.failures: list[str] = []
+        self.reported: Counter[str] = Counter()
+        self.acknowledged = 0
+        self._chance = random.Random(number)
+        self._pause = _BURST / rate
+        self._producer: Any = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": f"producer-{number}",
+                "acks": "all",
+                "enable.idempotence": style.is_idempotent,
+                "compression.type": style.compression,
+                "linger.ms": 2,
+                "message.timeout.ms": 0,
+                "retry.backoff.ms": 50,
+                "retry.backoff.max.ms": 500,
+                "socket.timeout.ms": 30_000,
+                "topic.metadata.refresh.fast.interval.ms": 100,
+                **QUIET,
+                "error_cb": self._report,
+            }
+        )
+        self._finishing, self._stopping = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"producer-{number}", daemon=True)
+
+    @property
+    def name(self) -> str:
+        """What it is, for people."""
+        kind = "idempotent" if self.style.is_idempotent else "plain"
+        return f"{kind} {self.style.compression} producer {self.number} of {self.style.topic}"
+
+    @property
+    def waiting(self) -> str:
+        """What it waits for, for people."""
+        return f"{self.name} has {self.open()} records that are not acknowledged ({dict(self.reported)})"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Produce nothing more, and end when all is acknowledged."""
+        self._finishing.set()
+
+    def stop(self) -> None:
+        """Produce nothing more, and wait for nothing."""
+        self._finishing.set()
+        self._stopping.set()
+
+    def open(self) -> int:
+        """Return how many records wait for their acknowledgement."""
+        return sum(numbers.open() for numbers in self.partitions)
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._stopping.is_set():
+            if self._finishing.is_set():
+                if not len(self._producer):
+                    return
+            elif len(self._producer) < _MOST_OPEN and time.monotonic() >= due:
+                self._send_burst()
+                due = max(due + self._pause, time.monotonic() - 1.0)
+            self._producer.poll(0.01)
+
+    def _send_burst(self) -> None:
+        partition = self._chance.randrange(len(self.partitions))
+        for _ in range(_BURST):
+            number = self.partitions[partition].add()
+            start = self._chance.randrange(1000)
+            padding = _NOISE[start : start + self._chance.randint(*_BYTES)]
+            try:
+                self._producer.produce(
+                    self.style.topic,
+                    value_of(self.number, number, padding),
+                    partition=partition,
+                    on_delivery=lambda error, message, number=number: self._delivered(error, message, number),
+                )
+            except (KafkaException, BufferError) as error:
+                self.failures.append(f"{self.name}: {error}")
+                self.stop()
+                return
+
+    def _delivered(self, error: Any, message: Any, number: int) -> None:
+        if error is None:
+            self.partitions[message.partition()].acknowledge(number, message.offset())
+            self.acknowledged += 1
+        else:
+            self._fail(error)
+
+    def _report(self, error: Any) -> None:
+        self.reported[error.name()] += 1
+        if error.fatal():
+            self._fail(error)
+
+    def _fail(self, error: Any) -> None:
+        if len(self.failures) < 3:
+            self.failures.append(f"{self.name}: {error.name()}: {error.str()}")
+
+
+def make_loads(bootstrap: str, rate: float) -> Sequence[Load]:
+    """Return the producers of the run, which produce ``rate`` records a second together."""
+    topics = {topic.name: topic for topic in TOPICS}
+    return [
+        Load(number, style, topics[style.topic], bootstrap, rate / len(PRODUCERS))
+        for number, style in enumerate(PRODUCERS)
+    ]

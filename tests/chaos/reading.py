@@ -1,0 +1,260 @@
+"""Readers of whole topics: one that follows the end, one that reads again, one that reads all in the end."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from tests.chaos.producing import Topic
+from tests.chaos.quiet import QUIET
+from tests.chaos.records import Log, Partition, Record, read_value
+
+__all__ = ["FinalRead", "Follower", "Rereader", "Seen", "end_offsets"]
+
+#: What a reader must never meet: a record that was visible is gone.
+_LOST: Final = {
+    "_AUTO_OFFSET_RESET",
+    "_LOG_TRUNCATION",
+    "OFFSET_OUT_OF_RANGE",
+    "_BAD_MSG",
+    "_BAD_COMPRESSION",
+}
+#: Messages that are taken at once, and records that are read again at once.
+_TAKEN: Final = 500
+_AGAIN: Final = 3000
+
+
+def reader(bootstrap: str, name: str, **more: object) -> Any:
+    """Return a consumer without a group that checks checksums and never jumps to another offset."""
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": name,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+            "fetch.wait.max.ms": 100,
+            "queued.max.messages.kbytes": 4096,
+            "retry.backoff.ms": 50,
+            "socket.timeout.ms": 10_000,
+            "topic.metadata.refresh.fast.interval.ms": 100,
+            **QUIET,
+            **more,
+        }
+    )
+
+
+def content_of(message: Any) -> int:
+    """Return a hash of what must never change at an offset; it is not 0."""
+    found = hash((message.value(), message.key(), message.timestamp(), message.leader_epoch()))
+    return (found & 0x7FFF_FFFF_FFFF_FFFF) or 1
+
+
+class Seen:
+    """The content of each offset of a partition as it was read first. 0: not read."""
+
+    def __init__(self) -> None:
+        self._contents = array("q")
+
+    def __len__(self) -> int:
+        return len(self._contents)
+
+    def at(self, offset: int) -> int:
+        """Return the hash of what was read at this offset, 0 for nothing."""
+        return self._contents[offset] if offset < len(self._contents) else 0
+
+    def add(self, offset: int, content: int) -> bool:
+        """Note what was read; return whether the same was read before, or nothing."""
+        if offset >= len(self._contents):
+            self._contents.extend([0] * (offset + 1 - len(self._contents)))
+        before = self._contents[offset]
+        self._contents[offset] = content
+        return before in (0, content)
+
+
+class _Reader:
+    """What readers share. ``failures``: what must never be seen."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.failures: list[str] = []
+        self.records = 0
+        #: Errors that a client gets over.
+        self.errors: Counter[str] = Counter()
+        self.stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run_until_stopped, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def join(self) -> None:
+        self.stop()
+        self._thread.join()
+
+    def _run_until_stopped(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run must not go on as if all were well
+            self.failures.append(f"{self.name}: {error!r}")
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def messages(self, consumer: Any, seconds: float = 0.5) -> Iterator[Any]:
+        """Yield messages without an error; errors are counted, or failures."""
+        for message in consumer.consume(_TAKEN, seconds):
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.name() in _LOST or error.fatal():
+                place = f"{message.topic()}-{message.partition()} at {message.offset()}"
+                self.fail(f"{place}: {error.name()}: {error.str()}")
+            else:
+                self.errors[error.name()] += 1
+
+    def fail(self, text: str) -> None:
+        if len(self.failures) < 5:
+            self.failures.append(f"{self.name}: {text}")
+
+    def compare(self, seen: Seen, message: Any, before: int) -> None:
+        """Fail where another record was read at this offset before."""
+        if before not in (0, content_of(message)):
+            self.fail(
+                f"{message.topic()}-{message.partition()}: another record at {message.offset()} than before"
+            )
+
+
+class Follower(_Reader):
+    """Reads a topic from its begin on, as records come."""
+
+    def __init__(self, bootstrap: str, topic: Topic) -> None:
+        super().__init__(f"reader of {topic.name}")
+        self.topic = topic
+        self.seen = [Seen() for _ in range(topic.partitions)]
+        self._bootstrap = bootstrap
+
+    def behind(self, ends: Mapping[Partition, int]) -> list[str]:
+        """Return the partitions of which the reader has not read all before an offset."""
+        lines = []
+        for number, seen in enumerate(self.seen):
+            end = ends[self.topic.name, number]
+            if len(seen) < end:
+                lines.append(
+                    f"{self.topic.name}-{number} is read up to {len(seen)} of {end} ({dict(self.errors)})"
+                )
+        return lines
+
+    def _run(self) -> None:
+        with closing(reader(self._bootstrap, f"follower-{self.topic.name}")) as consumer:
+            consumer.assign([TopicPartition(self.topic.name, one, 0) for one in range(self.topic.partitions)])
+            while not self.stopping.is_set():
+                for message in self.messages(consumer):
+                    offset, seen = message.offset(), self.seen[message.partition()]
+                    if offset < len(seen):
+                        self.fail(f"{self.topic.name}-{message.partition()}: {offset} after {len(seen) - 1}")
+                    elif offset > len(seen):
+                        self.fail(
+                            f"{self.topic.name}-{message.partition()}: {offset} after {len(seen) - 1}: a gap"
+                        )
+                    seen.add(offset, content_of(message))
+                    self.records += 1
+
+
+class Rereader(_Reader):
+    """Reads older records again, and compares them with what the follower read."""
+
+    def __init__(self, bootstrap: str, followers: Sequence[Follower], seed: int) -> None:
+        super().__init__("reader of old records")
+        self._bootstrap = bootstrap
+        self._followers = followers
+        self._chance = random.Random(seed)
+
+    def _run(self) -> None:
+        with closing(reader(self._bootstrap, "rereader")) as consumer:
+            while not self.stopping.wait(0.2):
+                follower = self._chance.choice(self._followers)
+                partition = self._chance.randrange(follower.topic.partitions)
+                seen = follower.seen[partition]
+                if not len(seen):
+                    continue
+                begin = self._chance.randrange(len(seen))
+                consumer.assign([TopicPartition(follower.topic.name, partition, begin)])
+                self._read(consumer, seen, min(len(seen), begin + _AGAIN))
+
+    def _read(self, consumer: Any, seen: Seen, end: int) -> None:
+        # The partition may have no leader for a while: another one is read then.
+        give_up = time.monotonic() + 5.0
+        offset = -1
+        while offset < end - 1 and time.monotonic() < give_up and not self.stopping.is_set():
+            for message in self.messages(consumer):
+                offset = message.offset()
+                self.compare(seen, message, seen.at(offset))
+                self.records += 1
+
+
+class FinalRead(_Reader):
+    """Reads whole topics once, up to the given end offsets, into ``logs``."""
+
+    def __init__(
+        self, bootstrap: str, ends: Mapping[Partition, int], seen: Mapping[Partition, Seen], seconds: float
+    ) -> None:
+        super().__init__("last reader")
+        self.logs: dict[Partition, Log] = {partition: [] for partition in ends}
+        self._bootstrap = bootstrap
+        self._ends = ends
+        self._seen = seen
+        self._seconds = seconds
+
+    def read(self) -> None:
+        """Read everything; what is missing at the end is a failure."""
+        self._run_until_stopped()
+
+    def _run(self) -> None:
+        deadline = time.monotonic() + self._seconds
+        left = {partition for partition, end in self._ends.items() if end > 0}
+        with closing(reader(self._bootstrap, "last-reader")) as consumer:
+            consumer.assign([TopicPartition(*partition, 0) for partition in left])
+            while left and time.monotonic() < deadline and not self.failures:
+                for message in self.messages(consumer):
+                    partition = message.topic(), message.partition()
+                    offset = message.offset()
+                    self.compare(self._seen[partition], message, self._seen[partition].at(offset))
+                    self.logs[partition].append(Record(offset, *read_value(message.value())))
+                    self.records += 1
+                    if offset >= self._ends[partition] - 1:
+                        left.discard(partition)
+        for topic, number in sorted(left):
+            log = self.logs[topic, number]
+            at = log[-1].offset if log else "nothing"
+            self.fail(f"{topic}-{number}: read up to {at}, the end is {self._ends[topic, number]}")
+
+
+def end_offsets(bootstrap: str, topics: Sequence[Topic], seconds: float) -> dict[Partition, int]:
+    """Return the high watermark of each partition. Raises TimeoutError."""
+    deadline = time.monotonic() + seconds
+    found: dict[Partition, int] = {}
+    wanted = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
+    with closing(reader(bootstrap, "end-offsets")) as consumer:
+        while len(found) < len(wanted):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the ends of {sorted(set(wanted) - set(found))} are not known")
+            for partition in wanted:
+                if partition not in found:
+                    try:
+                        _, found[partition] = consumer.get_watermark_offsets(TopicPartition(*partition), 5.0)
+                    except KafkaException as error:
+                        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                            raise
+    return found
