@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["parse_number", "printable", "quoted"]
+__all__ = ["parse_number", "printable", "quoted", "shortened"]
 
 #: Characters of a value that an error message repeats.
 _QUOTED: Final = 60
@@ -22,7 +22,12 @@ def printable(text: str) -> str:
 
 def quoted(text: str) -> str:
     """Return the first 60 characters of the text in quotes, as an error message repeats a value."""
-    return f"'{printable(text if len(text) <= _QUOTED else text[:_QUOTED])}{'…' * (len(text) > _QUOTED)}'"
+    return f"'{shortened(text)}'"
+
+
+def shortened(text: str) -> str:
+    """Return the first 60 characters of the text, printable, and a mark where there are more."""
+    return printable(text if len(text) <= _QUOTED else text[:_QUOTED]) + "…" * (len(text) > _QUOTED)
 
 
 def parse_number(name: str, text: str) -> int:

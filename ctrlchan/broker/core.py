@@ -11,7 +11,6 @@ import numpy as np
 from ctrlchan.broker.metadata.configs import DescribedConfig, topic_configs
 from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
-from ctrlchan.broker.metadata.settings import setting
 from ctrlchan.state import Broker, Endpoint
 
 if TYPE_CHECKING:
@@ -82,10 +81,6 @@ class BrokerCore:
     def topic_configs(self, name: str) -> Iterable[DescribedConfig] | None:
         """Return the configs of a topic, None: this broker knows no such topic."""
         return None if self.metadata.topic_row(name) is None else topic_configs()
-
-    def setting(self, name: str) -> str:
-        """Return the broker's own value of a setting, or its default."""
-        return setting(self.configs, name)
 
     def dynamic_configs(self, broker_id: int | None) -> Mapping[str, str]:
         """Return the dynamic configs of this broker, or those of all brokers (None)."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from ctrlchan.channel.properties_file import LOGIN_MODULES, ListenerProperties, PropertiesFile
 from ctrlchan.channel.wire.security import SaslSettings
+from ctrlchan.config_values import parse_int, parse_long, parse_string
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import request_versions
 
@@ -39,30 +40,35 @@ def _is_known(key: str) -> bool:
     return key in _PLAIN or key in _LISTENER_KEYS or key.startswith(_SECURITY_PREFIXES)
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if not 0 < value < 2**31:
-        raise ConfigError(f"{value} is not in 1 .. {2**31 - 1}")
-    return value
+def _positive(name: str, text: str) -> int:
+    return parse_int(name, text, 1)
 
 
-def _milliseconds(text: str) -> float:
-    return _positive(text) / 1000
+def _seconds(name: str, text: str) -> float:
+    return parse_int(name, text, 1) / 1000
 
 
-def _ibp(text: str) -> str:
-    request_versions(text)
-    return text
+def _long_seconds(name: str, text: str) -> float:
+    return parse_long(name, text, 1) / 1000
 
 
-#: Kafka's key -> ours, and how its value is read.
-_PLAIN: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
-    "broker.id": ("controller_id", int),
+def _ibp(name: str, text: str) -> str:
+    version = parse_string(name, text)
+    try:
+        request_versions(version)
+    except ConfigError as unknown:
+        raise ConfigError(f"{name}: {unknown}") from None
+    return version
+
+
+#: Kafka's key -> ours, and how its value is parsed.
+_PLAIN: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
+    "broker.id": ("controller_id", parse_int),
     "inter.broker.protocol.version": ("inter_broker_protocol", _ibp),
-    "controller.socket.timeout.ms": ("socket_timeout", _milliseconds),
-    "request.timeout.ms": ("request_timeout", _milliseconds),
-    "socket.connection.setup.timeout.ms": ("connection_setup_timeout", _milliseconds),
-    "socket.connection.setup.timeout.max.ms": ("connection_setup_timeout_max", _milliseconds),
+    "controller.socket.timeout.ms": ("socket_timeout", _seconds),
+    "request.timeout.ms": ("request_timeout", _seconds),
+    "socket.connection.setup.timeout.ms": ("connection_setup_timeout", _long_seconds),
+    "socket.connection.setup.timeout.max.ms": ("connection_setup_timeout_max", _long_seconds),
     "socket.request.max.bytes": ("max_request_bytes", _positive),
 }
 
@@ -78,14 +84,10 @@ _SECURITY_PREFIXES: Final = ("listener.name.", "ssl.", "sasl.")
 def channel_settings(file: PropertiesFile, listener: str | None = None) -> dict[str, Any]:
     """Return what ``settings_of`` returns, from a file that has been read."""
     settings: dict[str, Any] = {}
-    for key, (ours, read) in _PLAIN.items():
-        value = file.value(key)
+    for key, (ours, parse) in _PLAIN.items():
+        value = file.parse(key, parse)
         if value is not None:
-            try:
-                settings[ours] = read(value)
-            except ValueError as problem:
-                why = str(problem) if isinstance(problem, ConfigError) else f"{value!r} is not a number"
-                file.refuse(key, why)
+            settings[ours] = value
     if settings.get("connection_setup_timeout", 0) > 30:
         settings.setdefault("connection_setup_timeout_max", settings["connection_setup_timeout"])
     protocols, inter_broker = file.security_protocols(), file.inter_broker_listener()

@@ -7,15 +7,18 @@ Errors are ConfigErrors with file, line and key; they repeat no secret.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike, fspath
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from ctrlchan.channel.wire.security import TlsSettings
+from ctrlchan.config_values import parse_list
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SECURITY_PROTOCOLS
 
 __all__ = ["LOGIN_MODULES", "Entry", "ListenerProperties", "PropertiesFile", "read_properties"]
+
+_T = TypeVar("_T")
 
 #: The login module of each SASL mechanism.
 LOGIN_MODULES: Final = {
@@ -107,11 +110,26 @@ class PropertiesFile:
             self.refuse(key, "a config provider's ${...} is not resolved here: give the value itself")
         return value if value or empty else None
 
+    def parse(self, key: str, parse: Callable[[str, str], _T]) -> _T | None:
+        """Return what ``parse`` makes of the key and its value; None: the key is not set.
+
+        Raises ConfigError with the file, the line and the message of the ConfigError that ``parse`` raises.
+        """
+        text = self.value(key)
+        if text is None:
+            return None
+        try:
+            return parse(key, text)
+        except ConfigError as refused:
+            raise ConfigError(f"{self._where(key)}: {refused}") from None
+
     def refuse(self, key: str, reason: str) -> NoReturn:
         """Raise ConfigError with the file, the line and the key."""
+        raise ConfigError(f"{self._where(key)}: {key}: {reason}") from None
+
+    def _where(self, key: str) -> str:
         entry = self.entries.get(key)
-        where = f"{self.name}:{entry.line}" if entry is not None and entry.line else self.name
-        raise ConfigError(f"{where}: {key}: {reason}") from None
+        return f"{self.name}:{entry.line}" if entry is not None and entry.line else self.name
 
     def security_protocols(self) -> dict[str, str]:
         """Return the security protocol of each listener name (``listener.security.protocol.map``)."""
@@ -182,13 +200,14 @@ class ListenerProperties:
         ):
             if settings[ours] is not None and kind not in (None, "PEM"):
                 self.refuse(theirs, f"only a store of type PEM has it, not {kind}")
-        versions = self.value("ssl.enabled.protocols")
+        key = "ssl.enabled.protocols"
+        versions = self.value(key)
         if versions is not None:
             # As in Kafka, the list may have older versions; none below TLSv1.2 is ever used.
-            named = tuple(version.strip() for version in versions.split(",") if version.strip())
+            named = parse_list(key, versions)
             allowed = tuple(version for version in ("TLSv1.2", "TLSv1.3") if version in named)
             if not allowed:
-                self.refuse("ssl.enabled.protocols", f"{versions!r} has neither TLSv1.2 nor TLSv1.3")
+                self.refuse(key, f"{versions!r} has neither TLSv1.2 nor TLSv1.3")
             settings["versions"] = allowed
         try:
             return TlsSettings(**settings)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from ctrlchan.broker.log.manager import read_identity
 from ctrlchan.broker.metadata.settings import names_without_effect
 from ctrlchan.channel.properties_file import PropertiesFile
+from ctrlchan.config_values import parse_int, parse_list
 from ctrlchan.controller.settings.properties import listener_settings
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
@@ -73,13 +74,8 @@ def read_broker_properties(
 
 
 def _session_timeout(file: PropertiesFile) -> float | None:
-    key = "zookeeper.session.timeout.ms"
-    text = file.value(key)
-    if text is None:
-        return None
-    if not text.isdigit() or int(text) == 0:
-        file.refuse(key, f"{text!r} is not a positive number")
-    return int(text) / 1000
+    milliseconds = file.parse("zookeeper.session.timeout.ms", lambda name, text: parse_int(name, text, 1))
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def _listener_of_brokers(file: PropertiesFile, given: Sequence[Endpoint]) -> Endpoint:
@@ -98,15 +94,13 @@ def _listener_of_brokers(file: PropertiesFile, given: Sequence[Endpoint]) -> End
 
 def _log_dirs(file: PropertiesFile) -> list[str]:
     text = file.value("log.dirs") or file.value("log.dir") or _LOG_DIR
-    return [part.strip() for part in text.split(",") if part.strip()]
+    return [part for part in parse_list("log.dirs", text) if part]
 
 
 def _broker_id(file: PropertiesFile, log_dirs: list[str]) -> int:
-    text = file.value("broker.id")
-    if text is not None and text != "-1":
-        if not text.isdigit():
-            file.refuse("broker.id", f"{text!r} is not a broker's id")
-        return int(text)
+    broker_id = file.parse("broker.id", lambda name, text: parse_int(name, text, -1))
+    if broker_id is not None and broker_id >= 0:
+        return broker_id
     identity = read_identity(log_dirs)
     if identity is None or identity.broker_id is None:
         raise ConfigError(f"{file.name}: broker.id is not set, and no log directory has one")

@@ -255,7 +255,7 @@ def _controller(
         controller_id,
         listener,
         num_partitions=integer(configs, "num.partitions"),
-        default_replication_factor=integer(configs, "default.replication.factor", most=2**15 - 1),
+        default_replication_factor=integer(configs, "default.replication.factor"),
         unclean_leader_election=boolean({unclean: "false"} | dict(configs), unclean),
         topic_defaults=topic_defaults(configs.get),
         journal=journal,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
+from ctrlchan.broker.metadata.settings import integer
 from ctrlchan.errors import ConfigError
 
 __all__ = ["GroupConfig"]
@@ -25,8 +26,6 @@ _NAMES: Final = {
     "offsets_load_buffer_size": "offsets.load.buffer.size",
 }
 _RETENTION_MINUTES: Final = "offsets.retention.minutes"
-#: These may be 0; all others are at least 1, as in Kafka.
-_FROM_ZERO: Final = ("initial_rebalance_delay", "offset_metadata_max", "min_session_timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +60,10 @@ class GroupConfig:
     @classmethod
     def from_settings(cls, settings: Mapping[str, str]) -> Self:
         """Return the config that a broker's settings give, which have Kafka's names. Raises ConfigError."""
-        values = {
-            field: _integer(settings, name, 0 if field in _FROM_ZERO else 1)
-            for field, name in _NAMES.items()
-            if name in settings
-        }
+        values = {field: integer(settings, name) for field, name in _NAMES.items() if name in settings}
         if _RETENTION_MINUTES in settings:
-            values["offsets_retention"] = _integer(settings, _RETENTION_MINUTES, 1) * 60_000
+            values["offsets_retention"] = integer(settings, _RETENTION_MINUTES) * 60_000
         config = cls(**values)
         if config.max_session_timeout < config.min_session_timeout:
             raise ConfigError("group.max.session.timeout.ms is less than group.min.session.timeout.ms")
         return config
-
-
-def _integer(settings: Mapping[str, str], name: str, least: int) -> int:
-    try:
-        value = int(settings[name])
-    except ValueError:
-        raise ConfigError(f"{name}: {settings[name]!r} is no integer") from None
-    if value < least:
-        raise ConfigError(f"{name}: {value} is less than {least}")
-    return value

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ctrlchan.broker.metadata.settings import boolean, integer, setting
 from ctrlchan.broker.network.socket_server import SocketServerSettings
 from ctrlchan.broker.replication.fetcher import FetcherSettings
-from ctrlchan.errors import ConfigError
+from ctrlchan.config_values import invalid_value, parse_int, parse_list
 
 __all__ = ["check_topic_settings", "fetcher_settings", "server_settings"]
 
@@ -16,7 +16,7 @@ def check_topic_settings(configs: Mapping[str, str]) -> None:
     """Check the settings of topics that are created when they are asked for. Raises ConfigError."""
     boolean(configs, "auto.create.topics.enable")
     integer(configs, "num.partitions")
-    integer(configs, "default.replication.factor", most=2**15 - 1)
+    integer(configs, "default.replication.factor")
 
 
 def fetcher_settings(configs: Mapping[str, str]) -> FetcherSettings:
@@ -36,22 +36,23 @@ def server_settings(configs: Mapping[str, str]) -> SocketServerSettings:
         num_network_threads=integer(configs, "num.network.threads"),
         queued_max_requests=integer(configs, "queued.max.requests"),
         socket_request_max_bytes=integer(configs, "socket.request.max.bytes"),
-        socket_send_buffer_bytes=integer(configs, "socket.send.buffer.bytes", -1),
-        socket_receive_buffer_bytes=integer(configs, "socket.receive.buffer.bytes", -1),
+        socket_send_buffer_bytes=integer(configs, "socket.send.buffer.bytes"),
+        socket_receive_buffer_bytes=integer(configs, "socket.receive.buffer.bytes"),
         socket_listen_backlog_size=integer(configs, "socket.listen.backlog.size"),
-        connections_max_idle_ms=integer(configs, "connections.max.idle.ms", -1, 2**63 - 1),
-        max_connections=integer(configs, "max.connections", 0),
-        max_connections_per_ip=integer(configs, "max.connections.per.ip", 0),
+        connections_max_idle_ms=integer(configs, "connections.max.idle.ms"),
+        max_connections=integer(configs, "max.connections"),
+        max_connections_per_ip=integer(configs, "max.connections.per.ip"),
         max_connections_per_ip_overrides=_overrides(setting(configs, "max.connections.per.ip.overrides")),
     )
 
 
 def _overrides(text: str) -> dict[str, int]:
     """Return the limit of each host in ``host:limit,…``. Raises ConfigError."""
+    name = "max.connections.per.ip.overrides"
     limits = {}
-    for part in filter(None, map(str.strip, text.split(","))):
+    for part in filter(None, parse_list(name, text)):
         host, _, limit = part.rpartition(":")
-        if not host or not limit.isdigit():
-            raise ConfigError(f"max.connections.per.ip.overrides: {part!r} is not HOST:LIMIT")
-        limits[host] = int(limit)
+        if not host.strip():
+            raise invalid_value(name, part, "Each entry must be HOST:LIMIT")
+        limits[host.strip()] = parse_int(name, limit, 0)
     return limits

@@ -164,8 +164,8 @@ class StoringService:
             self.fetch = FetchApi(
                 manager.table,
                 self._missing_error,
-                max_bytes=integer(core.configs, "fetch.max.bytes", 1024),
-                sessions=integer(core.configs, "max.incremental.fetch.session.cache.slots", 0),
+                max_bytes=integer(core.configs, "fetch.max.bytes"),
+                sessions=integer(core.configs, "max.incremental.fetch.session.cache.slots"),
                 leaders=leaders,
             )
             self.hot = hot = BrokerHandler([self.produce, self.fetch])
@@ -259,8 +259,8 @@ class StoringService:
         configs, core = self.core.configs, self.core
         if core.controller is None or not boolean(configs, "controlled.shutdown.enable"):
             return
-        attempts = integer(configs, "controlled.shutdown.max.retries", 0)
-        pause = integer(configs, "controlled.shutdown.retry.backoff.ms", 0) / 1000
+        attempts = integer(configs, "controlled.shutdown.max.retries")
+        pause = integer(configs, "controlled.shutdown.retry.backoff.ms") / 1000
         for attempt in range(attempts):
             if attempt:
                 time.sleep(pause)

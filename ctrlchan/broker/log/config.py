@@ -6,38 +6,14 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from ctrlchan.errors import ConfigError
-from ctrlchan.text import quoted
+from ctrlchan.broker.metadata.config_keys import checked, parse_setting
 
 __all__ = ["LogConfig"]
 
-_MAX_INT32: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
 _HOUR_MS: Final = 3600 * 1000
 _DAY_MS: Final = 24 * _HOUR_MS
 
-#: The least value where it is not 0. -1 stands for no limit.
-_LEAST: Final = {
-    "segment_bytes": 14,
-    "segment_ms": 1,
-    "segment_index_bytes": 4,
-    "retention_ms": -1,
-    "retention_bytes": -_MAX_INT64 - 1,
-    "flush_messages": 1,
-    "max_compaction_lag_ms": 1,
-    "min_insync_replicas": 1,
-}
-_INT32: Final = {
-    "segment_bytes",
-    "segment_index_bytes",
-    "index_interval_bytes",
-    "max_message_bytes",
-    "min_insync_replicas",
-}
-_CHOICES: Final = {
-    "compression_type": ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-    "message_timestamp_type": ("CreateTime", "LogAppendTime"),
-}
 #: Broker configs that are the defaults of topic configs, where the names differ.
 _BROKER_NAMES: Final = {
     "log.segment.bytes": "segment.bytes",
@@ -105,11 +81,16 @@ class LogConfig(NamedTuple):
     @classmethod
     def from_broker_configs(cls, configs: Mapping[str, str]) -> LogConfig:
         """Return the defaults of all topics that a broker's settings give. Raises ConfigError."""
-        values = {topic: configs[broker] for broker, topic in _BROKER_NAMES.items() if broker in configs}
+        values = {
+            topic: checked(broker, configs[broker])
+            for broker, topic in _BROKER_NAMES.items()
+            if broker in configs
+        }
         for topic, names in _BROKER_TIMES.items():
             for name, unit in names:
                 if name in configs:
-                    time = _integer(name, configs[name])
+                    time = parse_setting(name, configs[name])
+                    assert isinstance(time, int)
                     values[topic] = str(-1 if topic == "retention.ms" and time < 0 else time * unit)
                     break
         return cls().with_topic_configs(values)
@@ -123,18 +104,13 @@ class LogConfig(NamedTuple):
         for name, text in configs.items():
             field = name.replace(".", "_")
             if name == "cleanup.policy":
-                policies = {policy.strip() for policy in text.split(",")} if text.strip() else set()
-                if not policies <= {"delete", "compact"}:
-                    raise ConfigError(f"cleanup.policy={quoted(text)}: not delete, compact or both")
+                policies = parse_setting(name, text)
+                assert isinstance(policies, list)
                 changes["cleanup_delete"] = "delete" in policies
                 changes["cleanup_compact"] = "compact" in policies
-            elif field in _CHOICES:
-                changes[field] = text
-            elif field == "min_cleanable_dirty_ratio":
-                changes[field] = _double(name, text)
             elif field in self._fields and not field.startswith("cleanup_"):
-                changes[field] = _integer(name, text)
-        return self._replace(**changes).check()
+                changes[field] = parse_setting(name, text)
+        return self._replace(**changes)
 
     @property
     def roll_ms(self) -> int:
@@ -160,34 +136,9 @@ class LogConfig(NamedTuple):
 def _checked(config: LogConfig) -> LogConfig:
     """Return the settings if they can be: many logs have the same ones."""
     for field, value in config._asdict().items():
-        name = field.replace("_", ".")
-        if isinstance(value, str):
-            if value not in _CHOICES[field]:
-                raise ConfigError(f"{name}={quoted(value)}: not one of {', '.join(_CHOICES[field])}")
-            continue
-        if isinstance(value, bool):
-            continue
-        least = _LEAST.get(field, 0)
-        most = _MAX_INT32 if field in _INT32 else 1 if isinstance(value, float) else _MAX_INT64
         # Kafka takes NaN for a ratio.
-        if value < least or value > most:
-            raise ConfigError(f"{name}={value}: not from {least} to {most}")
+        if not isinstance(value, bool) and value == value:
+            parse_setting(field.replace("_", "."), str(value))
     # A least compaction lag above the largest one is refused where it is set, not where it is: a broker that
     # is started with another default must serve the topic.
     return config
-
-
-def _integer(name: str, text: str) -> int:
-    try:
-        return int(text.strip())
-    except ValueError:
-        raise ConfigError(f"{name}={quoted(text)}: not an integer") from None
-
-
-def _double(name: str, text: str) -> float:
-    """Return a number as Java reads it: with the letter of its type, perhaps."""
-    stripped = text.strip()
-    try:
-        return float(stripped[:-1] if stripped[-1:] in ("f", "F", "d", "D") else stripped)
-    except ValueError:
-        raise ConfigError(f"{name}={quoted(text)}: not a number") from None

@@ -32,8 +32,8 @@ from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.directory import FutureReplica, LogDirectory, Place, read_identity
 from ctrlchan.broker.log.lock_file import RefusedError
 from ctrlchan.broker.log.log_cleaner import LogCleaner
+from ctrlchan.broker.metadata.config_keys import parse_setting
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, LogDirectoryError
-from ctrlchan.text import quoted
 from ctrlchan.topic_names import ZERO_ID, id_to_text, why_invalid
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ logger: Final = logging.getLogger(__name__)
 
 #: How often each log is asked whether it is to be flushed, has files to delete, or has failed.
 _TICK_SECONDS: Final = 1.0
+#: The shortest pause of the cleaner.
+_CLEANER_PAUSE_SECONDS: Final = 0.01
 #: Threads that close the logs of one directory: each waits for the disk.
 _CLOSING_THREADS: Final = 8
 _STRIPES: Final = 16
@@ -60,6 +62,7 @@ _SETTINGS: Final = {
     "producer.id.expiration.ms": "producer_expiration_ms",
     "producer.id.expiration.check.interval.ms": "producer_expiration_check_ms",
     "log.initial.task.delay.ms": "initial_delay_ms",
+    "log.cleaner.enable": "cleaner_enabled",
     "log.cleaner.threads": "cleaner_threads",
     "log.cleaner.backoff.ms": "cleaner_backoff_ms",
     "log.cleaner.dedupe.buffer.size": "cleaner_memory",
@@ -89,17 +92,9 @@ class LogManagerSettings(NamedTuple):
     @classmethod
     def from_configs(cls, configs: Mapping[str, str]) -> LogManagerSettings:
         """Return the settings of a broker's configs, by Kafka's names. Raises ConfigError."""
-        changes: dict[str, Any] = {}
-        if "log.cleaner.enable" in configs:
-            changes["cleaner_enabled"] = configs["log.cleaner.enable"].strip().lower() == "true"
-        for name, field in _SETTINGS.items():
-            if name in configs:
-                try:
-                    changes[field] = int(configs[name].strip())
-                except ValueError:
-                    raise ConfigError(f"{name}={quoted(configs[name])}: not an integer") from None
-                if changes[field] < 1:
-                    raise ConfigError(f"{name}={changes[field]}: not positive")
+        changes: dict[str, Any] = {
+            field: parse_setting(name, configs[name]) for name, field in _SETTINGS.items() if name in configs
+        }
         return cls(**changes)
 
 
@@ -286,6 +281,7 @@ class LogManager:
                 self._progress(directory.path, count.add(), count.of, path.name)
 
     def _schedule(self, scheduler: Scheduler) -> None:
+        """Schedule the tasks. One with a period of 0 runs once, as in ``KafkaScheduler``."""
         settings, delay = self.settings, self.settings.initial_delay_ms / 1000
         for directory in self._online():
             for period, what in (
@@ -294,13 +290,21 @@ class LogManager:
                 (settings.log_start_checkpoint_ms, self._write_start_offsets),
                 (settings.producer_expiration_check_ms, self._remove_expired_producers),
             ):
-                scheduler.every(period / 1000, partial(what, directory), delay)
+                if period > 0:
+                    scheduler.every(period / 1000, partial(what, directory), delay)
+                else:
+                    scheduler.once(partial(what, directory), delay)
             period = settings.high_watermark_checkpoint_ms
-            scheduler.every(period / 1000, partial(self._write_high_watermarks, directory))
+            if period > 0:
+                scheduler.every(period / 1000, partial(self._write_high_watermarks, directory))
+            else:
+                scheduler.once(partial(self._write_high_watermarks, directory))
             scheduler.every(_TICK_SECONDS, partial(self._tick, directory))
         if settings.cleaner_enabled:
+            # Without a pause a thread would do nothing but ask whether a log is dirty, as Kafka's does.
+            pause = max(settings.cleaner_backoff_ms / 1000, _CLEANER_PAUSE_SECONDS)
             for _ in range(settings.cleaner_threads):
-                scheduler.every(settings.cleaner_backoff_ms / 1000, self._cleaner.run)
+                scheduler.every(pause, self._cleaner.run)
 
     def stop(self, broker_epoch: int = -1) -> None:
         """Flush and close all logs, write the checkpoints, and mark the directories as closed in order."""

@@ -1,4 +1,4 @@
-"""Which configs a topic may have and which all brokers may have dynamically, and which values.
+"""Which configs a topic may have and which all brokers may have dynamically, and the value of each setting.
 
 The names and types are those of ``broker.metadata.configs``; here are the ranges. Source:
 ``LogConfig.validate``, ``DynamicBrokerConfig.validateConfigs`` and ``ConfigDef`` (Kafka 3.9). Not checked:
@@ -9,43 +9,82 @@ number of its threads may change at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import Final
+from typing import Final, TypeAlias
 
-from ctrlchan.broker.metadata.configs import ConfigType, cluster_wide_configs, topic_configs
+from ctrlchan.broker.metadata.configs import ConfigType, broker_configs, cluster_wide_configs, topic_configs
+from ctrlchan.config_values import (
+    invalid_value,
+    parse_boolean,
+    parse_double,
+    parse_int,
+    parse_list,
+    parse_long,
+    parse_short,
+    parse_string,
+)
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError
 from ctrlchan.protocol import request_versions
 
-__all__ = ["broker_config_names", "check_broker_configs", "check_configs", "topic_config_names"]
+__all__ = [
+    "Value",
+    "broker_config_names",
+    "check_broker_configs",
+    "check_configs",
+    "checked",
+    "parse_setting",
+    "topic_config_names",
+]
 
-_MIN: Final = {ConfigType.INT: -(2**31), ConfigType.LONG: -(2**63)}
-_MAX: Final = {ConfigType.INT: 2**31 - 1, ConfigType.LONG: 2**63 - 1}
-_TYPE_NAMES: Final = {ConfigType.INT: "INT", ConfigType.LONG: "LONG", ConfigType.DOUBLE: "DOUBLE"}
+Value: TypeAlias = bool | int | float | str | list[str]
+
+_NUMBERS: Final = {ConfigType.INT: parse_int, ConfigType.SHORT: parse_short, ConfigType.LONG: parse_long}
+#: Settings of a broker that DescribeConfigs does not show.
+_INTERNAL: Final = {
+    "log.initial.task.delay.ms": ConfigType.LONG,
+    "producer.id.expiration.check.interval.ms": ConfigType.INT,
+}
 
 _LOWEST: Final = {
     "background.threads": 1,
     "compression.lz4.level": 1,
     "compression.zstd.level": -131_072,
+    "controlled.shutdown.max.retries": 0,
+    "controlled.shutdown.retry.backoff.ms": 0,
+    "default.replication.factor": 1,
     "delete.retention.ms": 0,
+    "fetch.max.bytes": 1024,
     "file.delete.delay.ms": 0,
     "flush.messages": 1,
     "flush.ms": 0,
     "follower.replication.throttled.rate": 0,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.max.session.timeout.ms": 1,
+    "group.max.size": 1,
+    "group.min.session.timeout.ms": 0,
     "index.interval.bytes": 0,
     "leader.replication.throttled.rate": 0,
     "local.retention.bytes": -2,
     "local.retention.ms": -2,
     "log.cleaner.backoff.ms": 0,
     "log.cleaner.io.buffer.size": 0,
-    "log.cleaner.threads": 0,
-    "log.retention.ms": -1,
+    "log.cleaner.threads": 1,
+    "log.flush.interval.ms": 0,
+    "log.flush.offset.checkpoint.interval.ms": 0,
+    "log.flush.scheduler.interval.ms": 0,
+    "log.flush.start.offset.checkpoint.interval.ms": 0,
+    "log.initial.task.delay.ms": 0,
+    "log.retention.check.interval.ms": 1,
+    "log.roll.hours": 1,
+    "log.roll.jitter.hours": 0,
     "log.roll.jitter.ms": 0,
     "log.roll.ms": 1,
     "max.compaction.lag.ms": 1,
     "max.connection.creation.rate": 0,
     "max.connections": 0,
     "max.connections.per.ip": 0,
+    "max.incremental.fetch.session.cache.slots": 0,
     "max.message.bytes": 0,
     "message.timestamp.after.max.ms": 0,
     "message.timestamp.before.max.ms": 0,
@@ -55,36 +94,57 @@ _LOWEST: Final = {
     "min.insync.replicas": 1,
     "num.io.threads": 1,
     "num.network.threads": 1,
+    "num.partitions": 1,
     "num.recovery.threads.per.data.dir": 1,
+    "offset.metadata.max.bytes": 0,
+    "offsets.commit.timeout.ms": 1,
+    "offsets.load.buffer.size": 1,
+    "offsets.retention.check.interval.ms": 1,
+    "offsets.retention.minutes": 1,
+    "offsets.topic.num.partitions": 1,
+    "offsets.topic.replication.factor": 1,
+    "offsets.topic.segment.bytes": 1,
+    "producer.id.expiration.check.interval.ms": 1,
     "producer.id.expiration.ms": 1,
+    "queued.max.requests": 1,
     "remote.fetch.max.wait.ms": 1,
     "remote.log.index.file.cache.total.size.bytes": 1,
     "remote.log.manager.copy.max.bytes.per.second": 1,
     "remote.log.manager.fetch.max.bytes.per.second": 1,
     "replica.alter.log.dirs.io.max.bytes.per.second": 0,
+    "replica.fetch.backoff.ms": 0,
+    "replica.fetch.max.bytes": 0,
+    "replica.fetch.response.max.bytes": 0,
+    "replica.lag.time.max.ms": 1,
     "retention.ms": -1,
     "segment.bytes": 14,
     "segment.index.bytes": 4,
     "segment.jitter.ms": 0,
     "segment.ms": 1,
+    "socket.listen.backlog.size": 1,
+    "socket.receive.buffer.bytes": -1,
+    "socket.request.max.bytes": 1,
+    "socket.send.buffer.bytes": -1,
 }
-_HIGHEST: Final = {"compression.lz4.level": 17, "compression.zstd.level": 22, "min.cleanable.dirty.ratio": 1}
+_HIGHEST: Final = {
+    "compression.lz4.level": 17,
+    "compression.zstd.level": 22,
+    "default.replication.factor": 2**15 - 1,
+    "min.cleanable.dirty.ratio": 1,
+}
 _CHOICES: Final = {
     "cleanup.policy": ("compact", "delete"),
     "compression.type": ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     "message.timestamp.type": ("CreateTime", "LogAppendTime"),
 }
+_RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _THROTTLED: Final = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
 
 #: Source: ``DynamicBrokerConfig.ClusterLevelListenerConfigs``.
 _PER_LISTENER: Final = ("max.connection.creation.rate", "max.connections", "num.network.threads")
 _LISTENER: Final = re.compile(r"^listener\.name\.[^.]*\.")
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
-#: As Java's ``Double.parseDouble`` reads a number.
-_DOUBLE: Final = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
 _REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
-_COMMA: Final = re.compile(r"\s*,\s*")
 
 
 @cache
@@ -99,14 +159,14 @@ def check_configs(configs: Mapping[str, str]) -> None:
     for name in configs:
         if name not in types:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
-    for name, value in configs.items():
-        reason = _why_invalid(name, types[name], value)
-        if reason is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}: {reason}"
-            )
+    try:
+        values = {name: parse_setting(name, text) for name, text in configs.items()}
+    except ConfigError as refused:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(refused)) from None
     if {"min.compaction.lag.ms", "max.compaction.lag.ms"} <= configs.keys():
-        least, most = (int(configs[name]) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
+        least, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+        assert isinstance(least, int)
+        assert isinstance(most, int)
         if least > most:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
@@ -134,13 +194,11 @@ def check_broker_configs(configs: Mapping[str, str]) -> None:
             ErrorCode.INVALID_REQUEST,
             f"Cannot update these configs dynamically through the controller: {', '.join(unknown)}",
         )
-    for name, value in configs.items():
-        base = _listener_base(name)
-        reason = _why_invalid(_range_names().get(base, base), types[base], value)
-        if reason is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Invalid value {value} for configuration {name}: {reason}"
-            )
+    try:
+        for name, text in configs.items():
+            parse_setting(name, text)
+    except ConfigError as refused:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(refused)) from None
 
 
 @cache
@@ -155,59 +213,61 @@ def _listener_base(name: str) -> str:
     return base if base in _PER_LISTENER else name
 
 
-def _why_invalid(name: str, kind: ConfigType, value: str) -> str | None:
+def parse_setting(name: str, text: str) -> Value:
+    """Return the value of a setting of a topic, a broker or a listener. Raises ConfigError.
+
+    KeyError: neither ``broker.metadata.configs`` nor this file has the setting.
+    """
+    base = _listener_base(name)
+    kind, ranged = _types()[base], _range_names().get(base, base)
     if kind is ConfigType.BOOLEAN:
-        if value.strip().lower() not in ("true", "false"):
-            return "Expected value to be either true or false"
-        return None
-    if kind in (ConfigType.INT, ConfigType.LONG):
-        text = value.strip()
-        if not _INTEGER.fullmatch(text) or not _MIN[kind] <= int(text) <= _MAX[kind]:
-            return f"Not a number of type {_TYPE_NAMES[kind]}"
-        return _out_of_range(name, int(text))
+        return parse_boolean(name, text)
     if kind is ConfigType.DOUBLE:
-        text = value.strip()
-        if not _DOUBLE.fullmatch(text):
-            return f"Not a number of type {_TYPE_NAMES[kind]}"
-        return _out_of_range(name, float(text.rstrip("fFdD") if text[-1] in "fFdD" else text))
+        return parse_double(name, text, _LOWEST.get(ranged), _HIGHEST.get(ranged))
     if kind is ConfigType.LIST:
-        return _why_invalid_list(name, _COMMA.split(value.strip()) if value.strip() else [])
-    if name == "message.format.version":
-        return _why_no_version(value)
-    return _not_among(name, [value])
+        values = parse_list(name, text, _CHOICES.get(ranged))
+        if name in _THROTTLED:
+            _check_throttled(name, values)
+        return values
+    if kind is ConfigType.STRING:
+        value = parse_string(name, text, _CHOICES.get(ranged))
+        if ranged == "message.format.version":
+            _check_version(name, value)
+        return value
+    number = _NUMBERS[kind](name, text, _LOWEST.get(ranged), _HIGHEST.get(ranged))
+    if ranged == "compression.gzip.level" and number != -1 and not 1 <= number <= 9:
+        raise invalid_value(name, number, "Value must be between 1 and 9 or equal to -1")
+    if name in _RETENTION and number == 0:
+        raise invalid_value(name, number, "Value must be at least 1, or negative for no limit")
+    return number
 
 
-def _out_of_range(name: str, number: float) -> str | None:
-    if name == "compression.gzip.level":
-        return None if number == -1 or 1 <= number <= 9 else "Value must be between 1 and 9 or equal to -1"
-    if name in _LOWEST and number < _LOWEST[name]:
-        return f"Value must be at least {_LOWEST[name]}"
-    if name in _HIGHEST and number > _HIGHEST[name]:
-        return f"Value must be no more than {_HIGHEST[name]}"
-    return None
+def checked(name: str, text: str) -> str:
+    """Return the text of a setting that ``parse_setting`` takes. Raises ConfigError."""
+    parse_setting(name, text)
+    return text
 
 
-def _why_invalid_list(name: str, values: list[str]) -> str | None:
-    if name in _THROTTLED:
-        if values == ["*"] or all(_REPLICA.fullmatch(value) for value in values):
-            return None
-        return (
+@cache
+def _types() -> Mapping[str, ConfigType]:
+    topics = {config.name: config.type for config in topic_configs()}
+    # Where a topic and a broker have a config of the same name, it has the same type.
+    brokers = {config.name: config.type for config in broker_configs({})}
+    return {**topics, **brokers, **cluster_wide_configs(), **_INTERNAL}
+
+
+def _check_throttled(name: str, values: list[str]) -> None:
+    if values != ["*"] and not all(map(_REPLICA.fullmatch, values)):
+        raise invalid_value(
+            name,
+            f"[{', '.join(values)}]",
             f"{name} must be the literal '*' or a list of replicas in the following format: "
-            "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
         )
-    return _not_among(name, values)
 
 
-def _not_among(name: str, values: Iterable[str]) -> str | None:
-    choices = _CHOICES.get(name)
-    if choices is None or all(value in choices for value in values):
-        return None
-    return f"String must be one of: {', '.join(choices)}"
-
-
-def _why_no_version(value: str) -> str | None:
+def _check_version(name: str, value: str) -> None:
     try:
         request_versions(value)
     except ConfigError:
-        return f"Version {value} is not a valid version"
-    return None
+        raise invalid_value(name, value, f"Version {value} is not a valid version") from None

@@ -7,9 +7,9 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from itertools import dropwhile
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
-from ctrlchan.errors import ConfigError
+from ctrlchan.config_values import parse_int
 
 __all__ = [
     "ConfigSource",
@@ -377,17 +377,11 @@ def _described(
     return DescribedConfig(name, value, kind, source, config is None or not config.dynamic, synonyms)
 
 
-def _refuse(name: str, reason: str) -> NoReturn:
-    raise ConfigError(f"{name}: {reason}")
-
-
-def topic_defaults(
-    setting: Callable[[str], str | None], refuse: Callable[[str, str], NoReturn] = _refuse
-) -> Mapping[str, str]:
+def topic_defaults(setting: Callable[[str], str | None]) -> Mapping[str, str]:
     """Return the topic configs that a broker's settings set, by topic config.
 
-    ``setting``: returns a broker config, None: it is not set. ``refuse``: raises the error of a duration
-    that is no number, from the name of the config and the reason; ConfigError by default.
+    ``setting``: returns a broker config, None: it is not set. Raises ConfigError for a duration that is no
+    number.
     """
     found: dict[str, str] = {}
     for config in _TOPIC_CONFIGS:
@@ -397,12 +391,9 @@ def topic_defaults(
             if text is None:
                 continue
             if unit != 1:
-                try:
-                    number = int(text)
-                except ValueError:
-                    refuse(name, f"{text!r} is not a number")
+                number = parse_int(name, text)
                 # -1: without a limit.
-                text = str(number * unit if number >= 0 else number)
+                text = str(number * unit if number >= 0 else -1)
             found[config.name] = text
             break
     return found

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from ctrlchan.broker.metadata.config_keys import parse_setting
 from ctrlchan.broker.metadata.configs import broker_configs
 from ctrlchan.errors import ConfigError
 
@@ -116,26 +117,20 @@ def check_arguments(configs: Mapping[str, str]) -> None:
 
 
 def setting(configs: Mapping[str, str], name: str) -> str:
-    """Return the value of a setting. Raises KeyError when it is not set and has no default here."""
+    """Return the text of a setting. Raises KeyError when it is not set and has no default here."""
     value = configs.get(name)
-    return DEFAULTS[name] if value is None else value.strip()
+    return DEFAULTS[name] if value is None else value
 
 
-def integer(configs: Mapping[str, str], name: str, least: int = 1, most: int = 2**31 - 1) -> int:
-    """Return the value of a setting that is a number. Raises ConfigError, naming it."""
-    text = setting(configs, name)
-    try:
-        value = int(text)
-    except ValueError:
-        raise ConfigError(f"{name}={text}: not a number") from None
-    if not least <= value <= most:
-        raise ConfigError(f"{name}={value}: not from {least} to {most}")
+def integer(configs: Mapping[str, str], name: str) -> int:
+    """Return the value of a setting that is a whole number. Raises ConfigError."""
+    value = parse_setting(name, setting(configs, name))
+    assert isinstance(value, int)
     return value
 
 
 def boolean(configs: Mapping[str, str], name: str) -> bool:
-    """Return the value of a setting that is true or false. Raises ConfigError, naming it."""
-    text = setting(configs, name).lower()
-    if text not in ("true", "false"):
-        raise ConfigError(f"{name}={text}: neither true nor false")
-    return text == "true"
+    """Return the value of a setting that is true or false. Raises ConfigError."""
+    value = parse_setting(name, setting(configs, name))
+    assert isinstance(value, bool)
+    return value

@@ -33,6 +33,8 @@ __all__ = [
 logger = logging.getLogger("ctrlchan.broker")
 
 _UNLIMITED = 2**31 - 1
+#: In nanoseconds it fits into 64 bits. More is no limit.
+_MAX_IDLE_MS = (2**63 - 1) // 1_000_000
 
 
 class Listener(NamedTuple):
@@ -157,7 +159,7 @@ class SocketServer:
                 processors=settings.num_network_threads,
                 max_request_bytes=settings.socket_request_max_bytes,
                 queue_capacity=settings.queued_max_requests,
-                idle_ns=idle_ms * 1_000_000 if idle_ms >= 0 else -1,
+                idle_ns=idle_ms * 1_000_000 if 0 <= idle_ms <= _MAX_IDLE_MS else -1,
                 max_connections=settings.max_connections,
                 max_per_ip=settings.max_connections_per_ip,
                 per_ip_overrides=overrides,

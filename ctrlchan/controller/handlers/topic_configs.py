@@ -15,7 +15,9 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ctrlchan.config_values import parse_boolean
 from ctrlchan.controller.settings.config import ControllerConfig
+from ctrlchan.errors import ConfigError
 from ctrlchan.zookeeper.cluster import ClusterNodes
 
 __all__ = ["TopicConfigs", "UncleanElections"]
@@ -92,8 +94,8 @@ def _flag(name: str, config: Mapping[str, str], default: bool) -> bool:
     text = config.get(UNCLEAN)
     if text is None:
         return default
-    value = text.strip().lower()
-    if value not in ("true", "false"):
-        _LOG.error("%s of %s is %r, not true or false; it is ignored", UNCLEAN, name, text)
+    try:
+        return parse_boolean(UNCLEAN, text)
+    except ConfigError as refused:
+        _LOG.error("%s: %s; it is ignored", name, refused)
         return default
-    return value == "true"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ctrlchan.channel.properties_file import LOGIN_MODULES, ListenerProperties
+from ctrlchan.config_values import parse_list
 from ctrlchan.controller.settings.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
@@ -26,7 +27,7 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
     if protocol.name.startswith("SASL"):
         key = "sasl.enabled.mechanisms"
         text = properties.value(key) or "GSSAPI"
-        mechanisms = tuple(name.strip() for name in text.split(",") if name.strip())
+        mechanisms = tuple(filter(None, parse_list(key, text)))
         unknown = [name for name in mechanisms if name not in LOGIN_MODULES]
         if unknown:
             properties.refuse(key, f"{unknown[0]} is not {', '.join(LOGIN_MODULES)}")

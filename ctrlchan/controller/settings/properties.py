@@ -10,12 +10,14 @@ import platform
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import PurePath
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
+from ctrlchan.broker.metadata.config_keys import checked
 from ctrlchan.broker.metadata.configs import topic_defaults
 from ctrlchan.channel import ChannelConfig
 from ctrlchan.channel.properties import channel_settings
 from ctrlchan.channel.properties_file import ListenerProperties, PropertiesFile
+from ctrlchan.config_values import parse_boolean, parse_int, parse_long, parse_string
 from ctrlchan.controller.settings.listener_properties import listener_security
 from ctrlchan.controller.settings.listener_security import ListenerSecurity
 from ctrlchan.errors import ConfigError, InvalidStateError
@@ -26,8 +28,6 @@ from ctrlchan.zookeeper.client import check_servers
 from ctrlchan.zookeeper.settings import TlsSettings
 
 __all__ = ["listener_settings", "settings_of"]
-
-_Read: TypeAlias = Callable[[str], Any]
 
 #: Every address of the machine: what a listener without a host listens on.
 _ANY_HOST: Final = "0.0.0.0"
@@ -44,15 +44,10 @@ def settings_of(
     """
     file = PropertiesFile.read(source)
     settings: dict[str, Any] = {}
-    for key, (ours, read) in _PLAIN.items():
-        text = file.value(key)
-        if text is not None:
-            try:
-                settings[ours] = read(text)
-            except ConfigError as problem:
-                file.refuse(key, str(problem))
-            except ValueError:
-                file.refuse(key, f"{text!r} is not a number")
+    for key, (ours, parse) in _PLAIN.items():
+        value = file.parse(key, parse)
+        if value is not None:
+            settings[ours] = value
     tls = _zookeeper_tls(file)
     if tls is not None:
         settings["zookeeper_tls"] = tls
@@ -61,7 +56,7 @@ def settings_of(
         settings["controller_id"] = channel["controller_id"]
     settings["channel"] = ChannelConfig(**channel)
     settings |= listener_settings(file)
-    defaults = dict(topic_defaults(file.value, file.refuse))
+    defaults = dict(topic_defaults(lambda key: file.parse(key, checked)))
     if defaults:
         settings["topic_defaults"] = defaults
     return settings
@@ -70,49 +65,45 @@ def settings_of(
 # -- plain values
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if not 0 < value < 2**31:
-        raise ConfigError(f"{value} is not in 1 .. {2**31 - 1}")
-    return value
+def _positive(name: str, text: str) -> int:
+    return parse_int(name, text, 1)
 
 
-def _from_zero(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < 2**31:
-        raise ConfigError(f"{value} is not in 0 .. {2**31 - 1}")
-    return value
+def _seconds(name: str, text: str) -> float:
+    return parse_int(name, text, 1) / 1000
 
 
-def _milliseconds(text: str) -> float:
-    return _positive(text) / 1000
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ConfigError(f"{text!r} is neither true nor false")
-    return text.lower() == "true"
-
-
-def _servers(text: str) -> str:
-    check_servers(text)
+def _servers(name: str, text: str) -> str:
+    try:
+        check_servers(text)
+    except ConfigError as problem:
+        raise ConfigError(f"{name}: {problem}") from None
     return text
 
 
-#: Kafka's key -> ours, and how its value is read.
-_PLAIN: Final[Mapping[str, tuple[str, _Read]]] = {
+#: Kafka's key -> ours, and how its value is parsed.
+_PLAIN: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "zookeeper.connect": ("zookeeper", _servers),
-    "zookeeper.session.timeout.ms": ("zookeeper_session_timeout", _milliseconds),
-    "zookeeper.connection.timeout.ms": ("zookeeper_connection_timeout", _milliseconds),
-    "zookeeper.set.acl": ("zookeeper_set_acl", _boolean),
-    "broker.rack": ("rack", str),
-    "delete.topic.enable": ("delete_topics", _boolean),
-    "unclean.leader.election.enable": ("unclean_leader_election", _boolean),
-    "auto.leader.rebalance.enable": ("auto_leader_rebalance", _boolean),
-    "leader.imbalance.per.broker.percentage": ("leader_imbalance_percentage", _from_zero),
-    "leader.imbalance.check.interval.seconds": ("leader_imbalance_check_interval", _positive),
+    "zookeeper.session.timeout.ms": ("zookeeper_session_timeout", _seconds),
+    "zookeeper.connection.timeout.ms": ("zookeeper_connection_timeout", _seconds),
+    "zookeeper.set.acl": ("zookeeper_set_acl", parse_boolean),
+    "broker.rack": ("rack", parse_string),
+    "delete.topic.enable": ("delete_topics", parse_boolean),
+    "unclean.leader.election.enable": ("unclean_leader_election", parse_boolean),
+    "auto.leader.rebalance.enable": ("auto_leader_rebalance", parse_boolean),
+    "leader.imbalance.per.broker.percentage": (
+        "leader_imbalance_percentage",
+        lambda name, text: parse_int(name, text, 0),
+    ),
+    "leader.imbalance.check.interval.seconds": (
+        "leader_imbalance_check_interval",
+        lambda name, text: parse_long(name, text, 1),
+    ),
     "num.partitions": ("num_partitions", _positive),
-    "default.replication.factor": ("default_replication_factor", _positive),
+    "default.replication.factor": (
+        "default_replication_factor",
+        lambda name, text: parse_int(name, text, 1, 2**15 - 1),
+    ),
 }
 
 
@@ -121,7 +112,7 @@ _PLAIN: Final[Mapping[str, tuple[str, _Read]]] = {
 
 def _zookeeper_tls(file: PropertiesFile) -> TlsSettings | None:
     """Return the TLS settings of the session (``zookeeper.ssl.*``); None: it is not enabled."""
-    if not _boolean(file.value("zookeeper.ssl.client.enable") or "false"):
+    if not file.parse("zookeeper.ssl.client.enable", parse_boolean):
         return None
     stores = {}
     for name in ("truststore", "keystore"):

@@ -204,10 +204,16 @@ def test_metrics_are_served_on_a_port(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("listeners=SSL://127.0.0.1:0", "only PLAINTEXT is served"),
-        ("broker.id=x", "'x' is not a broker's id"),
+        ("broker.id=x", "Invalid value x for configuration broker.id: Not a number of type INT"),
         ("log.dirs=none", "broker.id is not set"),
-        ("broker.id=1\nnum.io.threads=none", "num.io.threads=none: not a number"),
-        ("broker.id=1\nzookeeper.session.timeout.ms=0", "'0' is not a positive number"),
+        (
+            "broker.id=1\nnum.io.threads=none",
+            "Invalid value none for configuration num.io.threads: Not a number of type INT",
+        ),
+        (
+            "broker.id=1\nzookeeper.session.timeout.ms=0",
+            "configuration zookeeper.session.timeout.ms: Value must be at least 1",
+        ),
     ],
 )
 def test_a_properties_file_that_cannot_be_is_one_line(tmp_path: Path, text: str, reason: str) -> None:

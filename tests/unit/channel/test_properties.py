@@ -138,8 +138,12 @@ def test_certificates_in_the_file_itself() -> None:
 
 SASL = {"security.inter.broker.protocol": "SASL_PLAINTEXT"}
 WRONG: dict[str, tuple[dict[str, str], str, str]] = {
-    "number": ({"broker.id": "one"}, "broker.id", "'one' is not a number"),
-    "time": ({"controller.socket.timeout.ms": "0"}, "controller.socket.timeout.ms", "0 is not in 1"),
+    "number": ({"broker.id": "one"}, "broker.id", "Invalid value one for configuration"),
+    "time": (
+        {"controller.socket.timeout.ms": "0"},
+        "controller.socket.timeout.ms",
+        "Value must be at least 1",
+    ),
     "ibp": ({"inter.broker.protocol.version": "4.7"}, "inter.broker.protocol.version", "4.7"),
     "protocol": ({"security.inter.broker.protocol": "TLS"}, "security.inter.broker.protocol", "'TLS'"),
     "map": ({"listener.security.protocol.map": "A:B"}, "listener.security.protocol.map", "'A:B'"),

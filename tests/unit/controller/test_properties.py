@@ -36,7 +36,7 @@ def test_a_file_with_everything_plain(tmp_path: Path) -> None:
         "default.replication.factor=3\n"
         "log.retention.hours=2\n"
         "log.retention.minutes=5\n"
-        "log.roll.hours=-1\n"
+        "log.roll.hours=2\n"
         "log.segment.bytes=1000\n"
         "min.insync.replicas=2\n"
         "log.dirs=/data\n"
@@ -56,7 +56,7 @@ def test_a_file_with_everything_plain(tmp_path: Path) -> None:
         "min.insync.replicas": "2",
         "retention.ms": "300000",
         "segment.bytes": "1000",
-        "segment.ms": "-1",
+        "segment.ms": "7200000",
         "unclean.leader.election.enable": "true",
     }
 
@@ -144,11 +144,11 @@ def test_stores_of_java_cannot_be_used_for_zookeeper() -> None:
     ("key", "value", "message"),
     [
         ("zookeeper.connect", ":::", "is not HOST:PORT"),
-        ("zookeeper.session.timeout.ms", "soon", "'soon' is not a number"),
-        ("zookeeper.session.timeout.ms", "0", "0 is not in 1 .. 2147483647"),
-        ("delete.topic.enable", "yes", "'yes' is neither true nor false"),
-        ("leader.imbalance.per.broker.percentage", "-1", "-1 is not in 0"),
-        ("log.retention.hours", "x", "'x' is not a number"),
+        ("zookeeper.session.timeout.ms", "soon", "Not a number of type INT"),
+        ("zookeeper.session.timeout.ms", "0", "Value must be at least 1"),
+        ("delete.topic.enable", "yes", "Expected value to be either true or false"),
+        ("leader.imbalance.per.broker.percentage", "-1", "Value must be at least 0"),
+        ("log.retention.hours", "x", "Not a number of type INT"),
         ("listeners", "9092", "'9092' is not NAME://HOST:PORT"),
         ("listeners", "NOWHERE://a:1", "'NOWHERE' has no protocol"),
         ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:1", "'PLAINTEXT' is listed twice"),
@@ -161,7 +161,8 @@ def test_an_error_has_file_line_and_key(tmp_path: Path, key: str, value: str, me
     file = tmp_path / "server.properties"
     before = "listeners=PLAINTEXT://here:1\n" if key == "advertised.listeners" else "\n"
     file.write_text(f"{before}{key}={value}\n")
-    with pytest.raises(ConfigError, match=rf"{re.escape(str(file))}:2: {key}: .*{re.escape(message)}"):
+    before_key = rf"{re.escape(str(file))}:2: (Invalid value .* for configuration )?"
+    with pytest.raises(ConfigError, match=rf"{before_key}{key}: .*{re.escape(message)}"):
         settings_of(file)
 
 

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from ctrlchan.broker.apis.when_done import when_done
 from ctrlchan.broker.controller.client import ControllerClient, NewTopic
 from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
+from ctrlchan.broker.metadata.settings import integer
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.rate_limit import LogRateLimit
@@ -110,8 +111,8 @@ def create_missing(core: StoringCore, names: Sequence[str]) -> Future[dict[str, 
 def _with_settings(core: StoringCore, name: str) -> NewTopic:
     """Return the topic with the broker's settings for it."""
     if name != OFFSETS_TOPIC:
-        partitions = int(core.setting("num.partitions"))
-        return NewTopic(name, partitions, int(core.setting("default.replication.factor")))
+        partitions = integer(core.configs, "num.partitions")
+        return NewTopic(name, partitions, integer(core.configs, "default.replication.factor"))
     config = core.groups.config
     return NewTopic(
         name,

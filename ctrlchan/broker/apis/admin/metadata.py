@@ -18,6 +18,7 @@ from ctrlchan.broker.apis._metadata import MetadataRequest, decode_metadata
 from ctrlchan.broker.apis.admin.auto_create import create_missing
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.controller.effects import when_seen
+from ctrlchan.broker.metadata.settings import boolean
 from ctrlchan.broker.storing_core import StoringCore
 
 __all__ = ["API"]
@@ -55,7 +56,7 @@ def _handle(core: StoringCore, request: Request) -> Callable[[], Reply] | Future
 
 def _missing(core: StoringCore, request: Request, body: MetadataRequest) -> list[str]:
     """Return the names of topics to create."""
-    if core.setting("auto.create.topics.enable").strip().lower() != "true":
+    if not boolean(core.configs, "auto.create.topics.enable"):
         return []
     return metadata.missing_topics(core.metadata, request.version, body)
 

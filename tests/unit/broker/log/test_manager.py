@@ -319,11 +319,35 @@ def test_a_replica_is_in_one_directory(managers: Managers) -> None:
     assert sorted(managers(2).logs()) == [("orders", 0), ("orders", 1)]
 
 
+def test_what_has_a_period_of_0_is_done_once(managers: Managers) -> None:
+    once = FAST._replace(
+        recovery_point_checkpoint_ms=0,
+        log_start_checkpoint_ms=0,
+        high_watermark_checkpoint_ms=0,
+        initial_delay_ms=0,
+    )
+    manager = managers(settings=once)
+    for name in (
+        checkpoints.RECOVERY_POINT_CHECKPOINT,
+        checkpoints.LOG_START_CHECKPOINT,
+        checkpoints.HIGH_WATERMARK_CHECKPOINT,
+    ):
+        file = managers.dirs[0] / name
+        until(file.exists, name)
+    # Retention, which has a period, goes on.
+    fill(manager, "orders", 25)
+    log = manager.log("orders", 0)
+    assert log is not None
+    log.update_high_watermark(25)
+    until(lambda: log.start_offset > 0, "retention")
+    assert checkpoints.read_offsets(managers.dirs[0] / checkpoints.RECOVERY_POINT_CHECKPOINT) == {}
+
+
 def test_settings() -> None:
     assert LogManagerSettings.from_configs({}) == LogManagerSettings()
     assert LogManagerSettings.from_configs({"background.threads": "3"}).background_threads == 3
     for text in ("x", "0"):
-        with pytest.raises(ConfigError, match=r"background\.threads="):
+        with pytest.raises(ConfigError, match=r"configuration background\.threads: "):
             LogManagerSettings.from_configs({"background.threads": text})
     config = LogConfig.from_broker_configs({"log.retention.hours": "2", "message.max.bytes": "5", "x": "y"})
     assert (config.retention_ms, config.max_message_bytes) == (7_200_000, 5)

@@ -144,6 +144,12 @@ def test_a_processor_that_waits_is_idle() -> None:
         wait_until(lambda: server.counters()[0][0].idle_ns > 0, what="the time of its first wait counts")
 
 
+def test_the_longest_time_that_a_setting_can_have_is_no_limit_of_idle_connections() -> None:
+    with serving(EchoHandler(), connections_max_idle_ms=2**63 - 1) as server, Client(server) as client:
+        client.frames(b"e")
+        assert client.answer() == b"e"
+
+
 def test_idle_connections_are_closed() -> None:
     # Longer than a busy machine stops this test between two requests.
     with serving(EchoHandler(), connections_max_idle_ms=1_500) as server, Client(server) as idle:

@@ -1,0 +1,127 @@
+"""Values of Kafka's settings, parsed from text; ``conformance/test_settings.py`` compares with Kafka."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from ctrlchan import config_values
+from ctrlchan.broker.coordinator.config import GroupConfig
+from ctrlchan.broker.launch.settings import check_topic_settings, fetcher_settings, server_settings
+from ctrlchan.broker.log.config import LogConfig
+from ctrlchan.broker.log.manager import LogManagerSettings
+from ctrlchan.broker.metadata.settings import boolean, integer
+from ctrlchan.channel.properties import settings_of as channel_settings
+from ctrlchan.controller.settings.properties import settings_of as controller_settings
+from ctrlchan.errors import ConfigError
+
+#: Whatever reads a setting of a number, and the setting.
+NUMBERS: list[tuple[Callable[[Mapping[str, str]], object], str]] = [
+    (LogConfig.from_broker_configs, "log.segment.bytes"),
+    (LogConfig.from_broker_configs, "log.retention.hours"),
+    (LogConfig().with_topic_configs, "segment.bytes"),
+    (LogManagerSettings.from_configs, "background.threads"),
+    (GroupConfig.from_settings, "group.max.size"),
+    (server_settings, "queued.max.requests"),
+    (fetcher_settings, "replica.fetch.max.bytes"),
+    (check_topic_settings, "num.partitions"),
+    (lambda configs: integer(configs, "num.io.threads"), "num.io.threads"),
+    (channel_settings, "request.timeout.ms"),
+    (controller_settings, "num.partitions"),
+    (controller_settings, "log.retention.hours"),
+]
+#: The same of true and false.
+BOOLEANS: list[tuple[Callable[[Mapping[str, str]], object], str]] = [
+    (LogManagerSettings.from_configs, "log.cleaner.enable"),
+    (check_topic_settings, "auto.create.topics.enable"),
+    (lambda configs: boolean(configs, "controlled.shutdown.enable"), "controlled.shutdown.enable"),
+    (controller_settings, "zookeeper.set.acl"),
+    (controller_settings, "zookeeper.ssl.client.enable"),
+]
+
+
+@pytest.mark.parametrize(("read", "name"), NUMBERS)
+@pytest.mark.parametrize("text", ["one", "1_000", "1.0", "2147483648", "-2147483649"])
+def test_each_reader_refuses_what_is_no_number_of_32_bits(
+    read: Callable[[Mapping[str, str]], object], name: str, text: str
+) -> None:
+    message = f"Invalid value {text} for configuration {name}: Not a number of type INT"
+    with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
+        read({name: text})
+
+
+@pytest.mark.parametrize(("read", "name"), NUMBERS)
+def test_each_reader_takes_a_number_between_blanks(
+    read: Callable[[Mapping[str, str]], object], name: str
+) -> None:
+    read({name: " +00100\t"})
+
+
+@pytest.mark.parametrize(("read", "name"), BOOLEANS)
+def test_each_reader_refuses_what_is_neither_true_nor_false(
+    read: Callable[[Mapping[str, str]], object], name: str
+) -> None:
+    read({name: " TRUE "})
+    with pytest.raises(ConfigError, match=f"yes for configuration {name}: Expected value to be either true"):
+        read({name: "yes"})
+
+
+def test_a_pause_of_no_time_is_taken() -> None:
+    names = ("log.cleaner.backoff.ms", "log.initial.task.delay.ms", "log.flush.offset.checkpoint.interval.ms")
+    settings = LogManagerSettings.from_configs(dict.fromkeys(names, "0"))
+    assert (settings.cleaner_backoff_ms, settings.initial_delay_ms) == (0, 0)
+    assert settings.recovery_point_checkpoint_ms == 0
+
+
+def test_retention_of_no_time_is_refused_and_every_negative_one_is_without_a_limit() -> None:
+    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        assert LogConfig.from_broker_configs({name: "-5"}).retention_ms == -1
+        with pytest.raises(ConfigError, match=f"Invalid value 0 for configuration {name}: "):
+            LogConfig.from_broker_configs({name: "0"})
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (config_values.parse_boolean, "\tTrue\n", True),
+        (config_values.parse_short, "-32768", -32768),
+        (config_values.parse_long, "9223372036854775807", 2**63 - 1),
+        (config_values.parse_int, f"-{'0' * 5000}1", -1),
+        (config_values.parse_double, " .5f", 0.5),
+        (config_values.parse_double, "-Infinity", -math.inf),
+        (config_values.parse_string, " a b ", "a b"),
+        (config_values.parse_list, " a , b,,c ", ["a", "b", "", "c"]),
+        (config_values.parse_list, "  ", []),
+    ],
+)
+def test_values(parse: Callable[[str, str], Any], text: str, value: object) -> None:
+    assert parse("a.name", text) == value
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (config_values.parse_boolean, ""),
+        (config_values.parse_short, "32768"),
+        (config_values.parse_long, "9223372036854775808"),
+        (config_values.parse_int, "9" * 5000),
+        (config_values.parse_int, "\u0661"),
+        (config_values.parse_double, "1e"),
+        (config_values.parse_double, "inf"),
+    ],
+)
+def test_no_values(parse: Callable[[str, str], Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^Invalid value .{0,61} for configuration a\.name: "):
+        parse("a.name", text)
+
+
+def test_the_error_names_the_limit_that_is_exceeded() -> None:
+    with pytest.raises(ConfigError, match=r"^Invalid value 4 for configuration n: Value must be at least 5$"):
+        config_values.parse_int("n", "4", 5)
+    with pytest.raises(ConfigError, match=r"^Invalid value 6\.0 for configuration n: .* no more than 5$"):
+        config_values.parse_double("n", "6", most=5)
+    with pytest.raises(ConfigError, match=r"^Invalid value c for configuration n: .* one of: a, b$"):
+        config_values.parse_list("n", "a,c", ["a", "b"])
