@@ -24,6 +24,8 @@ _LOG: Final = logging.getLogger("ctrlchan.broker")
 _TOPICS: Final = "topics"
 _BROKERS: Final = "brokers"
 _RETRY_SECONDS: Final = 0.5
+#: How long ``stop`` waits for the thread, which may wait for ZooKeeper.
+_STOP_SECONDS: Final = 1.0
 
 
 class ConfiguredBroker(Protocol):
@@ -60,6 +62,8 @@ class BrokerConfigs:
         self._seen = ""
         self._changed = threading.Event()
         self._read_all = False
+        #: Held while the broker is given something; guards ``_stopped``.
+        self._giving = threading.Lock()
         self._stopped = False
         self._thread = threading.Thread(target=self._follow, name=f"broker-{broker.id}-configs", daemon=True)
 
@@ -79,11 +83,12 @@ class BrokerConfigs:
         self._changed.set()
 
     def stop(self) -> None:
-        """End the thread. Close the session before: the thread may wait for its answer."""
-        self._stopped = True
+        """Give the broker nothing more. A thread that waits for ZooKeeper ends with the session."""
+        with self._giving:
+            self._stopped = True
         self._changed.set()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(_STOP_SECONDS)
 
     # -- for the APIs
 
@@ -149,9 +154,14 @@ class BrokerConfigs:
         self._apply_topics(sorted({name for kind, name in entities if kind == _TOPICS}))
 
     def _apply_brokers(self) -> None:
-        read = self._nodes.read_broker_config
-        self._broker.set_broker_configs(read(self.id), read(None))
+        own, defaults = self._nodes.read_broker_config(self.id), self._nodes.read_broker_config(None)
+        with self._giving:
+            if not self._stopped:
+                self._broker.set_broker_configs(own, defaults)
 
     def _apply_topics(self, names: Sequence[str]) -> None:
         for name, config in zip(names, self._nodes.read_topic_configs(names), strict=True):
-            self._broker.set_topic_configs(name, config or {})
+            with self._giving:
+                if self._stopped:
+                    return
+                self._broker.set_topic_configs(name, config or {})

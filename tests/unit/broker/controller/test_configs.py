@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import traceback
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -63,6 +66,39 @@ def test_a_broker_gets_its_configs_and_the_changes(one: ZooKeeperSession) -> Non
     configs.read_again()
     wait_until(lambda: set(broker.topics) == {"old", "new"}, what="all configs again")
     configs.stop()
+
+
+def test_stopping_does_not_wait_for_zookeeper() -> None:
+    with (
+        MemoryZooKeeper() as server,
+        Proxy(server.port) as proxy,
+        session(f"127.0.0.1:{proxy.port}") as one,
+        session(server.address) as other,
+    ):
+        writer = BrokerConfigs(Broker(), other)
+        writer.write_topic_config("t", {"max.message.bytes": "1"})
+        broker = Broker()
+        configs = BrokerConfigs(broker, one)
+        configs.start()
+        [thread] = [each for each in threading.enumerate() if each.name == "broker-7-configs"]
+        with away(proxy, one):
+            writer.write_topic_config("t", {"max.message.bytes": "2"})
+            configs.read_again()
+            wait_until(lambda: waits_for_a_connection(thread), what="the thread waits for ZooKeeper")
+            stopping = threading.Thread(target=configs.stop, daemon=True)
+            stopping.start()
+            stopping.join(20)
+            assert not stopping.is_alive()
+            assert thread.is_alive()
+        # ZooKeeper answers the thread, which gives the broker nothing any more.
+        wait_until(lambda: not thread.is_alive(), what="the thread has ended")
+        assert broker.topics == {"t": {"max.message.bytes": "1"}}
+
+
+def waits_for_a_connection(thread: threading.Thread) -> bool:
+    assert thread.ident is not None
+    frame = sys._current_frames().get(thread.ident)
+    return frame is not None and "submit" in {one.name for one in traceback.extract_stack(frame)}
 
 
 def changes_are_taken_after_a_lost_connection(port: int, chroot: str = "") -> None:
