@@ -81,7 +81,7 @@ channel_parts = [
     "ctrlchan/channel/senders/_request.pxd",
     "ctrlchan/channel/wire/_records.pxd",
 ]
-lock_parts = ["ctrlchan/_c/locks.h", "ctrlchan/_c/locks.pxd"]
+lock_parts = ["ctrlchan/_c/locks.h", "ctrlchan/_c/locks.pxd", "ctrlchan/_c/thread_signals.h"]
 log_parts = [
     *lock_parts,
     "ctrlchan/_wire/bytes.h",
@@ -127,6 +127,12 @@ extensions = [
     extension("ctrlchan.channel.observability._gather", channel_parts),
     extension("ctrlchan.channel.queues._frames", channel_parts),
     extension("ctrlchan.channel.queues._entries", channel_parts),
+    extension(
+        "ctrlchan._c.watchdog",
+        ["ctrlchan/_c/watchdog.h", "ctrlchan/_c/thread_signals.h"],
+        trace=False,
+        include_dirs=["ctrlchan"],
+    ),
     extension("ctrlchan.broker.apis._metadata", message_parts, include_dirs=["ctrlchan"]),
 ]
 if not CHANNEL_ONLY:

@@ -1,1 +1,1 @@
-"""What all Cython rooms share: mutexes and conditions. It knows no other room."""
+"""What all Cython rooms share: mutexes and conditions, threads, the watchdog. It knows no other room."""

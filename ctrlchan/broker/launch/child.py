@@ -32,7 +32,11 @@ _PARENT_CHECK_SECONDS = 1.0
 
 def main() -> None:
     """Serve the brokers of one child process."""
+    # Imported here: the parent imports this module for its name.
+    from ctrlchan._c import watchdog
+
     raise_descriptor_limit()
+    watchdog.start(parent=os.getppid())
     # Output of libraries must not come between the lines.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

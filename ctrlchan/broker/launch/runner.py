@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from ctrlchan._c import watchdog
 from ctrlchan.broker.launch.host import BrokerHost
 from ctrlchan.broker.launch.service import BrokerConfig
 from ctrlchan.errors import ConfigError
@@ -40,6 +41,7 @@ def run(
     if metrics_port is not None and not (len(configs) == 1 and configs[0].log_dirs):
         raise ConfigError("metrics: only of one broker, with a log directory")
     raise_descriptor_limit()
+    watchdog.start()
     host = BrokerHost(
         configs,
         zookeeper=zookeeper,

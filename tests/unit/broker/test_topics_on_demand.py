@@ -39,7 +39,7 @@ def test_a_client_asks_again_for_a_topic_that_was_created(client: Connection) ->
     assert errors(client, "old", version=3) == {"old": NO_LEADER_YET}
 
 
-def test_a_client_is_told_why_a_topic_is_not_created(client: Connection) -> None:
+def test_the_answer_says_why_a_topic_is_not_created(client: Connection) -> None:
     assert errors(client, "__consumer_offsets") == {"__consumer_offsets": TOO_MANY_REPLICAS}
     assert errors(client, "unwanted", creates=False) == {"unwanted": UNKNOWN}
     assert errors(client, "__transaction_state") == {"__transaction_state": UNKNOWN}

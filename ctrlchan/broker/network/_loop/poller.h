@@ -22,6 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "_c/thread_signals.h"
+
 enum { READABLE = 1, WRITABLE = 2, BROKEN = 4 };
 
 typedef struct {
@@ -216,21 +218,6 @@ static inline void configure_connection(int fd, int send_buffer) {
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     if (send_buffer != -1) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer);
 }
-
-/* -- threads */
-
-/* Starts a thread that no signal handler runs on. Returns 0 or an error number. */
-static inline int start_thread(pthread_t *thread, void *(*run)(void *), void *argument) {
-    sigset_t all, before;
-    int error;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(thread, NULL, run, argument);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
-static inline int is_this_thread(pthread_t thread) { return pthread_equal(thread, pthread_self()); }
 
 /* Counters have one writer; readers of other threads see a value that was true. */
 static inline void count(int64_t *counter, int64_t more) {
