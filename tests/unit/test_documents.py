@@ -103,3 +103,52 @@ def test_files_named_in_the_design_exist() -> None:
     named = re.findall(r"`([\w/]+\.(?:pyx|py|h))`", (ROOT / "DESIGN.md").read_text())
     assert named
     assert not [name for name in named if not any(file.endswith(f"/{name}") for file in files)]
+
+
+def rows_of_the_file_map() -> list[tuple[list[str], str]]:
+    """Return (places below ``ctrlchan`` or the root, text) of each row of DESIGN.md's file map."""
+    table = (ROOT / "DESIGN.md").read_text().split("## File map")[1].split("\nArrows,")[0]
+    rows = []
+    for line in table.splitlines():
+        cells = line.strip("|").split(" | ")
+        if len(cells) < 2 or "`" not in cells[0]:
+            continue
+        first, *others = re.findall(r"`([^`]+)`", cells[0])
+        first = first.removeprefix("ctrlchan/")
+        # In ``pipeline/sessions.py``, ``source/`` the second place is beside the first.
+        beside = f"{first.rstrip('/').rpartition('/')[0]}/".lstrip("/")
+        rows.append(([first, *(f"{beside}{one}" for one in others)], " | ".join(cells[1:])))
+    return rows
+
+
+def place(name: str) -> Path:
+    inside = ROOT / "ctrlchan" / name
+    return inside if inside.exists() else ROOT / name
+
+
+def test_the_file_map_has_every_room() -> None:
+    named = {one.rstrip("/") for places, _ in rows_of_the_file_map() for one in places}
+    # Rooms that are described in the row of the room around them.
+    named |= {
+        f"{one.rstrip('/')}/{inner}"
+        for places, text in rows_of_the_file_map()
+        for one in places
+        for inner in re.findall(r"`([\w/]+)/`", text)
+    }
+    package = ROOT / "ctrlchan"
+    rooms = {str(file.parent.relative_to(package)) for file in package.rglob("__init__.py")} - {"."}
+    # The map names the rooms around these.
+    described = ("broker/apis/", "cli/", "controller/server/", "pipeline/jobs/")
+    rooms = {room for room in rooms if not room.startswith(described)}
+    files = {file.name for file in package.glob("[!_]*.py")}
+    assert (rooms | files) - named - {"pipeline"} == set()
+
+
+@pytest.mark.parametrize(("places", "text"), rows_of_the_file_map(), ids=lambda value: str(value)[:40])
+def test_files_of_the_file_map_are_in_their_rooms(places: list[str], text: str) -> None:
+    assert [one for one in places if not place(one).exists()] == []
+    rooms = [place(one) for one in places if place(one).is_dir()]
+    rooms += [inner for room in rooms for inner in room.iterdir() if inner.is_dir()]
+    named = re.findall(r"`([\w/]+\.(?:pyx|pxd|py|h))`", text)
+    beyond = [ROOT / "ctrlchan", *(place(one).parent for one in places)]
+    assert [name for name in named if not any((room / name).exists() for room in (*rooms, *beyond))] == []

@@ -1,1 +1,4 @@
-"""The socket server of the embedded broker: frames in, responses out."""
+"""The servers of embedded brokers and of the controller: frames in, responses out.
+
+``server`` runs in an event loop, ``socket_server`` on threads without the GIL.
+"""

@@ -1,4 +1,6 @@
-"""The socket server: frames in, responses out. The only file of this room that opens sockets.
+"""The server of controllers and of brokers without log directories: an event loop, frames in, responses out.
+
+Brokers that store records have ``socket_server`` instead.
 
 A frame is a 4-byte size and so many bytes. The requests of one connection are handled one by one, in order:
 the next one is handled when the kernel has taken the response to the one before, as Kafka's SocketServer
@@ -9,8 +11,9 @@ one read before the next read. A connection owns memory only for an incomplete f
 kernel writes the rest into it) and for requests that it has sent ahead; an idle connection owns none. Each
 frame has memory of its own, which the columns of a request may refer to.
 
-With TLS, asyncio's own protocol is between the socket and the connection. With SASL, the frames of a
-connection go to its authenticator until the peer is authenticated.
+With TLS, asyncio's own protocol is between the socket and the connection. It has buffers of its own: an idle
+connection owns them, and the next request is handled while less than asyncio's limit of the responses waits
+to be sent. With SASL, the frames of a connection go to its authenticator until the peer is authenticated.
 """
 
 from __future__ import annotations
