@@ -95,8 +95,10 @@ log_parts = [
 ]
 # Each stands on the one before it.
 LOG_LAYERS = ("_log_files", "_log_offsets", "_log_loading", "_log_reads", "_log_deletion", "_log")
+metadata_parts = ["ctrlchan/_wire/bytes.h", "ctrlchan/broker/metadata/_snapshot.pxd"]
 replication_parts = [
     *log_parts,
+    *metadata_parts,
     "ctrlchan/broker/network/_processor.pxd",
     "ctrlchan/broker/network/_loop/poller.h",
     "ctrlchan/broker/replication/_counters.pxd",
@@ -152,6 +154,9 @@ if not CHANNEL_ONLY:
             include_dirs=["ctrlchan"],
         ),
         extension("ctrlchan.broker.network._echo", network_parts, trace=False, include_dirs=["ctrlchan"]),
+        extension(
+            "ctrlchan.broker.metadata._snapshot", metadata_parts, trace=False, include_dirs=["ctrlchan"]
+        ),
     ]
     extensions += [
         extension(

@@ -27,7 +27,7 @@ class BrokerCore:
     """Holds what a broker has been sent, and its own registration.
 
     Belongs to the event loop's thread. In a broker that stores records ``lock`` guards it: handler threads
-    hold it while an API uses the core.
+    hold it while an API uses the core. ``metadata`` has a lock of its own, ``metadata.state.lock``.
 
     ``endpoint``: the listener that other brokers and the controller connect to, and the only one of a broker
     that stores no records; ``more_endpoints``: others. Metadata shows the live brokers that have the listener
@@ -54,7 +54,7 @@ class BrokerCore:
         self.rack = rack
         self.configs = dict(configs or {})
         self.controller_epoch = 0
-        self.metadata = MetadataCache(cluster_id)
+        self.metadata = self._new_metadata(cluster_id)
         self.replicas = HostedReplicas()
         self.lock = threading.RLock()
         self.partitions: PartitionTable | None = None
@@ -64,6 +64,9 @@ class BrokerCore:
         self.topic_overrides: dict[str, dict[str, str]] = {}
         #: Dynamic configs of this broker, and of all brokers.
         self.dynamic: tuple[dict[str, str], dict[str, str]] = {}, {}
+
+    def _new_metadata(self, cluster_id: str) -> MetadataCache:
+        return MetadataCache(cluster_id)
 
     @property
     def cluster_id(self) -> str:

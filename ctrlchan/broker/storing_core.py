@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.configs import cluster_wide_configs
+from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 
 if TYPE_CHECKING:
     from ctrlchan.broker.controller.client import ControllerClient
@@ -25,9 +26,12 @@ __all__ = ["StoringCore"]
 class StoringCore(BrokerCore):
     """Holds what its APIs use besides the state of every broker. ``StoringService.start`` sets it.
 
-    ``lock`` guards it: handler threads hold it while an API uses the core.
+    ``lock`` guards it: handler threads hold it while an API uses the core. It may be held for seconds, while
+    a LeaderAndIsr opens logs: what clients ask for is answered without it, from ``metadata.snapshot`` or
+    under ``metadata.state.lock``.
     """
 
+    metadata: PublishedMetadata
     partitions: PartitionTable
     logs: LogManager
     replica_manager: ReplicaManager
@@ -73,5 +77,7 @@ class StoringCore(BrokerCore):
 
     def has_topic(self, name: str) -> bool:
         """Return whether the metadata has a topic."""
-        with self.lock:
-            return self.metadata.topic_row(name) is not None
+        return self.metadata.snapshot.has_topic(name)
+
+    def _new_metadata(self, cluster_id: str) -> PublishedMetadata:
+        return PublishedMetadata(cluster_id)

@@ -41,6 +41,7 @@ def api_versions(others: Iterable[Api[Core]]) -> Api[Core]:
         handle=handle,
         flexible_response_header=False,
         answers_any_version=True,
+        locks_core=False,
     )
     announced = sorted([*others, own], key=lambda api: api.key)
     return own

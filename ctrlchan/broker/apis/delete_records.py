@@ -59,8 +59,7 @@ class _Deletion:
         """Raise the start offset of a log that this broker leads."""
         try:
             if key[0] in _INTERNAL_TOPICS:
-                with self._core.lock:
-                    is_known = self._core.metadata.has_partition(*key)
+                is_known = self._core.metadata.snapshot.has_partition(*key)
                 raise KafkaError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 )

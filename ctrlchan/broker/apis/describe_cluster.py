@@ -50,12 +50,15 @@ def _handle(core: ClusterCore, request: Request) -> Reply:
     return _reply(messages, error_code=error, error_message=text, cluster_id="", controller_id=-1, brokers=())
 
 
-API = Api(key=60, name="DescribeCluster", lowest=0, highest=1, flexible_from=0, handle=_handle)
+API = Api(
+    key=60, name="DescribeCluster", lowest=0, highest=1, flexible_from=0, handle=_handle, locks_core=False
+)
 
 
 def _cluster(core: ClusterCore, listener: str, messages: ClientMessages, body: Any) -> dict[str, Any]:
-    nodes = core.metadata.nodes(listener)
-    controller = core.metadata.controller(listener)
+    with core.metadata.state.lock:
+        nodes = core.metadata.nodes(listener)
+        controller = core.metadata.controller(listener)
     return {
         "error_code": KioError.none,
         "cluster_id": core.cluster_id,

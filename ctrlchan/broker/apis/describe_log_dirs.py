@@ -37,7 +37,9 @@ def _handle(core: LogsCore, request: Request) -> Callable[[], Reply]:
     return reply
 
 
-API: Api[LogsCore] = Api(key=35, name="DescribeLogDirs", lowest=0, highest=4, flexible_from=2, handle=_handle)
+API: Api[LogsCore] = Api(
+    key=35, name="DescribeLogDirs", lowest=0, highest=4, flexible_from=2, handle=_handle, locks_core=False
+)
 
 
 def _result(messages: ClientMessages, directory: LogDirSizes, wanted: set[tuple[str, int]] | None) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 from kio.schema.index import api_key_map
@@ -26,12 +25,10 @@ _TEXT: Final = "A fault that a test wants."
 
 
 class FaultyBroker(Protocol):
-    """The broker that a request was sent to. ``lock`` guards ``metadata``."""
+    """The broker that a request was sent to. ``metadata.state.lock`` guards its metadata."""
 
     @property
     def faults(self) -> Faults: ...
-    @property
-    def lock(self) -> AbstractContextManager[object]: ...
     @property
     def metadata(self) -> MetadataLookups: ...
 
@@ -89,7 +86,7 @@ def _fault(core: FaultyBroker, api: Api[Any], request: Request) -> tuple[Fault |
         for named in named_partitions(body):
             name = named.topic
             if name is None and named.topic_id is not None:
-                with core.lock:
+                with core.metadata.state.lock:
                     name = core.metadata.topic_name(named.topic_id)
             if name == topic and partition in (None, named.partition):
                 return True

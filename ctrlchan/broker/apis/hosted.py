@@ -17,8 +17,7 @@ def find_partition(core: StoringCore, topic: str, index: int, leader_epoch: int 
     """
     partition = core.partitions.get(topic, index)
     if partition is None:
-        with core.lock:
-            known = core.metadata.has_partition(topic, index)
+        known = core.metadata.snapshot.has_partition(topic, index)
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if partition.is_offline:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)

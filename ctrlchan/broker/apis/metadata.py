@@ -54,7 +54,7 @@ def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
     return answer(core, request, decode_metadata(request.frame, request.offset, request.version))
 
 
-API = Api(key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle)
+API = Api(key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle, locks_core=False)
 
 
 def missing_topics(metadata: MetadataLookups, version: int, body: MetadataRequest) -> list[str]:
@@ -75,6 +75,13 @@ def answer(
 
     ``created``: what is answered for the topics that the request was to create.
     """
+    with core.metadata.state.lock:
+        return _answer(core, request, body, created or {})
+
+
+def _answer(
+    core: ClusterCore, request: Request, body: MetadataRequest, created: Mapping[str, int]
+) -> Callable[[], Reply]:
     listener = request.listener or core.endpoint.listener
     asked = body.topics
     error = ErrorCode.NONE if asked is None else _error_of_request(request.version, asked)
@@ -92,7 +99,7 @@ def answer(
         # Of the cluster such a response says nothing.
         return partial(_reply, request.version, [], None, NO_CONTROLLER, NOT_ASKED, topics, NOT_ASKED, view)
     else:
-        topics, rows = _asked_topics(core.metadata, asked, created or {})
+        topics, rows = _asked_topics(core.metadata, asked, created)
         view = core.metadata.view(rows, listener)
     return partial(
         _reply,

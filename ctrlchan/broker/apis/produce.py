@@ -32,7 +32,6 @@ from ctrlchan.broker.apis.when_done import when_done
 from ctrlchan.broker.replication._partitions import ProduceResult
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
-from ctrlchan.topic_names import ZERO_ID
 
 __all__ = ["API"]
 
@@ -114,8 +113,7 @@ def _append(
 
 def _is_known(core: StoringCore, key: Key) -> bool:
     """Whether the metadata have the partition."""
-    with core.lock:
-        return core.metadata.has_partition(*key)
+    return core.metadata.snapshot.has_partition(*key)
 
 
 def _when_done(
@@ -156,7 +154,7 @@ def _reply(core: StoringCore, request: Request, acks: int, results: Mapping[Key,
         current = CurrentLeaders(core)
         for key, result in results.items():
             if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                leaders[key] = current.of(key[0], ZERO_ID, key[1])
+                leaders[key] = current.of(*key)
         endpoints = current.endpoints(request.listener, {leader.id for leader in leaders.values()})
     body = ProduceResponse(request.version).encode(results, leaders, endpoints)
     return Reply(body, partition_errors=len(errors), rows=len(results))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -52,7 +51,7 @@ class NewTopic:
 
 
 class ControlledBroker(Protocol):
-    """The broker that asks. ``metadata`` is read under ``lock``."""
+    """The broker that asks. ``metadata`` is read under ``metadata.state.lock``."""
 
     @property
     def id(self) -> int: ...
@@ -60,8 +59,6 @@ class ControlledBroker(Protocol):
     def epoch(self) -> int: ...
     @property
     def endpoint(self) -> Endpoint: ...
-    @property
-    def lock(self) -> AbstractContextManager[object]: ...
     @property
     def metadata(self) -> MetadataCache: ...
 
@@ -186,8 +183,8 @@ class ControllerClient:
     def _find(self) -> Address | None:
         if self._address is not None:
             return self._address
-        with self._core.lock:
-            metadata = self._core.metadata
+        metadata = self._core.metadata
+        with metadata.state.lock:
             controller = metadata.state.controller_id
             for node in metadata.nodes(self._core.endpoint.listener):
                 if node.id == controller:

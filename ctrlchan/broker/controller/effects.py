@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Protocol
 
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
@@ -14,10 +14,8 @@ __all__ = ["InformedBroker", "when_seen"]
 
 
 class InformedBroker(Protocol):
-    """The broker whose metadata is looked at. ``lock`` guards it."""
+    """The broker whose metadata is looked at, under ``metadata.state.lock``."""
 
-    @property
-    def lock(self) -> AbstractContextManager[object]: ...
     @property
     def metadata(self) -> MetadataCache: ...
 
@@ -27,8 +25,9 @@ def when_seen(
 ) -> Future[bool]:
     """Return whether the metadata satisfied a condition in time.
 
-    The future ends under the core's lock or on a timer's thread. A client that created a topic through this
-    broker finds it here with its next request, as at the controller of a cluster in ZooKeeper mode.
+    The future ends under the lock of the metadata or on a timer's thread. A client that created a topic
+    through this broker finds it here with its next request, as at the controller of a cluster in ZooKeeper
+    mode.
     """
     seen: Future[bool] = Future()
 
@@ -46,7 +45,7 @@ def when_seen(
         end(True)
         return True
 
-    with core.lock:
+    with core.metadata.state.lock:
         if not look():
             timer.start()
             core.metadata.after_update.append(look)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ctrlchan.broker.apis.api import Api
-from ctrlchan.broker.apis.current_leaders import CurrentLeaders
 from ctrlchan.broker.apis.request_handler import RequestHandler
 from ctrlchan.broker.apis.table import storing_apis
 from ctrlchan.broker.controller.client import ControllerClient
@@ -40,7 +39,7 @@ from ctrlchan.broker.replication._hot import BrokerHandler
 from ctrlchan.broker.replication._produce import ProduceApi
 from ctrlchan.broker.replication.replica_manager import ReplicaManager
 from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.errors import CtrlchanError, ErrorCode, ZooKeeperError
+from ctrlchan.errors import CtrlchanError, ZooKeeperError
 from ctrlchan.state import Broker, Endpoint
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.operations import Create
@@ -159,14 +158,12 @@ class StoringService:
                 GroupConfig.from_settings(core.configs), manager.table.get
             )
             cleanup.callback(core.groups.stop)
-            leaders = CurrentLeaders(core)
-            self.produce = ProduceApi(manager.table, leaders)
+            self.produce = ProduceApi(manager.table, core.metadata.current)
             self.fetch = FetchApi(
                 manager.table,
-                self._missing_error,
+                core.metadata.current,
                 max_bytes=integer(core.configs, "fetch.max.bytes"),
                 sessions=integer(core.configs, "max.incremental.fetch.session.cache.slots"),
-                leaders=leaders,
             )
             self.hot = hot = BrokerHandler([self.produce, self.fetch])
             apis = storing_apis(core)
@@ -284,25 +281,10 @@ class StoringService:
                 logger.warning("broker %d: the configs of %s cannot be read: %s", core.id, topic, error)
         return core.topic_log_config(topic)
 
-    def _missing_error(self, topic: str | None, topic_id: bytes, partition: int) -> int:
-        """Return the error of a partition that is not hosted. For processors: it never waits for the lock."""
-        metadata = self.core.metadata
-        try:
-            if topic is None:
-                topic = metadata.topic_name(topic_id)
-                if topic is None:
-                    return ErrorCode.UNKNOWN_TOPIC_ID
-            rows = metadata.state.rows_of_topic(topic)
-            known = partition in metadata.state.partitions.partition[rows]
-        except (KeyError, IndexError):
-            # Unknown, or the metadata changes at this moment.
-            known = False
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
         """Return where another broker listens for this one."""
         core = self.core
-        with core.lock:
+        with core.metadata.state.lock:
             nodes = core.metadata.nodes(core.endpoint.listener)
         return next(((node.host, node.port) for node in nodes if node.id == broker_id), None)
 

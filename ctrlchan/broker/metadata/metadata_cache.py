@@ -40,7 +40,7 @@ class MetadataCache(MetadataLookups):
         self._row_by_id: dict[bytes, int] | None = None
         #: The id of this broker if it forwards requests to the controller, else None.
         self.forwarding_id: int | None = None
-        #: Called after each update, until they return True.
+        #: Called after each update, under ``state.lock``, until they return True.
         self.after_update: list[Callable[[], bool]] = []
 
     # -- changes
@@ -52,6 +52,16 @@ class MetadataCache(MetadataLookups):
         protocol, before anything is changed.
         """
         brokers = _live_brokers(message)
+        with self.state.lock:
+            self._apply(message, brokers)
+            self.publish()
+            if self.after_update:
+                self.after_update = [look for look in self.after_update if not look()]
+
+    def publish(self) -> None:
+        """Show other threads the state as it is now. Here all threads read the state itself."""
+
+    def _apply(self, message: UpdateMetadataRequest, brokers: Brokers) -> None:
         state = self.state
         self._row_by_id = None
         ids = self._ids_after_deletions(message)
@@ -68,8 +78,6 @@ class MetadataCache(MetadataLookups):
         state.controller_id = max(message.controller_id, NO_CONTROLLER)
         state.controller_epoch = message.controller_epoch
         self._kraft_controller = message.is_kraft_controller
-        if self.after_update:
-            self.after_update = [look for look in self.after_update if not look()]
 
     def _existing_rows(self, topics: Topics, wanted: Int64) -> list[int]:
         """Return the rows in ``state`` of those of `topics` that `wanted` selects and that ``state`` has."""

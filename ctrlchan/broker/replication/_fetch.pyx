@@ -3,9 +3,9 @@
 A request names partitions, or the session that has them (KIP-227). Each partition is read once: the answer has its
 offsets, and the records as a range of the segment's file, which the kernel sends. A request that finds too little waits
 with a watcher in each of its partitions; one that is woken reads all of them again. A follower's Fetch tells the leader
-how far its log is. Python is only asked for the error of a partition that is not hosted.
+how far its log is. What a partition that is not hosted is answered with, a snapshot of the metadata says.
 
-Order of locks: session, then partition, log or cache of sessions. The GIL may be waited for with a session's mutex.
+Order of locks: session, then partition, log or cache of sessions.
 
 Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch, FetchSession.
 """
@@ -25,6 +25,16 @@ from ctrlchan.broker.log._log_reads cimport (
     Range,
 )
 from ctrlchan.broker.log._segment cimport AbortedEntry, Segment, release
+from ctrlchan.broker.metadata._snapshot cimport (
+    NO_ROW,
+    CurrentMetadata,
+    Snapshot,
+    find_partition_row,
+    find_topic,
+    find_topic_by_id,
+    release_snapshot,
+    take_snapshot,
+)
 from ctrlchan.broker.network._processor cimport (
     ABANDONED,
     ARRIVED,
@@ -69,7 +79,6 @@ from ctrlchan.broker.replication._partition_state cimport (
 )
 from ctrlchan.broker.replication._partitions cimport PartitionTable
 
-import logging
 import os
 
 cdef extern from "_wire/bytes.h":
@@ -115,8 +124,6 @@ cdef enum:
     # A session's place is its id modulo the capacity.
     # 2**20, as a number: with overflow checks Cython takes no expression here.
     MOST_SESSIONS = 1048576
-
-logger = logging.getLogger("ctrlchan.broker")
 
 
 include "_fetching/partitions.pxi"
@@ -229,21 +236,11 @@ cdef Result fetch_partitions(
             else:
                 result = PARKED
     if result == DONE:
-        if header.version >= LEADERS and names_leaders(&reading) and self.leaders is not None:
-            with gil:
-                self.find_leaders(current.session, &reading, hot.listener)
+        if header.version >= LEADERS and names_leaders(&reading):
+            find_leaders(self, current.session, &reading, hot.listener)
         put_answer(self, current, &reading, header, answer)
-    end_reading(&reading)
+    end_reading(self, &reading)
     return result
-
-
-cdef bint names_leaders(const Reading* reading) noexcept nogil:
-    """Return whether an answer has an error with which the leader is named."""
-    cdef int32_t i
-    for i in range(reading.count):
-        if reading.answers[i].error == NOT_LEADER_OR_FOLLOWER or reading.answers[i].error == FENCED_LEADER_EPOCH:
-            return True
-    return False
 
 
 cdef void put_answer(
@@ -288,20 +285,19 @@ cdef void note_answer(FetchSession* session, PartitionAnswer* answer, bint may_l
 cdef class FetchApi(HotApi):
     """Fetch on processors, for the partitions of a table.
 
-    ``missing(topic, topic_id, partition)`` returns Kafka's error code for a partition that is not in the table; ``topic``
-    is None where the request has topic ids. ``max_bytes``: fetch.max.bytes. ``sessions``:
-    max.incremental.fetch.session.cache.slots. ``eviction_ms``: how long a session is kept for sure. ``leaders``: a
-    CurrentLeaders, which is asked for the leaders that a client should ask instead; None: the answers name none.
+    ``metadata``: says which other partitions the cluster has, and names the leaders that a client should ask instead.
+    ``max_bytes``: fetch.max.bytes. ``sessions``: max.incremental.fetch.session.cache.slots. ``eviction_ms``: how long a
+    session is kept for sure.
     """
 
     def __cinit__(
-        self, PartitionTable partitions not None, missing, *, int64_t max_bytes=57_671_680, int32_t sessions=1000,
-        int64_t eviction_ms=120_000, leaders=None
+        self, PartitionTable partitions not None, CurrentMetadata metadata not None, *, int64_t max_bytes=57_671_680,
+        int32_t sessions=1000, int64_t eviction_ms=120_000
     ):
         cdef int32_t i
         if not 0 <= sessions <= MOST_SESSIONS:
             raise ValueError(f"{sessions} fetch sessions, at most {MOST_SESSIONS}")
-        self.partitions, self.missing, self.max_bytes, self.leaders = partitions, missing, max_bytes, leaders
+        self.partitions, self.metadata, self.max_bytes = partitions, metadata, max_bytes
         self.table = &partitions.table
         self.cache = <SessionCache*>calloc(1, sizeof(SessionCache))
         if self.cache == NULL:
@@ -327,44 +323,6 @@ cdef class FetchApi(HotApi):
         free(self.cache.places)
         free(self.cache.free_places)
         free(self.cache)
-
-    cdef void find_leaders(self, const FetchSession* session, Reading* reading, int32_t listener) noexcept:
-        """Note the leaders that the answers name, and where these listen."""
-        cdef PartitionAnswer* answer
-        cdef const Topic* topic
-        cdef int32_t i
-        cdef bytes name, endpoints
-        cdef set ids = set()
-        try:
-            for i in range(reading.count):
-                answer = &reading.answers[i]
-                if answer.error != NOT_LEADER_OR_FOLLOWER and answer.error != FENCED_LEADER_EPOCH:
-                    continue
-                topic = session.partitions[answer.number].topic
-                name = topic.bytes[:topic.size]
-                answer.leader, answer.leader_epoch = self.leaders.of(
-                    None if session.uses_ids else name.decode(errors="replace"),
-                    name,
-                    session.partitions[answer.number].index,
-                )
-                ids.add(answer.leader)
-            endpoints = self.endpoints(listener, ids)
-            if endpoints:
-                reading.endpoints = <uint8_t*>malloc(len(endpoints))
-                if reading.endpoints != NULL:
-                    reading.endpoints_size = len(endpoints)
-                    memcpy(reading.endpoints, <const char*>endpoints, len(endpoints))
-        except Exception:
-            logger.exception("an answer without leaders")
-
-    cdef int16_t error_of_missing(self, bytes topic, bint is_id, int32_t index, int16_t otherwise) noexcept:
-        try:
-            if is_id:
-                return self.missing(None, topic, index)
-            return self.missing(topic.decode(errors="replace"), bytes(TOPIC_ID_BYTES), index)
-        except Exception:
-            logger.exception("no error for partition %d of topic %r", index, topic)
-            return otherwise
 
     def counters(self):
         """Return counters by name."""

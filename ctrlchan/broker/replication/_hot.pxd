@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
+from ctrlchan.broker.metadata._snapshot cimport CurrentMetadata, Snapshot
 from ctrlchan.broker.network._processor cimport Answer, HotHandler, HotRequest, Network, NetworkThreads, Result
 
 
@@ -43,16 +44,26 @@ cdef struct Entry:
     int64_t bytes_in
 
 
+cdef struct ListenerName:
+    const uint8_t* bytes
+    int64_t size
+
+
 # One API. A subclass sets ``entry`` in __cinit__ or __init__.
 cdef class HotApi:
     cdef Entry entry
-    # Set before the first request
+    # Set before the first request: where parked requests wait, and the names of the listeners
     cdef Network* network
     cdef tuple listener_names
-    # A CurrentLeaders; None: answers do not name leaders
-    cdef object leaders
+    cdef ListenerName* listeners
+    # Leaders and endpoints of partitions that are not hosted
+    cdef CurrentMetadata metadata
 
-    cdef bytes endpoints(self, int32_t listener, set ids)
+    # As ``encode_endpoints``, for a client of a listener
+    cdef uint8_t* endpoints(
+        self, const Snapshot* metadata, int32_t listener, const int32_t* ids, int64_t count, int64_t* size
+    ) noexcept nogil
+    cdef set_listeners(self, names)
 
 
 cdef class BrokerHandler(HotHandler):

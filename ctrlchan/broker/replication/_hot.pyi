@@ -1,11 +1,6 @@
 from collections.abc import Callable, Collection, Iterable
-from typing import Protocol
 
 from ctrlchan.broker.network._processor import HotHandler, NetworkThreads
-
-class Leaders(Protocol):
-    def of(self, topic: str | None, topic_id: bytes, index: int) -> tuple[int, int]: ...
-    def endpoints(self, listener: str, ids: Collection[int]) -> bytes: ...
 
 class HotApi:
     @property

@@ -7,8 +7,10 @@ closes the connection.
 import logging
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, realloc
 
+from ctrlchan.broker.metadata._snapshot cimport Snapshot, encode_endpoints
 from ctrlchan.broker.network._processor cimport (
     ARRIVED,
     CLOSE,
@@ -131,9 +133,25 @@ cdef class HotApi:
         """The lowest and the highest version that is answered here."""
         return self.entry.lowest, self.entry.highest
 
-    cdef bytes endpoints(self, int32_t listener, set ids):
-        """Return the bytes of the field NodeEndpoints for a client of a listener; empty: leave it out."""
-        return self.leaders.endpoints(self.listener_names[listener], ids)
+    def __dealloc__(self):
+        free(self.listeners)
+
+    cdef uint8_t* endpoints(
+        self, const Snapshot* metadata, int32_t listener, const int32_t* ids, int64_t count, int64_t* size
+    ) noexcept nogil:
+        return encode_endpoints(
+            metadata, self.listeners[listener].bytes, self.listeners[listener].size, ids, count, size
+        )
+
+    cdef set_listeners(self, names):
+        cdef int i
+        cdef bytes name
+        cdef ListenerName* listeners = <ListenerName*>realloc(self.listeners, max(1, len(names)) * sizeof(ListenerName))
+        if listeners == NULL:
+            raise MemoryError()
+        self.listeners, self.listener_names = listeners, tuple(map(str.encode, names))
+        for i, name in enumerate(self.listener_names):
+            listeners[i].bytes, listeners[i].size = <const uint8_t*>PyBytes_AS_STRING(name), len(name)
 
 
 cdef class BrokerHandler(HotHandler):
@@ -186,4 +204,5 @@ cdef class BrokerHandler(HotHandler):
         """Tell the APIs where parked requests wait. The threads keep this object, not the reverse."""
         cdef HotApi api
         for api in self.apis:
-            api.network, api.listener_names = threads.network, threads.listener_names
+            api.network = threads.network
+            api.set_listeners(threads.listener_names)

@@ -1,7 +1,6 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ctrlchan.broker.log._batches cimport Appended
-from ctrlchan.broker.network._processor cimport Answer
 from ctrlchan.broker.replication._hot cimport HotApi
 from ctrlchan.broker.replication._partition_state cimport AppendResult, PartitionState, Watcher
 from ctrlchan.broker.replication._partitions cimport PartitionTable
@@ -19,6 +18,9 @@ cdef struct Part:
     uint8_t* records
     Appended appended
     AppendResult result
+    # Where another broker leads
+    int32_t leader
+    int32_t leader_epoch
     # Waits for the in-sync replicas
     bint is_pending
     Watcher watcher
@@ -44,5 +46,3 @@ cdef class ProduceApi(HotApi):
     cdef int64_t expired
     # Parked now
     cdef int64_t parked_now
-
-    cdef void append_endpoints(self, Answer* answer, const Produce* produce, int32_t listener) noexcept

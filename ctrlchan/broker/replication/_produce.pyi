@@ -1,8 +1,9 @@
-from ctrlchan.broker.replication._hot import HotApi, Leaders
+from ctrlchan.broker.metadata._snapshot import CurrentMetadata
+from ctrlchan.broker.replication._hot import HotApi
 from ctrlchan.broker.replication._partitions import PartitionTable
 
 class ProduceApi(HotApi):
-    def __init__(self, table: PartitionTable, leaders: Leaders | None = None) -> None: ...
+    def __init__(self, table: PartitionTable, metadata: CurrentMetadata) -> None: ...
     @property
     def counters(self) -> tuple[int, int, int]: ...
     @property

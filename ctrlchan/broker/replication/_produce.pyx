@@ -20,6 +20,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from ctrlchan.broker.log._batches cimport CLIENT, TRANSACTIONAL, Rules, check_batches
+from ctrlchan.broker.metadata._snapshot cimport CurrentMetadata, release_snapshot, take_snapshot
 from ctrlchan.broker.network._processor cimport (
     ABANDONED,
     ARRIVED,
@@ -66,12 +67,6 @@ from ctrlchan.broker.replication._partition_state cimport (
     watch,
 )
 from ctrlchan.broker.replication._partitions cimport PartitionTable
-
-import logging
-
-from ctrlchan.varints import encode_uvarint
-
-logger = logging.getLogger("ctrlchan.broker")
 
 cdef extern from "_wire/bytes.h":
     void put_i16(uint8_t* p, int16_t v) nogil
@@ -271,7 +266,6 @@ cdef void append_part(Answer* answer, int version, int32_t index, const Part* pa
     cdef uint8_t* room
     cdef uint8_t* p
     cdef uint8_t bytes[48]
-    cdef PartitionState* partition = part.partition
     put_i32(bytes, index)
     put_i16(bytes + 4, part.result.error)
     put_i64(bytes + 6, part.result.base_offset)
@@ -288,10 +282,8 @@ cdef void append_part(Answer* answer, int version, int32_t index, const Part* pa
             # One tagged field, number 0, of 9 bytes, which has no tagged fields.
             (p - 1)[0] = 1
             p[0], p[1], p[10] = 0, 9, 0
-            lock_partition(partition)
-            put_i32(p + 2, partition.leader)
-            put_i32(p + 6, partition.leader_epoch)
-            unlock_partition(partition)
+            put_i32(p + 2, part.leader)
+            put_i32(p + 6, part.leader_epoch)
             p += 11
     elif version >= RECORD_ERRORS_FROM:
         put_i32(p, 0)
@@ -301,14 +293,14 @@ cdef void append_part(Answer* answer, int version, int32_t index, const Part* pa
 
 
 cdef void append_response(
-    ProduceApi self, Answer* answer, const RequestHeader* header, const Produce* produce, int32_t listener
+    ProduceApi self, Answer* answer, const RequestHeader* header, Produce* produce, int32_t listener
 ) noexcept nogil:
     """Write the response: topics and partitions in the order of the request, which was read before."""
     cdef Cursor c
     cdef int64_t size, topics, partitions
     cdef const uint8_t* name
-    cdef uint8_t* room
     cdef int32_t index, i = 0
+    cdef bint names_leaders = header.version >= CURRENT_LEADER_FROM and note_leaders(produce)
     c.at, c.end, c.flexible, c.failed = header.body, header.end, header.flexible, False
     append_header(answer, header)
     read_string(&c, &size)
@@ -335,19 +327,52 @@ cdef void append_response(
         topics -= 1
     # Nobody is throttled.
     append_bytes(answer, b"\0\0\0\0", 4)
-    if header.version >= CURRENT_LEADER_FROM and names_leaders(produce) and self.leaders is not None:
-        with gil:
-            self.append_endpoints(answer, produce, listener)
+    if names_leaders:
+        append_endpoints(self, answer, produce, listener)
     elif header.flexible:
         append_bytes(answer, b"\0", 1)
 
 
-cdef bint names_leaders(const Produce* produce) noexcept nogil:
+cdef bint note_leaders(Produce* produce) noexcept nogil:
+    """Note who leads the partitions that this broker does not lead; return whether there is one."""
     cdef int32_t i
+    cdef Part* part
+    cdef bint found = False
     for i in range(produce.count):
-        if produce.parts[i].result.error == NOT_LEADER_OR_FOLLOWER:
-            return True
-    return False
+        part = &produce.parts[i]
+        if part.result.error == NOT_LEADER_OR_FOLLOWER:
+            found = True
+            lock_partition(part.partition)
+            part.leader, part.leader_epoch = part.partition.leader, part.partition.leader_epoch
+            unlock_partition(part.partition)
+    return found
+
+
+cdef void append_endpoints(ProduceApi self, Answer* answer, const Produce* produce, int32_t listener) noexcept nogil:
+    """Write the last tagged fields: where the leaders listen that the answer names."""
+    cdef int32_t i, count = 0
+    cdef int64_t size = 0
+    cdef uint8_t* room
+    cdef uint8_t* endpoints = NULL
+    cdef int32_t* ids = <int32_t*>malloc(produce.count * sizeof(int32_t))
+    if ids != NULL:
+        for i in range(produce.count):
+            if produce.parts[i].result.error == NOT_LEADER_OR_FOLLOWER:
+                ids[count] = produce.parts[i].leader
+                count += 1
+        endpoints = self.endpoints(take_snapshot(self.metadata), listener, ids, count, &size)
+        release_snapshot(self.metadata)
+    if endpoints == NULL:
+        append_bytes(answer, b"\0", 1)
+    else:
+        # One tagged field, number 0.
+        room = append_room(answer, 2 + uvarint_size(<uint32_t>size))
+        if room != NULL:
+            room[0], room[1] = 1, 0
+            put_uvarint(room + 2, <uint32_t>size)
+        append_bytes(answer, endpoints, size)
+    free(endpoints)
+    free(ids)
 
 
 # -- waiting for the in-sync replicas
@@ -449,33 +474,13 @@ cdef Result handle_produce(void* context, HotRequest* request, const RequestHead
 cdef class ProduceApi(HotApi):
     """Answers Produce from the partitions of ``table``.
 
-    ``leaders``: a CurrentLeaders, which knows where the leaders listen that a client should ask instead; None: the
-    answers do not say it.
+    ``metadata``: where the leaders listen that a client should ask instead.
     """
 
-    def __init__(self, PartitionTable table not None, leaders=None):
-        self.table, self.leaders = table, leaders
+    def __init__(self, PartitionTable table not None, CurrentMetadata metadata not None):
+        self.table, self.metadata = table, metadata
         self.entry.key, self.entry.lowest, self.entry.highest = PRODUCE, LOWEST, HIGHEST
         self.entry.flexible_from, self.entry.function, self.entry.context = FLEXIBLE_FROM, handle_produce, <void*>self
-
-    cdef void append_endpoints(self, Answer* answer, const Produce* produce, int32_t listener) noexcept:
-        """Write the last tagged fields: where the leaders listen that the answer names."""
-        cdef int32_t i
-        cdef bytes field = b""
-        cdef set ids = set()
-        for i in range(produce.count):
-            if produce.parts[i].result.error == NOT_LEADER_OR_FOLLOWER:
-                ids.add(produce.parts[i].partition.leader)
-        try:
-            field = self.endpoints(listener, ids)
-        except Exception:
-            logger.exception("an answer without endpoints")
-        if field:
-            # One tagged field, number 0.
-            field = b"\1\0" + encode_uvarint(len(field)) + field
-        else:
-            field = b"\0"
-        append_bytes(answer, <const char*>field, len(field))
 
     @property
     def counters(self):

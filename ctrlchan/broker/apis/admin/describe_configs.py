@@ -30,10 +30,9 @@ class _Described:
     def topic_configs(self, name: str) -> list[DescribedConfig] | None:
         """Return the configs of a topic, None: there is no such topic."""
         store = self._core.config_store
-        with self._core.lock:
-            if self._core.metadata.topic_row(name) is None:
-                return None
-            own: Mapping[str, str] = self._core.topic_overrides.get(name, {})
+        if not self._core.has_topic(name):
+            return None
+        own: Mapping[str, str] = self._core.topic_overrides.get(name, {})
         if store is not None:
             own = store.read_topic_config(name) or {}
         behind = (

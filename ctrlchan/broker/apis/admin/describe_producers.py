@@ -48,13 +48,13 @@ def _partition(core: StoringCore, messages: ClientMessages, topic: str, partitio
     hosted = core.partitions.get(topic, partition)
     if reason is not None:
         error, text = KioError.invalid_topic_exception, f"Topic name is invalid: {reason}"
-    elif core.metadata.topic_row(topic) is None:
+    elif not core.has_topic(topic):
         error, text = KioError.unknown_topic_or_partition, "This broker knows no such topic"
     elif hosted is not None and hosted.is_offline:
         error = KioError.kafka_storage_error
     elif hosted is not None and hosted.log is not None:
         producers = [_producer(messages, one) for one in hosted.log.producer_states()]
-    elif core.metadata.has_partition(topic, partition):
+    elif core.metadata.snapshot.has_partition(topic, partition):
         error = KioError.not_leader_or_follower
     else:
         error = KioError.unknown_topic_or_partition

@@ -29,23 +29,21 @@ _FIRST_UPDATE_SECONDS: Final = 20.0
 
 def _handle(core: StoringCore, request: Request) -> Callable[[], Reply] | Future[Reply]:
     body = decode_metadata(request.frame, request.offset, request.version)
-    if core.controller is None or (len(core.metadata.live_ids) and not _missing(core, request, body)):
+    with core.metadata.state.lock:
+        is_informed = len(core.metadata.live_ids) > 0
+    if core.controller is None or (is_informed and not _missing(core, request, body)):
         return metadata.answer(core, request, body)
     reply: Future[Reply] = Future()
 
     def create(_: Future[bool]) -> None:
         try:
-            with core.lock:
-                names = _missing(core, request, body)
-            create_missing(core, names).add_done_callback(answer)
+            create_missing(core, _missing(core, request, body)).add_done_callback(answer)
         except BaseException as error:  # noqa: BLE001  (who sends the answer gets it)
             reply.set_exception(error)
 
     def answer(created: Future[dict[str, int]]) -> None:
         try:
-            with core.lock:
-                make = metadata.answer(core, request, body, created.result())
-            reply.set_result(make())
+            reply.set_result(metadata.answer(core, request, body, created.result())())
         except BaseException as error:  # noqa: BLE001
             reply.set_exception(error)
 
@@ -58,7 +56,10 @@ def _missing(core: StoringCore, request: Request, body: MetadataRequest) -> list
     """Return the names of topics to create."""
     if not boolean(core.configs, "auto.create.topics.enable"):
         return []
-    return metadata.missing_topics(core.metadata, request.version, body)
+    with core.metadata.state.lock:
+        return metadata.missing_topics(core.metadata, request.version, body)
 
 
-API: Api[StoringCore] = Api(key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle)
+API: Api[StoringCore] = Api(
+    key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle, locks_core=False
+)

@@ -1,8 +1,7 @@
 """The APIs of consumer groups, for a broker that stores records. Each file has the APIs of one subject.
 
 They decode requests for ``broker/coordinator``, and encode its results. ``core.groups`` is set, and
-``core.lock`` is not held when they are called: they take it for look-ups alone. An answer that waits is a
-Future.
+``core.lock`` is not held when they are called; they do not take it. An answer that waits is a Future.
 """
 
 from __future__ import annotations

@@ -6,17 +6,14 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from ctrlchan.broker.apis.api import Reply
 from ctrlchan.broker.coordinator.coordinator import GroupCoordinator
 from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
 from ctrlchan.broker.storing_core import StoringCore
 
-if TYPE_CHECKING:
-    from ctrlchan._codec import Int32
-
-__all__ = ["by_topic", "coordinator_of", "milliseconds", "partitions_of", "when_answered"]
+__all__ = ["by_topic", "coordinator_of", "milliseconds", "when_answered"]
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -28,23 +25,8 @@ def coordinator_of(core: StoringCore) -> GroupCoordinator:
     """Return the broker's coordinator, with the number of partitions that its topic has."""
     groups = core.groups
 
-    def count() -> int:
-        with core.lock:
-            return len(partitions_of(core, OFFSETS_TOPIC))
-
-    groups.count_partitions(count)
+    groups.count_partitions(lambda: len(core.metadata.snapshot.partitions_of(OFFSETS_TOPIC)))
     return groups.coordinator
-
-
-def partitions_of(core: StoringCore, topic: str) -> Int32:
-    """Return the numbers of the partitions that the broker's metadata has of a topic, ascending.
-
-    Requires ``core.lock``; the array may change when it is released.
-    """
-    partitions = core.metadata.state.partitions.partition
-    if core.metadata.row_of(topic) is None:
-        return partitions[:0]
-    return partitions[core.metadata.state.rows_of_topic(topic)]
 
 
 def when_answered(

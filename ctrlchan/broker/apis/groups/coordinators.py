@@ -106,22 +106,18 @@ def _find(core: StoringCore, listener: str, key_type: int, key: str) -> _Found:
     if key_type != _Type.GROUP:
         return _Found(ErrorCode.INVALID_REQUEST, f"There are no coordinators of type {key_type}")
     partition = coordinator_of(core).partition_for(key)
-    with core.lock:
-        exists = core.metadata.topic_row(OFFSETS_TOPIC) is not None
-        if exists:
-            return _leader_of(core, listener, partition)
+    if core.metadata.snapshot.has_topic(OFFSETS_TOPIC):
+        return _leader_of(core, listener, partition)
     _create_offsets_topic(core)
     return _NOT_AVAILABLE
 
 
 def _leader_of(core: StoringCore, listener: str, partition: int) -> _Found:
-    state = core.metadata.state
-    try:
-        leader = int(state.partitions.leader[state.row(OFFSETS_TOPIC, partition)])
-    except KeyError:
-        return _NOT_AVAILABLE
-    for node in core.metadata.nodes(listener or core.endpoint.listener):
-        if node.id == leader:
+    with core.metadata.state.lock:
+        leader = core.metadata.snapshot.leader(OFFSETS_TOPIC, partition)
+        nodes = core.metadata.nodes(listener or core.endpoint.listener)
+    for node in nodes:
+        if leader is not None and node.id == leader[0]:
             return _Found(ErrorCode.NONE, "", node.id, node.host, node.port)
     return _NOT_AVAILABLE
 

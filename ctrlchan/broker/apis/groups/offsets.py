@@ -8,25 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import Any, Final
 
 from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.apis.groups.access import (
     by_topic,
     coordinator_of,
-    partitions_of,
     when_answered,
 )
 from ctrlchan.broker.coordinator.requests import FetchedOffset, TopicPartition
 from ctrlchan.broker.groups._messages import decode_offset_commit, encode_offset_commit
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from ctrlchan._codec import Int32
 
 __all__ = ["APIS"]
 
@@ -176,17 +170,8 @@ def _delete(core: StoringCore, request: Request) -> Reply:
 
 def _existing(core: StoringCore, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
     """Return those of `partitions` that the broker's metadata has."""
-    with core.lock:
-        numbers = {topic: partitions_of(core, topic) for topic in {each.topic for each in partitions}}
-        return {each for each in partitions if _contains(numbers[each.topic], each.partition)}
-
-
-def _contains(numbers: Int32, partition: int) -> bool:
-    """Return whether ascending `numbers` contain the partition, whose number is mostly its place."""
-    if 0 <= partition < len(numbers) and numbers[partition] == partition:
-        return True
-    at = int(numbers.searchsorted(np.int32(partition)))
-    return at < len(numbers) and int(numbers[at]) == partition
+    metadata = core.metadata.snapshot
+    return {each for each in partitions if metadata.has_partition(each.topic, each.partition)}
 
 
 APIS: Final = (

@@ -39,6 +39,8 @@ cdef struct Reading:
     int64_t bytes
     # The answer need not wait: an error, records of an older segment, or enough bytes
     bint is_complete
+    # NULL until it is needed
+    const Snapshot* metadata
     # The field NodeEndpoints; NULL: the answer has none
     uint8_t* endpoints
     int64_t endpoints_size
@@ -48,6 +50,7 @@ cdef struct Reading:
 cdef bint begin_reading(Reading* reading, int32_t count) noexcept nogil:
     """Make room for the answers of ``count`` partitions. Return False without memory."""
     reading.count, reading.answers, reading.endpoints, reading.endpoints_size = 0, reading.few, NULL, 0
+    reading.metadata = NULL
     if count > FEW:
         reading.answers = <PartitionAnswer*>malloc(count * sizeof(PartitionAnswer))
     return reading.answers != NULL
@@ -63,8 +66,10 @@ cdef void drop_answers(Reading* reading) noexcept nogil:
     reading.count = 0
 
 
-cdef void end_reading(Reading* reading) noexcept nogil:
+cdef void end_reading(FetchApi self, Reading* reading) noexcept nogil:
     drop_answers(reading)
+    if reading.metadata != NULL:
+        release_snapshot(self.metadata)
     free(reading.endpoints)
     if reading.answers != reading.few:
         free(reading.answers)
@@ -85,7 +90,7 @@ cdef void read_partitions(FetchApi self, Fetch* fetch, HotRequest* hot, Watcher*
         memset(answer, 0, sizeof(PartitionAnswer))
         answer.number, answer.diverging_epoch, answer.leader, answer.leader_epoch = number, -1, -1, -1
         counted = read_partition(
-            self, fetch, hot, &session.partitions[number], answer, limit, whole_first,
+            self, fetch, hot, reading, &session.partitions[number], answer, limit, whole_first,
             NULL if watchers == NULL else &watchers[reading.count]
         )
         reading.count += 1
@@ -115,15 +120,15 @@ cdef void leave_error(PartitionAnswer* answer) noexcept nogil:
 
 
 cdef int64_t read_partition(
-    FetchApi self, Fetch* fetch, HotRequest* hot, CachedPartition* cached, PartitionAnswer* answer, int64_t limit,
-    bint whole_first, Watcher* watcher
+    FetchApi self, Fetch* fetch, HotRequest* hot, Reading* reading, CachedPartition* cached, PartitionAnswer* answer,
+    int64_t limit, bint whole_first, Watcher* watcher
 ) noexcept nogil:
     """Read one partition; return the bytes that count for min.bytes."""
     cdef const FetchRequest* request = &fetch.request
     cdef PartitionState* partition = look_up(self, fetch.session, cached)
     cdef bint follows = request.replica_id >= 0
     if partition == NULL:
-        answer.error = missing_error(self, fetch.session, cached)
+        answer.error = missing_error(metadata_of(self, reading), fetch.session, cached)
         answer.is_unknown = answer.error == UNKNOWN_TOPIC_OR_PARTITION or answer.error == UNKNOWN_TOPIC_ID
         return 0
     limit = min(limit, <int64_t>cached.max_bytes)
@@ -165,13 +170,83 @@ cdef PartitionState* look_up(FetchApi self, FetchSession* session, CachedPartiti
     return cached.partition
 
 
-cdef int16_t missing_error(FetchApi self, const FetchSession* session, const CachedPartition* cached) noexcept nogil:
+cdef const Snapshot* metadata_of(FetchApi self, Reading* reading) noexcept nogil:
+    """Return the metadata of the answer, the same for all of its partitions."""
+    if reading.metadata == NULL:
+        reading.metadata = take_snapshot(self.metadata)
+    return reading.metadata
+
+
+cdef int64_t find_topic_row(
+    const Snapshot* metadata, const FetchSession* session, const CachedPartition* cached
+) noexcept nogil:
+    if session.uses_ids:
+        return find_topic_by_id(metadata, cached.topic.bytes)
+    return find_topic(metadata, cached.topic.bytes, cached.topic.size)
+
+
+cdef int16_t missing_error(
+    const Snapshot* metadata, const FetchSession* session, const CachedPartition* cached
+) noexcept nogil:
     """Return the error of a partition that is not hosted: what the metadata says."""
-    cdef int16_t error = UNKNOWN_TOPIC_ID if session.uses_ids else UNKNOWN_TOPIC_OR_PARTITION
-    with gil:
-        return self.error_of_missing(
-            cached.topic.bytes[:cached.topic.size], session.uses_ids, cached.index, error
-        )
+    cdef int64_t topic = find_topic_row(metadata, session, cached)
+    if topic == NO_ROW and session.uses_ids:
+        return UNKNOWN_TOPIC_ID
+    if find_partition_row(metadata, topic, cached.index) == NO_ROW:
+        return UNKNOWN_TOPIC_OR_PARTITION
+    return NOT_LEADER_OR_FOLLOWER
+
+
+cdef bint names_leader(const PartitionAnswer* answer) noexcept nogil:
+    """Return whether the answer has an error with which the leader is named."""
+    return answer.error == NOT_LEADER_OR_FOLLOWER or answer.error == FENCED_LEADER_EPOCH
+
+
+cdef bint names_leaders(const Reading* reading) noexcept nogil:
+    cdef int32_t i
+    for i in range(reading.count):
+        if names_leader(&reading.answers[i]):
+            return True
+    return False
+
+
+cdef void find_leaders(FetchApi self, FetchSession* session, Reading* reading, int32_t listener) noexcept nogil:
+    """Note the leaders that the answers name, and where these listen."""
+    cdef const Snapshot* metadata = metadata_of(self, reading)
+    cdef PartitionAnswer* answer
+    cdef int32_t* ids = <int32_t*>malloc(reading.count * sizeof(int32_t))
+    cdef int32_t i, count = 0
+    for i in range(reading.count):
+        answer = &reading.answers[i]
+        if names_leader(answer):
+            find_leader(metadata, session, &session.partitions[answer.number], answer)
+            if ids != NULL:
+                ids[count] = answer.leader
+                count += 1
+    if ids != NULL:
+        reading.endpoints = self.endpoints(metadata, listener, ids, count, &reading.endpoints_size)
+    free(ids)
+
+
+cdef void find_leader(
+    const Snapshot* metadata, const FetchSession* session, const CachedPartition* cached, PartitionAnswer* answer
+) noexcept nogil:
+    """Note who leads: a partition that has a log here knows it, of others the metadata do. -1: nobody."""
+    cdef PartitionState* partition = cached.partition
+    cdef int64_t row
+    cdef bint is_hosted = False
+    if partition != NULL:
+        lock_partition(partition)
+        is_hosted = partition.log != NULL
+        answer.leader, answer.leader_epoch = partition.leader, partition.leader_epoch
+        unlock_partition(partition)
+    if is_hosted:
+        return
+    row = find_partition_row(metadata, find_topic_row(metadata, session, cached), cached.index)
+    if row == NO_ROW:
+        answer.leader = answer.leader_epoch = -1
+    else:
+        answer.leader, answer.leader_epoch = metadata.leader[row], metadata.leader_epoch[row]
 
 
 cdef int16_t check_partition(PartitionState* partition, const Fetch* fetch, const CachedPartition* cached) noexcept nogil:

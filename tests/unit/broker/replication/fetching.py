@@ -18,6 +18,7 @@ from kio.static.primitive import i32Timedelta
 
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.config import LogConfig
+from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.network.socket_server import Listener, SocketServer, SocketServerSettings
 from ctrlchan.broker.replication._fetch import FetchApi
 from ctrlchan.broker.replication._hot import BrokerHandler
@@ -32,7 +33,6 @@ VALUE = b"0123456789ab"
 #: Bytes of a batch of one such value.
 BATCH = 80
 FLEXIBLE, TOPIC_IDS, REPLICA_STATES, LATEST = 12, 13, 15, 17
-UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
 
 
 @dataclass
@@ -209,17 +209,18 @@ class Broker:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
         self.table = PartitionTable(BROKER)
-        self.missing: dict[tuple[str | None, bytes, int], int] = {}
-        self.api = FetchApi(self.table, self._missing, **settings)
+        self.metadata = PublishedMetadata()
+        self.api = FetchApi(self.table, self.metadata.current, **settings)
         self.hot = BrokerHandler([self.api])
         listener = Listener("PLAINTEXT", "127.0.0.1", 0)
         self.server = SocketServer([listener], SocketServerSettings(num_network_threads=2), self.hot)
         self.hot.attach(self.server.threads)
         self.server.start()
 
-    def _missing(self, topic: str | None, given: bytes, index: int) -> int:
-        unknown = UNKNOWN_TOPIC_ID if topic is None else UNKNOWN_TOPIC_OR_PARTITION
-        return self.missing.get((topic, given, index), unknown)
+    def lead_elsewhere(self, topic: str) -> None:
+        """Let the metadata have a topic of one partition that another broker leads."""
+        self.metadata.state.add_topic(topic, {0: [OTHER]}, topic_id(topic), leader=OTHER)
+        self.metadata.publish()
 
     def lead(
         self,

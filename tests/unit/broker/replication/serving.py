@@ -16,6 +16,7 @@ from kio.static.primitive import i32Timedelta
 
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.config import LogConfig
+from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.network._processor import RequestContext
 from ctrlchan.broker.network.socket_server import SocketServer, SocketServerSettings
 from ctrlchan.broker.replication._hot import BrokerHandler
@@ -66,7 +67,7 @@ class ProduceServer:
 def producing(folder: Path, **settings: Any) -> Iterator[ProduceServer]:
     """Run a server with Produce. Afterwards nobody may watch a partition."""
     table = PartitionTable(OURS)
-    api = ProduceApi(table)
+    api = ProduceApi(table, PublishedMetadata().current)
     hot = BrokerHandler([api])
     sockets = SocketServer([LOCAL], SocketServerSettings(**settings), hot)
     hot.attach(sockets.threads)

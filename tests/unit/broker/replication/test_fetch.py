@@ -75,8 +75,7 @@ def test_every_version_is_answered(broker: Broker, version: int) -> None:
 
 def test_partitions_that_the_broker_does_not_know_come_last(broker: Broker) -> None:
     broker.lead("orders", 1)
-    broker.missing["gone", bytes(16), 0] = UNKNOWN_TOPIC_OR_PARTITION
-    broker.missing["elsewhere", bytes(16), 0] = NOT_LEADER_OR_FOLLOWER
+    broker.lead_elsewhere("elsewhere")
     with Fetcher(broker.server, 12) as fetcher:
         answer = fetcher.fetch(Asked("gone"), Asked("elsewhere"), Asked("orders"))
         assert [(topic, one.error) for (topic, _), one in answer.partitions.items()] == [

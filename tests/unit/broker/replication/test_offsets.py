@@ -249,6 +249,7 @@ def test_records_are_deleted_up_to_an_offset(core: StoringCore, partition: Parti
     # An internal topic that there is not yet.
     assert deleted(delete(core, 0, topic="__consumer_offsets")) == (UNKNOWN_TOPIC_OR_PARTITION, -1)
     core.metadata.state.add_topic("__consumer_offsets", {0: [BROKER]})
+    core.metadata.publish()
     assert deleted(delete(core, 0, topic="__consumer_offsets")) == (INVALID_TOPIC_EXCEPTION, -1)
 
 

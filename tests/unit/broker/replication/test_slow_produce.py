@@ -47,6 +47,7 @@ class Rig:
         state.update(
             state.rows_of_topic("t"), leader=[OURS, OTHER, OTHER], leader_epoch=[3, 4, 5], isr=[[1], [2], [2]]
         )
+        self.core.metadata.publish()
         self.lead()
         follower = self.table.open("t", 1)
         follower.make_follower(self.log("t-1"), OTHER, 4, 0, (OTHER, OURS))
