@@ -765,12 +765,13 @@ def record_errors(data, AppendRules rules not None, Py_ssize_t most=2**31 - 1):
         timestamp = timestamp_of(&batch, &record)
         error = check_record(&batch, &rules.rules, &record, timestamp)
         if error == INVALID_RECORD:
-            found.append((index, "A record of a compacted topic needs a key."))
+            found.append((index, "Compacted topic cannot accept message without key."))
         elif error == INVALID_TIMESTAMP and (rules.rules.log_append_time or timestamp == NO_TIMESTAMP):
             found.append((index, "A producer may not set the timestamp type LogAppendTime."))
         elif error == INVALID_TIMESTAMP:
             found.append((index, (
-                f"Timestamp {timestamp} is not between {rules.rules.now_ms - <object>rules.rules.before_max_ms} "
-                f"and {rules.rules.now_ms + <object>rules.rules.after_max_ms}."
+                f"Timestamp {timestamp} of message with offset {index} is out of range. The timestamp should be within "
+                f"[{rules.rules.now_ms - <object>rules.rules.before_max_ms}, "
+                f"{rules.rules.now_ms + <object>rules.rules.after_max_ms}]"
             )))
     return found

@@ -15,6 +15,7 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from ctrlchan.broker.metadata.config_keys import (
+    InvalidValueError,
     broker_config_names,
     check_broker_configs,
     check_configs,
@@ -80,7 +81,7 @@ def alter_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, val
     for change in changes:
         _apply(config, change, topic_config_names(), _topic_defaults())
     _check_exists(store, name)
-    check_configs(config)
+    _check_values(name, config)
     if not validate_only:
         store.write_topic_config(name, config)
 
@@ -91,7 +92,7 @@ def replace_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, v
     _check_named(name)
     _check_exists(store, name)
     config = {change.name: change.value or "" for change in changes}
-    check_configs(config)
+    _check_values(name, config)
     if not validate_only:
         store.write_topic_config(name, config)
 
@@ -119,6 +120,15 @@ def replace_broker(store: ConfigStore, name: str, changes: Sequence[Change], *, 
     check_broker_configs(config)
     if not validate_only:
         store.write_broker_config(broker_id, config)
+
+
+def _check_values(topic: str, config: Mapping[str, str]) -> None:
+    try:
+        check_configs(config)
+    except InvalidValueError as error:
+        resource = f"ConfigResource(type=TOPIC, name='{topic}')"
+        text = f"Invalid config value for resource {resource}: {error.message}"
+        raise KafkaError(error.code, text) from None
 
 
 def _check_changes(changes: Sequence[Change]) -> None:

@@ -28,6 +28,7 @@ from ctrlchan.errors import ConfigError, ErrorCode, KafkaError
 from ctrlchan.protocol import request_versions
 
 __all__ = [
+    "InvalidValueError",
     "Value",
     "broker_config_names",
     "check_broker_configs",
@@ -153,8 +154,15 @@ def topic_config_names() -> Mapping[str, ConfigType]:
     return {config.name: config.type for config in topic_configs()}
 
 
+class InvalidValueError(KafkaError):
+    """A config has a value that it cannot have: Kafka's ConfigException."""
+
+
 def check_configs(configs: Mapping[str, str]) -> None:
-    """Raise KafkaError (INVALID_CONFIG) for the first config that Kafka refuses."""
+    """Raise KafkaError (INVALID_CONFIG) for the first config that Kafka refuses.
+
+    InvalidValueError: its value cannot be.
+    """
     types = topic_config_names()
     for name in configs:
         if name not in types:
@@ -162,7 +170,7 @@ def check_configs(configs: Mapping[str, str]) -> None:
     try:
         values = {name: parse_setting(name, text) for name, text in configs.items()}
     except ConfigError as refused:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(refused)) from None
+        raise InvalidValueError(ErrorCode.INVALID_CONFIG, str(refused)) from None
     if {"min.compaction.lag.ms", "max.compaction.lag.ms"} <= configs.keys():
         least, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
         assert isinstance(least, int)

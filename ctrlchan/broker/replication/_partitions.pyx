@@ -797,8 +797,10 @@ cdef class Partition:
                 return ProduceResult(result.error, result.base_offset, result.append_time, result.log_start_offset)
             if checked.appended.bad_records:
                 errors = record_errors(data, rules)
-                kind = "because of their timestamps" if error == INVALID_TIMESTAMP else f"({len(errors)})"
-                message = f"Records were refused {kind}; the first one: {errors[0][1]}"
+                reason = f"{len(errors)} record errors; the first one: {errors[0][1]}"
+                if error == INVALID_TIMESTAMP:
+                    reason = "invalid timestamp"
+                message = f"One or more records have been rejected due to {reason}"
                 return ProduceResult(error, log_start_offset=start, record_errors=errors, error_message=message)
             refused = error
         return ProduceResult(refused, log_start_offset=NO_OFFSET if refused in _WITHOUT_START else start)

@@ -46,7 +46,7 @@ _UNKNOWN: Final[Answer] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition 
 _DELETED: Final[Answer] = (ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
 _NOT_NEEDED: Final[Answer] = (
     ErrorCode.ELECTION_NOT_NEEDED,
-    "The leader need not be elected.",
+    "Leader election not needed for topic partition.",
 )
 
 
@@ -60,6 +60,11 @@ class ElectionType(IntEnum):
 _STRATEGIES: Final = {
     ElectionType.PREFERRED: Strategy.PREFERRED,
     ElectionType.UNCLEAN: Strategy.OFFLINE_UNCLEAN,
+}
+#: Kafka's names of them, which clients see.
+_STRATEGY_NAMES: Final = {
+    ElectionType.PREFERRED: "PreferredReplicaPartitionLeaderElectionStrategy",
+    ElectionType.UNCLEAN: "OfflinePartitionLeaderElectionStrategy(true)",
 }
 
 
@@ -92,8 +97,13 @@ def elect_leaders(
     elected = rows[needed]
     errors = _elect(core, elected, _STRATEGIES[kind])
     for partition, error in zip(_partitions(core, elected), errors.tolist(), strict=True):
-        answers[partition] = (error, "No replica can be elected.") if error else _ELECTED
+        answers[partition] = (error, _failure(partition, kind)) if error else _ELECTED
     return answers
+
+
+def _failure(partition: Partition, kind: ElectionType) -> str:
+    topic, index = partition
+    return f"Failed to elect leader for partition {topic}-{index} under strategy {_STRATEGY_NAMES[kind]}"
 
 
 def process_node(core: ControllerCore) -> None:

@@ -163,7 +163,11 @@ def test_timestamps_out_of_range(codec: int) -> None:
     error, checked = check(batch.encoded(), rules_of(**wrong))
     assert (error, checked.bad_records, checked.first_bad_record) == (ErrorCode.INVALID_TIMESTAMP, 1, 2)
     assert record_errors_of(batch.encoded(), rules_of(**wrong)) == [
-        (2, "Timestamp 1020 is not between 1000 and 1019.")
+        (
+            2,
+            "Timestamp 1020 of message with offset 2 is out of range. "
+            "The timestamp should be within [1000, 1019]",
+        )
     ]
     wrong["after_max_ms"] = 10
     assert error_of(batch, **wrong) == ErrorCode.NONE
