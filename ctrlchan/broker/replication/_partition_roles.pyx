@@ -57,9 +57,9 @@ cdef int become_leader(PartitionState* p, Role* role, int64_t now_ms) noexcept n
 cdef int lead(PartitionState* p, Role* role, int64_t now_ms) noexcept nogil:
     """Do what ``become_leader`` does. Requires the mutex."""
     require(&p.mutex)
-    cdef Follower* follower = role.followers
+    cdef Follower* follower
     cdef Follower* before
-    cdef int32_t i
+    cdef int32_t i, count = 0
     cdef bint is_new_leader = not p.is_leader, begins = is_new_leader or role.leader_epoch > p.leader_epoch
     cdef int result = DONE
     if begins:
@@ -69,6 +69,8 @@ cdef int lead(PartitionState* p, Role* role, int64_t now_ms) noexcept nogil:
     for i in range(role.replicas.count):
         if role.replicas.ids[i] == p.table.broker_id:
             continue
+        follower = &role.followers[count]
+        count += 1
         before = NULL if is_new_leader else follower_of(p, role.replicas.ids[i])
         if before != NULL:
             follower[0] = before[0]
@@ -83,8 +85,7 @@ cdef int lead(PartitionState* p, Role* role, int64_t now_ms) noexcept nogil:
             if before != NULL:
                 follower.leader_end_offset = p.epoch_start_offset
                 follower.fetched_ms = follower.caught_up_ms
-        follower += 1
-    p.follower_count = <int32_t>(follower - role.followers)
+    p.follower_count = count
     role.followers, p.followers = p.followers, role.followers
     take_role(p, role)
     p.is_leader = True
