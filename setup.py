@@ -49,7 +49,7 @@ if sys.platform == "win32":
     compile_args = []
 elif DEBUG:
     # Cython checks differences of pointers for overflow as if they were numbers; some compilers refuse that.
-    compile_args = ["-O0", "-g", "-Wno-int-conversion", *BASELINE]
+    compile_args = ["-O1", "-g", "-Wno-int-conversion", *BASELINE]
 else:
     # -O3: with -O2, sizing and writing a small request takes a fifth longer.
     # -g0: Python's own flags say -g, which makes compiling a quarter slower and the file seven times larger.
