@@ -1,19 +1,22 @@
-"""Measures the processor time of Metadata for all topics, for ten and for one, from a frame to its answer.
+"""Measures the processor time of Metadata and UpdateMetadata, from a frame to its answer.
 
-Command: ``python -m bench.metadata``. A cluster of 1,000 topics, with 100 partitions each; no socket.
+Command: ``python -m bench.metadata``. A cluster of 1,000 topics, with 100 partitions each; no socket. The
+broker of UpdateMetadata stores records, so that other threads read what it applies.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
+from ctrlchan.broker.apis import update_metadata
 from ctrlchan.broker.apis.metadata import API
 from ctrlchan.broker.apis.request_handler import RequestHandler
 from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.state import Endpoint, SecurityProtocol
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
-from tests.unit.broker.local_broker import client_frame
+from tests.unit.broker.local_broker import Part, client_frame, control_frame
 
 _ROUNDS: Final = 7
 _METADATA: Final = 3
@@ -21,7 +24,7 @@ _VERSION: Final = 12
 _HOST: Final = "127.0.0.1"
 
 
-def microseconds(handler: RequestHandler[BrokerCore], frame: bytes, requests: int) -> float:
+def microseconds(handler: RequestHandler[Any], frame: bytes, requests: int) -> float:
     """Return the processor time of a request: the least of all rounds."""
     figures = []
     for _ in range(_ROUNDS):
@@ -45,6 +48,12 @@ def main() -> None:
     for what, topics, requests in asked:
         frame = client_frame(_METADATA, _VERSION, topics=topics)
         print(f"{what} of 100 partitions: {microseconds(handler, frame, requests):,.0f} µs")
+    storing = StoringCore(0, core.endpoint)
+    updated = RequestHandler(storing, {update_metadata.API.key: update_metadata.API})
+    every = [Part(f"topic-{topic}", partition) for topic in range(1_000) for partition in range(100)]
+    for what, parts, requests in (("all", every, 3), ("one", every[:1], 200)):
+        frame = control_frame(update_metadata.API.key, 8, parts)
+        print(f"UpdateMetadata of {what}: {microseconds(updated, frame, requests):,.0f} µs")
 
 
 if __name__ == "__main__":
