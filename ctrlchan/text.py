@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["parse_number", "printable", "quoted", "shortened"]
+__all__ = ["MAX_STRING", "parse_number", "printable", "quoted", "shortened", "why_unsendable"]
 
+#: Bytes of UTF-8 that a string of Kafka's requests may have: its length is an int16.
+MAX_STRING: Final = 2**15 - 1
 #: Characters of a value that an error message repeats.
 _QUOTED: Final = 60
 _MAX_INT64: Final = 2**63 - 1
@@ -28,6 +30,17 @@ def quoted(text: str) -> str:
 def shortened(text: str) -> str:
     """Return the first 60 characters of the text, printable, and a mark where there are more."""
     return printable(text if len(text) <= _QUOTED else text[:_QUOTED]) + "…" * (len(text) > _QUOTED)
+
+
+def why_unsendable(text: str) -> str | None:
+    """Return the reason why no request can carry this text as a string, None when one can."""
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        return "has half of a surrogate pair, which is no character"
+    if size > MAX_STRING:
+        return f"has {size} bytes, more than the {MAX_STRING} of a string in a request"
+    return None
 
 
 def parse_number(name: str, text: str) -> int:

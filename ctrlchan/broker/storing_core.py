@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.configs import cluster_wide_configs
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
+from ctrlchan.errors import ConfigError
 
 if TYPE_CHECKING:
     from ctrlchan.broker.controller.client import ControllerClient
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from ctrlchan.broker.replication.replica_manager import ReplicaManager
 
 __all__ = ["StoringCore"]
+
+logger = logging.getLogger("ctrlchan.broker")
 
 
 class StoringCore(BrokerCore):
@@ -45,8 +49,12 @@ class StoringCore(BrokerCore):
     config_store: BrokerConfigs | None = None
 
     def topic_log_config(self, topic: str) -> LogConfig:
-        """Return the settings of a topic's logs."""
-        return self.log_defaults.with_topic_configs(self.topic_overrides.get(topic, {}))
+        """Return the settings of a topic's logs; those of the broker where the topic's cannot be used."""
+        try:
+            return self.log_defaults.with_topic_configs(self.topic_overrides.get(topic, {}))
+        except ConfigError as error:
+            logger.error("broker %d: the configs of topic %s are not used: %s", self.id, topic, error)
+            return self.log_defaults
 
     def set_topic_configs(self, topic: str, own: Mapping[str, str]) -> None:
         """Replace a topic's own configs; its open logs follow. Raises ConfigError."""

@@ -13,7 +13,7 @@ import numpy as np
 from ctrlchan._codec import Brokers, StringColumn
 from ctrlchan.errors import InvalidStateError
 from ctrlchan.protocol import SecurityProtocol
-from ctrlchan.text import quoted
+from ctrlchan.text import MAX_STRING, quoted, why_unsendable
 
 __all__ = [
     "MAX_PORT",
@@ -31,6 +31,7 @@ __all__ = [
 #: The highest TCP port.
 MAX_PORT = 65_535
 _MAX_ID = 2**31 - 1
+_MAX_EPOCH = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +63,18 @@ class Broker:
 def brokers_from(brokers: Iterable[Broker] | Brokers) -> Brokers:
     """Return columns of these brokers, in this order; columns are returned as they are.
 
-    Raises InvalidStateError for an id twice or outside 0 .. 2147483647, and a port outside 0 .. 65535.
+    Raises InvalidStateError for an id twice or outside 0 .. 2147483647, an epoch that int64 does not hold, a
+    port outside 0 .. 65535, and a rack, host or listener that no request can carry (``why_unsendable``).
     """
     if isinstance(brokers, Brokers):
         _check_ids(brokers.ids.tolist())
+        _check_columns(brokers)
         return brokers
     listed = list(brokers)
     _check_ids([broker.id for broker in listed])
     endpoints = [endpoint for broker in listed for endpoint in broker.endpoints]
     for broker in listed:
-        for endpoint in broker.endpoints:
-            if not 0 <= endpoint.port <= MAX_PORT:
-                raise InvalidStateError(f"broker {broker.id}: port {endpoint.port} is not in 0 .. {MAX_PORT}")
+        _check_broker(broker)
     counts = np.array([len(broker.endpoints) for broker in listed], dtype=np.int32)
     return Brokers(
         ids=np.array([broker.id for broker in listed], dtype=np.int32),
@@ -142,6 +143,34 @@ def parse_host_port(text: str) -> tuple[str, int]:
 def format_host_port(host: str, port: int) -> str:
     """Return ``host:port``, the host in brackets when it is an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _check_broker(broker: Broker) -> None:
+    if not -_MAX_EPOCH - 1 <= broker.epoch <= _MAX_EPOCH:
+        raise InvalidStateError(f"broker {broker.id}: epoch {broker.epoch} is not an int64")
+    texts = [("rack", broker.rack or "")]
+    for endpoint in broker.endpoints:
+        if not 0 <= endpoint.port <= MAX_PORT:
+            raise InvalidStateError(f"broker {broker.id}: port {endpoint.port} is not in 0 .. {MAX_PORT}")
+        texts += [("host", endpoint.host), ("listener", endpoint.listener)]
+    for name, text in texts:
+        if (why := why_unsendable(text)) is not None:
+            raise InvalidStateError(f"broker {broker.id}: {name} {quoted(text)} {why}")
+
+
+def _check_columns(brokers: Brokers) -> None:
+    columns = {"rack": brokers.racks, "host": brokers.hosts, "listener": brokers.listeners}
+    for name, column in columns.items():
+        long = np.flatnonzero(column.lengths > MAX_STRING)
+        if len(long):
+            row = int(long[0])
+            if name != "rack":
+                first = brokers.endpoint_starts
+                row = int(np.flatnonzero((first <= row) & (row < first + brokers.endpoint_lengths))[0])
+            raise InvalidStateError(
+                f"broker {brokers.ids[row]}: {name} has {column.lengths[long[0]]} bytes, more than the "
+                f"{MAX_STRING} of a string in a request"
+            )
 
 
 def _check_ids(ids: list[int]) -> None:

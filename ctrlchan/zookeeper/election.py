@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctrlchan.errors import ControllerMovedError, MigrationError, NodeError, ResultCode
+from ctrlchan.errors import ControllerMovedError, MigrationError, NodeError, ResultCode, ZooKeeperError
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.guarded import GuardedNodes
 from ctrlchan.zookeeper.operations import Create, Delete, SetData
@@ -12,6 +12,8 @@ __all__ = ["ElectionNodes"]
 
 #: Of a cluster that never had a controller: the first one makes it 1. Source: ``KafkaController``.
 _INITIAL_EPOCH = 0
+#: An int32 in every request to a broker.
+_MAX_EPOCH = 2**31 - 1
 
 
 class ElectionNodes(GuardedNodes):
@@ -44,6 +46,10 @@ class ElectionNodes(GuardedNodes):
             raise ControllerMovedError(f"broker {controller.broker_id} is the controller")
         before = self.read_controller_epoch() or self._create_epoch()
         epoch = before.epoch + 1
+        if epoch > _MAX_EPOCH:
+            raise ZooKeeperError(
+                f"{paths.CONTROLLER_EPOCH} is {before.epoch}: no request holds a higher epoch"
+            )
         # Another's, or left by an earlier term of this session, which could not delete it.
         former = [] if controller is None else [Delete(paths.CONTROLLER, controller.version)]
         data = nodes.encode_controller(broker_id, timestamp_ms)

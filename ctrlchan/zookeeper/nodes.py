@@ -1,9 +1,10 @@
 """The JSON forms of Kafka's ZooKeeper nodes: data -> fields (``parse_…``), fields -> data (``encode_…``).
 
 Each ``parse_…`` takes the data of one node, bytes or text, and checks that every field is there and of its
-type; integers are those that int64 holds. Whether a value makes sense (a port, a broker id, a topic's name)
-is for the caller to check. MalformedError gives every reason against a node and names no path: the caller
-knows the path. Each ``encode_…`` returns what Kafka 3.9 writes. Source: ``kafka.zk.ZkData`` (Kafka 3.9).
+type; integers are those that int64 or int32 holds, and texts those that a string of a request holds,
+configurations aside. Whether a value makes sense (a port, a broker id, a name) is for the caller to check.
+MalformedError gives every reason against a node and names no path: the caller knows the path. Each
+``encode_…`` returns what Kafka 3.9 writes. Source: ``kafka.zk.ZkData`` (Kafka 3.9).
 
 A broker's epoch is its node's czxid and a partition's epoch is the version of its state node: both stand in
 the stat of a node, not in its data.
@@ -18,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ctrlchan.errors import InvalidStateError, MalformedError
-from ctrlchan.text import parse_number, quoted
+from ctrlchan.text import parse_number, quoted, why_unsendable
 from ctrlchan.topic_names import ZERO_ID, id_from_text, id_to_text
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "topic_id_text",
 ]
 
+_INT32: Final = range(-(2**31), 2**31)
 _INT64: Final = range(-(2**63), 2**63)
 _MAX_INT16: Final = 2**15 - 1
 _BY_PARTITION: Final = ("partitions", "adding_replicas", "removing_replicas")
@@ -130,7 +132,7 @@ def parse_cluster_id(data: bytes | str) -> str:
 def parse_controller(data: bytes | str) -> int:
     """Return the broker id of the controller."""
     reasons: list[str] = []
-    broker_id = _int(_object(data), "brokerid", reasons)
+    broker_id = _int32(_object(data), "brokerid", reasons)
     if reasons:
         raise MalformedError(*reasons)
     return broker_id
@@ -139,7 +141,7 @@ def parse_controller(data: bytes | str) -> int:
 def parse_controller_node(data: bytes | str) -> tuple[int, int]:
     """Return (broker id, KRaft epoch) of the controller; the KRaft epoch is -1 in ZooKeeper mode."""
     fields, reasons = _object(data), list[str]()
-    found = _int(fields, "brokerid", reasons), _int(fields, "kraftControllerEpoch", reasons, absent=-1)
+    found = _int32(fields, "brokerid", reasons), _int32(fields, "kraftControllerEpoch", reasons, absent=-1)
     if reasons:
         raise MalformedError(*reasons)
     return found
@@ -173,9 +175,14 @@ def parse_registration(data: bytes | str) -> Registration:
         if wrong is not _NONE:
             shown = wrong if isinstance(wrong, str) else json_text(wrong)
             reasons.append(f"{quoted(shown)} is no endpoint (LISTENER://HOST:PORT)")
+    listeners = [] if reasons else [_listener(text, protocols) for text in endpoints]
+    for one in listeners:
+        for name, text in (("listener", one.name), ("host", one.host)):
+            if (why := why_unsendable(text)) is not None:
+                reasons.append(f"{name} {quoted(text)} {why}")
     if reasons:
         raise MalformedError(*reasons)
-    return Registration([_listener(text, protocols) for text in endpoints], rack, features)
+    return Registration(listeners, rack, features)
 
 
 def parse_topic(data: bytes | str) -> Topic:
@@ -234,7 +241,7 @@ def parse_reassignments(data: bytes | str) -> dict[tuple[str, int], list[int]]:
     for one in entries:
         key = _topic_partition(one, reasons)
         replicas = one.get("replicas", _NONE) if isinstance(one, dict) else []
-        if not _is_ints(replicas):
+        if not _is_ints(replicas, _INT32):
             reasons.append(
                 "no field replicas" if replicas is _NONE else _no_broker_list("replicas", replicas)
             )
@@ -247,7 +254,7 @@ def parse_reassignments(data: bytes | str) -> dict[tuple[str, int], list[int]]:
 def parse_log_dir_event(data: bytes | str) -> int:
     """Return the id of the broker with a failed log directory."""
     fields, reasons = _object(data), list[str]()
-    broker_id = _int(fields, "broker", reasons)
+    broker_id = _int32(fields, "broker", reasons)
     if reasons:
         raise MalformedError(*reasons)
     return broker_id
@@ -256,7 +263,7 @@ def parse_log_dir_event(data: bytes | str) -> int:
 def parse_producer_id_block(data: bytes | str) -> tuple[int, int, int]:
     """Return (broker id, first producer id, last producer id)."""
     fields, reasons = _object(data), list[str]()
-    broker_id = _int(fields, "broker", reasons)
+    broker_id = _int32(fields, "broker", reasons)
     first, last = (_number_text(fields, name, reasons) for name in ("block_start", "block_end"))
     if not reasons and last < first - 1:
         reasons.append(f"block_end is {last}, before block_start {first}")
@@ -482,10 +489,17 @@ def _object(data: bytes | str) -> dict[str, Any]:
     return value
 
 
-def _int(fields: dict[str, Any], name: str, reasons: list[str], absent: int | None = None) -> int:
+def _int32(fields: dict[str, Any], name: str, reasons: list[str], absent: int | None = None) -> int:
+    """The field, or -1 with a reason."""
+    return _int(fields, name, reasons, absent, _INT32)
+
+
+def _int(
+    fields: dict[str, Any], name: str, reasons: list[str], absent: int | None = None, range_: range = _INT64
+) -> int:
     """The field, or -1 with a reason."""
     value = fields.get(name, absent)
-    if type(value) is int and value in _INT64:
+    if type(value) is int and value in range_:
         return value
     reasons.append(
         f"{name} is {quoted(json_text(value))}, not a whole number that int32 holds"
@@ -498,10 +512,15 @@ def _int(fields: dict[str, Any], name: str, reasons: list[str], absent: int | No
 def _text(fields: dict[str, Any], name: str, reasons: list[str]) -> str | None:
     """The field, or None where it is missing or null, or with a reason."""
     value = fields.get(name)
-    if value is None or (isinstance(value, str) and _is_utf8(value)):
-        return value
-    reasons.append(f"{name} is {quoted(json_text(value))}, not a text")
-    return None
+    if value is None:
+        return None
+    if not (isinstance(value, str) and _is_utf8(value)):
+        reasons.append(f"{name} is {quoted(json_text(value))}, not a text")
+        return None
+    if (why := why_unsendable(value)) is not None:
+        reasons.append(f"{name} {quoted(value)} {why}")
+        return None
+    return value
 
 
 def _number_text(fields: dict[str, Any], name: str, reasons: list[str]) -> int:
@@ -528,7 +547,9 @@ def _features(fields: dict[str, Any], names: Sequence[str], reasons: list[str]) 
         return {}
     found = {}
     for feature, versions in features.items():
-        if isinstance(versions, dict):
+        if (why := why_unsendable(feature)) is not None:
+            reasons.append(f"feature {quoted(feature)} {why}")
+        elif isinstance(versions, dict):
             lowest, highest = (_int(versions, name, reasons) for name in names)
             found[feature] = (lowest, highest)
         else:
@@ -544,7 +565,7 @@ def _topic_partition(entry: object, reasons: list[str]) -> tuple[str, int]:
     topic = _text(entry, "topic", reasons)
     if topic is None and not any(reason.startswith("topic") for reason in reasons):
         reasons.append("no field topic")
-    return topic or "", _int(entry, "partition", reasons)
+    return topic or "", _int32(entry, "partition", reasons)
 
 
 def _or_empty(value: Any) -> Any:
@@ -556,8 +577,8 @@ def _is_utf8(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= one <= "\udfff" for one in text)
 
 
-def _is_ints(value: object) -> bool:
-    return isinstance(value, list) and all(type(one) is int and one in _INT64 for one in value)
+def _is_ints(value: object, range_: range = _INT64) -> bool:
+    return isinstance(value, list) and all(type(one) is int and one in range_ for one in value)
 
 
 def _no_broker_list(name: str, value: object) -> str:

@@ -14,6 +14,7 @@ from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.broker.metadata.configs import ConfigType, DescribedConfig, broker_configs, broker_defaults
 from ctrlchan.state import Endpoint
+from ctrlchan.text import why_unsendable
 from ctrlchan.topic_names import why_invalid
 
 __all__ = ["API", "ConfigCore", "describe"]
@@ -70,9 +71,10 @@ def describe(core: ConfigCore, request: Request) -> Reply:
             if unknown:
                 # Kafka cannot authorize such a request, and refuses every resource of it.
                 raise _RefusedError(KioError.invalid_request, f"resource type {unknown[0]} is not supported")
-            configs = _configs(core, resource.resource_type, resource.resource_name)
+            configs = tuple(_configs(core, resource.resource_type, resource.resource_name))
+            _check_sendable(configs)
         except _RefusedError as refused:
-            error, text = refused.error, str(refused)
+            configs, error, text = (), refused.error, str(refused)
         results.append(
             messages.part(
                 "DescribeConfigsResult",
@@ -116,6 +118,14 @@ def _configs(core: ConfigCore, kind: int, name: str) -> Iterable[DescribedConfig
         _check_is_this_broker(core, name)
         return ()
     raise _RefusedError(KioError.invalid_request, "Client metrics are only supported in KRaft mode")
+
+
+def _check_sendable(configs: Iterable[DescribedConfig]) -> None:
+    """Raise _RefusedError for a config from ZooKeeper that no response can carry."""
+    for config in configs:
+        for value in (config.value, *(value for _, value, _ in config.synonyms)):
+            if value is not None and (why := why_unsendable(value)) is not None:
+                raise _RefusedError(KioError.invalid_config, f"The value of {config.name} {why}")
 
 
 def _check_is_this_broker(core: ConfigCore, name: str) -> None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from ctrlchan.errors import ZooKeeperError
+from ctrlchan.errors import ConfigError, ZooKeeperError
 from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.configs import ConfigNodes
 from ctrlchan.zookeeper.notifications import NotificationNodes
@@ -34,10 +34,10 @@ class ConfiguredBroker(Protocol):
     @property
     def id(self) -> int: ...
     def set_topic_configs(self, topic: str, configs: Mapping[str, str]) -> object:
-        """Take the configs that are set for a topic."""
+        """Take the configs that are set for a topic. Raises ConfigError for a value that cannot be."""
 
     def set_broker_configs(self, own: Mapping[str, str], defaults: Mapping[str, str]) -> object:
-        """Take the dynamic configs of this broker, and those of all brokers."""
+        """Take the dynamic configs of this broker, and those of all brokers. Raises ConfigError."""
 
     def has_topic(self, name: str) -> bool:
         """Return whether the metadata has a topic."""
@@ -59,7 +59,8 @@ class BrokerConfigs:
     def __init__(self, broker: ConfiguredBroker, session: ZooKeeperSession) -> None:
         self._broker = broker
         self._nodes = _Nodes(session)
-        self._seen = ""
+        # Notifications that are done. Their numbers are no help: a node may have any name.
+        self._seen: frozenset[str] = frozenset()
         self._changed = threading.Event()
         self._read_all = False
         #: Held while the broker is given something; guards ``_stopped``.
@@ -138,17 +139,18 @@ class BrokerConfigs:
 
     def _apply_all(self) -> None:
         # The watch is set before anything is read: what changes later is a change.
-        self._seen = max(self._nodes.config_changes(self._notified), default="")
+        self._seen = frozenset(self._nodes.config_changes(self._notified))
         names = sorted(self._nodes.session.children(paths.TOPIC_CONFIGS) or [])
         self._apply_brokers()
         self._apply_topics(names)
 
     def _apply_changes(self) -> None:
-        fresh = [name for name in self._nodes.config_changes(self._notified) if name > self._seen]
+        names = self._nodes.config_changes(self._notified)
+        fresh = [name for name in names if name not in self._seen]
         if not fresh:
             return
         entities = self._nodes.read_config_changes(fresh)
-        self._seen = max(fresh)
+        self._seen = frozenset(names)
         if any(kind == _BROKERS and name in (paths.DEFAULT_ENTITY, str(self.id)) for kind, name in entities):
             self._apply_brokers()
         self._apply_topics(sorted({name for kind, name in entities if kind == _TOPICS}))
@@ -156,12 +158,22 @@ class BrokerConfigs:
     def _apply_brokers(self) -> None:
         own, defaults = self._nodes.read_broker_config(self.id), self._nodes.read_broker_config(None)
         with self._giving:
-            if not self._stopped:
+            if self._stopped:
+                return
+            try:
                 self._broker.set_broker_configs(own, defaults)
+            except ConfigError as error:
+                # Kafka's tools refuse such a value; whoever writes nodes can write any.
+                _LOG.error("broker %d: its dynamic configs stay as they were: %s", self.id, error)
 
     def _apply_topics(self, names: Sequence[str]) -> None:
         for name, config in zip(names, self._nodes.read_topic_configs(names), strict=True):
             with self._giving:
                 if self._stopped:
                     return
-                self._broker.set_topic_configs(name, config or {})
+                try:
+                    self._broker.set_topic_configs(name, config or {})
+                except ConfigError as error:
+                    _LOG.error(
+                        "broker %d: the configs of topic %s stay as they were: %s", self.id, name, error
+                    )

@@ -18,12 +18,18 @@ from ctrlchan.broker.core import DEFAULT_CLUSTER_ID, BrokerCore
 from ctrlchan.broker.network.server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES, Server
 from ctrlchan.errors import ConfigError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
+from ctrlchan.text import quoted, why_unsendable
 
 __all__ = ["BrokerConfig", "BrokerService", "answer_threads", "core_of"]
 
 C = TypeVar("C", bound=BrokerCore)
 
 _MAX_ID = 2**31 - 1
+
+
+def _check_sendable(what: str, text: str) -> None:
+    if (why := why_unsendable(text)) is not None:
+        raise ConfigError(f"{what} {quoted(text)} {why}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +75,13 @@ class BrokerConfig:
                 raise ConfigError(f"port {port} is not in 0 .. 65535")
             if not name:
                 raise ConfigError("a listener needs a name")
-            if not self.advertised.get(name, (host, port))[0]:
+            given = self.advertised.get(name, (host, port))[0]
+            if not given:
                 raise ConfigError(f"listener {name} needs a host that others are given")
+            _check_sendable("the name of listener", name)
+            _check_sendable("host", given)
+        _check_sendable("rack", self.rack or "")
+        _check_sendable("cluster id", self.cluster_id)
         names = [name for name, _, _ in self.listeners]
         if len(set(names)) < len(names):
             raise ConfigError(f"a listener comes twice: {', '.join(names)}")

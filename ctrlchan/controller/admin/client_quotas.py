@@ -6,12 +6,14 @@ The controller writes them for the brokers, and does not apply them to its own c
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Final, NamedTuple
 
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.text import quoted, why_unsendable
 from ctrlchan.zookeeper.quotas import QuotaEntity
 
 __all__ = [
@@ -23,6 +25,8 @@ __all__ = [
     "alter_quotas",
     "entity_of",
 ]
+
+_LOG: Final = logging.getLogger(__name__)
 
 #: ``DescribeClientQuotasRequest``: the named entity, the default entity, any entity of the type.
 MATCH_EXACT: Final = 0
@@ -85,15 +89,17 @@ class QuotaFilter:
     def select(self, configs: Mapping[QuotaEntity, Mapping[str, str]]) -> dict[QuotaEntity, dict[str, float]]:
         """Return the quotas of the entities that match and have any.
 
-        Raises KafkaError for a quota that is no number.
+        A quota that is no number, and an entity whose name no response can carry, are logged and left out.
+        (Kafka fails the whole request.)
         """
         selected = {}
         for entity, config in configs.items():
-            if self._matches(dict(entity)):
+            if self._matches(dict(entity)) and _is_sendable(entity):
                 keys = _keys_of(entity)
-                quotas = {key: _number(key, value) for key, value in config.items() if key in keys}
-                if quotas:
-                    selected[entity] = quotas
+                quotas = {key: _number(entity, key, value) for key, value in config.items() if key in keys}
+                numbers = {key: value for key, value in quotas.items() if value is not None}
+                if numbers:
+                    selected[entity] = numbers
         return selected
 
     def _matches(self, names: Mapping[str, str | None]) -> bool:
@@ -160,13 +166,20 @@ def _text(key: str, kind: str, value: float) -> str:
     raise _invalid(f"Configuration {key} must be a {kind} value")
 
 
-def _number(key: str, text: str) -> float:
+def _number(entity: QuotaEntity, key: str, text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"Unexpected client quota configuration value: {key} -> {text}"
-        ) from None
+        _LOG.error("%s of %s is left out: %s is not a number", key, entity, quoted(text))
+        return None
+
+
+def _is_sendable(entity: QuotaEntity) -> bool:
+    for kind, name in entity:
+        if name is not None and (why := why_unsendable(name)) is not None:
+            _LOG.error("the quotas of %s %s are left out: the name %s", kind, quoted(name), why)
+            return False
+    return True
 
 
 def _invalid(message: str) -> KafkaError:

@@ -8,9 +8,9 @@ bytes as Base64. Source: ``ScramCredentialUtils``, ``ScramFormatter`` and
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 
 from ctrlchan.broker.network.sasl import ScramCredential
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.errors import ErrorCode, KafkaError, MalformedError
+from ctrlchan.text import parse_number, quoted, why_unsendable
 
 __all__ = [
     "CredentialInfo",
@@ -31,6 +32,9 @@ __all__ = [
     "describe_credentials",
 ]
 
+_LOG: Final = logging.getLogger(__name__)
+
+_MAX_INT32: Final = 2**31 - 1
 #: ``ScramMechanism`` of the protocol -> its name.
 _MECHANISMS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -64,10 +68,17 @@ def credential_from_text(text: str) -> ScramCredential:
         salt, stored_key, server_key = (
             base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
         )
-        return ScramCredential(salt, stored_key, server_key, int(fields["iterations"]))
-    except (KeyError, ValueError, binascii.Error):
+        return ScramCredential(salt, stored_key, server_key, _iterations(fields["iterations"]))
+    except (KeyError, ValueError, MalformedError):
         # The text is a secret: it is not repeated.
         raise ValueError("not a SCRAM credential (salt=…,stored_key=…,server_key=…,iterations=…)") from None
+
+
+def _iterations(text: str) -> int:
+    number = parse_number("iterations", text)
+    if not 0 < number <= _MAX_INT32:
+        raise ValueError
+    return number
 
 
 def credential_to_text(credential: ScramCredential) -> str:
@@ -95,15 +106,28 @@ class CredentialInfo(NamedTuple):
 
 def describe_credentials(
     core: ControllerCore, users: Iterable[str] | None = None
-) -> dict[str, list[CredentialInfo]]:
-    """Return the credentials of these users, None: of all; users without a credential are left out."""
-    found: dict[str, list[CredentialInfo]] = {}
+) -> dict[str, list[CredentialInfo] | KafkaError]:
+    """Return the credentials of these users, None: of all; users without a credential are left out.
+
+    A KafkaError for a user with a malformed one. A name that no response can carry is logged and left out.
+    """
+    found: dict[str, list[CredentialInfo] | KafkaError] = {}
     for user in core.nodes.user_names() if users is None else users:
+        if (why := why_unsendable(user)) is not None:
+            _LOG.error("user %s is left out: its name %s", quoted(user), why)
+            continue
         config = core.nodes.read_user_config(user) or {}
-        for mechanism, name in _MECHANISMS.items():
-            if name in config:
-                iterations = credential_from_text(config[name]).iterations
-                found.setdefault(user, []).append(CredentialInfo(mechanism, iterations))
+        try:
+            infos = [
+                CredentialInfo(mechanism, credential_from_text(config[name]).iterations)
+                for mechanism, name in _MECHANISMS.items()
+                if name in config
+            ]
+        except ValueError as error:
+            found[user] = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The credential of {user}: {error}")
+        else:
+            if infos:
+                found[user] = infos
     return found
 
 

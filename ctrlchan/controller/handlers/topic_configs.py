@@ -49,7 +49,7 @@ class TopicConfigs:
         self._nodes = nodes
         self._config = config
         # Elections after a failover use the settings of that time: what is older is no change.
-        self._seen = max(nodes.config_changes(), default="")
+        self._seen = frozenset(nodes.config_changes())
 
     def unclean_election_enabled(self, topics: Sequence[bytes]) -> Bool:
         """Return a flag for each topic: whether a replica out of sync may become leader."""
@@ -62,12 +62,12 @@ class TopicConfigs:
     def unclean_elections_enabled(self, changes: Sequence[str]) -> UncleanElections:
         """Return where settings that changed since the last call allow unclean elections.
 
-        ``changes``: the children of ``/config/changes``; they are numbered in their order.
+        ``changes``: the children of ``/config/changes``, which may have any names.
         """
-        fresh = [name for name in changes if name > self._seen]
+        fresh = sorted(set(changes) - self._seen)
+        self._seen = frozenset(changes)
         if not fresh:
             return UncleanElections(False, [])
-        self._seen = max(fresh)
         changed = self._nodes.read_config_changes(fresh)
         brokers = {_DEFAULT, str(self._config.controller_id)}
         by_default = (

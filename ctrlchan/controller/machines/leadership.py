@@ -7,9 +7,11 @@ write that proves it, the state may be out of date: brokers below IBP 2.7-IV2 wr
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import islice
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +33,10 @@ __all__ = [
 Bool = npt.NDArray[np.bool_]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
+
+_LOG: Final = logging.getLogger(__name__)
+#: Malformed nodes of one read that are logged.
+_LOGGED_NODES: Final = 100
 
 
 class StateNodes(Protocol):
@@ -69,8 +75,10 @@ class StatesReadBack:
 
 
 def read_back(context: ControllerContext, nodes: StateNodes, rows: Int64) -> StatesReadBack:
-    """Read the state nodes of these rows into the context."""
+    """Read the state nodes of these rows into the context. Malformed ones are logged and left out."""
     found = nodes.read_partition_states(*_addresses(context, rows))
+    for place, reason in islice(found.malformed.items(), _LOGGED_NODES):
+        _LOG.error("%s is left out: %s", context.partition_name(int(rows[place])), reason)
     missing = found.version < 0
     missing[list(found.malformed)] = True
     later = ~missing & (found.controller_epoch > context.epoch)

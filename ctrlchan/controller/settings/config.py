@@ -11,6 +11,7 @@ from ctrlchan.controller.settings.listener_security import ListenerSecurity
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import ibp_at_least
 from ctrlchan.state import Endpoint
+from ctrlchan.text import quoted, why_unsendable
 from ctrlchan.zookeeper.settings import SaslSettings, TlsSettings, ZooKeeperSettings
 
 __all__ = ["ControllerConfig"]
@@ -91,6 +92,12 @@ class ControllerConfig:
         for listener in self.listeners:
             security = self.listener_security.get(listener.listener, ListenerSecurity())
             security.check(listener.listener, listener.security_protocol)
+        texts = [("rack", self.rack or "")]
+        for endpoint in (*self.listeners, *(self.advertised_listeners or ())):
+            texts += [("the name of listener", endpoint.listener), ("host", endpoint.host)]
+        for what, text in texts:
+            if (why := why_unsendable(text)) is not None:
+                raise ConfigError(f"{what} {quoted(text)} {why}")
         if self.leader_imbalance_percentage < 0:
             raise ConfigError(f"leader_imbalance_percentage: {self.leader_imbalance_percentage!r} is below 0")
         if self.channel.controller_id != self.controller_id:

@@ -125,6 +125,25 @@ def test_an_unknown_resource_type_fails_the_whole_request(broker: LocalBroker, k
     assert all(str(kind) in one.error_message for one in results)
 
 
+def test_a_value_that_no_response_can_carry_is_an_error_of_its_resource(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own: dict[str, dict[str, str]] = {
+        "alpha": {},
+        "beta": {"leader.replication.throttled.replicas": "0:1," * 10_000},
+    }
+    monkeypatch.setattr(
+        type(broker.core), "topic_configs", lambda _self, name: effective_configs(own[name], []), raising=True
+    )
+    long, alpha = describe(broker, (TOPIC, "beta"), (TOPIC, "alpha"))
+    assert (long.error_code, long.configs) == (ErrorCode.invalid_config, ())
+    assert long.error_message == (
+        "The value of leader.replication.throttled.replicas has 40000 bytes, more than the 32767 of a string "
+        "in a request"
+    )
+    assert (alpha.error_code, len(alpha.configs)) == (ErrorCode.none, 36)
+
+
 def test_values_in_longer_units_stand_behind_those_in_milliseconds() -> None:
     behind = [
         Configs({"log.retention.minutes": "5"}, ConfigSource.DYNAMIC_DEFAULT_BROKER),

@@ -96,6 +96,19 @@ def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
         EmbeddedBroker(**wrong)
 
 
+@pytest.mark.parametrize("name", ["host", "listener", "rack", "cluster_id"])
+def test_settings_that_no_request_can_carry_are_refused(name: str) -> None:
+    long: dict[str, Any] = {name: "x" * 40_000}
+    half: dict[str, Any] = {name: "x\ud800"}
+    shown = {"listener": "the name of listener", "cluster_id": "cluster id"}.get(name, name)
+    with pytest.raises(
+        ConfigError, match=f"^{shown} 'xxx.*' has 40000 bytes, more than the 32767 of a string"
+    ):
+        EmbeddedBroker(1, **long)
+    with pytest.raises(ConfigError, match=f"^{shown} '.*' has half of a surrogate pair"):
+        EmbeddedBroker(1, **half)
+
+
 @pytest.mark.parametrize(
     ("configs", "message"),
     [

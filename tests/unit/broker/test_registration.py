@@ -1,11 +1,19 @@
-"""A broker's registration in ZooKeeper, while another session still has its node."""
+"""A broker's registration in ZooKeeper: former sessions, later sessions, another session's node."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from ctrlchan.broker.launch.registration import Registrations
+from ctrlchan.broker.launch.service import BrokerConfig
+from ctrlchan.broker.launch.storing_service import StoringService
+from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
 from tests.fault.proxy import Proxy
@@ -44,3 +52,28 @@ def test_a_registration_waits_for_a_former_one_over_a_lost_connection() -> None:
         node = former.get(paths.broker(1))
         assert node is not None
         assert epochs == {1: node.czxid}
+
+
+def test_configs_are_read_again_after_each_later_registration(tmp_path: Path) -> None:
+    """Also by a broker that does not serve yet: the watches of the former session are gone."""
+    service = StoringService(BrokerConfig(id=1, log_dirs=[str(tmp_path)]))
+    reads: list[int] = []
+    store: Any = SimpleNamespace(read_again=lambda: reads.append(service.core.epoch))
+    service.core.config_store = store
+    for epoch in (5, 6, 7):
+        service.registered(epoch)
+    assert reads == [6, 7]
+
+
+def test_configs_of_a_topic_that_cannot_be_are_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    core = StoringService(BrokerConfig(id=1, log_dirs=[str(tmp_path)])).core
+    core.log_defaults = LogConfig.from_broker_configs({"log.segment.bytes": "100"})
+    core.topic_overrides = {"bad": {"segment.bytes": "many"}, "good": {"segment.bytes": "200"}}
+    assert core.topic_log_config("bad") == core.log_defaults
+    assert core.topic_log_config("good").segment_bytes == 200
+    assert (
+        "the configs of topic bad are not used: Invalid value many for configuration segment.bytes"
+        in caplog.text
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,19 @@ def test_what_a_file_does_not_set_has_its_default() -> None:
     config = ControllerConfig(controller_id=5, **settings)
     assert (config.listeners, config.topic_defaults, config.listener_security) == ((), {}, {})
     assert config.zookeeper_session_timeout == 18
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rack": "x" * 40_000},
+        {"listeners": (Endpoint("x" * 40_000, SecurityProtocol.PLAINTEXT, "h", 1),)},
+        {"advertised_listeners": (Endpoint("P", SecurityProtocol.PLAINTEXT, "x" * 40_000, 1),)},
+    ],
+)
+def test_settings_that_no_request_can_carry_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"'xxx.*' has 40000 bytes, more than the 32767 of a string"):
+        ControllerConfig(controller_id=1, zookeeper="h:1", **settings)
 
 
 def test_listeners_and_their_security() -> None:

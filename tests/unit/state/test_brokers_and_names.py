@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctrlchan._codec import StringColumn
+from ctrlchan._codec import Brokers, StringColumn
 from ctrlchan.errors import InvalidStateError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol, broker_at, brokers_from
 from ctrlchan.state.brokers import brokers_list, format_host_port, parse_host_port
 from ctrlchan.topic_names import check_name, id_from_text, id_to_text, invalid_names, why_invalid
+from tests.unit.state.helpers import small_state
 
 ENDPOINTS = st.builds(
     Endpoint,
@@ -53,11 +54,59 @@ def test_brokers_round_trip(brokers: list[Broker]) -> None:
             [Broker(1, 0, (Endpoint("P", SecurityProtocol.SSL, "h", 65_536),))],
             "broker 1: port 65536 is not in",
         ),
+        ([Broker(1, 2**63)], "broker 1: epoch 9223372036854775808 is not an int64"),
+        (
+            [Broker(3), Broker(4, rack="r" * 32_768)],
+            f"broker 4: rack '{'r' * 60}…' has 32768 bytes, more than the 32767 of a string in a request",
+        ),
+        (
+            [Broker(4, 0, (Endpoint("P", SecurityProtocol.SSL, "ä" * 20_000, 1),))],
+            f"broker 4: host '{'ä' * 60}…' has 40000 bytes, more than the 32767 of a string in a request",
+        ),
+        (
+            [Broker(4, 0, (Endpoint("L" * 40_000, SecurityProtocol.SSL, "h", 1),))],
+            f"broker 4: listener '{'L' * 60}…' has 40000 bytes, more than the 32767",
+        ),
+        (
+            [Broker(4, 0, (Endpoint("P", SecurityProtocol.SSL, "h\ud800", 1),))],
+            r"broker 4: host 'h\ud800' has half of a surrogate pair, which is no character",
+        ),
     ],
 )
 def test_brokers_that_cannot_be(brokers: list[Broker], reason: str) -> None:
     with pytest.raises(InvalidStateError, match=re.escape(reason)):
         brokers_from(brokers)
+
+
+def test_a_refused_broker_leaves_the_state_as_it_was() -> None:
+    state = small_state()
+    before = state.brokers
+    for change in (state.set_brokers, state.add_brokers, state.set_announced):
+        with pytest.raises(InvalidStateError, match="broker 9: rack"):
+            change([Broker(9, rack="r" * 40_000)])
+    assert state.brokers is before
+
+
+@pytest.mark.parametrize("name", ["racks", "hosts", "listeners"])
+def test_columns_whose_texts_are_too_long(name: str) -> None:
+    endpoints = tuple(Endpoint("P", SecurityProtocol.SSL, "h", port) for port in (1, 2))
+    columns = brokers_from([Broker(1, 0, endpoints, "r"), Broker(2, 0, endpoints, "r")])
+    names = (
+        "ids", "epochs", "racks", "endpoint_starts", "endpoint_lengths",
+        "ports", "hosts", "listeners", "security_protocols",
+    )  # fmt: skip
+    fields = {one: getattr(columns, one) for one in names}
+    fields[name] = StringColumn.from_strings([*fields[name].to_list()[:-1], "x" * 40_000])
+    wrong = Brokers(**fields)
+    with pytest.raises(InvalidStateError, match=f"broker 2: {name[:-1]} has 40000 bytes"):
+        brokers_from(wrong)
+
+
+@pytest.mark.parametrize("size", [32_767, 0])
+def test_the_longest_texts_are_sent(size: int) -> None:
+    text = "x" * size
+    columns = brokers_from([Broker(1, 0, (Endpoint(text, SecurityProtocol.SSL, text, 1),), text)])
+    assert broker_at(columns, 0).rack == text
 
 
 def test_security_protocols_by_name() -> None:

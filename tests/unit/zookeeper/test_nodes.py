@@ -20,6 +20,10 @@ from ctrlchan.zookeeper.paths import Kind, Place, place_of
 TOPIC_ID = bytes.fromhex("75562d6f183c45198f2413de66cd2d6f")
 TOPIC_ID_TEXT = "dVYtbxg8RRmPJBPeZs0tbw"
 
+LONG = "x" * 40_000
+SHOWN = f"'{'x' * 60}…'"
+TOO_LONG = "has 40000 bytes, more than the 32767 of a string in a request"
+
 
 @pytest.mark.parametrize(
     ("path", "place"),
@@ -117,6 +121,43 @@ def test_malformed_partitions_stop_only_themselves() -> None:
         (nodes.parse_registration, "{}", ["no field port", "no field host"]),
         (nodes.parse_controller_epoch, b"\xff", ["controller epoch is '\ufffd', not a number"]),
         (nodes.parse_cluster_id, '{"id":5}', ["id is '5', not a text"]),
+        (nodes.parse_cluster_id, f'{{"id":"{LONG}"}}', [f"id {SHOWN} {TOO_LONG}"]),
+        (
+            nodes.parse_registration,
+            f'{{"endpoints":["{LONG}://{LONG}:9"]}}',
+            [f"listener {SHOWN} {TOO_LONG}", f"host {SHOWN} {TOO_LONG}"],
+        ),
+        (nodes.parse_registration, f'{{"host":"{LONG}","port":1}}', [f"host {SHOWN} {TOO_LONG}"]),
+        (
+            nodes.parse_registration,
+            f'{{"endpoints":[],"rack":"{LONG}","features":{{"{LONG}":{{}}}}}}',
+            [f"rack {SHOWN} {TOO_LONG}", f"feature {SHOWN} {TOO_LONG}"],
+        ),
+        (
+            nodes.parse_partitions,
+            f'{{"partitions":[{{"topic":"{LONG}","partition":2147483648}}]}}',
+            [f"topic {SHOWN} {TOO_LONG}", "partition is '2147483648', not a whole number that int32 holds"],
+        ),
+        (
+            nodes.parse_reassignments,
+            '{"partitions":[{"topic":"t","partition":0,"replicas":[2147483648]}]}',
+            ["replicas is '[2147483648]', not a list of broker ids"],
+        ),
+        (
+            nodes.parse_log_dir_event,
+            '{"broker":2147483648}',
+            ["broker is '2147483648', not a whole number that int32 holds"],
+        ),
+        (
+            nodes.parse_controller_node,
+            '{"brokerid":2147483648}',
+            ["brokerid is '2147483648', not a whole number that int32 holds"],
+        ),
+        (
+            nodes.parse_config_change,
+            f'{{"version":2,"entity_path":"topics/{LONG}"}}',
+            [f"entity_path 'topics/{'x' * 53}…' {TOO_LONG.replace('40000', '40007')}"],
+        ),
     ],
 )
 def test_every_reason_against_a_malformed_node(

@@ -25,7 +25,7 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
     body = messages.decode(request)
     counts = None if not body.users else Counter(user.name for user in body.users)
 
-    def describe(controller: ControllerCore) -> dict[str, list[CredentialInfo]]:
+    def describe(controller: ControllerCore) -> dict[str, list[CredentialInfo] | KafkaError]:
         return describe_credentials(controller, counts)
 
     found = await core.call(ControllerState.IDLE, "DescribeUserScramCredentials", describe)
@@ -34,24 +34,26 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
     results: list[Any] = []
     for user in found if counts is None else counts:
         error = None
+        credentials = found.get(user)
         if counts is not None and counts[user] > 1:
             error = KafkaError(
                 ErrorCode.DUPLICATE_RESOURCE,
                 f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}",
             )
-        elif not found.get(user):
+        elif isinstance(credentials, KafkaError):
+            error = credentials
+        elif not credentials:
             error = KafkaError(
                 ErrorCode.RESOURCE_NOT_FOUND,
                 f"Attempt to describe a user credential that does not exist: {user}",
             )
-        infos = () if error is not None else found[user]
         results.append(
             messages.part(
                 "DescribeUserScramCredentialsResult",
                 user=user,
                 credential_infos=tuple(
                     messages.part("CredentialInfo", mechanism=info.mechanism, iterations=info.iterations)
-                    for info in infos
+                    for info in (credentials if isinstance(credentials, list) and error is None else ())
                 ),
                 **error_fields(error),
             )

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from ctrlchan.broker.controller.configs import BrokerConfigs
+from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
 from ctrlchan.zookeeper.session import ZooKeeperSession
 from tests.fault.proxy import Proxy
@@ -28,9 +29,11 @@ class Broker:
         self.dynamic: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
 
     def set_topic_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        LogConfig().with_topic_configs(configs)
         self.topics[topic] = configs
 
     def set_broker_configs(self, own: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+        LogConfig.from_broker_configs({**defaults, **own})
         self.dynamic = (own, defaults)
 
     def has_topic(self, name: str) -> bool:
@@ -99,6 +102,44 @@ def waits_for_a_connection(thread: threading.Thread) -> bool:
     assert thread.ident is not None
     frame = sys._current_frames().get(thread.ident)
     return frame is not None and "submit" in {one.name for one in traceback.extract_stack(frame)}
+
+
+def test_values_that_cannot_be_harm_nothing_else(
+    one: ZooKeeperSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = BrokerConfigs(Broker(), one)
+    writer.write_topic_config("bad", {"segment.bytes": "x" * 40_000})
+    writer.write_topic_config("good", {"segment.bytes": "100"})
+    writer.write_broker_config(None, {"log.segment.bytes": "many"})
+    broker = Broker()
+    configs = BrokerConfigs(broker, one)
+    configs.start()
+    assert broker.topics == {"good": {"segment.bytes": "100"}}
+    writer.write_topic_config("bad", {"segment.bytes": "-1"})
+    writer.write_topic_config("good", {"segment.bytes": "200"})
+    wait_until(lambda: broker.topics["good"] == {"segment.bytes": "200"}, what="the changed config")
+    writer.write_broker_config(7, {"log.segment.bytes": "-1"})
+    writer.write_broker_config(None, {"log.segment.bytes": "300"})
+    writer.write_broker_config(7, {"log.segment.bytes": "400"})
+    wait_until(lambda: broker.dynamic[0] == {"log.segment.bytes": "400"}, what="the changed dynamic config")
+    configs.stop()
+    assert "the configs of topic bad stay as they were: Invalid value xxx" in caplog.text
+    assert "its dynamic configs stay as they were: " in caplog.text
+    assert "x" * 1_000 not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["zzz", "config_change_9999999999", "config_change_x", "a"])
+def test_a_notification_of_another_name_hides_no_other(one: ZooKeeperSession, name: str) -> None:
+    writer = BrokerConfigs(Broker(), one)
+    writer.write_topic_config("t", {"segment.ms": "1"})
+    broker = Broker()
+    configs = BrokerConfigs(broker, one)
+    configs.start()
+    one.create(f"/config/changes/{name}", b"{")
+    for value in ("2", "3"):
+        writer.write_topic_config("t", {"segment.ms": value})
+        wait_until(lambda value=value: broker.topics["t"] == {"segment.ms": value}, what="the change")  # type: ignore[misc]
+    configs.stop()
 
 
 def changes_are_taken_after_a_lost_connection(port: int, chroot: str = "") -> None:

@@ -10,14 +10,16 @@ from scramp import ScramMechanism
 
 from ctrlchan.broker.network.sasl import ScramCredential
 from ctrlchan.controller.admin.scram import (
+    CredentialInfo,
     Deletion,
     Upsertion,
     alter_credentials,
     credential_from_text,
     credential_of_password,
     credential_to_text,
+    describe_credentials,
 )
-from ctrlchan.errors import ErrorCode
+from ctrlchan.errors import ErrorCode, KafkaError
 
 #: As ``kafka-configs --add-config 'SCRAM-SHA-256=[iterations=8192,password=alice-secret]'`` writes them.
 TEXT = (
@@ -34,11 +36,34 @@ class Nodes:
     def __init__(self) -> None:
         self.users: dict[str, dict[str, str]] = {}
 
+    def user_names(self) -> list[str]:
+        return list(self.users)
+
     def read_user_config(self, user: str) -> dict[str, str] | None:
         return self.users.get(user)
 
     def write_user_config(self, user: str, config: dict[str, str]) -> None:
         self.users[user] = config
+
+
+def test_a_malformed_credential_is_an_error_of_its_user(caplog: pytest.LogCaptureFixture) -> None:
+    nodes = Nodes()
+    nodes.users = {
+        "alice": {"SCRAM-SHA-256": TEXT},
+        "bad": {"SCRAM-SHA-256": "salt=,"},
+        "many": {"SCRAM-SHA-256": TEXT.replace("8192", "2147483648")},
+        "half": {"SCRAM-SHA-256": TEXT.replace("8192", "1.5")},
+        "none": {},
+        "x" * 40_000: {"SCRAM-SHA-256": TEXT},
+    }
+    core: Any = SimpleNamespace(nodes=nodes)
+    found = describe_credentials(core)
+    assert found.pop("alice") == [CredentialInfo(1, 8192)]
+    assert sorted(found) == ["bad", "half", "many"]
+    for user, error in found.items():
+        assert isinstance(error, KafkaError)
+        assert error.message.startswith(f"The credential of {user}: not a SCRAM credential")
+    assert "its name has 40000 bytes" in caplog.text
 
 
 def alter(nodes: Nodes, *changes: Deletion | Upsertion) -> dict[str, tuple[int, str]]:
