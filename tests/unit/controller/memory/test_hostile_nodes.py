@@ -246,6 +246,9 @@ def check(cluster: RealCluster, hostile: Hostile, caplog: pytest.LogCaptureFixtu
     """The controller works, in its first term, and has said what is wrong."""
     cluster.wait_seen("good", {0: 1})
     cluster.start_brokers(2)
+    wait_until(
+        lambda: sorted(cluster.live_brokers(1)) == [1, 2], timeout=TIMEOUT, what="broker 2 is announced alone"
+    )
     cluster.create_topic("later", {0: [2, 1]})
     cluster.wait_seen("later", {0: 2})
     (controller,) = cluster.controllers
@@ -303,3 +306,22 @@ def test_while_the_controller_is_active(
         report = {"version": 1, "partitions": [{"topic": "bad", "partition": 0}]}
         cluster.znodes.create(paths.isr_change_notification(), json.dumps(report).encode(), sequence=True)
     check(cluster, hostile, caplog)
+
+
+@pytest.mark.parametrize(
+    "epoch", ["2147483647", "9223372036854775807", "99999999999999999999", "-1", "1.0", "x"]
+)
+def test_a_controller_epoch_that_cannot_be_raised(
+    cluster: RealCluster, caplog: pytest.LogCaptureFixture, epoch: str
+) -> None:
+    """It belongs to all; the controller names it, and goes on when it is mended."""
+    cluster.znodes.create(paths.CONTROLLER_EPOCH, epoch.encode())
+    controller = cluster.controller()
+    wait_until(
+        lambda: "The election failed: /controller_epoch" in caplog.text, timeout=TIMEOUT, what="the error"
+    )
+    assert not controller.is_active
+    cluster.znodes.set(paths.CONTROLLER_EPOCH, b"5")
+    controller.wait_until_active(TIMEOUT)
+    assert controller.epoch == 6
+    cluster.wait_seen("good", {0: 1})
