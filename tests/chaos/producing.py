@@ -57,8 +57,10 @@ PRODUCERS: Final = (
 _BURST: Final = 20
 _BYTES: Final = (20, 300)
 _MOST_OPEN: Final = 1000
-#: Values that do not become small by compression.
-_NOISE: Final = random.Random(0).randbytes(2000)
+#: librdkafka gives records up when a broker does not know their topic or partition. One that was started
+#: without a controller does not for a moment: the first UpdateMetadata of a new controller has the brokers
+#: alone, and the second one only partitions with a live replica, as Kafka's.
+_NOT_KNOWN: Final = {"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"}
 
 
 class Load:
@@ -76,6 +78,7 @@ class Load:
         self.failures: list[str] = []
         self.reported: Counter[str] = Counter()
         self.acknowledged = 0
+        self.refused = 0
         self._chance = random.Random(number)
         self._pause = _BURST / rate
         self._producer: Any = Producer(
@@ -147,18 +150,24 @@ class Load:
                     self.style.topic,
                     value_of(self.number, number, padding),
                     partition=partition,
-                    on_delivery=lambda error, message, number=number: self._delivered(error, message, number),
+                    on_delivery=lambda error, message, number=number: self.delivered(error, message, number),
                 )
-            except (KafkaException, BufferError) as error:
-                self.failures.append(f"{self.name}: {error}")
-                self.stop()
-                return
+            except KafkaException as exception:
+                self._end(exception.args[0], partition, number)
 
-    def _delivered(self, error: Any, message: Any, number: int) -> None:
-        if error is None:
-            self.partitions[message.partition()].acknowledge(number, message.offset())
-            self.acknowledged += 1
-        else:
+    def delivered(self, error: Any, message: Any, number: int) -> None:
+        """Note what became of a record."""
+        if error is not None:
+            self._end(error, message.partition(), number)
+            return
+        self.partitions[message.partition()].acknowledge(number, message.offset())
+        self.acknowledged += 1
+
+    def _end(self, error: Any, partition: int, number: int) -> None:
+        """Note that a record is not sent any more. Only a topic that seems to be gone is no failure."""
+        self.partitions[partition].refuse(number)
+        self.refused += 1
+        if error.name() not in _NOT_KNOWN:
             self._fail(error)
 
     def _report(self, error: Any) -> None:
@@ -167,7 +176,8 @@ class Load:
             self._fail(error)
 
     def _fail(self, error: Any) -> None:
-        if len(self.failures) < 3:
+        # What follows the end of the producer itself says nothing.
+        if len(self.failures) < 3 and not self._stopping.is_set():
             self.failures.append(f"{self.name}: {error.name()}: {error.str()}")
 
 

@@ -15,4 +15,6 @@ QUIET: Final[dict[str, Any]] = {
     "logger": _LOGGER,
     "error_cb": lambda _error: None,
     "reconnect.backoff.max.ms": 500,
+    # What a broker did not know is asked again soon.
+    "topic.metadata.refresh.interval.ms": 5000,
 }

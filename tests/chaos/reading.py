@@ -7,7 +7,7 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -72,13 +72,11 @@ class Seen:
         """Return the hash of what was read at this offset, 0 for nothing."""
         return self._contents[offset] if offset < len(self._contents) else 0
 
-    def add(self, offset: int, content: int) -> bool:
-        """Note what was read; return whether the same was read before, or nothing."""
+    def add(self, offset: int, content: int) -> None:
+        """Note what was read."""
         if offset >= len(self._contents):
             self._contents.extend([0] * (offset + 1 - len(self._contents)))
-        before = self._contents[offset]
         self._contents[offset] = content
-        return before in (0, content)
 
 
 class _Reader:
@@ -112,9 +110,9 @@ class _Reader:
     def _run(self) -> None:
         raise NotImplementedError
 
-    def messages(self, consumer: Any, seconds: float = 0.5) -> Iterator[Any]:
+    def messages(self, taken: Iterable[Any]) -> Iterator[Any]:
         """Yield messages without an error; errors are counted, or failures."""
-        for message in consumer.consume(_TAKEN, seconds):
+        for message in taken:
             error = message.error()
             if error is None:
                 yield message
@@ -128,12 +126,11 @@ class _Reader:
         if len(self.failures) < 5:
             self.failures.append(f"{self.name}: {text}")
 
-    def compare(self, seen: Seen, message: Any, before: int) -> None:
+    def compare(self, seen: Seen, message: Any) -> None:
         """Fail where another record was read at this offset before."""
-        if before not in (0, content_of(message)):
-            self.fail(
-                f"{message.topic()}-{message.partition()}: another record at {message.offset()} than before"
-            )
+        if seen.at(message.offset()) not in (0, content_of(message)):
+            place = f"{message.topic()}-{message.partition()} at {message.offset()}"
+            self.fail(f"{place}: another record than before")
 
 
 class Follower(_Reader):
@@ -160,16 +157,17 @@ class Follower(_Reader):
         with closing(reader(self._bootstrap, f"follower-{self.topic.name}")) as consumer:
             consumer.assign([TopicPartition(self.topic.name, one, 0) for one in range(self.topic.partitions)])
             while not self.stopping.is_set():
-                for message in self.messages(consumer):
-                    offset, seen = message.offset(), self.seen[message.partition()]
-                    if offset < len(seen):
-                        self.fail(f"{self.topic.name}-{message.partition()}: {offset} after {len(seen) - 1}")
-                    elif offset > len(seen):
-                        self.fail(
-                            f"{self.topic.name}-{message.partition()}: {offset} after {len(seen) - 1}: a gap"
-                        )
-                    seen.add(offset, content_of(message))
-                    self.records += 1
+                for message in self.messages(consumer.consume(_TAKEN, 0.5)):
+                    self.take(message)
+
+    def take(self, message: Any) -> None:
+        """Note a record, which must be the one behind the last one."""
+        seen = self.seen[message.partition()]
+        if message.offset() != len(seen):
+            place = f"{message.topic()}-{message.partition()}"
+            self.fail(f"{place}: offset {message.offset()}, where {len(seen)} comes next")
+        seen.add(message.offset(), content_of(message))
+        self.records += 1
 
 
 class Rereader(_Reader):
@@ -198,9 +196,9 @@ class Rereader(_Reader):
         give_up = time.monotonic() + 5.0
         offset = -1
         while offset < end - 1 and time.monotonic() < give_up and not self.stopping.is_set():
-            for message in self.messages(consumer):
+            for message in self.messages(consumer.consume(_TAKEN, 0.5)):
                 offset = message.offset()
-                self.compare(seen, message, seen.at(offset))
+                self.compare(seen, message)
                 self.records += 1
 
 
@@ -227,10 +225,10 @@ class FinalRead(_Reader):
         with closing(reader(self._bootstrap, "last-reader")) as consumer:
             consumer.assign([TopicPartition(*partition, 0) for partition in left])
             while left and time.monotonic() < deadline and not self.failures:
-                for message in self.messages(consumer):
+                for message in self.messages(consumer.consume(_TAKEN, 0.5)):
                     partition = message.topic(), message.partition()
                     offset = message.offset()
-                    self.compare(self._seen[partition], message, self._seen[partition].at(offset))
+                    self.compare(self._seen[partition], message)
                     self.logs[partition].append(Record(offset, *read_value(message.value())))
                     self.records += 1
                     if offset >= self._ends[partition] - 1:

@@ -41,8 +41,8 @@ def read_value(value: bytes) -> tuple[int, int]:
 class Numbers:
     """What one producer knows of its records in one partition: the offset of each, or why there is none."""
 
-    #: Not acknowledged, and acknowledged without an offset: as a duplicate of itself.
-    OPEN, WITHOUT_OFFSET = -2, -1
+    #: Acknowledged without an offset: as a duplicate of itself. Not acknowledged. Never going to be.
+    WITHOUT_OFFSET, OPEN, REFUSED = -1, -2, -3
 
     def __init__(self) -> None:
         self._offsets = array("q")
@@ -58,10 +58,14 @@ class Numbers:
     def acknowledge(self, number: int, offset: int) -> None:
         self._offsets[number] = offset if offset >= 0 else self.WITHOUT_OFFSET
 
+    def refuse(self, number: int) -> None:
+        """Note that the client does not send the record any more: it may be in the log, or not."""
+        self._offsets[number] = self.REFUSED
+
     def acknowledged(self) -> Iterator[tuple[int, int]]:
         """Yield number and offset of the acknowledged records; the offset may be ``WITHOUT_OFFSET``."""
-        return ((number, offset) for number, offset in enumerate(self._offsets) if offset != self.OPEN)
+        return ((number, offset) for number, offset in enumerate(self._offsets) if offset > self.OPEN)
 
     def open(self) -> int:
-        """Return how many records are not acknowledged."""
+        """Return how many records wait for their acknowledgement."""
         return self._offsets.count(self.OPEN)

@@ -23,6 +23,7 @@ class Result:
     rounds: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     acknowledged: int = 0
+    refused: int = 0
     read: int = 0
     reread: int = 0
     consumed: int = 0
@@ -38,8 +39,9 @@ def result_lines(result: Result, folder: Path | None) -> list[str]:
     lines = [
         f"{result.rounds} rounds in {result.seconds:.0f} s, seed {result.seed}",
         f"faults: {faults or 'none'}",
-        f"records: {result.acknowledged} acknowledged, {result.read} read, {result.reread} read again, "
-        f"{result.consumed} consumed by groups with {result.commits} commits",
+        f"records: {result.acknowledged} acknowledged, {result.refused} given up by clients, "
+        f"{result.read} read, {result.reread} read again",
+        f"groups: {result.consumed} records consumed, {result.commits} commits",
         f"topics created and deleted: {result.passing_topics}; replicas compared: {result.compared}",
     ]
     if folder is not None:

@@ -76,8 +76,13 @@ class Run:
                 self.result.failures.append(f"{error}")
                 if error.node is not None and error.node.pid is not None:
                     write_stacks(error.node.pid, self._folder, error.node.name)
-            except (Failed, TimeoutError) as error:
-                self.result.failures += [f"{error}"] if isinstance(error, TimeoutError) else []
+            except TimeoutError as error:
+                self.result.failures.append(f"{error}")
+                for node in cluster.servers:
+                    if node.pid is not None:
+                        write_stacks(node.pid, self._folder, node.name)
+            except Failed:
+                pass
             finally:
                 self._end_clients()
                 if self.result.failures:
@@ -126,6 +131,7 @@ class Run:
     def _count(self) -> None:
         result = self.result
         result.acknowledged = sum(load.acknowledged for load in self._loads)
+        result.refused = sum(load.refused for load in self._loads)
         result.read = sum(follower.records for follower in self._followers)
         result.reread = self._rereader.records
         result.commits = len(self._groups.commits)

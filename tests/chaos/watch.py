@@ -19,7 +19,7 @@ from tests.kafka.wire import exchange
 __all__ = ["Watch"]
 
 #: Seconds between two questions, and in which a process that should run must answer one.
-_PAUSE: Final = 2.0
+PAUSE: Final = 2.0
 DEADLINE: Final = 40.0
 
 
@@ -48,7 +48,7 @@ class Watch:
 
     def _ask(self, node: Node) -> None:
         answered = 0.0
-        while not self._stopping.wait(_PAUSE):
+        while not self._stopping.wait(PAUSE):
             try:
                 node.check_alive()
             except ChaosError as error:

@@ -45,6 +45,11 @@ def test_a_good_log_has_no_violation() -> None:
     # As a duplicate of itself.
     assert violations(sent({0: -1}), GOOD) == []
     assert KNOWN.open() == 1
+    # It was given up, and may be there or not.
+    refused = sent({0: 0, 1: 2, 2: 3})
+    refused.refuse(3)
+    assert refused.open() == 0
+    assert violations(refused, GOOD) == violations(refused, [*GOOD, Record(5, PRODUCER, 3)]) == []
 
 
 def test_a_value_is_read_back() -> None:

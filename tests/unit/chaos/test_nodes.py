@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import signal
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -13,27 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import nodes
-from tests.chaos.nodes import ChaosError, Node
+from tests.chaos.nodes import ChaosError
 from tests.chaos.report import Progress, Result, result_lines
 from tests.chaos.stacks import write_stacks
 from tests.kafka.processes import Reaper
 from tests.kafka.waiting import wait_until
-
-#: Says that it is ready in a file, and waits for a signal.
-READY = "import pathlib, signal; pathlib.Path('ready').touch(); signal.pause()"
-
-
-class SmallNode(Node):
-    """Runs Python code that makes the file ``ready``."""
-
-    code = READY
-
-    def answers(self) -> bool:
-        return (self.folder / "ready").exists()
-
-    def command(self) -> list[str]:
-        (self.folder / "ready").unlink(missing_ok=True)
-        return [sys.executable, "-c", self.code]
+from tests.unit.chaos.small_node import READY, SmallNode
 
 
 @pytest.fixture
