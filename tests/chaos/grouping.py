@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +17,7 @@ from tests.chaos.checks import Commit, CommittedRead
 from tests.chaos.producing import TOPICS, Topic
 from tests.chaos.quiet import QUIET
 from tests.chaos.records import Partition
+from tests.chaos.threads import make_thread
 
 __all__ = ["Groups"]
 
@@ -84,12 +85,13 @@ class Groups:
         self.at_rest = threading.Event()
         self._stopping = threading.Event()
         self._threads = [
-            self._thread(self._live, f"{group.style.name}-{member}", group, member, seed)
+            make_thread(f"{group.style.name}-{member}", self.failures, self._live, group, member, seed)
             for group in self.groups
             for member in range(MEMBERS)
         ]
         self._threads += [
-            self._thread(self._watch, f"watcher-{group.style.name}", group) for group in self.groups
+            make_thread(f"watcher-{group.style.name}", self.failures, self._watch, group)
+            for group in self.groups
         ]
 
     def start(self) -> None:
@@ -142,15 +144,6 @@ class Groups:
         return lines
 
     # -- threads
-
-    def _thread(self, target: Callable[..., None], name: str, *arguments: object) -> threading.Thread:
-        def run() -> None:
-            try:
-                target(*arguments)
-            except Exception as error:  # noqa: BLE001 - the run must not go on as if all were well
-                self.failures.append(f"{name}: {error!r}")
-
-        return threading.Thread(target=run, name=name, daemon=True)
 
     def _live(self, group: _Group, number: int, seed: int) -> None:
         """Be one member after the other."""

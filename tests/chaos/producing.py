@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException, Producer
 
 from tests.chaos.quiet import QUIET
 from tests.chaos.records import Numbers, value_of
+from tests.chaos.threads import make_thread
 
 __all__ = ["PRODUCERS", "TOPICS", "Load", "Style", "Topic", "make_loads"]
 
@@ -57,6 +58,8 @@ PRODUCERS: Final = (
 _BURST: Final = 20
 _BYTES: Final = (20, 300)
 _MOST_OPEN: Final = 1000
+#: Values that do not become small by compression.
+_NOISE: Final = random.Random(0).randbytes(2000)
 #: librdkafka gives records up when a broker does not know their topic or partition. One that was started
 #: without a controller does not for a moment: the first UpdateMetadata of a new controller has the brokers
 #: alone, and the second one only partitions with a live replica, as Kafka's.
@@ -99,7 +102,7 @@ class Load:
             }
         )
         self._finishing, self._stopping = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"producer-{number}", daemon=True)
+        self._thread = make_thread(f"producer-{number}", self.failures, self._run)
 
     @property
     def name(self) -> str:

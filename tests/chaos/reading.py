@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from tests.chaos.producing import Topic
 from tests.chaos.quiet import QUIET
 from tests.chaos.records import Log, Partition, Record, read_value
+from tests.chaos.threads import make_thread
 
 __all__ = ["FinalRead", "Follower", "Rereader", "Seen", "end_offsets"]
 
@@ -89,7 +90,7 @@ class _Reader:
         #: Errors that a client gets over.
         self.errors: Counter[str] = Counter()
         self.stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run_until_stopped, name=name, daemon=True)
+        self._thread = make_thread(name, self.failures, self._run)
 
     def start(self) -> None:
         self._thread.start()
@@ -100,12 +101,6 @@ class _Reader:
     def join(self) -> None:
         self.stop()
         self._thread.join()
-
-    def _run_until_stopped(self) -> None:
-        try:
-            self._run()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the run must not go on as if all were well
-            self.failures.append(f"{self.name}: {error!r}")
 
     def _run(self) -> None:
         raise NotImplementedError
@@ -217,7 +212,8 @@ class FinalRead(_Reader):
 
     def read(self) -> None:
         """Read everything; what is missing at the end is a failure."""
-        self._run_until_stopped()
+        self.start()
+        self._thread.join()
 
     def _run(self) -> None:
         deadline = time.monotonic() + self._seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from tests.chaos.leaks import MARK
+from tests.chaos.plan import Fault, Kind, Plan
 from tests.kafka.jars import KafkaUnavailableError
 from tests.kafka.requirement import miss
 from tests.kafka.zookeeper import zookeeper_command
@@ -54,13 +56,13 @@ def lines_until(process: subprocess.Popen[str], text: str) -> list[str]:
     return lines
 
 
-def left() -> list[int]:
+def left() -> list[psutil.Process]:
     """Return the processes of the run that live."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.environ().get(MARK, "").endswith(f"-{SEED}"):
-                found.append(process.pid)
+                found.append(process)
     return found
 
 
@@ -93,3 +95,26 @@ def test_every_guarantee_holds(way: list[str]) -> None:
     assert lines[-1].startswith("PASSED")
     assert left() == []
     assert list(FILES.glob(f"*-{SEED}")) == []
+
+
+@pytest.mark.long
+def test_a_process_that_hangs_is_found(tmp_path: Path) -> None:
+    faults = tuple(Fault(float(at), Kind.ELECT, (), 0.0, 0) for at in range(0, 100, 10))
+    plan = tmp_path / "plan.json"
+    plan.write_text(Plan(int(SEED), (faults,)).to_json())
+    with running("--plan", str(plan)) as process:
+        lines_until(process, "round 1 of 1")
+        (broker,) = [one for one in left() if f"{one.cmdline()[-1]}".endswith("broker-2/server.properties")]
+        broker.suspend()
+        lines = lines_until(process, "there is no such line")
+        assert process.wait(60) == 1, "\n".join(lines)
+    assert [line for line in lines if "FAILED" in line] == [
+        "FAILED: broker-2 does not answer for 40 s: stacks-broker-2-*.txt"
+    ]
+    assert f"again: python -m tests.chaos --plan {plan}" in lines
+    assert left() == []
+    (files,) = FILES.glob(f"*-{SEED}")
+    (stacks,) = files.glob("stacks-*.txt")
+    assert stacks.name == f"stacks-broker-2-{broker.pid}.txt"
+    assert (files / "disks" / "broker-2").is_dir()
+    shutil.rmtree(files)

@@ -15,6 +15,7 @@ from tests.chaos.nodes import broker_id
 from tests.chaos.plan import BROKERS
 from tests.chaos.producing import TOPICS
 from tests.chaos.quiet import QUIET
+from tests.chaos.threads import make_thread
 from tests.kafka.waiting import wait_until
 
 __all__ = ["PASSING", "PassingTopics", "admin_client", "create_topics"]
@@ -24,7 +25,7 @@ PASSING: Final = "passing-"
 _PARTITIONS: Final = 3
 #: Topics that are there at a time, and seconds between two changes.
 _MOST: Final = 6
-_PAUSE: Final = (0.3, 1.5)
+_PAUSE: Final = (0.1, 0.8)
 
 
 def admin_client(bootstrap: str) -> Any:
@@ -91,7 +92,7 @@ class PassingTopics:
         self._names: list[str] = []
         self._number = 0
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="passing-topics", daemon=True)
+        self._thread = make_thread("passing topics", self.failures, self._run)
 
     def start(self) -> None:
         self._thread.start()
@@ -113,14 +114,10 @@ class PassingTopics:
 
     def _run(self) -> None:
         while not self._stopping.wait(self._chance.uniform(*_PAUSE)):
-            try:
-                if len(self._names) < _MOST:
-                    self._create()
-                else:
-                    self._delete(self._chance.choice(self._names))
-            except Exception as error:  # noqa: BLE001 - the run must not go on as if all were well
-                self.failures.append(f"topics that come and go: {error!r}")
-                return
+            if len(self._names) < _MOST:
+                self._create()
+            else:
+                self._delete(self._chance.choice(self._names))
 
     def _create(self) -> None:
         self._number += 1

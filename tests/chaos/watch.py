@@ -13,6 +13,7 @@ from tests.chaos.checks import Monotonic
 from tests.chaos.cluster import Cluster
 from tests.chaos.nodes import BrokerNode, ChaosError, Node
 from tests.chaos.stacks import write_stacks
+from tests.chaos.threads import make_thread
 from tests.chaos.view import NotSeenError
 from tests.kafka.wire import exchange
 
@@ -32,10 +33,10 @@ class Watch:
         self.failures: list[str] = []
         self._stopping = threading.Event()
         self._threads = [
-            threading.Thread(target=self._ask, args=[node], name=f"watch-{node.name}", daemon=True)
+            make_thread(f"watch of {node.name}", self.failures, self._ask, node)
             for node in cluster.nodes.values()
         ]
-        self._threads.append(threading.Thread(target=self._look, name="watch-epochs", daemon=True))
+        self._threads.append(make_thread("watch of epochs", self.failures, self._look))
 
     def start(self) -> None:
         for thread in self._threads:

@@ -16,6 +16,7 @@ from tests.chaos import watch
 from tests.chaos.checks import Monotonic
 from tests.chaos.producing import PRODUCERS, TOPICS, Load
 from tests.chaos.reading import Follower, Seen, content_of
+from tests.chaos.threads import make_thread
 from tests.chaos.view import NotSeenError, PartitionView, TopicView
 from tests.chaos.watch import Watch, look_at_epochs
 from tests.kafka.processes import Reaper
@@ -205,3 +206,12 @@ def test_a_record_that_a_producer_gives_up_is_a_failure() -> None:
     assert list(numbers.acknowledged()) == [(0, 7)]
     load.delivered(Error("OUT_OF_ORDER_SEQUENCE_NUMBER"), Message(-1), 2)
     assert load.failures == ["idempotent lz4 producer 0 of orders: OUT_OF_ORDER_SEQUENCE_NUMBER: text"]
+
+
+def test_an_error_of_a_thread_is_a_failure() -> None:
+    failures: list[str] = []
+    thread = make_thread("reader", failures, int, "x")  # type: ignore[arg-type]
+    thread.start()
+    thread.join()
+    (line,) = failures
+    assert line.startswith("reader: ValueError(")
