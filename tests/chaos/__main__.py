@@ -115,7 +115,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, help="the same seed gives the same plan (default: a random one)")
     parser.add_argument("--plan", type=Path, metavar="FILE", help="a plan instead of a seed")
-    parser.add_argument("--rate", type=float, default=800.0, help="records a second (default 800)")
+    parser.add_argument("--rate", type=float, default=1500.0, help="records a second (default 1500)")
     parser.add_argument(
         "--loopback",
         action="store_true",

@@ -60,10 +60,10 @@ _BYTES: Final = (20, 300)
 _MOST_OPEN: Final = 1000
 #: Values that do not become small by compression.
 _NOISE: Final = random.Random(0).randbytes(2000)
-#: librdkafka gives records up when a broker does not know their topic or partition. One that was started
-#: without a controller does not for a moment: the first UpdateMetadata of a new controller has the brokers
-#: alone, and the second one only partitions with a live replica, as Kafka's.
-_NOT_KNOWN: Final = {"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"}
+#: librdkafka gives records up, and what is queued for a partition (_DESTROY), when a broker does not know it.
+#: One that was started without a controller does not for a moment: the first UpdateMetadata of a new
+#: controller has the brokers alone, and the second one only partitions with a live replica, as Kafka's.
+_NOT_KNOWN: Final = {"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_DESTROY", "UNKNOWN_TOPIC_OR_PART"}
 
 
 class Load:

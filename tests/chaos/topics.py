@@ -24,8 +24,8 @@ __all__ = ["PASSING", "PassingTopics", "admin_client", "create_topics"]
 PASSING: Final = "passing-"
 _PARTITIONS: Final = 3
 #: Topics that are there at a time, and seconds between two changes.
-_MOST: Final = 6
-_PAUSE: Final = (0.1, 0.8)
+_MOST: Final = 8
+_PAUSE: Final = (0.02, 0.4)
 
 
 def admin_client(bootstrap: str) -> Any:
