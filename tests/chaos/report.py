@@ -30,6 +30,7 @@ class Result:
     commits: int = 0
     passing_topics: int = 0
     compared: int = 0
+    left: int = 0
     failures: list[str] = field(default_factory=list)
 
 
@@ -42,7 +43,8 @@ def result_lines(result: Result, folder: Path | None) -> list[str]:
         f"records: {result.acknowledged} acknowledged, {result.refused} given up by clients, "
         f"{result.read} read, {result.reread} read again",
         f"groups: {result.consumed} records consumed, {result.commits} commits",
-        f"topics created and deleted: {result.passing_topics}; replicas compared: {result.compared}",
+        f"topics created and deleted: {result.passing_topics}; replicas compared: {result.compared}, "
+        f"left by moves: {result.left}",
     ]
     if folder is not None:
         lines.append(f"files: {folder}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from tests.chaos.cluster import Cluster, History
 from tests.chaos.faults import Faults
 from tests.chaos.grouping import Groups
 from tests.chaos.leaks import Sample, grown, sample
-from tests.chaos.nodes import ChaosError
+from tests.chaos.nodes import ChaosError, broker_id
 from tests.chaos.plan import Fault, Plan
 from tests.chaos.producing import TOPICS, make_loads
 from tests.chaos.reading import FinalRead, Follower, Rereader, end_offsets
@@ -76,7 +76,7 @@ class Run:
                 self.result.failures.append(f"{error}")
                 if error.node is not None and error.node.pid is not None:
                     write_stacks(error.node.pid, self._folder, error.node.name)
-            except TimeoutError as error:
+            except (TimeoutError, NotSeenError) as error:
                 self.result.failures.append(f"{error}")
                 for node in cluster.servers:
                     if node.pid is not None:
@@ -255,8 +255,18 @@ class Run:
         self._sample()
         self._watch.stop()
         self._check()
+        assigned = self._assigned()
         self._cluster.stop()
-        self._compare_replicas()
+        self._compare_replicas(assigned)
+
+    def _assigned(self) -> dict[Partition, list[int]]:
+        """Return the replicas of all partitions."""
+        view = self._cluster.view
+        return {
+            (name, number): partition.replicas
+            for name in view.topics()
+            for number, partition in view.topic(name).partitions.items()
+        }
 
     def _check_records(self, last: FinalRead) -> None:
         found: list[str] = []
@@ -284,13 +294,22 @@ class Run:
             for folder in log_dir.glob(f"{PASSING}*")
         ]
 
-    def _compare_replicas(self) -> None:
-        found = []
+    def _compare_replicas(self, assigned: Mapping[Partition, Sequence[int]]) -> None:
+        """Compare the replicas of the assignment.
+
+        There may be more: a broker that was away when its replica was moved keeps the folder, as Kafka's.
+        """
         log_dirs = {broker.name: broker.log_dirs for broker in self._cluster.brokers}
-        for partition, folders in sorted(read_replicas(log_dirs).items()):
-            batches = {broker: read_replica(folder) for broker, folder in folders.items()}
+        found: list[str] = []
+        folders = read_replicas(log_dirs)
+        for partition, ids in sorted(assigned.items()):
+            there = folders.get(partition, {})
+            wanted = [broker.name for broker in self._cluster.brokers if broker_id(broker.name) in ids]
+            batches = {name: read_replica(there[name]) if name in there else [] for name in wanted}
+            found += [f"{partition}: {name} has no log" for name in wanted if name not in there]
             found += checks.replicas_that_differ(partition, batches)
             self.result.compared += len(batches)
+        self.result.left = sum(map(len, folders.values())) - self.result.compared
         self._fail(found)
 
     def _keep_logs(self) -> None:
