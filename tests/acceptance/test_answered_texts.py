@@ -43,11 +43,21 @@ def text_of(asked: Future[Any]) -> tuple[str, str]:
     return error.name(), error.str()
 
 
-def test_timestamps_out_of_range(either: EitherCluster) -> None:
+def wait_for_leader(admin: Any, topic: str, *others: int) -> int:
+    """Wait until the broker that is asked names a leader of partition 0, which is none of the others."""
+
+    def leader() -> int | None:
+        partition = admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions.get(0)
+        return None if partition is None or partition.leader in (-1, *others) else int(partition.leader)
+
+    return wait_until(leader, what=f"{topic} has a leader")
+
+
+def test_timestamps_out_of_range(either: EitherCluster, admin: Any) -> None:
     topic = either.create("timestamps", 1, 1, message_timestamp_before_max_ms="10000")
     now = int(time.time() * 1000)
     batch = batch_of([PlainRecord(n, timestamp_delta=n) for n in range(3)])
-    address = either.bootstrap.split(",")[either.leader(topic, 0) - 1]
+    address = either.bootstrap.split(",")[wait_for_leader(admin, topic) - 1]
     data = part(PRODUCE, 9, "PartitionProduceData", index=0, records=batch.encoded())
     fields = {
         "transactional_id": None,
@@ -73,8 +83,12 @@ def test_timestamps_out_of_range(either: EitherCluster) -> None:
 
 
 def test_elections(either: EitherCluster, admin: Any) -> None:
-    topic = either.create("electing", 1)
-    leader = either.leader(topic, 0)
+    topic = "electing"
+    # The client has to find no new controller.
+    leader, other, *_ = sorted({1, 2, 3} - {admin.list_topics(timeout=TIMEOUT).controller_id})
+    new = NewTopic(topic, 1, replica_assignment=[[leader, other]])
+    admin.create_topics([new])[topic].result(TIMEOUT)
+    either.wait_until_whole(topic, 1, 2)
 
     def elect(kind: ElectionType, name: str) -> tuple[str, str]:
         one = TopicPartition(name, 0)
@@ -89,7 +103,7 @@ def test_elections(either: EitherCluster, admin: Any) -> None:
     assert elect(ElectionType.PREFERRED, "no-such-topic") == unknown
     either.kill_broker(leader)
     try:
-        wait_until(lambda: either.leader(topic, 0) not in (leader, -1), what="another broker leads")
+        wait_for_leader(admin, topic, leader)
         failed = f"Failed to elect leader for partition {topic}-0 under strategy "
         assert elect(ElectionType.PREFERRED, topic) == (
             "PREFERRED_LEADER_NOT_AVAILABLE",
