@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from tests.chaos import checks
 from tests.chaos.cluster import Cluster, History
+from tests.chaos.comparing import (
+    assigned_replicas,
+    left_of_deleted_topics,
+    wrong_records,
+    wrong_replicas,
+)
 from tests.chaos.faults import Faults
 from tests.chaos.grouping import Groups
 from tests.chaos.leaks import Sample, grown, sample
-from tests.chaos.nodes import ChaosError, broker_id
+from tests.chaos.nodes import ChaosError
 from tests.chaos.plan import Fault, Plan
 from tests.chaos.producing import TOPICS, make_loads
 from tests.chaos.reading import FinalRead, Follower, Rereader, end_offsets
-from tests.chaos.records import Partition
-from tests.chaos.replicas import read_replica, read_replicas
 from tests.chaos.report import Progress, Result
 from tests.chaos.stacks import write_stacks
 from tests.chaos.topics import PASSING, PassingTopics, create_topics
@@ -220,7 +223,7 @@ class Run:
     # -- the end
 
     def _finish(self) -> None:
-        bootstrap = self._cluster.bootstrap
+        bootstrap, brokers = self._cluster.bootstrap, self._cluster.brokers
         for load in self._loads:
             load.finish()
         deadline = time.monotonic() + HEALED
@@ -249,68 +252,15 @@ class Run:
         last.read()
         self._check()
         self._fail(last.failures)
-        self._check_records(last)
-        self._wait_for_none(self._left_of_deleted_topics, "deleted topics are gone")
+        self._fail(wrong_records(self._loads, self._groups, last.logs))
+        self._wait_for_none(lambda: left_of_deleted_topics(brokers), "deleted topics are gone")
         self._wait_until_whole("the cluster is whole")
         self._sample()
         self._watch.stop()
         self._check()
-        assigned = self._assigned()
+        assigned = assigned_replicas(self._cluster.view)
         self._cluster.stop()
-        self._compare_replicas(assigned)
-
-    def _assigned(self) -> dict[Partition, list[int]]:
-        """Return the replicas of all partitions."""
-        view = self._cluster.view
-        return {
-            (name, number): partition.replicas
-            for name in view.topics()
-            for number, partition in view.topic(name).partitions.items()
-        }
-
-    def _check_records(self, last: FinalRead) -> None:
-        found: list[str] = []
-        for load in self._loads:
-            for number, numbers in enumerate(load.partitions):
-                partition: Partition = load.style.topic, number
-                log = last.logs[partition]
-                found += checks.lost(partition, load.number, numbers, log)
-                found += checks.moved(partition, load.number, numbers, log)
-                if load.style.is_idempotent:
-                    found += checks.doubled(partition, load.number, log)
-                    found += checks.disordered(partition, load.number, log)
-        for group in self._groups.groups:
-            for partition, consumed in group.consumed.items():
-                log = last.logs[partition]
-                found += checks.skipped(partition, consumed, log, f"group {group.style.name}")
-        found += checks.offsets_that_went_back(self._groups.commits, self._groups.reads)
-        self._fail(found)
-
-    def _left_of_deleted_topics(self) -> list[str]:
-        return [
-            folder.name
-            for broker in self._cluster.brokers
-            for log_dir in broker.log_dirs
-            for folder in log_dir.glob(f"{PASSING}*")
-        ]
-
-    def _compare_replicas(self, assigned: Mapping[Partition, Sequence[int]]) -> None:
-        """Compare the replicas of the assignment.
-
-        There may be more: a broker that was away when its replica was moved keeps the folder, as Kafka's.
-        """
-        log_dirs = {broker.name: broker.log_dirs for broker in self._cluster.brokers}
-        found: list[str] = []
-        folders = read_replicas(log_dirs)
-        for partition, ids in sorted(assigned.items()):
-            there = folders.get(partition, {})
-            wanted = [broker.name for broker in self._cluster.brokers if broker_id(broker.name) in ids]
-            batches = {name: read_replica(there[name]) if name in there else [] for name in wanted}
-            found += [f"{partition}: {name} has no log" for name in wanted if name not in there]
-            found += checks.replicas_that_differ(partition, batches)
-            self.result.compared += len(batches)
-        self.result.left = sum(map(len, folders.values())) - self.result.compared
-        self._fail(found)
+        self._fail(wrong_replicas(brokers, assigned, self.result))
 
     def _keep_logs(self) -> None:
         """Copy log directories from disks that end with the run."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from ctrlchan.broker.log import checkpoints
+from tests.chaos.comparing import left_of_deleted_topics, wrong_replicas
 from tests.chaos.replicas import batches_in, logs_of, read_replica, read_replicas
+from tests.chaos.report import Result
 from tests.chaos.torn import tear_logs
 from tests.unit.broker.log.made_batches import batch
 
@@ -61,6 +66,26 @@ def test_replicas_are_found_by_partition(tmp_path: Path) -> None:
         PARTITION: ["a", "b"],
         ("with-dash", 12): ["b"],
     }
+
+
+def test_replicas_of_the_assignment_are_compared(tmp_path: Path) -> None:
+    brokers: list[Any] = [
+        SimpleNamespace(name=f"broker-{one}", log_dirs=[tmp_path / f"{one}"]) for one in (1, 2, 3)
+    ]
+    first, second, third = (replica(broker.log_dirs[0]) for broker in brokers)
+    result = Result(1, "command")
+    assert wrong_replicas(brokers, {PARTITION: [1, 2]}, result) == []
+    assert (result.compared, result.left) == (2, 1)
+    # One that was left behind by a move may be older; one of the assignment may not.
+    logs_of(third)[-1].unlink()
+    assert wrong_replicas(brokers, {PARTITION: [1, 2]}, result) == []
+    (line,) = wrong_replicas(brokers, {PARTITION: [1, 2, 3]}, result)
+    assert line.endswith("broker-3 has no batch 10")
+    shutil.rmtree(second)
+    missing, _ = wrong_replicas(brokers, {PARTITION: [1, 2]}, result)
+    assert missing == "('orders', 0): broker-2 has no log"
+    (first.parent / "passing-7-0.0123-delete").mkdir()
+    assert left_of_deleted_topics(brokers) == ["passing-7-0.0123-delete"]
 
 
 def torn(
