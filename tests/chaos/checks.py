@@ -62,13 +62,14 @@ def doubled(partition: Partition, producer: int, log: Log) -> list[str]:
     )
 
 
-def disordered(partition: Partition, producer: int, log: Log) -> list[str]:
-    """Find records of one producer behind a later one. Of records that are there twice the first counts."""
+def disordered(partition: Partition, producer: int, numbers: Numbers, log: Log) -> list[str]:
+    """Find acknowledged records behind a later one. Of records that are there twice the first counts."""
+    acknowledged = {number for number, _ in numbers.acknowledged()}
     lines: list[str] = []
     seen: set[int] = set()
     newest = -1
     for record in log:
-        if record.producer != producer or record.number in seen:
+        if record.producer != producer or record.number in seen or record.number not in acknowledged:
             continue
         seen.add(record.number)
         if record.number < newest:

@@ -31,7 +31,7 @@ def wrong_records(loads: Sequence[Load], groups: Groups, logs: Mapping[Partition
             found += checks.moved(partition, load.number, numbers, log)
             if load.style.is_idempotent:
                 found += checks.doubled(partition, load.number, log)
-                found += checks.disordered(partition, load.number, log)
+                found += checks.disordered(partition, load.number, numbers, log)
     for group in groups.groups:
         for partition, consumed in group.consumed.items():
             found += checks.skipped(partition, consumed, logs[partition], f"group {group.style.name}")

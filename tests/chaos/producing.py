@@ -65,6 +65,11 @@ _NOISE: Final = random.Random(0).randbytes(2000)
 #: controller has the brokers alone, and the second one only partitions with a live replica, as Kafka's.
 _NOT_KNOWN: Final = {"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_DESTROY", "UNKNOWN_TOPIC_OR_PART"}
 
+#: What an idempotent producer hears of a former leader that was frozen and has not heard of its successor:
+#: its log ends before the records that the successor has acknowledged. Kafka's broker answers the same, as a
+#: Produce has no leader epoch. For librdkafka it is fatal: only another producer goes on.
+_OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
 
 class Load:
     """One producer on a thread. Every record is sent until it is acknowledged, however long that takes.
@@ -82,15 +87,22 @@ class Load:
         self.reported: Counter[str] = Counter()
         self.acknowledged = 0
         self.refused = 0
+        self.replaced = 0
         self._chance = random.Random(number)
         self._pause = _BURST / rate
-        self._producer: Any = Producer(
+        self._bootstrap = bootstrap
+        self._producer = self._new_producer()
+        self._finishing, self._stopping = threading.Event(), threading.Event()
+        self._thread = make_thread(f"producer-{number}", self.failures, self._run)
+
+    def _new_producer(self) -> Any:
+        return Producer(
             {
-                "bootstrap.servers": bootstrap,
-                "client.id": f"producer-{number}",
+                "bootstrap.servers": self._bootstrap,
+                "client.id": f"producer-{self.number}",
                 "acks": "all",
-                "enable.idempotence": style.is_idempotent,
-                "compression.type": style.compression,
+                "enable.idempotence": self.style.is_idempotent,
+                "compression.type": self.style.compression,
                 "linger.ms": 2,
                 "message.timeout.ms": 0,
                 "retry.backoff.ms": 50,
@@ -101,8 +113,6 @@ class Load:
                 "error_cb": self._report,
             }
         )
-        self._finishing, self._stopping = threading.Event(), threading.Event()
-        self._thread = make_thread(f"producer-{number}", self.failures, self._run)
 
     @property
     def name(self) -> str:
@@ -140,7 +150,20 @@ class Load:
             elif len(self._producer) < _MOST_OPEN and time.monotonic() >= due:
                 self._send_burst()
                 due = max(due + self._pause, time.monotonic() - 1.0)
-            self._producer.poll(0.01)
+            try:
+                self._producer.poll(0.01)
+            except KafkaException as error:
+                self._replace(error.args[0])
+
+    def _replace(self, error: Any) -> None:
+        """Go on with another producer, whose records have other numbers, where the error allows that."""
+        if error.name() != _OUT_OF_ORDER:
+            self._fail(error)
+            return
+        self.replaced += 1
+        for numbers in self.partitions:
+            self.refused += numbers.refuse_open()
+        self._producer = self._new_producer()
 
     def _send_burst(self) -> None:
         partition = self._chance.randrange(len(self.partitions))
@@ -170,12 +193,13 @@ class Load:
         """Note that a record is not sent any more. Only a topic that seems to be gone is no failure."""
         self.partitions[partition].refuse(number)
         self.refused += 1
-        if error.name() not in _NOT_KNOWN:
+        # What is fatal is reported by itself.
+        if error.name() not in (*_NOT_KNOWN, _OUT_OF_ORDER, "_FATAL"):
             self._fail(error)
 
     def _report(self, error: Any) -> None:
         self.reported[error.name()] += 1
-        if error.fatal():
+        if error.fatal() and error.name() != _OUT_OF_ORDER:
             self._fail(error)
 
     def _fail(self, error: Any) -> None:

@@ -62,6 +62,13 @@ class Numbers:
         """Note that the client does not send the record any more: it may be in the log, or not."""
         self._offsets[number] = self.REFUSED
 
+    def refuse_open(self) -> int:
+        """Refuse all records that wait; return how many."""
+        waiting = [number for number, offset in enumerate(self._offsets) if offset == self.OPEN]
+        for number in waiting:
+            self.refuse(number)
+        return len(waiting)
+
     def acknowledged(self) -> Iterator[tuple[int, int]]:
         """Yield number and offset of the acknowledged records; the offset may be ``WITHOUT_OFFSET``."""
         return ((number, offset) for number, offset in enumerate(self._offsets) if offset > self.OPEN)

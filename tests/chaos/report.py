@@ -24,6 +24,7 @@ class Result:
     faults: Counter[str] = field(default_factory=Counter)
     acknowledged: int = 0
     refused: int = 0
+    replaced: int = 0
     read: int = 0
     reread: int = 0
     consumed: int = 0
@@ -40,7 +41,8 @@ def result_lines(result: Result, folder: Path | None) -> list[str]:
     lines = [
         f"{result.rounds} rounds in {result.seconds:.0f} s, seed {result.seed}",
         f"faults: {faults or 'none'}",
-        f"records: {result.acknowledged} acknowledged, {result.refused} given up by clients, "
+        f"records: {result.acknowledged} acknowledged, {result.refused} given up by clients "
+        f"({result.replaced} producers replaced), "
         f"{result.read} read, {result.reread} read again",
         f"groups: {result.consumed} records consumed, {result.commits} commits",
         f"topics created and deleted: {result.passing_topics}; replicas compared: {result.compared}, "

@@ -135,6 +135,7 @@ class Run:
         result = self.result
         result.acknowledged = sum(load.acknowledged for load in self._loads)
         result.refused = sum(load.refused for load in self._loads)
+        result.replaced = sum(load.replaced for load in self._loads)
         result.read = sum(follower.records for follower in self._followers)
         result.reread = self._rereader.records
         result.commits = len(self._groups.commits)

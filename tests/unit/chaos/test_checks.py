@@ -34,7 +34,7 @@ def violations(numbers: Numbers, found: Log) -> list[str]:
         *checks.lost(PARTITION, PRODUCER, numbers, found),
         *checks.moved(PARTITION, PRODUCER, numbers, found),
         *checks.doubled(PARTITION, PRODUCER, found),
-        *checks.disordered(PARTITION, PRODUCER, found),
+        *checks.disordered(PARTITION, PRODUCER, numbers, found),
     ]
 
 
@@ -72,12 +72,16 @@ def test_a_record_is_there_twice() -> None:
     twice = [*GOOD, Record(5, PRODUCER, 1)]
     assert checks.doubled(PARTITION, PRODUCER, twice) == ["t-3: record 1:1 is there 2 times"]
     # The first one counts.
-    assert checks.disordered(PARTITION, PRODUCER, twice) == []
+    assert checks.disordered(PARTITION, PRODUCER, KNOWN, twice) == []
 
 
 def test_records_are_in_another_order() -> None:
     found = log((PRODUCER, 0), (PRODUCER, 2), (OTHER, 0), (PRODUCER, 1))
-    assert checks.disordered(PARTITION, PRODUCER, found) == ["t-3: record 1:1 is behind 2"]
+    assert checks.disordered(PARTITION, PRODUCER, KNOWN, found) == ["t-3: record 1:1 is behind 2"]
+    # The producer that has sent it is given up, and its last request came late.
+    refused = sent({0: 0, 2: 1})
+    refused.refuse(1)
+    assert checks.disordered(PARTITION, PRODUCER, refused, found) == []
 
 
 def test_only_some_of_many_violations_are_shown() -> None:

@@ -204,8 +204,8 @@ def test_a_record_that_a_producer_gives_up_is_a_failure() -> None:
     load.delivered(Error("_UNKNOWN_TOPIC"), Message(-1), 1)
     assert (load.failures, load.acknowledged, load.refused, load.open()) == ([], 1, 1, 1)
     assert list(numbers.acknowledged()) == [(0, 7)]
-    load.delivered(Error("OUT_OF_ORDER_SEQUENCE_NUMBER"), Message(-1), 2)
-    assert load.failures == ["idempotent lz4 producer 0 of orders: OUT_OF_ORDER_SEQUENCE_NUMBER: text"]
+    load.delivered(Error("INVALID_RECORD"), Message(-1), 2)
+    assert load.failures == ["idempotent lz4 producer 0 of orders: INVALID_RECORD: text"]
 
 
 def test_an_error_of_a_thread_is_a_failure() -> None:
