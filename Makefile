@@ -74,11 +74,15 @@ bench: $(ALL_TESTS)  ## measure codec and channel beside their peers; writes ben
 
 ext: $(RUN)  ## compile the extensions that have changed, in place
 
-debug: $(RUN) $(VENV)/.check  ## build the extensions with bounds checks and line tracing, and run their tests on them
-	CTRLCHAN_DEBUG=1 $(BIN)/python setup.py -q build_ext --inplace --force
-	$(BIN)/python -m pytest tests/unit/codec tests/unit/channel tests/conformance tests/unit/zookeeper/test_state_decoder.py \
-	  $(filter tests/unit/broker/%,$(SANITIZED)); status=$$?; \
-	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
+# The build is a package of its own: -P and the path let the tests, and processes that they start, import that one.
+debug: $(ALL_TESTS)  ## build the extensions with checks of bounds and locks, and run their tests on them
+	@echo "compiling the extensions with checks (four minutes of processor time)"
+	@mkdir -p build/debug
+	@CTRLCHAN_DEBUG=1 $(BIN)/python setup.py -q build --build-base build/debug --build-lib build/debug/lib \
+	  > build/debug/build.log 2>&1 || { cat build/debug/build.log; exit 1; }
+	PYTHONPATH=build/debug/lib CTRLCHAN_CHECKED=1 $(BIN)/python -P -m pytest -n 2 --dist loadfile tests/unit/locks \
+	  tests/unit/codec tests/unit/channel tests/unit/zookeeper/test_state_decoder.py tests/unit/broker \
+	  tests/conformance tests/fault/test_storing_broker.py
 
 # Java and other children must not have the sanitizers' libraries; objects must not come from Python's arenas.
 sanitize: $(RUN) $(VENV)/.check  ## build the extensions with gcc's sanitizers, and run tests of codec and channel on that build

@@ -59,7 +59,11 @@ def test_the_commands_of_the_readme_come_first_with_an_empty_home(checkout: Path
     calls = calls_of_make(checkout)
     assert calls[0] == ["run", "fresh", "0"]
     assert calls[1] == ["test", "used", "0"]
-    assert [(words, files) for words, _, files in calls[2:]] == [("check", "1"), ("docs", "1")]
+    assert [(words, files) for words, _, files in calls[2:]] == [
+        ("check", "1"),
+        ("docs", "1"),
+        ("debug", "1"),
+    ]
 
 
 def test_a_checkout_that_was_used_is_cloned(checkout: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ctrlchan._c import locks
+
 ROOT = Path(__file__).parents[3]
 
 SETUP = """
@@ -68,6 +70,15 @@ def _run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
         cwd=folder, env=os.environ | {"PYTHONPATH": str(folder)},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
+
+
+def test_the_tests_of_make_debug_have_a_checked_build() -> None:
+    """``make debug`` sets the variable. Processes that tests start import the same build."""
+    code = "from ctrlchan._c import locks; print(locks.CHECKS_LOCKS)"
+    child = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    is_expected = os.environ.get("CTRLCHAN_CHECKED") == "1"
+    assert is_expected == locks.CHECKS_LOCKS
+    assert child.stdout == f"{is_expected}\n"
 
 
 def test_who_waits_with_the_gil_gives_it_back(release: Path) -> None:
