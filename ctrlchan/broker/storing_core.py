@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.configs import cluster_wide_configs
-from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from ctrlchan.broker.groups.service import GroupService
     from ctrlchan.broker.log.config import LogConfig
     from ctrlchan.broker.log.manager import LogManager
+    from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
     from ctrlchan.broker.producer_ids import ProducerIds
     from ctrlchan.broker.replication._partitions import PartitionTable
     from ctrlchan.broker.replication.replica_manager import ReplicaManager
@@ -88,4 +88,7 @@ class StoringCore(BrokerCore):
         return self.metadata.snapshot.has_topic(name)
 
     def _new_metadata(self, cluster_id: str) -> PublishedMetadata:
+        # Imported here: its extension is not built for brokers without records.
+        from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
+
         return PublishedMetadata(cluster_id)

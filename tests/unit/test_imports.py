@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -141,3 +144,25 @@ def test_functions_for_notebooks_do_not_import_the_page() -> None:
 def test_a_reader_of_the_data_source_does_not_import_the_channel() -> None:
     pytest.importorskip("pyspark")
     assert "ctrlchan.channel.manager" not in modules_after("import ctrlchan.pipeline.source")
+
+
+def test_the_main_job_needs_no_extension_that_is_built_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``make run`` builds with CTRLCHAN_CHANNEL_ONLY; here all extensions are built."""
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("CTRLCHAN_CHANNEL_ONLY", "1")
+    built = {one.name for one in runpy.run_path(str(root / "setup.py"))["extensions"]}
+    monkeypatch.delenv("CTRLCHAN_CHANNEL_ONLY")
+    all_names = {one.name for one in runpy.run_path(str(root / "setup.py"))["extensions"]}
+    assert built < all_names
+    code = (
+        f"import sys\nsys.modules.update(dict.fromkeys({sorted(all_names - built)!r}))\n"
+        "import ctrlchan.broker.launch.child, ctrlchan.cli.demo\n"
+        "from ctrlchan.broker import BrokerProcesses\n"
+        "from ctrlchan.broker.launch.service import BrokerConfig\n"
+        "with BrokerProcesses([BrokerConfig(id=1)]) as brokers:\n    print(len(brokers.describe()))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (0, "1\n"), ran.stderr

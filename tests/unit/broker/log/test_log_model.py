@@ -126,8 +126,8 @@ class LogMachine(RuleBasedStateMachine):
         segments = self.log.segment_offsets()
         for base, after in zip(segments, [*segments[1:], self.end + 1], strict=True):
             inside = [one for one in self.batches if base <= one.first < after]
-            # Kafka searches one segment. The time of a file stands for its records where there are none.
-            if not inside or max(one.timestamp for one in inside) >= timestamp:
+            # As in Kafka one segment is searched. Kafka may search one without records, by its file's time.
+            if inside and max(one.timestamp for one in inside) >= timestamp:
                 found = next(
                     (one for one in inside if one.timestamp >= timestamp and one.last >= self.start), None
                 )
