@@ -420,8 +420,10 @@ cdef class Log(LogDeletion):
                 if result == DONE:
                     result = self.epochs.move(path)
                 unlock(&self.mutex)
+            if self.c_folder == path:
+                # The bytes live as long as the log uses them, also after an error.
+                self.folder, self.folder_bytes = folder, encoded
             self.check(result)
-            self.folder, self.folder_bytes = folder, encoded
             flush_folder(folder.parent)
             self.deleted = [(due, folder / file.name) for due, file in self.deleted]
 
