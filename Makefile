@@ -74,13 +74,15 @@ bench: $(ALL_TESTS)  ## measure codec and channel beside their peers; writes ben
 
 ext: $(RUN)  ## compile the extensions that have changed, in place
 
-# The build is a package of its own: the path lets the tests, and all processes that they start, import that one.
+# In a copy of the sources: the tests, and all processes that they start, import the build that lies beside them.
 debug: $(ALL_TESTS)  ## build the extensions with checks of bounds and locks, and run their tests on them
 	@echo "compiling the extensions with checks (four minutes of processor time)"
 	@mkdir -p build/debug
-	@CTRLCHAN_DEBUG=1 $(BIN)/python setup.py -q build --build-base build/debug --build-lib build/debug/lib \
-	  > build/debug/build.log 2>&1 || { cat build/debug/build.log; exit 1; }
-	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/debug/lib:$(CURDIR) CTRLCHAN_CHECKED=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/unit/locks \
+	@tar cf - --exclude='*.so' --exclude=__pycache__ --exclude='*.egg-info' ctrlchan tests bench docs tools .ci *.md pyproject.toml \
+	  setup.py Makefile LICENSE | tar xf - -C build/debug
+	@cd build/debug && CTRLCHAN_DEBUG=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace > build.log 2>&1 \
+	  || { cat build.log; exit 1; }
+	cd build/debug && CTRLCHAN_CHECKED=1 $(CURDIR)/$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit/locks \
 	  tests/unit/codec tests/unit/channel tests/unit/zookeeper/test_state_decoder.py tests/unit/broker \
 	  tests/conformance tests/fault/test_storing_broker.py
 
