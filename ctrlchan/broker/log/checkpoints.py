@@ -88,6 +88,12 @@ def _read(path: Path) -> str:
         raise LogDirectoryError(f"{path}: not UTF-8 at byte {error.start}") from None
 
 
+def _read_lines(path: Path) -> list[str]:
+    """Return the lines as Java's BufferedReader finds them: nothing else than CR and LF ends one."""
+    lines = re.split(r"\r\n|\r|\n", _read(path))
+    return lines if lines[-1] else lines[:-1]
+
+
 def _integer(path: Path, line: int, what: str, text: str, limit: int) -> int:
     if not _INTEGER.fullmatch(text) or not -limit - 1 <= int(text) <= limit:
         raise LogDirectoryError(f"{path}, line {line}: {what} {quoted(text)} is not an integer that fits")
@@ -97,7 +103,7 @@ def _integer(path: Path, line: int, what: str, text: str, limit: int) -> int:
 def _read_rows(path: Path, columns: int) -> list[tuple[int, list[str]]]:
     """Return number and columns of each line behind the version and the count; nothing of an empty file."""
     try:
-        lines = _read(path).splitlines()
+        lines = _read_lines(path)
     except FileNotFoundError:
         return []
     if lines and _integer(path, 1, "version", lines[0], _MAX_INT32) != _VERSION:
@@ -219,7 +225,7 @@ def read_topic_id(folder: Path) -> bytes | None:
     """Return the topic id in ``partition.metadata`` of a replica's folder, None where there is no file."""
     path = folder / PARTITION_METADATA
     try:
-        lines = _read(path).splitlines()
+        lines = _read_lines(path)
     except FileNotFoundError:
         return None
     values = []

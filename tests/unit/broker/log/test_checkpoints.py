@@ -84,6 +84,16 @@ def test_no_bytes_make_a_reader_fail_in_another_way(
         assert str(folder / name) in reason
 
 
+@pytest.mark.parametrize("other", ["\v", "\f", "\x1c", "\x85", "\u2028"])
+def test_only_what_ends_a_line_in_java_ends_one(tmp_path: Path, other: str) -> None:
+    path = tmp_path / checkpoints.HIGH_WATERMARK_CHECKPOINT
+    path.write_text(f"0\n2\norders 0 5{other}orders 1 6\n", encoding="utf-8", newline="")
+    with pytest.raises(LogDirectoryError, match=r"columns|not an integer"):
+        checkpoints.read_offsets(path)
+    path.write_text("0\r\n2\rorders 0 5\norders 1 6", encoding="utf-8", newline="")
+    assert checkpoints.read_offsets(path) == {("orders", 0): 5, ("orders", 1): 6}
+
+
 def test_epochs_are_written_as_kafka_does(tmp_path: Path) -> None:
     epochs = LeaderEpochs(tmp_path)
     epochs.assign(0, 0)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ctrlchan._c.locks import CHECKS_LOCKS
 from ctrlchan.broker.log._log import READ_LOG_END
 from ctrlchan.errors import ErrorCode
 from tests.kafka.waiting import wait_until
@@ -313,8 +314,8 @@ def test_a_partition_twice_is_found_while_another_processor_appends_to_it(tmp_pa
     rounds, at_once = 10, 1000
     with producing(tmp_path, num_network_threads=2) as server, ExitStack() as stack:
         partition = server.lead()
-        # Every record is looked at, so that the second entry is read late.
-        many = batch([b""] * 100_000)
+        # Every record is looked at, so that the second entry is read late. A checked build takes longer.
+        many = batch([b""] * (10_000 if CHECKS_LOCKS else 100_000))
         between = [(index, many) for index in range(1, 9)]
         for index, _ in between:
             server.lead(index=index, max_message_bytes=len(many))
