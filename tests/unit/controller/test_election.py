@@ -105,7 +105,7 @@ def test_a_controller_that_resigns_is_elected_again(cluster: RealCluster) -> Non
 def test_a_controller_that_resigns_leaves_the_office_to_others(
     cluster: RealCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # So long that it cannot end before a slow machine has told the others.
+    # So long that it cannot end before a slow machine has notified the others.
     monkeypatch.setattr(election, "_FIRST_PAUSE", 10 * TIMEOUT)
     controllers = [cluster.active_controller(1000), cluster.controller(1001), cluster.controller(1002)]
     wait_until(lambda: all(one.active_controller_id == 1000 for one in controllers), what="all see the first")
