@@ -32,7 +32,7 @@ class BrokerCore:
     ``endpoint``: the listener that other brokers and the controller connect to, and the only one of a broker
     that stores no records; ``more_endpoints``: others. Metadata shows the live brokers that have the listener
     of the request.
-    ``epoch``: of its registration; requests with a lower broker epoch are refused. -1: none is refused.
+    ``epoch``: of its registration; requests with a lower broker epoch are refused. -1: all are accepted.
     ``configs``: its settings under Kafka's names; DescribeConfigs shows them as static broker configs.
     ``partitions``, ``replica_manager``, ``groups``: of a broker that stores records (``StoringCore``).
     """
@@ -82,7 +82,7 @@ class BrokerCore:
         return Broker(self.id, self.epoch, (self.endpoint, *self.more_endpoints), self.rack)
 
     def topic_configs(self, name: str) -> Iterable[DescribedConfig] | None:
-        """Return the configs of a topic, None: this broker knows no such topic."""
+        """Return the configs of a topic, or None if this broker knows no such topic."""
         return None if self.metadata.topic_row(name) is None else topic_configs()
 
     def dynamic_configs(self, broker_id: int | None) -> Mapping[str, str]:

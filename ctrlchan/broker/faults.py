@@ -76,7 +76,7 @@ class Faults:
             self._changed()
 
     def take(self, api: str, names: NamedBy) -> Fault | None:
-        """Return the fault that hits a request, None: no fault does.
+        """Return the fault that hits a request, or None.
 
         ``names``: asked where a fault has a topic.
         """
@@ -108,7 +108,7 @@ class FaultTarget:
 
     @abstractmethod
     def _change_faults(self, fault: Fault | None) -> None:
-        """Add a fault, None: end all."""
+        """Add a fault; None ends all faults."""
 
     def fail(
         self,

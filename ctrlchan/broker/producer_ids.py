@@ -48,7 +48,7 @@ class ProducerIds:
         self._allocating = False
 
     def take(self) -> Future[int]:
-        """Return the future of an id that nobody else has; KafkaError COORDINATOR_LOAD_IN_PROGRESS without.
+        """Return the future of a unique id; it fails with COORDINATOR_LOAD_IN_PROGRESS if no id can be had.
 
         Clients repeat their request after that error.
         """

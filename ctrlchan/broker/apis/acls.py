@@ -29,7 +29,7 @@ _KINDS: Final = (
 
 
 def _handler(message: str, array: str | None, text: str) -> Callable[[Any, Request], Reply]:
-    """``array``: the field with the request's filters or ACLs, None: the request is one filter."""
+    """``array``: the field with the request's filters or ACLs; None if the request itself is one filter."""
 
     def handle(_: Any, request: Request) -> Reply:
         messages = ClientMessages(message, request.version)

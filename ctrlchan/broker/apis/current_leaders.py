@@ -33,7 +33,7 @@ class CurrentLeaders:
         self._metadata = core.metadata.snapshot
 
     def of(self, topic: str, index: int) -> CurrentLeader:
-        """Return the leader of a partition, UNKNOWN: there is none."""
+        """Return the leader of a partition, or UNKNOWN if it has no leader."""
         partition = self._partitions.get(topic, index)
         if partition is not None and partition.log is not None:
             return CurrentLeader(partition.leader, partition.leader_epoch)

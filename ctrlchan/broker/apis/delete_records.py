@@ -81,7 +81,7 @@ class _Deletion:
             self._results[key] = _NO_OFFSET, error.code
 
     def reply(self, timeout: float) -> Reply | Future[Reply]:
-        """Return the reply, or a Future of it that ends when no partition is waited for."""
+        """Return the reply, or a Future of the reply if some partitions are not finished."""
         if not self._waiting:
             return self._reply()
         self._timer = threading.Timer(timeout, self._expire)
@@ -93,7 +93,7 @@ class _Deletion:
         return self._answer
 
     def _look(self) -> None:
-        """Take the partitions that are done out of those that are waited for; answer when none is left."""
+        """Remove finished partitions from those that the request waits for; answer after the last one."""
         with self._lock:
             for key, (partition, offset) in list(self._waiting.items()):
                 try:
@@ -115,7 +115,7 @@ class _Deletion:
         self._answer.set_result(self._reply())
 
     def _expire(self) -> None:
-        """Answer with an error for each partition that is still waited for."""
+        """Answer with an error for each partition that is not finished."""
         with self._lock:
             if self._ended:
                 return

@@ -38,7 +38,7 @@ class ConfigCore(Protocol):
         """Static configs of the broker, by name."""
 
     def topic_configs(self, name: str) -> Iterable[DescribedConfig] | None:
-        """Return the configs of a topic, None: there is no such topic."""
+        """Return the configs of a topic, or None if there is no such topic."""
 
     def dynamic_configs(self, broker_id: int | None) -> Mapping[str, str]:
         """Return the dynamic configs of this broker, or those of all brokers (None)."""

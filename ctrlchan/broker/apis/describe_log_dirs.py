@@ -43,7 +43,7 @@ API: Api[LogsCore] = Api(
 
 
 def _result(messages: ClientMessages, directory: LogDirSizes, wanted: set[tuple[str, int]] | None) -> Any:
-    """Return the result of one directory; ``wanted``: the replicas that are asked for, None: all."""
+    """Return the result of one directory; ``wanted``: the requested replicas, None for all."""
     topics: dict[str, list[Any]] = {}
     for topic, partition, size, lag, is_future in directory.replicas:
         if wanted is None or (topic, partition) in wanted:

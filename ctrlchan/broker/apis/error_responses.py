@@ -81,7 +81,7 @@ def _named(asked: Any, topic: str | None, topic_id: bytes | None) -> Iterable[Na
 
 
 def _entries(asked: Any) -> tuple[Any, ...]:
-    """Return the first array of a request's part that names what is answered."""
+    """Return the first array in a part of the request whose elements the response answers."""
     for name in getattr(type(asked), "__dataclass_fields__", ()):
         value = getattr(asked, name)
         if isinstance(value, tuple) and name not in _DETAILS:
@@ -90,7 +90,7 @@ def _entries(asked: Any) -> tuple[Any, ...]:
 
 
 def _same(name: str, asked: Any) -> Any:
-    """Return the value of a field that the request has too, None: it has none."""
+    """Return the value that the request has for a field of the response, or None if it has no such field."""
     for names in _KEYS:
         if name in names:
             if isinstance(asked, int):

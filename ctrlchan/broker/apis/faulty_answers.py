@@ -1,4 +1,4 @@
-"""What a request that a fault hits is answered with."""
+"""Answers requests that a fault hits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DisconnectError(ProtocolError):
 
 
 def answer_of_fault(core: FaultyBroker, api: Api[Any], request: Request) -> Reply | Future[None] | None:
-    """Return what a fault makes of a request: an answer, the end of a delay, or None: there is no fault.
+    """Return the answer of a fault, the Future of a delay, or None if no fault hits the request.
 
     After a delay the request is handled as usual. Raises DisconnectError.
     """

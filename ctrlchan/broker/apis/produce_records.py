@@ -81,7 +81,7 @@ def error_of_records(records: bytes, version: int) -> int:
 
 
 def _batch_size(data: bytes) -> int:
-    """Return the size of the batch at the begin, 0: no whole batch. Raises ValueError for what is none.
+    """Return the size of the first batch, or 0 if it is not whole. Raises ValueError if it is no batch.
 
     Source: ``ByteBufferLogInputStream``.
     """

@@ -44,7 +44,7 @@ class ConfiguredBroker(Protocol):
 
 
 class _Nodes(ConfigNodes, NotificationNodes):
-    """A broker's writes: nobody guards them."""
+    """A broker's writes to ZooKeeper: they do not check the controller epoch."""
 
     def write(self, operations: Sequence[Operation]) -> list[int]:
         return self.session.multi(operations)
@@ -98,7 +98,7 @@ class BrokerConfigs:
         return self._broker.has_topic(name)
 
     def read_topic_config(self, name: str) -> Mapping[str, str] | None:
-        """Return the configs that are set for a topic, None: it has no node."""
+        """Return the configs that are set for a topic, or None if the topic has no node."""
         return self._nodes.read_topic_config(name)
 
     def write_topic_config(self, name: str, config: Mapping[str, str]) -> None:

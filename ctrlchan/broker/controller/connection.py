@@ -146,7 +146,7 @@ class ControllerConnections:
         return Answer(version, body)
 
     def _take(self, address: Address) -> _Connection | None:
-        """Return an idle connection to this address, None: there is none."""
+        """Return an idle connection to this address, or None."""
         with self._lock:
             idle, self._idle = self._idle, []
             for place, connection in enumerate(idle):
@@ -245,7 +245,7 @@ class _Connection:
 
 
 def _common_version(request: OutgoingRequest, served: Mapping[int, tuple[int, int]]) -> int | None:
-    """Return the highest version of a request that the controller serves, None: there is none."""
+    """Return the highest version of a request that the controller serves, or None."""
     lowest, highest = served.get(request.api_key, (0, -1))
     return max((one for one in request.versions if lowest <= one <= highest), default=None)
 

@@ -214,7 +214,7 @@ class Group:
 
     @staticmethod
     def new_member_id(client_id: str, instance_id: str | None) -> str:
-        """Return a member id that nobody has."""
+        """Return a new, unique member id."""
         return f"{client_id if instance_id is None else instance_id}-{uuid.uuid4()}"
 
     def add(self, member: Member, protocol_type: str, callback: JoinCallback | None) -> None:
@@ -286,7 +286,7 @@ class Group:
         self.set_join_callback(member, callback)
 
     def elect_joined_leader(self) -> bool:
-        """Make a member that has joined the leader, unless the leader has; return False when nobody has."""
+        """Keep the leader if it has joined again, else elect a member that has; return False if none has."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].join_callback is None:
@@ -322,7 +322,7 @@ class Group:
     # Requests that wait
 
     def set_join_callback(self, member: Member, callback: JoinCallback | None) -> None:
-        """Let a JoinGroup of the member wait, or none. An earlier one ends with REBALANCE_IN_PROGRESS."""
+        """Let a JoinGroup of the member wait, if given. An earlier one ends with REBALANCE_IN_PROGRESS."""
         self.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         if callback is not None:
             member.join_callback = callback

@@ -94,7 +94,7 @@ class _DelayedSync(_GroupOperation):
 
     @property
     def over(self) -> bool:
-        """Whether nobody has to send SyncGroup any more."""
+        """Whether no member has to send SyncGroup any more."""
         group = self.group
         return (
             group.generation_id != self.generation_id

@@ -65,7 +65,7 @@ class GroupRegistry:
             return self._groups.get(group_id)
 
     def find_or_create(self, group_id: str) -> Group | None:
-        """Return the group, a new Empty one if there is none, or None when it is not served here now."""
+        """Return the group, created Empty if it does not exist, or None when it is not served here now."""
         partition = self.partition_for(group_id)
         with self._lock:
             if self._error_of(partition):

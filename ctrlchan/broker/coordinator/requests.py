@@ -171,7 +171,7 @@ class CommitRequest(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """The committed offset of a partition; ``NO_OFFSET`` when there is none."""
+    """The committed offset of a partition; ``NO_OFFSET`` if the group has not committed one."""
 
     offset: int = NO_OFFSET
     leader_epoch: int = -1

@@ -143,7 +143,7 @@ class GroupStore:
         )
 
     def store_tombstones(self, group: Group, offsets: Iterable[TopicPartition], *, with_group: bool) -> None:
-        """Append tombstones. Nobody waits for them: the next leader expires again what was lost."""
+        """Append tombstones and wait for nothing: the next leader expires again the offsets of lost ones."""
 
         def records() -> list[Record]:
             tombstones = [Record(offset_key(group.group_id, *partition), None) for partition in offsets]

@@ -99,7 +99,7 @@ class OffsetsLog:
     def read(self, partition: int) -> Iterator[StoredBatch]:
         """Yield the batches of the partition from its start to its end; nothing when there is no log.
 
-        Raises KafkaError when the log cannot be read, and DecodeError for a batch that is none.
+        Raises KafkaError when the log cannot be read, and DecodeError for bytes that are no batch.
         """
         found = self._find(partition)
         if found is None or found.log is None:

@@ -57,7 +57,7 @@ class BrokerHost:
         return [service.describe() for service in self.services]
 
     def change_faults(self, broker_id: int, fault: Mapping[str, Any] | None) -> None:
-        """Add a fault to a broker that stores records, None: end all."""
+        """Add a fault to a broker that stores records; None ends all its faults."""
         (faults,) = (one.core.faults for one in self._storing() if one.core.id == broker_id)
         if fault is None:
             faults.clear()

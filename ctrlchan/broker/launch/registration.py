@@ -65,7 +65,7 @@ class Registrations:
         self._thread = threading.Thread(target=self._keep, name="broker-registrations", daemon=True)
 
     def connect(self, *, create_cluster_id: bool = False) -> str | None:
-        """Start the session; return the cluster's id, None when there is none. Raises ConfigError.
+        """Start the session; return the cluster's id, or None if the cluster has no id. Raises ConfigError.
 
         ``create_cluster_id``: give the cluster an id when it has none, as Kafka's brokers do.
         """

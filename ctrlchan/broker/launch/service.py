@@ -41,7 +41,7 @@ class BrokerConfig:
     controller connect to; the security protocol is PLAINTEXT. ``more_listeners``: name, host and port of
     others, of a broker that stores records. ``advertised``: the host and port that others are given, by
     listener, where they are not those to listen on. ``epoch``: broker epoch of its registration; requests
-    with a lower one get STALE_BROKER_EPOCH; -1: unknown, none is refused. ``rack``: ``broker.rack``.
+    with a lower one get STALE_BROKER_EPOCH; -1: unknown, every epoch is accepted. ``rack``: ``broker.rack``.
     ``cluster_id``: for clients. ``max_request_bytes``: a larger request closes the connection
     (``socket.request.max.bytes``). ``idle_timeout``: seconds until an idle connection is closed
     (``connections.max.idle.ms``), None: never. ``response_delay``: seconds that every answer is delayed, for

@@ -8,7 +8,7 @@ cdef int replace_file(const char* folder, const char* name, const char* data, in
 cdef int flush_folder(const char* folder) noexcept nogil
 # Rename a file or a folder.
 cdef int rename_path(const char* old, const char* new) noexcept nogil
-# Delete a file; one that is not there is none.
+# Delete a file; a missing file is no error.
 cdef int delete_file(const char* path) noexcept nogil
 # Find when a file was changed, in nanoseconds since 1970.
 cdef int modification_time(int fd, int64_t* ns) noexcept nogil

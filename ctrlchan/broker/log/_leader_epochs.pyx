@@ -62,7 +62,7 @@ cdef class LeaderEpochs:
         free(self.folder)
 
     cpdef int32_t latest(self) noexcept nogil:
-        """Return the latest epoch, -1 where there is none."""
+        """Return the latest epoch, or -1 if there is no epoch."""
         return self.starts[self.count - 1].epoch if self.count else NO_EPOCH
 
     def pairs(self):

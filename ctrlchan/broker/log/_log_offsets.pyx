@@ -273,7 +273,7 @@ cdef class LogOffsets(LogFiles):
     cdef tuple choose_snapshot(self, int64_t start_offset, int64_t end_offset):
         """Return the newest valid snapshot of producers between the offsets: its offset, and its bytes.
 
-        Offset -1: there is none. Snapshots of other offsets are deleted, and as in Kafka those that are not valid. Requires
+        Offset -1: no valid snapshot. Snapshots of other offsets, and invalid ones, are deleted, as in Kafka. Requires
         ``changing``.
         """
         snapshots = []

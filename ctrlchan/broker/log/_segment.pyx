@@ -589,7 +589,7 @@ cdef int find_batches(
     """Find the whole batches from the one that holds ``offset``, at most ``max_bytes``, none from ``limit`` on.
 
     ``limit_offset``: of the batch at ``limit``, -1 where it is in another segment. ``whole_first``: the first batch may
-    have more than ``max_bytes``. ``end`` is ``position`` where there is none.
+    have more than ``max_bytes``. ``end`` is ``position`` if no batch fits.
     """
     cdef Scan scan
     cdef Batch batch
@@ -678,7 +678,7 @@ cdef int find_timestamp(Segment* segment, int64_t timestamp, int64_t from_offset
 
 
 cdef int next_offset_of(Segment* segment, int64_t* offset) noexcept nogil:
-    """Find the offset behind the last whole batch; the segment's first one where there is none."""
+    """Find the offset behind the last whole batch: the segment's base offset if it has no batch."""
     cdef int64_t end
     return find_end(segment, offset, &end)
 
@@ -880,7 +880,7 @@ cdef int flush_segment(Segment* segment) noexcept nogil:
 
 
 cdef int change_suffix(Segment* segment, const char* suffix) noexcept nogil:
-    """Rename all files: ``suffix`` takes the place of the present one. A file that is not there is none."""
+    """Rename all files: ``suffix`` takes the place of the present one. A missing file is no error."""
     cdef char old[PATH_BYTES]
     cdef char new[PATH_BYTES]
     cdef const char** kinds = [".log", ".index", ".timeindex", ".txnindex"]

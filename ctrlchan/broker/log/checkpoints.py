@@ -158,7 +158,7 @@ def read_epochs(path: Path) -> list[tuple[int, int]]:
 
 
 class MetaProperties(NamedTuple):
-    """The identity of a log directory in ZooKeeper mode. None: the file has no such key.
+    """The identity of a log directory in ZooKeeper mode. A field is None if the file has no such key.
 
     ``directory_id``: of a directory that a broker has written while its cluster migrates to KRaft.
     """

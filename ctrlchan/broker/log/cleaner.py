@@ -59,7 +59,7 @@ class Dirty(NamedTuple):
 
 
 def dirty_part(log: Log, clean_up_to: int | None, now_ms: int) -> Dirty | None:
-    """Return what of a log can be cleaned, None: nothing. ``clean_up_to``: the cleaner's checkpoint."""
+    """Return the part of a log that can be cleaned, or None. ``clean_up_to``: the cleaner's checkpoint."""
     config = log.config
     segments = log.describe_segments()
     start = log.start_offset

@@ -89,7 +89,7 @@ class LogCleaner:
             self._running.discard(key)
 
     def _choose(self) -> tuple[Replica, Place, Dirty] | None:
-        """Return the log with the largest dirty part, if that is enough; it is marked as running."""
+        """Return the log with the largest dirty ratio among those to be cleaned, and mark it as running."""
         now = time.time_ns() // 1_000_000
         best: tuple[Replica, Place, Dirty] | None = None
         for key, place in self._places().items():

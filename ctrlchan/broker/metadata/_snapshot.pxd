@@ -75,7 +75,7 @@ cdef int64_t find_topic_by_id(const Snapshot* snapshot, const uint8_t* topic_id)
 # The row of a partition, NO_ROW: the topic, which may be NO_ROW, has no such partition.
 cdef int64_t find_partition_row(const Snapshot* snapshot, int64_t topic, int32_t partition) noexcept nogil
 # The bytes of the field ``NodeEndpoints`` with those of the brokers that live and have the listener: memory that the caller
-# frees. NULL: there is none, or no memory is left.
+# frees. NULL: no such broker, or no memory is left.
 cdef uint8_t* encode_endpoints(
     const Snapshot* snapshot, const uint8_t* listener, int64_t listener_size, const int32_t* ids, int64_t count,
     int64_t* size

@@ -134,7 +134,7 @@ cdef void insert_rows(
 cdef object with_rows(
     const Snapshot* snapshot, HashOfRow hash_of, earlier, int64_t used, rows
 ):
-    """Return a table (int32, read-only) with the entries of an earlier one and `rows`; None: no room is left for them."""
+    """Return a table (int32, read-only) with the entries of an earlier one and `rows`, or None if they do not fit."""
     cdef int64_t count = len(rows)
     cdef int64_t size = len(earlier)
     cdef const int32_t* c_rows = int32s(rows)
@@ -412,7 +412,7 @@ cdef class MetadataSnapshot:
         return self.partition[first:end]
 
     def leader(self, str topic not None, int64_t partition):
-        """Return leader and leader epoch of a partition, None: the cluster has no such partition."""
+        """Return leader and leader epoch of a partition, or None if the cluster has no such partition."""
         cdef int64_t row = NO_ROW
         if 0 <= partition <= 0x7FFFFFFF:
             row = find_partition_row(&self.fields, self._topic(topic), <int32_t>partition)
@@ -423,7 +423,7 @@ cdef class MetadataSnapshot:
     def endpoints(self, str listener not None, ids):
         """Return the bytes of the field ``NodeEndpoints`` with those of the brokers that live and have this listener.
 
-        Nodes have ascending ids. Empty: there is none.
+        Nodes have ascending ids. The result may be empty.
         """
         cdef bytes name = listener.encode()
         cdef int64_t size

@@ -359,7 +359,7 @@ def _without_static(dynamic: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def broker_defaults(defaults: Mapping[str, str]) -> Iterable[DescribedConfig]:
-    """Yield the dynamic configs of all brokers; a static config in ZooKeeper is none."""
+    """Yield the dynamic configs of all brokers, without configs in ZooKeeper that are not dynamic."""
     for name, value in sorted(_without_static(defaults).items()):
         yield _described(name, value, ((name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),))
 

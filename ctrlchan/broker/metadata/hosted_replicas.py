@@ -27,7 +27,7 @@ Bool = npt.NDArray[np.bool_]
 
 
 class Assignment(NamedTuple):
-    """What a LeaderAndIsr request says of one partition. ``topic_id``: zero is none."""
+    """The state of one partition in a LeaderAndIsr request. ``topic_id``: zero if the request has no id."""
 
     topic: str
     partition: int

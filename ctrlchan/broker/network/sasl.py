@@ -59,10 +59,10 @@ class Credentials(Protocol):
     """Where the users are. Both methods may take long: they are called on a thread."""
 
     def password(self, username: str) -> str | None:
-        """Return the user's password for PLAIN, None: there is no such user."""
+        """Return the user's password for PLAIN, or None if there is no such user."""
 
     def scram(self, mechanism: str, username: str) -> ScramCredential | None:
-        """Return what is known of the user for this mechanism, None: there is no such user."""
+        """Return the user's credential for this mechanism, or None if there is no such user."""
 
 
 class _State(Enum):

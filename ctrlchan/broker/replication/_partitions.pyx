@@ -201,7 +201,7 @@ cdef class PartitionTable:
         return added
 
     def get(self, str topic not None, int32_t partition):
-        """Return the partition, None: it is not hosted."""
+        """Return the partition, or None if it is not hosted."""
         return self.found.get((topic, partition))
 
     def remove(self, str topic not None, int32_t partition):
@@ -211,7 +211,7 @@ cdef class PartitionTable:
             gone = self.found.pop((topic, partition), None)
             if gone is None:
                 return
-            # From here on nobody finds it; who has pinned it still uses it.
+            # From here on no lookup finds the partition. Threads that have pinned it go on using it.
             self.removed.append(gone)
             with nogil:
                 remove_partition(&self.table, &gone.state)
@@ -222,7 +222,7 @@ cdef class PartitionTable:
         return list(self.found.values())
 
     def _forget_removed(self):
-        """Let go of the removed partitions that nobody has pinned; nobody finds them any more."""
+        """Free the removed partitions that no thread has pinned. No lookup finds them any more."""
         cdef Partition gone
         if self.removed:
             self.removed = [gone for gone in self.removed if gone.state.pins]
@@ -372,7 +372,7 @@ cdef void look_at_waiting(PartitionState* p, Waiting* waiting, int32_t count) no
 
 
 cdef void release_log(void* log) noexcept:
-    """Give the reference to a log back. NULL: there is none."""
+    """Give the reference to a log back; nothing happens for NULL."""
     if log != NULL:
         Py_DECREF(<object>log)
 
@@ -396,7 +396,7 @@ cdef Ids ids_of(brokers):
 
 
 cdef Ids copy_of(const int32_t* brokers, int32_t count) noexcept nogil:
-    """Return a copy of ids; its memory is NULL where there is none."""
+    """Return a copy of ids; its memory is NULL if none could be allocated."""
     cdef Ids ids
     ids.count = count
     ids.ids = <int32_t*>malloc(max(1, count) * sizeof(int32_t))
@@ -705,7 +705,7 @@ cdef class Partition:
             refuse_isr(&self.state, leader_epoch, partition_epoch)
 
     def _wanted_isr(self, now_ms=None):
-        """Return what the controller shall be asked for after ``expand_isr``, None: no longer wanted.
+        """Return the ISR to ask the controller for after ``expand_isr``, or None if it is no longer wanted.
 
         ``now_ms``: ask for an ISR without the followers that lag at this time; None: no change. It is pending from here on.
         """

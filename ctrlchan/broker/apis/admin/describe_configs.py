@@ -28,7 +28,7 @@ class _Described:
         self.configs: Mapping[str, str] = core.configs
 
     def topic_configs(self, name: str) -> list[DescribedConfig] | None:
-        """Return the configs of a topic, None: there is no such topic."""
+        """Return the configs of a topic, or None if there is no such topic."""
         store = self._core.config_store
         if not self._core.has_topic(name):
             return None

@@ -95,7 +95,7 @@ cdef void put_topics(
 
 
 cdef int32_t next_answer(const Reading* reading, int32_t i) noexcept nogil:
-    """Return the next answer that is not left out, -1: there is none. ``i`` -1: the first one."""
+    """Return the index of the next answer after ``i`` that is not left out, or -1. ``i`` -1: begin at the first."""
     cdef bint unknown = i >= 0 and reading.answers[i].is_unknown
     while True:
         i += 1

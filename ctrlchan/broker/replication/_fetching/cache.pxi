@@ -32,7 +32,7 @@ cdef inline int32_t next_epoch(int32_t epoch) noexcept nogil:
 
 
 cdef FetchSession* get_session(SessionCache* cache, int32_t session_id) noexcept nogil:
-    """Return the session of an id with a reference, NULL where there is none."""
+    """Return the session with this id and a reference for the caller, or NULL."""
     cdef FetchSession* session = NULL
     lock(&cache.mutex)
     if session_id > 0 and cache.capacity > 0:

@@ -231,7 +231,7 @@ cdef void find_leaders(FetchApi self, FetchSession* session, Reading* reading, i
 cdef void find_leader(
     const Snapshot* metadata, const FetchSession* session, const CachedPartition* cached, PartitionAnswer* answer
 ) noexcept nogil:
-    """Note who leads: a partition that has a log here knows it, of others the metadata do. -1: nobody."""
+    """Note the leader: from the partition if it has a log here, else from the metadata. -1: no leader."""
     cdef PartitionState* partition = cached.partition
     cdef int64_t row
     cdef bint is_hosted = False
