@@ -89,7 +89,7 @@ API = Api(
 def _append(
     core: StoringCore, request: Request, key: Key, records: bytes, acks: int, timeout_ms: int
 ) -> ProduceResult | Future[ProduceResult]:
-    """Append the records of one partition, or say why not."""
+    """Append the records of one partition, or return the error."""
     partition = core.partitions.get(*key)
     if partition is None and not _is_known(core, key):
         return ProduceResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -141,7 +141,7 @@ def _when_done(
 
 
 def _reply(core: StoringCore, request: Request, acks: int, results: Mapping[Key, ProduceResult]) -> Reply:
-    """Return the response. Raises ProtocolError for an error that the producer does not want to hear of."""
+    """Return the response. Raises ProtocolError for an error with acks=0, which closes the connection."""
     errors = [result.error_code for result in results.values() if result.error_code]
     if not acks:
         if errors:

@@ -1,4 +1,4 @@
-"""The parts of answers that are alike in several APIs."""
+"""Parts of answers that several APIs share."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ class StoringService:
         logger.warning("broker %d: stops without a controlled shutdown", core.id)
 
     def _log_config(self, topic: str, is_new: bool) -> LogConfig:
-        """Return the settings of a topic that gets a log. Nobody announces the configs of a new topic."""
+        """Return the settings of a topic that gets a log. No notification comes for a new topic's configs."""
         core = self.core
         if core.config_store is not None and (is_new or topic not in core.topic_overrides):
             try:
@@ -282,7 +282,7 @@ class StoringService:
         return core.topic_log_config(topic)
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
-        """Return where another broker listens for this one."""
+        """Return the address of another broker on the inter-broker listener, or None."""
         core = self.core
         with core.metadata.state.lock:
             nodes = core.metadata.nodes(core.endpoint.listener)

@@ -231,7 +231,7 @@ cdef class Log(LogDeletion):
     cdef int update_producers(
         self, const uint8_t* data, const Appended* appended, int origin, const ProducerUpdate* update
     ) noexcept nogil:
-        """Store what the written batches do to their producers; ``update``: of the only batch."""
+        """Update the state of the producers of written batches; ``update``: for the only batch."""
         cdef ProducerUpdate another
         cdef Batch batch
         cdef int64_t position = 0
@@ -295,7 +295,7 @@ cdef class Log(LogDeletion):
     # -- flushing and closing
 
     def flush(self, *, bint active=True):
-        """Make all records survive a crash of the machine; ``active=False``: without those of the active segment.
+        """Flush all records to the disk; ``active=False``: without those of the active segment.
 
         The mutex is not held while the disk works. Raises KafkaError.
         """
@@ -358,7 +358,7 @@ cdef class Log(LogDeletion):
         return DONE
 
     def flush_if_due(self):
-        """Flush if flush.messages says so. Whoever appends does it before the records count. Raises KafkaError."""
+        """Flush if flush.messages says so. The appending thread calls this before the records count. Raises KafkaError."""
         if self.end_offset_ - self.recovery_point_ >= self.flush_messages:
             self.flush()
 
@@ -403,7 +403,7 @@ cdef class Log(LogDeletion):
             self.close_files()
 
     def rename(self, name):
-        """Give the folder another name: what happens before a topic is deleted."""
+        """Rename the folder, as is done before a topic is deleted."""
         cdef bytes encoded
         cdef const char* path
         cdef int result

@@ -1,4 +1,4 @@
-"""How records leave a log: retention, truncation, compaction."""
+"""Removes records from a log: retention, truncation, compaction."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
@@ -126,7 +126,7 @@ cdef class LogDeletion(LogReads):
         return result
 
     def truncate_to(self, int64_t offset):
-        """Remove all records at ``offset`` and above; return whether there was one."""
+        """Remove all records at ``offset`` and above; return whether any was removed."""
         cdef Removed removed = Removed(NULL, 0)
         cdef int64_t snapshot_offset, start_offset, first_offset = 0, now = wall_ms()
         cdef bytes data
@@ -169,7 +169,7 @@ cdef class LogDeletion(LogReads):
         return True
 
     cdef int truncate_segments(self, int64_t offset, int64_t now_ms, Removed* removed) noexcept nogil:
-        """Remove the records at ``offset`` and above; what producers did is left. Requires the mutex."""
+        """Remove the records at ``offset`` and above, but keep the states of producers. Requires the mutex."""
         cdef int64_t removed_bytes
         cdef int result
         self.require_mutex()

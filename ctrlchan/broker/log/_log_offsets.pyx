@@ -1,4 +1,4 @@
-"""The offsets of a log, and what its batches have said of leader epochs, producers and transactions."""
+"""The offsets of a log, and the leader epochs, producers and transactions of its batches."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
@@ -202,7 +202,7 @@ cdef class LogOffsets(LogFiles):
         return stable
 
     cdef int take_update(self, Segment* segment, const Batch* batch, const ProducerUpdate* update) noexcept nogil:
-        """Store what a written batch does to its producer, and to the transactions that readers wait for."""
+        """Update the producer of a written batch, and the transactions that limit READ_COMMITTED readers."""
         cdef Ended* ended
         cdef int64_t last_stable
         self.require_mutex()

@@ -225,7 +225,7 @@ cdef void release(Segment* segment) noexcept nogil:
 
 
 cdef inline bint no_descriptor(int error) noexcept nogil:
-    """Whether no file can be opened at this moment. Appends and reads do without an index then."""
+    """Whether no file can be opened at this moment. Appends and reads then go on without the index."""
     return error == EMFILE or error == ENFILE
 
 
@@ -269,7 +269,7 @@ cdef inline int64_t key_of(const uint8_t* entry, int at, bint wide) noexcept nog
 cdef int floor_entry(
     Index* index, int at, bint wide, int64_t target, int32_t* slot, uint8_t* entry
 ) noexcept nogil:
-    """Find the last entry whose field at ``at`` is not above ``target``: ``slot`` and its bytes; -1: none."""
+    """Find the last entry whose field at ``at`` is not above ``target``: ``slot`` (-1: not found) and its bytes."""
     # One more: the entry before them may be the one.
     cdef uint8_t block[(BLOCK + 1) * TIME_ENTRY]
     cdef int32_t low = 0, high = index.entries, middle, first
@@ -344,7 +344,7 @@ cdef bint indexes_are_sane(Segment* segment) noexcept nogil:
 
 
 cdef int index_offset(Segment* segment, int64_t offset, int64_t position) noexcept nogil:
-    """Add an entry to the offset index; nothing where it is full, because the index is sparse."""
+    """Add an entry to the offset index, or nothing if the index is full: it is sparse."""
     cdef uint8_t entry[OFFSET_ENTRY]
     cdef int error
     if segment.offsets.entries >= segment.offsets.capacity:
@@ -536,7 +536,7 @@ cdef void remember_reader(Segment* segment, int64_t offset, int64_t next_offset,
 
 
 cdef int start_near(Segment* segment, int64_t offset, Scan* scan) noexcept nogil:
-    """Begin to read headers where a batch begins that does not begin above ``offset``, as near to it as is known."""
+    """Begin to read headers at the nearest known batch that does not begin above ``offset``."""
     cdef uint8_t entry[TIME_ENTRY]
     cdef Batch batch
     cdef int64_t at
@@ -788,7 +788,7 @@ cdef int truncate_segment(Segment* segment, int64_t offset, int64_t now_ms, int6
 cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int64_t* removed) noexcept nogil:
     """Read all batches, write both indexes anew, and truncate the file at the first invalid batch.
 
-    ``on_batch`` gets each valid batch with its bytes. A result of it that is not 0 ends the recovery: CORRUPT after this
+    ``on_batch`` gets each valid batch with its bytes. Any result but 0 ends the recovery: CORRUPT after this
     batch, as Kafka does it for a control record that cannot be read; the others as an error.
     """
     cdef Scan scan

@@ -89,7 +89,7 @@ def _read(path: Path) -> str:
 
 
 def _read_lines(path: Path) -> list[str]:
-    """Return the lines as Java's BufferedReader finds them: nothing else than CR and LF ends one."""
+    """Return the lines as Java's BufferedReader finds them: only CR and LF end a line."""
     lines = re.split(r"\r\n|\r|\n", _read(path))
     return lines if lines[-1] else lines[:-1]
 
@@ -101,7 +101,7 @@ def _integer(path: Path, line: int, what: str, text: str, limit: int) -> int:
 
 
 def _read_rows(path: Path, columns: int) -> list[tuple[int, list[str]]]:
-    """Return number and columns of each line behind the version and the count; nothing of an empty file."""
+    """Return number and columns of each line after version and count; an empty file has none."""
     try:
         lines = _read_lines(path)
     except FileNotFoundError:

@@ -249,7 +249,7 @@ class _Cleaning:
         offsets: OffsetMap,
         last_batches: Mapping[int, tuple[int, int]],
     ) -> bytes | None:
-        """Return what stays of a batch: itself, a part of it, its header alone, or None."""
+        """Return what remains of a batch: the whole batch, a part, its header alone, or None."""
         attributes = header.attributes
         is_control = bool(attributes & CONTROL)
         horizon = header.base_timestamp if attributes & DELETE_HORIZON else None
@@ -329,7 +329,7 @@ def _with_records(
 
 
 class _Transactions:
-    """Which transactions were aborted, and which markers may go: those of no record that is left.
+    """Knows the aborted transactions, and the markers that may be removed: no record of theirs is left.
 
     Source: ``CleanedTransactionMetadata``. ``cleaned``: its transaction index gets the aborted transactions
     that have records left.
@@ -363,7 +363,7 @@ class _Transactions:
         return True
 
     def can_discard_marker(self, header: BatchHeader, batch: bytes) -> bool:
-        """Whether no record of the transaction that a control batch ends was there."""
+        """Whether the transaction that a control batch ends has no record left."""
         self._begin(header.base_offset + header.last_offset_delta)
         if header.record_count <= 0:
             return True

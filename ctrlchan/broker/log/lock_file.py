@@ -23,7 +23,7 @@ _guard: Final = threading.Lock()
 
 
 class RefusedError(LogDirectoryError):
-    """A log directory that a broker must not start with: somebody else's, or contradicting another one."""
+    """A log directory that this broker must not use: another broker or cluster owns it, or two disagree."""
 
 
 class DirectoryLock:

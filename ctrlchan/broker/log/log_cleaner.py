@@ -109,7 +109,7 @@ class LogCleaner:
         return best
 
     def _dirty(self, key: Replica, place: Place, now_ms: int) -> Dirty | None:
-        """Return what can be cleaned of a log, None where that is not enough."""
+        """Return the part of a log that can be cleaned, or None if it is not worth a cleaning."""
         truncated = place.log.take_lowest_truncation()
         if truncated is not None and key in self._clean_up_to:
             self._clean_up_to[key] = min(self._clean_up_to[key], truncated)

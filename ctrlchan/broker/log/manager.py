@@ -606,7 +606,7 @@ class LogManager:
     # -- background work, each for one directory
 
     def _tick(self, directory: LogDirectory) -> None:
-        """Flush the logs that want it, delete files that are due, and look for logs that have failed."""
+        """Flush the logs that are due, delete the files that are due, and look for failed logs."""
         now = _now_ms()
         with self._io(directory, "cannot be written"):
             for log in self._logs_in(directory).values():
@@ -620,7 +620,7 @@ class LogManager:
             self._delete_folders(directory, now)
 
     def _unless_removed(self, log: Log, work: Callable[[], object]) -> None:
-        """Do something with a log; its failure counts for nothing when the log has been removed meanwhile."""
+        """Do something with a log; ignore a failure if the log has been removed meanwhile."""
         try:
             work()
         except (KafkaError, FileNotFoundError):
@@ -653,7 +653,7 @@ class LogManager:
         self._write(directory, checkpoints.LOG_START_CHECKPOINT, self._start_offsets(directory))
 
     def _start_offsets(self, directory: LogDirectory) -> dict[tuple[str, int], int]:
-        """Return the start offsets that the names of the segments do not say."""
+        """Return the start offsets that lie above the base offset of the first segment."""
         return {
             key: start
             for key, log in self._logs_in(directory).items()

@@ -211,7 +211,7 @@ cdef int64_t find_partition_row(const Snapshot* snapshot, int64_t topic, int32_t
 cdef int64_t endpoint_of(
     const Snapshot* snapshot, int64_t broker, const uint8_t* listener, int64_t listener_size
 ) noexcept nogil:
-    """Return the row of a broker's endpoint of this listener, NO_ROW: it has none."""
+    """Return the row of a broker's endpoint of this listener, or NO_ROW."""
     cdef int64_t row = snapshot.endpoint_starts[broker], end = row + snapshot.endpoint_lengths[broker]
     while 0 <= row < min(end, snapshot.endpoints):
         if same_text(&snapshot.listeners, row, listener, listener_size):
@@ -447,7 +447,7 @@ cdef class CurrentMetadata:
         store_pointer(&self.current, &snapshot.fields)
 
     def publish(self, MetadataSnapshot snapshot not None):
-        """Let readers see another snapshot from now on."""
+        """Publish another snapshot: readers get it from now on."""
         self.earlier.append(self.snapshot)
         self.snapshot = snapshot
         store_pointer(&self.current, &snapshot.fields)

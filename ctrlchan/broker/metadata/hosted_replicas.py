@@ -145,7 +145,7 @@ class HostedReplicas:
             self.assign(np.array([row]), {"partition_epoch": np.int32(partition_epoch)}, {})
 
     def open_logs(self, rows: Int64, topic_ids: UInt8) -> None:
-        """Make the logs that are missing; a log without a topic id takes the given one (zero: none)."""
+        """Mark these partitions as having a log. One without a topic id takes the given id (zero: no id)."""
         self.has_log[rows] = 1
         without = ~self.topic_ids[rows].any(axis=1)
         self.topic_ids[rows[without]] = topic_ids[without]

@@ -25,7 +25,7 @@ class PublishedMetadata(MetadataCache):
         return self.current.snapshot
 
     def publish(self) -> None:
-        """Show other threads the state as it is now. Requires ``state.lock``."""
+        """Publish a snapshot of the state for other threads. Requires ``state.lock``."""
         self.current.publish(self._snapshot(self.current.snapshot))
 
     def _snapshot(self, earlier: MetadataSnapshot | None) -> MetadataSnapshot:

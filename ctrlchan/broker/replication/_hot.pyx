@@ -201,7 +201,7 @@ cdef class BrokerHandler(HotHandler):
         self.faulty = faulty
 
     def attach(self, NetworkThreads threads not None):
-        """Tell the APIs where parked requests wait. The threads keep this object, not the reverse."""
+        """Give the APIs the processors whose requests they park. The threads keep this object, not the reverse."""
         cdef HotApi api
         for api in self.apis:
             api.network = threads.network

@@ -1,4 +1,4 @@
-"""One partition of a broker without Python objects: who finds it, who waits for it, and where its followers are.
+"""One partition of a broker without Python objects: the lookup, the requests that wait, and the followers' offsets.
 
 A processor finds a partition, appends and watches without the GIL (see the .pxd). ``_partitions.pyx`` has the Python
 classes around it, and the thread that does what an event asks for. Source: kafka.cluster.Partition, kafka.cluster.Replica.
@@ -241,7 +241,7 @@ cdef bint is_live(Table* table, int32_t broker_id) noexcept nogil:
 
 
 cdef void raise_event(PartitionState* p, int events) noexcept nogil:
-    """Let the thread of the table do something for a partition, which is pinned until then."""
+    """Queue an event for the table's thread; the partition is pinned until the thread has handled it."""
     cdef Table* table = p.table
     lock(&table.event_mutex)
     if not table.closed:
@@ -289,7 +289,7 @@ cdef void unlink_watcher(PartitionState* p, Watcher* watcher) noexcept nogil:
 
 
 cdef void unwatch(Watcher* watcher) noexcept nogil:
-    """End a watch, whether it has completed its request or not."""
+    """Remove a watcher from its partition, whether it has completed its request or not."""
     cdef PartitionState* p = watcher.partition
     if p == NULL:
         return
@@ -370,7 +370,7 @@ cdef int64_t move_watermark(PartitionState* p, int64_t now_ms) noexcept nogil:
 
 
 cdef void advance(PartitionState* p, bint appended, int64_t now_ms) noexcept nogil:
-    """Move the high watermark if possible, and wake who waits for it. Requires the mutex, and a leader's log."""
+    """Move the high watermark if possible, and wake the waiting requests. Requires the mutex, and a leader's log."""
     require(&p.mutex)
     cdef int64_t moved = move_watermark(p, now_ms)
     if appended or moved >= 0:
@@ -378,7 +378,7 @@ cdef void advance(PartitionState* p, bint appended, int64_t now_ms) noexcept nog
 
 
 cdef int16_t error_of_leader(PartitionState* p, int required_acks) noexcept nogil:
-    """Return why this broker does not append to the partition. Requires the mutex."""
+    """Return the error of an append to the partition, or NONE if this broker may append. Requires the mutex."""
     require(&p.mutex)
     if p.is_offline:
         return KAFKA_STORAGE_ERROR
@@ -399,7 +399,7 @@ cdef void append_to_leader(
     PartitionState* p, uint8_t* data, Appended* appended, int origin, int required_acks, int64_t now_ms,
     AppendResult* result
 ) noexcept nogil:
-    """Append checked batches, move the high watermark and wake who waits. Source: Partition.appendRecordsToLeader.
+    """Append checked batches, move the high watermark and wake waiting requests. Source: Partition.appendRecordsToLeader.
 
     ``required_acks`` -1: refused if the ISR is too small.
     """
@@ -452,7 +452,7 @@ cdef int16_t update_follower(
     PartitionState* p, int32_t replica_id, int64_t fetch_offset, int64_t start_offset, int64_t broker_epoch,
     int64_t now_ms
 ) noexcept nogil:
-    """Note where a follower is. Sources: Partition.updateFollowerFetchState, Replica.updateFetchStateOrThrow."""
+    """Store a follower's offsets. Sources: Partition.updateFollowerFetchState, Replica.updateFetchStateOrThrow."""
     cdef Follower* follower
     cdef int64_t leader_end, before
     cdef int16_t error

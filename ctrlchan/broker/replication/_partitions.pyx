@@ -417,7 +417,7 @@ cdef tuple take_tuple(Ids* ids):
 
 
 cdef TopicSettings settings_of(config):
-    """Return what a partition needs of a LogConfig."""
+    """Return the settings that a partition takes from a LogConfig."""
     cdef TopicSettings settings
     memset(&settings, 0, sizeof(TopicSettings))
     settings.rules.origin = CLIENT
@@ -431,7 +431,7 @@ cdef TopicSettings settings_of(config):
 
 
 cdef int fill_role(Role* role, Log log, replicas, isr) except -1:
-    """Set what a role has of Python objects. ``log`` None: no log."""
+    """Set the Python objects of a role. ``log`` may be None."""
     role.replicas, role.isr = ids_of(replicas), ids_of(isr)
     if log is not None:
         role.settings = settings_of(log.config)
@@ -579,7 +579,7 @@ cdef class Partition:
             unlock_partition(&self.state)
 
     def follow_watermark(self, int64_t offset):
-        """Move the high watermark of a follower to the leader's, and wake who reads from the follower."""
+        """Move the high watermark of a follower to the leader's, and wake the readers of the follower."""
         with nogil:
             follow_watermark(&self.state, offset)
 
@@ -652,7 +652,7 @@ cdef class Partition:
     ):
         """Follow ``leader``. Nothing is done if the partition epoch is older (Partition.makeFollower).
 
-        Kafka's followers know no ISR; ``isr`` is only kept for those who ask.
+        Kafka's followers do not use the ISR; ``isr`` is only kept to be shown.
         """
         self._resign(log, leader, leader_epoch, partition_epoch, replicas, isr, False)
 
@@ -663,7 +663,7 @@ cdef class Partition:
     def _resign(
         self, log, int32_t leader, int32_t leader_epoch, int32_t partition_epoch, replicas, isr, bint is_offline
     ):
-        """Lead no more, and answer everyone who waits. Without a log the epochs stay what they are."""
+        """Stop leading, and answer all waiting requests. Without a log the epochs stay unchanged."""
         cdef Role role
         memset(&role, 0, sizeof(Role))
         try:
@@ -699,7 +699,7 @@ cdef class Partition:
     def keep_isr(self, int32_t leader_epoch, int32_t partition_epoch):
         """The controller has refused another ISR and changed nothing (OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA).
 
-        The epochs are those that it was asked with. Nothing is done if they are no longer the partition's.
+        The epochs are those of the request. Nothing is done if the partition has others now.
         """
         with nogil:
             refuse_isr(&self.state, leader_epoch, partition_epoch)
@@ -707,7 +707,7 @@ cdef class Partition:
     def _wanted_isr(self, now_ms=None):
         """Return the ISR to ask the controller for after ``expand_isr``, or None if it is no longer wanted.
 
-        ``now_ms``: ask for an ISR without the followers that lag at this time; None: no change. It is pending from here on.
+        ``now_ms``: the ISR is without the followers that lag at this time. The wish is pending from here on.
         """
         cdef Wish wish
         cdef bint is_smaller = now_ms is not None
@@ -837,7 +837,7 @@ cdef class Partition:
                 unlock(&table.table.event_mutex)
 
     def _complete_appends(self):
-        """Finish the appends that are acknowledged; the next one that is, wakes the thread of the table."""
+        """Finish the acknowledged appends, and have the next acknowledgement wake the table's thread."""
         cdef WaitingAppend append
         cdef Waiting* waiting
         cdef int32_t i, count

@@ -119,7 +119,7 @@ cdef Part* add_part(Produce* produce) noexcept nogil:
 
 @cython.overflowcheck(False)
 cdef inline uint64_t place_of(const PartitionState* partition, uint64_t places) noexcept nogil:
-    """Return where a table of so many places, a power of two, has a partition first: a hash of its address."""
+    """Return the first place to look for a partition in a hash table of this size, a power of two."""
     return (<uint64_t>partition * <uint64_t>0x9E3779B97F4A7C15) >> 32 & (places - 1)
 
 
@@ -334,7 +334,7 @@ cdef void append_response(
 
 
 cdef bint note_leaders(Produce* produce) noexcept nogil:
-    """Note who leads the partitions that this broker does not lead; return whether there is one."""
+    """Store the leaders of the partitions that this broker does not lead; return whether there is one."""
     cdef int32_t i
     cdef Part* part
     cdef bint found = False
@@ -484,7 +484,7 @@ cdef class ProduceApi(HotApi):
 
     @property
     def counters(self):
-        """Requests that were answered here, those that were parked, and those that were parked for too long."""
+        """Numbers of requests: answered here, parked, and parked until their time was over."""
         return value_of(&self.requests), value_of(&self.parked), value_of(&self.expired)
 
     @property

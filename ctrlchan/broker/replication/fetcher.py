@@ -113,7 +113,7 @@ class ReplicaFetchers:
             thread.follow(partition)
 
     def unfollow(self, topic: str, partition: int) -> None:
-        """Append no more to a partition: when this returns, its log does not change."""
+        """Stop copying a partition. No thread of this class changes its log after this call."""
         with self._lock:
             self._forget((topic, partition))
 
@@ -271,7 +271,7 @@ class _FetcherThread(threading.Thread):
         return _decode("fetch", _FETCH_VERSION, "FetchResponse", answer, 5)
 
     def _apply(self, followed: dict[Key, _Followed], response: Any) -> None:
-        """Take the answer for each partition that is still followed as it was when it was asked for."""
+        """Apply the answer to each partition that is followed in the same leader epoch as at the request."""
         if response.error_code:
             raise KafkaError(int(response.error_code))
         lost: list[_Followed] = []
@@ -370,7 +370,7 @@ class _FetcherThread(threading.Thread):
         return int(found.offset)
 
     def _pause(self, one: _Followed, error: KafkaError) -> None:
-        """Fetch a partition later, or not before the controller speaks of it again."""
+        """Fetch a partition later, or only after the controller has sent it again."""
         fenced = error.code == ErrorCode.FENCED_LEADER_EPOCH
         one.resume_at = math.inf if fenced else monotonic() + self._settings.backoff_ms / 1000
         left_out = self._failures.admit(self._leader, monotonic_ns())
@@ -384,7 +384,7 @@ class _FetcherThread(threading.Thread):
             )
 
     def _drop(self, one: _Followed) -> None:
-        """Fetch a partition no more until the controller speaks of it again."""
+        """Stop fetching a partition until the controller sends it again."""
         one.resume_at = math.inf
 
     # -- the connection
@@ -442,7 +442,7 @@ def _append(log: Log, records: bytes) -> None:
 
 
 def _common_end(log: Log, epoch: int, end_offset: int) -> int:
-    """Return where to truncate a log to whose leader's ``epoch`` ends at ``end_offset``.
+    """Return the offset to truncate a log to, if its leader's ``epoch`` ends at ``end_offset``.
 
     Source: ``AbstractFetcherThread.getOffsetTruncationState``.
     """

@@ -47,7 +47,7 @@ class IsrController(Protocol):
 
 
 class Groups(Protocol):
-    """The part of the group coordinator that must know which offsets partitions are led here."""
+    """The part of the group coordinator that is notified of leaders of ``__consumer_offsets``."""
 
     def on_leader(self, partition: int, leader_epoch: int) -> None: ...
     def on_resigned(self, partition: int, leader_epoch: int | None) -> None: ...
@@ -142,7 +142,7 @@ class ReplicaManager:
                 partition.update_config(config)
 
     def log_dir_failed(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Answer every request for these partitions with KAFKA_STORAGE_ERROR. The lock must not be held."""
+        """Let every request for these partitions fail with KAFKA_STORAGE_ERROR. The lock must not be held."""
         with self._lock:
             for topic, number in partitions:
                 self._fetchers.unfollow(topic, number)
@@ -245,7 +245,7 @@ class ReplicaManager:
         answer.add_done_callback(lambda done: self._isr_altered(partition, wanted, done))
 
     def _isr_altered(self, partition: Partition, wanted: WantedIsr, done: Future[AlteredPartition]) -> None:
-        """Take the controller's answer."""
+        """Apply the controller's answer to a wanted ISR."""
         if done.cancelled() or done.exception() is not None:
             partition.keep_isr(wanted.leader_epoch, wanted.partition_epoch)
             return
