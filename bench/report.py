@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +27,8 @@ __all__ = ["results_of", "tables", "write"]
 _HERE: Final = Path(__file__).parent
 _RAW: Final = _HERE / "results.json"
 _PROSE: Final = _HERE / "RESULTS.md"
+#: Columns of a line of a document.
+_WIDTH: Final = 110
 _PACKAGES: Final = ("numpy", "multiprocess", "kio", "kafka-python", "pyspark")
 
 #: One table: ``name``, ``date``, ``machine``, ``versions``, ``command``, and ``benchmarks``: the
@@ -60,12 +63,14 @@ def tables(results: Iterable[Result]) -> dict[str, str]:
     made = {}
     for result in results:
         headings, rows = _TABLES[result["name"]](result["benchmarks"])
-        source = (
-            f"{result['date']}, commit {result['commit']}; {result['machine']}; {result['versions']}. "
-            f"`{result['command']}`"
-        )
-        made[result["name"]] = f"{_markdown(headings, rows)}\n{source}\n"
+        source = f"{result['date']}, commit {result['commit']}; {result['machine']}; {result['versions']}."
+        lines = _wrapped(source) + _wrapped(f"`{result['command']}`")
+        made[result["name"]] = "\n".join((_markdown(headings, rows), *lines, ""))
     return made
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def write(results: Iterable[Result], raw: Path = _RAW, prose: Path = _PROSE) -> None:

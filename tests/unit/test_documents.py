@@ -16,6 +16,9 @@ from ctrlchan import errors
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "RESULTS.md"])
+#: Columns of a line of a document, or of a cell of a table.
+WIDTH = 110
 PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 COMMANDS = sorted(
     {
@@ -67,6 +70,24 @@ def test_guides_are_short(guide: Path) -> None:
     assert len(guide.read_text().splitlines()) <= 150
 
 
+def too_wide(document: Path) -> list[str]:
+    """Return the lines and the cells of tables that have more than 110 columns, links left out."""
+    found = []
+    for number, line in enumerate(document.read_text().splitlines(), 1):
+        parts = line.strip("|").split(" | ") if line.startswith("|") else [line]
+        found += [
+            f"{document.relative_to(ROOT)}:{number}: {part.strip()}"
+            for part in parts
+            if len(re.sub(r"\]\([^)]*\)|https?://\S+", "", part).strip()) > WIDTH
+        ]
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
+def test_no_line_and_no_cell_is_too_wide(document: Path) -> None:
+    assert too_wide(document) == []
+
+
 def test_links_between_documents_lead_to_files() -> None:
     missing = [
         f"{document.relative_to(ROOT)}: {target}"
@@ -110,20 +131,18 @@ def test_files_named_in_the_design_exist() -> None:
     assert not [name for name in named if not any(file.endswith(f"/{name}") for file in files)]
 
 
-def rows_of_the_file_map() -> list[tuple[list[str], str]]:
-    """Return (places below ``ctrlchan`` or the root, text) of each row of DESIGN.md's file map."""
-    table = (ROOT / "DESIGN.md").read_text().split("## File map")[1].split("\nArrows,")[0]
-    rows = []
-    for line in table.splitlines():
-        cells = line.strip("|").split(" | ")
-        if len(cells) < 2 or "`" not in cells[0]:
-            continue
-        first, *others = re.findall(r"`([^`]+)`", cells[0])
+def entries_of_the_file_map() -> list[tuple[list[str], str]]:
+    """Return (places below ``ctrlchan`` or the root, text) of each entry of DESIGN.md's file map."""
+    file_map = (ROOT / "DESIGN.md").read_text().split("## File map")[1].split("\nArrows,")[0]
+    entries = []
+    for entry in file_map.split("\n- ")[1:]:
+        names, text = re.match(r"((?:`[^`]+`(?:, | and )?)+): (.*)", " ".join(entry.split())).groups()  # type: ignore[union-attr]
+        first, *others = re.findall(r"`([^`]+)`", names)
         first = first.removeprefix("ctrlchan/")
         # In ``pipeline/sessions.py``, ``source/`` the second place is beside the first.
         beside = f"{first.rstrip('/').rpartition('/')[0]}/".lstrip("/")
-        rows.append(([first, *(f"{beside}{one}" for one in others)], " | ".join(cells[1:])))
-    return rows
+        entries.append(([first, *(f"{beside}{one}" for one in others)], text))
+    return entries
 
 
 def place(name: str) -> Path:
@@ -132,11 +151,11 @@ def place(name: str) -> Path:
 
 
 def test_the_file_map_has_every_room() -> None:
-    named = {one.rstrip("/") for places, _ in rows_of_the_file_map() for one in places}
-    # Rooms that are described in the row of the room around them.
+    named = {one.rstrip("/") for places, _ in entries_of_the_file_map() for one in places}
+    # Rooms that are described in the entry of the room around them.
     named |= {
         f"{one.rstrip('/')}/{inner}"
-        for places, text in rows_of_the_file_map()
+        for places, text in entries_of_the_file_map()
         for one in places
         for inner in re.findall(r"`([\w/]+)/`", text)
     }
@@ -149,7 +168,7 @@ def test_the_file_map_has_every_room() -> None:
     assert (rooms | files) - named - {"pipeline"} == set()
 
 
-@pytest.mark.parametrize(("places", "text"), rows_of_the_file_map(), ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("places", "text"), entries_of_the_file_map(), ids=lambda value: str(value)[:40])
 def test_files_of_the_file_map_are_in_their_rooms(places: list[str], text: str) -> None:
     assert [one for one in places if not place(one).exists()] == []
     rooms = [place(one) for one in places if place(one).is_dir()]
