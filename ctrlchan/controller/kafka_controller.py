@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -129,7 +130,7 @@ class KafkaController:
         except BaseException:
             self.close()
             raise
-        self._loop.put(Event(ControllerState.CONTROLLER_CHANGE, "Startup", self._elector.startup))
+        self._put_election("Startup", self._elector.startup)
         self._watchdog.start()
         return self
 
@@ -371,31 +372,38 @@ class KafkaController:
     # -- ZooKeeper's threads, which only put events
 
     def _expired(self) -> None:
-        self._loop.clear_and_put(Event(ControllerState.CONTROLLER_CHANGE, "Expire", self._elector.expired))
+        self._loop.clear_and_put(
+            Event(ControllerState.CONTROLLER_CHANGE, "Expire", self._elector.expired, is_of_election=True)
+        )
 
     def _connected(self, new_session: bool) -> None:
-        self._loop.put(
-            Event(
-                ControllerState.CONTROLLER_CHANGE,
-                "Connected",
-                lambda: self._elector.connected(new_session),
-            )
-        )
+        self._put_election("Connected", lambda: self._elector.connected(new_session))
 
     def _watch_silence(self) -> None:
         """Stop the channel when ZooKeeper has been silent for a session timeout.
 
-        Requests that wait in the channel would otherwise reach brokers after another controller's.
+        Requests that wait in the channel would otherwise reach brokers after another controller's. When
+        ZooKeeper answers again, this controller takes part in the election, also on a connection that was
+        never lost: a process that was stopped finds its session and its ``/controller`` as they were.
         """
+        was_silent = False
         while not self._closed.wait(self._session.session_timeout / _CHECKS_PER_SESSION):
             core = self._elector.core
             silent = self._session.silent_for()
-            if core is not None and core.active and silent > self._session.session_timeout:
+            if silent <= self._session.session_timeout:
+                if was_silent:
+                    self._put_election("SilenceEnded", self._elector.controller_changed)
+                was_silent = False
+            elif core is not None and core.active:
+                was_silent = True
                 _LOG.warning("ZooKeeper has been silent for %.1f s: nothing is sent any more", silent)
                 core.fence()
                 self._loop.clear_and_put(
                     Event(ControllerState.CONTROLLER_CHANGE, "Silence", self._elector.silent)
                 )
+
+    def _put_election(self, name: str, process: Callable[[], None]) -> None:
+        self._loop.put(Event(ControllerState.CONTROLLER_CHANGE, name, process, is_of_election=True))
 
     # -- the server
 

@@ -202,7 +202,9 @@ class Elector:
             self._watch()
             self.controller_changed()
 
-        self._loop.put(Event(ControllerState.CONTROLLER_CHANGE, "ControllerChange", process))
+        self._loop.put(
+            Event(ControllerState.CONTROLLER_CHANGE, "ControllerChange", process, is_of_election=True)
+        )
 
     def _resign_unless_controller(self) -> None:
         """Source: ``maybeResign``."""
@@ -297,5 +299,6 @@ class Elector:
         pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE)
         self._not_before = monotonic() + pause
         self._loop.schedule(
-            Event(ControllerState.CONTROLLER_CHANGE, "Reelect", self.controller_changed), pause
+            Event(ControllerState.CONTROLLER_CHANGE, "Reelect", self.controller_changed, is_of_election=True),
+            pause,
         )

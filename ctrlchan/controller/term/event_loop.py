@@ -125,12 +125,14 @@ class EventLoop(Generic[C]):
         event.preempt()
 
     def clear_and_put(self, event: Event) -> None:
-        """Preempt all events that wait, and put this one. Timers stay."""
+        """Preempt the events that wait, and put this one. Timers stay; events of elections follow this one."""
         with self._changed:
-            preempted = [waiting for waiting, _ in self._queue]
+            kept = [entry for entry in self._queue if entry[0].is_of_election and not self._closing]
+            preempted = [waiting for waiting, _ in self._queue if not waiting.is_of_election or self._closing]
             self._queue.clear()
             if not self._closing:
                 self._queue.append((event, monotonic()))
+                self._queue += kept
                 self._changed.notify()
         for waiting in preempted:
             waiting.preempt()

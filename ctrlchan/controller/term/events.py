@@ -74,7 +74,9 @@ class Event:
 
     ``preempt`` runs in its place, on another thread, when the queue is cleared before the event's turn.
     ``name``: Kafka's name of the event, for logs. ``call``: the call that the event is for, if it may be
-    answered together with others of its function. Source: ``kafka.controller.ControllerEvent``.
+    answered together with others of its function. ``is_of_election``: it belongs to no term, so it is processed
+    even when the queue is cleared: without it this controller might take part in no election any more. Source:
+    ``kafka.controller.ControllerEvent``.
     """
 
     state: ControllerState
@@ -82,6 +84,7 @@ class Event:
     process: Callable[[], None]
     preempt: Callable[[], None] = _nothing
     call: JointCall | None = None
+    is_of_election: bool = False
 
     def __str__(self) -> str:
         return self.name

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
@@ -182,6 +183,18 @@ def test_clearing_preempts_what_waits(recorded: Recorded) -> None:
             answer.result(TIMEOUT)
     recorded.flush()
     assert seen == ["no first", "expired"]
+
+
+def test_clearing_keeps_the_events_of_elections(recorded: Recorded) -> None:
+    seen: list[str] = []
+    with Blocked(recorded):
+        for name in ("connected", "controller change"):
+            recorded.loop.put(replace(appending(seen, name), is_of_election=True))
+            recorded.loop.put(appending(seen, "of the term"))
+        recorded.loop.clear_and_put(appending(seen, "silence"))
+        assert seen == ["no of the term", "no of the term"]
+    recorded.flush()
+    assert seen[2:] == ["silence", "connected", "controller change"]
 
 
 def test_close_processes_one_last_event() -> None:

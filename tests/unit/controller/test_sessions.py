@@ -120,6 +120,20 @@ def test_nothing_is_sent_while_zookeeper_is_silent(proxied: tuple[RealCluster, P
     wait_until(lambda: cluster.znodes.exists(paths.CONTROLLER) is not None, what="/controller is there")
 
 
+def test_a_silence_ends_without_a_lost_connection(cluster: RealCluster) -> None:
+    """As for a process that was stopped for a while: the session and ``/controller`` are as they were."""
+    cluster.start_brokers(1)
+    first = cluster.active_controller(1000)
+    second = cluster.controller(1001)
+    wait_until(lambda: second.active_controller_id == 1000, what="the second controller sees the first")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(first.session, "silent_for", lambda: 2 * first.session.session_timeout)
+        wait_until(lambda: not first.is_active, what="the controller has resigned by the clock")
+    wait_until(lambda: first.is_active or second.is_active, what="one of them is elected")
+    cluster.create_topic("t", {0: [1]})
+    assert cluster.wait_state("t", 0, leader=1).controller_epoch == 2
+
+
 def test_resigning_ends_while_zookeeper_does_not_answer(proxied: tuple[RealCluster, Proxy]) -> None:
     cluster, proxy = proxied
     cluster.start_brokers(1)

@@ -225,8 +225,8 @@ class ModelLoop:
         self.events.append(event)
 
     def clear_and_put(self, event: Event) -> None:
-        self.events.clear()
-        self.events.append(event)
+        kept = [waiting for waiting in self.events if waiting.is_of_election]
+        self.events = deque([event, *kept])
 
     def schedule(self, event: Event, delay: float) -> None:
         self._timers.append((monotonic() + delay, event))
@@ -345,11 +345,13 @@ class ModelController:
         self.loop.put(Event(kind, name, process))
 
     def _on_expired(self) -> None:
-        self.loop.clear_and_put(Event(ControllerState.CONTROLLER_CHANGE, "Expire", self.elector.expired))
+        self.loop.clear_and_put(
+            Event(ControllerState.CONTROLLER_CHANGE, "Expire", self.elector.expired, is_of_election=True)
+        )
 
     def _on_connected(self, new_session: bool) -> None:
         connected = partial(self.elector.connected, new_session)
-        self.loop.put(Event(ControllerState.CONTROLLER_CHANGE, "Connected", connected))
+        self.loop.put(Event(ControllerState.CONTROLLER_CHANGE, "Connected", connected, is_of_election=True))
         self._sessions += new_session
 
     def _begin_term(self, elected: Elected) -> ControllerCore:
