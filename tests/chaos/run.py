@@ -54,8 +54,8 @@ class Run:
         self._rate = rate
         self._clients: list[Any] = []
         self._faults = Faults(self._cluster)
-        #: The first sample of each process.
-        self._early: dict[int, Sample] = {}
+        #: The first sample of each process: of a controller one with its senders, and one without.
+        self._early: dict[tuple[int, bool], Sample] = {}
 
     @property
     def description(self) -> str:
@@ -213,12 +213,14 @@ class Run:
 
     def _sample(self) -> None:
         found = []
+        active = self._cluster.view.controller_id()
         for node in self._cluster.servers:
             if node.pid is None or node.up_since is None or time.monotonic() - node.up_since < _SETTLED:
                 continue
             now = sample(node.pid, str(self._cluster.folder))
             self._history.add("sample", node=node.name, sample=f"{now}", deleted=now.deleted)
-            found += grown(node.name, self._early.setdefault(node.pid, now), now)
+            is_active = node.name == f"controller-{active}"
+            found += grown(node.name, self._early.setdefault((node.pid, is_active), now), now)
         self._fail(found)
 
     # -- the end

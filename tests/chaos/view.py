@@ -81,6 +81,11 @@ class ClusterView:
         found = self._get(paths.CONTROLLER_EPOCH)
         return -1 if found is None else nodes.parse_controller_epoch(found[0])
 
+    def controller_id(self) -> int | None:
+        """Return the id in ``/controller``, None: there is none. Raises NotSeenError."""
+        found = self._get(paths.CONTROLLER)
+        return None if found is None else nodes.parse_controller(found[0])
+
     def move_controller(self) -> None:
         """Delete ``/controller``: the next one is elected."""
         self._ask(self._client.delete_async(paths.CONTROLLER))

@@ -125,17 +125,18 @@ class EventLoop(Generic[C]):
         event.preempt()
 
     def clear_and_put(self, event: Event) -> None:
-        """Preempt the events that wait, and put this one. Timers stay; events of elections follow this one."""
+        """Preempt the events that wait, but those of elections, and put this one before them. Timers stay."""
         with self._changed:
-            kept = [entry for entry in self._queue if entry[0].is_of_election and not self._closing]
-            preempted = [waiting for waiting, _ in self._queue if not waiting.is_of_election or self._closing]
+            waiting = list(self._queue)
+            kept = [] if self._closing else [entry for entry in waiting if entry[0].is_of_election]
+            preempted = [entry[0] for entry in waiting if entry not in kept]
             self._queue.clear()
             if not self._closing:
                 self._queue.append((event, monotonic()))
                 self._queue += kept
                 self._changed.notify()
-        for waiting in preempted:
-            waiting.preempt()
+        for one in preempted:
+            one.preempt()
 
     def call(self, kind: ControllerState, function: Callable[[C], T], name: str | None = None) -> Future[T]:
         """Run ``function`` on the loop's thread, after the events that wait; return its result to come.

@@ -74,9 +74,9 @@ class Event:
 
     ``preempt`` runs in its place, on another thread, when the queue is cleared before the event's turn.
     ``name``: Kafka's name of the event, for logs. ``call``: the call that the event is for, if it may be
-    answered together with others of its function. ``is_of_election``: it belongs to no term, so it is processed
-    even when the queue is cleared: without it this controller might take part in no election any more. Source:
-    ``kafka.controller.ControllerEvent``.
+    answered together with others of its function. ``is_of_election``: it belongs to no term and is processed
+    even when the queue is cleared, because without it this controller might take part in no election any
+    more. Source: ``kafka.controller.ControllerEvent``.
     """
 
     state: ControllerState
