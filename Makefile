@@ -82,7 +82,7 @@ debug: $(ALL_TESTS)  ## build the extensions with checks of bounds and locks, an
 	  setup.py Makefile LICENSE | tar xf - -C build/debug
 	@cd build/debug && CTRLCHAN_DEBUG=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace > build.log 2>&1 \
 	  || { cat build.log; exit 1; }
-	cd build/debug && CTRLCHAN_CHECKED=1 $(CURDIR)/$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit/locks \
+	cd build/debug && PYTHONPATH="$$PWD" CTRLCHAN_CHECKED=1 $(CURDIR)/$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit/locks \
 	  tests/unit/codec tests/unit/channel tests/unit/zookeeper/test_state_decoder.py tests/unit/broker \
 	  tests/conformance tests/fault/test_storing_broker.py
 
