@@ -4,7 +4,7 @@
 # So ``lock`` gives the GIL back before it waits. That is the safety net; the rule for code is stricter: a mutex is locked
 # and unlocked within code that does not hold the GIL, so that nobody waits for Python. Debug builds (CTRLCHAN_DEBUG=1)
 # check at each lock that the GIL is not held, that the thread holds no mutex of the same or a higher rank, and at
-# ``require`` that the thread holds the mutex; a violation ends the process with a message. ``tests/unit/test_locks.py``
+# ``require`` that the thread holds the mutex; a violation ends the process with a message. ``tests/unit/locks``
 # finds calls in the sources that break the rule.
 
 from libc.stdint cimport int64_t

@@ -124,11 +124,17 @@ def _names_of_the_pipeline() -> list[str]:
 
 def test_files_named_in_the_design_exist() -> None:
     files = [
-        f"/{path.relative_to(ROOT)}" for room in ("ctrlchan", "tests") for path in (ROOT / room).rglob("*.*")
+        f"/{path.relative_to(ROOT)}"
+        for room in ("bench", "ctrlchan", "tests")
+        for path in (ROOT / room).rglob("*.*")
     ]
-    named = re.findall(r"`([\w/]+\.(?:pyx|py|h))`", (ROOT / "DESIGN.md").read_text())
+    design = (ROOT / "DESIGN.md").read_text()
+    named = re.findall(r"`([\w/]+\.(?:pyx|pxd|pxi|py|h))`", design)
     assert named
     assert not [name for name in named if not any(file.endswith(f"/{name}") for file in files)]
+    rooms = re.findall(r"`([a-z]\w*(?:/\w+)*)/`", design)
+    assert rooms
+    assert not [room for room in rooms if not any(f"/{room}/" in file for file in files)]
 
 
 def entries_of_the_file_map() -> list[tuple[list[str], str]]:
