@@ -120,7 +120,7 @@ cdef class LogDeletion(LogReads):
             # There is always an active segment.
             result = self.roll_segment(self.end_offset_, now_ms)
         if result == DONE:
-            # No segment of these is above the high watermark.
+            # All these segments are below the high watermark.
             self.increment_start(self.segments[number].base_offset)
             result = self.take_out(0, number, removed)
         return result
@@ -198,7 +198,7 @@ cdef class LogDeletion(LogReads):
             if result == DONE:
                 result = self.begin_again(offset, start_offset, now, &removed)
                 if result != DONE:
-                    # A log without an active segment takes no call.
+                    # A log without an active segment cannot be used any more.
                     self.fail(result)
             unlock(&self.mutex)
         self.delete_later(&removed)

@@ -28,7 +28,7 @@ cdef struct Removed:
     int32_t count
 
 
-# What the mutex guards is changed without the GIL. Code that has it holds ``changing`` when it needs several steps.
+# Code without the GIL changes what the mutex guards. Python code that needs several steps holds ``changing``.
 cdef class LogFiles:
     cdef Mutex mutex
     # False while the thread that loads the log is the only one that has it: no mutex is needed

@@ -267,7 +267,7 @@ cdef class LogFiles:
         error = self.add_segment(segment)
         if error != DONE:
             return error
-        # Recovery of the new segment begins with what the producers are now.
+        # Recovery of the new segment begins with the present states of the producers.
         self.producers.end_offset = base_offset
         return self.take_snapshot(False)
 

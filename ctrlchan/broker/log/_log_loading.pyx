@@ -81,12 +81,12 @@ cdef class LogLoading(LogOffsets):
             if not clean and not deleting:
                 self._recover(recovery_point, start_offset, now)
             elif clean and self.count > 0 and not ends_whole(self.active()):
-                # Damaged after it was closed: what is appended behind that could not be read.
+                # The file was damaged after it was closed. Records behind the damage could not be read.
                 self._recover(self.active().base_offset, start_offset, now)
             if self.count > 0:
                 self.check(next_offset_of(self.active(), &end))
                 if end < start_offset and not deleting:
-                    # Files were deleted that the checkpoint knows of.
+                    # Files were deleted: the log ends before the start offset of the checkpoint.
                     self._remove_segments(0)
                     self.check(self.epochs.clear_epochs())
                     end = start_offset
@@ -216,7 +216,7 @@ cdef class LogLoading(LogOffsets):
         for i in range(max(self.floor_segment(recovery_point), 0), self.count):
             result = self._recover_segment(i, start_offset, now_ms, &removed)
             if result == OUT_OF_ORDER:
-                # As Kafka: nothing of such a segment is kept.
+                # Kafka keeps no record of such a segment either.
                 result = truncate_segment(self.segments[i], self.segments[i].base_offset, now_ms, &removed)
             self.check(result)
             if removed > 0:

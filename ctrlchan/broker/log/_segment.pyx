@@ -429,7 +429,7 @@ cdef int append(
                 error = DONE
             segment.bytes_since_index = 0
     if error != DONE:
-        # The log goes offline for this, so a failure to truncate changes nothing: recovery does it.
+        # The log goes offline after this error. If truncating fails, recovery truncates the file.
         if ftruncate(segment.fd, position) != 0:
             pass
         return error

@@ -189,7 +189,7 @@ class _Cleaning:
                         return
                 if last_offset >= first:
                     offsets.latest_offset = max(offsets.latest_offset, last_offset)
-            # Offsets at the end of a segment may be no record's.
+            # The last offsets of a segment may belong to no record.
             offsets.latest_offset = max(offsets.latest_offset, after - 1)
 
     def clean_group(self, segments: Sequence[SegmentInfo], offsets: OffsetMap) -> None:

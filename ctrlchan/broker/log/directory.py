@@ -81,7 +81,7 @@ class LogDirectory:
         self.is_loaded = False
         self._lock: DirectoryLock | None = None
         self._identity: MetaProperties | None = None
-        #: What each checkpoint file had when loading began, until it ends; and what was written last.
+        #: The contents of each checkpoint file when loading began (empty after loading), and as last written.
         self._read: dict[str, dict[tuple[str, int], int]] = {}
         self._written: dict[str, dict[tuple[str, int], int]] = {}
         self._writing = threading.Lock()

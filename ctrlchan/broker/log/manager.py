@@ -43,7 +43,7 @@ __all__ = ["LogDirSizes", "LogManager", "LogManagerSettings", "ReplicaSize", "re
 
 logger: Final = logging.getLogger(__name__)
 
-#: How often each log is asked whether it is to be flushed, has files to delete, or has failed.
+#: Seconds between two looks at each log: is a flush or a deletion due, has it failed?
 _TICK_SECONDS: Final = 1.0
 #: The shortest pause of the cleaner.
 _CLEANER_PAUSE_SECONDS: Final = 0.01
@@ -159,9 +159,9 @@ class LogManager:
             memory=self.settings.cleaner_memory // self.settings.cleaner_threads,
             load_factor=self.settings.cleaner_load_factor,
         )
-        #: Of replicas that are created and deleted; each of them is for some. Taken before ``_lock``.
+        #: Locks for creating and deleting replicas; several replicas share one. Taken before ``_lock``.
         self._stripes = [threading.RLock() for _ in range(_STRIPES)]
-        #: Guards what follows. No disk is waited for, but to rename a folder.
+        #: Guards the fields below. Its owner never waits for the disk, except to rename a folder.
         self._lock = threading.RLock()
         self._places: dict[tuple[str, int], Place] = {}
         self._topic_ids: dict[tuple[str, int], bytes] = {}

@@ -77,7 +77,7 @@ def alter_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, val
     config: dict[str, str] = {}
     if store.has_topic(name):
         config |= store.read_topic_config(name) or {}
-    # As in Kafka, an operation that cannot be is refused before a topic that does not exist.
+    # As in Kafka, an invalid operation is refused before an unknown topic.
     for change in changes:
         _apply(config, change, topic_config_names(), _topic_defaults())
     _check_exists(store, name)

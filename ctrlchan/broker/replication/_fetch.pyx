@@ -168,7 +168,7 @@ cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, 
     else:
         memset(&current, 0, sizeof(Fetch))
         if not read_request(header.body, header.end, header.version, &current.request):
-            # Python knows how to refuse it.
+            # A handler thread refuses the request, in Python.
             return QUEUE
         add(&self.requests, 1)
         current.session = open_session(self.cache, &current.request, wall_ms(), &current.kind, &error)
@@ -222,7 +222,7 @@ cdef Result fetch_partitions(
         return CLOSE
     read_partitions(self, current, hot, NULL, &reading)
     if may_wait and not reading.is_complete:
-        # What came after the first look must not be waited for.
+        # Records may have come since the first reading.
         if current.watchers == NULL:
             current.watcher_count = current.session.count
             current.watchers = <Watcher*>calloc(current.watcher_count, sizeof(Watcher))

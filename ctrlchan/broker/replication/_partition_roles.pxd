@@ -44,17 +44,17 @@ cdef struct Wish:
 
 # Lead from the end of the log. Nothing is done if the partition epoch is older. Returns a result of ``_segment``.
 cdef int become_leader(PartitionState* partition, Role* role, int64_t now_ms) noexcept nogil
-# Lead no more, and answer everyone who waits. Without a log the epochs stay what they are; with one nothing is done if the
-# partition epoch is older.
+# Stop leading, and wake all requests that wait for the partition. A role without a log keeps the epochs. With a log,
+# nothing is done if the partition epoch of the role is older.
 cdef void resign(PartitionState* partition, Role* role) noexcept nogil
 cdef void set_settings(PartitionState* partition, const TopicSettings* settings, int64_t now_ms) noexcept nogil
 
-# Take the ISR that the controller has committed, and leave the one before in ``isr``. ``leader_epoch`` -1: any. Nothing is
-# done if the answer is older than what is known.
+# Set the ISR that the controller has committed, and leave the former one in ``isr``. ``leader_epoch`` -1: any. Nothing is
+# done if the partition has newer epochs.
 cdef void commit_isr(
     PartitionState* partition, Ids* isr, int32_t partition_epoch, int32_t leader_epoch, int64_t now_ms
 ) noexcept nogil
-# The controller has refused the ISR that was asked for with these epochs.
+# Note that the controller has refused the ISR that this broker wanted at these epochs.
 cdef void refuse_isr(PartitionState* partition, int32_t leader_epoch, int32_t partition_epoch) noexcept nogil
 # Find the ISR that ``expand_isr`` wants, or one without the followers that lag, which is pending from here on. Return
 # whether one is wanted; -1 without memory.
@@ -62,5 +62,5 @@ cdef int larger_isr(PartitionState* partition, Wish* wish) noexcept nogil
 cdef int smaller_isr(PartitionState* partition, Wish* wish, int64_t now_ms) noexcept nogil
 
 cdef int64_t low_watermark(PartitionState* partition) noexcept nogil
-# A follower's high watermark moves to the leader's; who reads from the follower wakes up.
+# Move the high watermark of a follower to the leader's, and wake the requests that read from the follower.
 cdef void follow_watermark(PartitionState* partition, int64_t offset) noexcept nogil

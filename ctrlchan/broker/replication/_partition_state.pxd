@@ -95,7 +95,7 @@ cdef struct PartitionState:
     Watcher* watchers
     # The least offset that an append from Python waits for
     int64_t wanted_watermark
-    # Somebody listens to the low watermark
+    # The partition has listeners to the low watermark
     bint tells_low_watermark
     # Counters: appended records, their bytes, appends that failed
     int64_t records_in
@@ -132,14 +132,14 @@ cdef struct Table:
     int32_t live_count
     # replica.lag.time.max.ms
     int64_t max_lag_ms
-    # ``isr_wanted`` is there.
+    # The table has an ``isr_wanted``, so leaders ask for ISRs.
     bint changes_isr
 
     Mutex event_mutex
     Condition event_condition
     PartitionState* first_event
     PartitionState* last_event
-    # An append waits for less time than all others.
+    # A new append has the earliest deadline.
     bint has_deadline
     bint closed
 
@@ -153,7 +153,7 @@ cdef struct AppendResult:
     int64_t log_start_offset
     # The high watermark that acknowledges the records
     int64_t required_offset
-    # With acks=-1: it is there already.
+    # With acks=-1: the high watermark has reached ``required_offset`` already.
     bint is_acknowledged
 
 
@@ -169,12 +169,12 @@ cdef inline void unlock_partition(PartitionState* partition) noexcept nogil:
     unlock(&partition.mutex)
 
 
-# Watch once. Requires the partition's mutex, so that nothing happens between the caller's look and this. A watcher that
-# was woken may watch the same partition again.
+# Add a watcher to the partition. Requires the partition's mutex, which the caller has held since it looked at the
+# partition, so that no event is missed. A watcher that was woken may watch the same partition again.
 cdef void watch(
     PartitionState* partition, Watcher* watcher, WatchKind kind, int64_t offset, Network* network, uint64_t token
 ) noexcept nogil
-# End it, woken or not. The mutex must not be held.
+# Remove a watcher, whether it was woken or not. The mutex must not be held.
 cdef void unwatch(Watcher* watcher) noexcept nogil
 
 # Append checked batches if this broker leads. Takes the mutex. Changes ``data`` in place.
@@ -182,13 +182,13 @@ cdef void append_to_leader(
     PartitionState* partition, uint8_t* data, Appended* appended, int origin, int required_acks, int64_t now_ms,
     AppendResult* result
 ) noexcept nogil
-# Why an append would be refused: another leader, offline, a small ISR with acks=-1. Requires the mutex.
+# Return the error of an append: another leader, offline, a small ISR with acks=-1. Requires the mutex.
 cdef int16_t error_of_leader(PartitionState* partition, int required_acks) noexcept nogil
 cdef int64_t records_before_flush(const PartitionState* partition) noexcept nogil
-# Whether acks=-1 is answered, and with which error. Requires the mutex.
+# Return whether a request with acks=-1 can be answered, and set its error. Requires the mutex.
 cdef bint is_acknowledged(PartitionState* partition, int64_t required_offset, int16_t* error) noexcept nogil
-# Note what a follower has fetched, move the high watermark, and ask for an ISR with it. Takes the mutex. Returns an error
-# code: NOT_LEADER_OR_FOLLOWER, or UNKNOWN_LEADER_EPOCH for a broker that is no replica.
+# Store a follower's offsets, move the high watermark, and ask for an ISR with the follower. Takes the mutex. Returns an
+# error code: NOT_LEADER_OR_FOLLOWER, or UNKNOWN_LEADER_EPOCH for a broker that is no replica.
 cdef int16_t update_follower(
     PartitionState* partition, int32_t replica_id, int64_t fetch_offset, int64_t start_offset, int64_t broker_epoch,
     int64_t now_ms

@@ -44,7 +44,7 @@ cdef class Partition:
     cdef readonly str topic
     # Appends that wait for the high watermark; guarded by the table's lock
     cdef list waiting
-    # Who listens to the low watermark; guarded by the table's lock
+    # Listeners to the low watermark; guarded by the table's lock
     cdef list low_watermark_listeners
 
     cdef void _set_tells_low_watermark(self, bint tells) noexcept

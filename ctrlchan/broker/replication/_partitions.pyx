@@ -119,7 +119,7 @@ WantedIsr = namedtuple("WantedIsr", "isr leader_epoch partition_epoch")
 
 _COMPRESSION_TYPES = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
-#: Errors that say nothing of the log: Kafka answers them without the log's start offset.
+#: Errors that Kafka answers without the start offset of the log.
 _WITHOUT_START = frozenset((
     CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
     KAFKA_STORAGE_ERROR,
@@ -489,7 +489,7 @@ cdef class Partition:
     @property
     def log(self):
         """The Log; None: the partition has no role, or its log directory has failed."""
-        # Who takes the log away needs the GIL to give the reference back.
+        # No other thread can release the log meanwhile: that needs the GIL.
         cdef void* log = self.state.log
         return None if log == NULL else <object>log
 

@@ -463,7 +463,7 @@ cdef Result handle_produce(void* context, HotRequest* request, const RequestHead
             if produce.parts[i].is_pending:
                 produce.parts[i].result.error = REQUEST_TIMED_OUT
     if produce.acks == NO_ACKS:
-        # There is no other way to tell such a producer of an error.
+        # A producer with acks=0 notices an error only by a closed connection.
         result = CLOSE if failed else NO_ANSWER
     else:
         append_response(<ProduceApi>context, answer, header, &produce, request.listener)

@@ -41,7 +41,7 @@ _FLEXIBLE_HEADER, _PLAIN_HEADER = 2, 1
 _OFFSET_OUT_OF_RANGE: Final = 1
 _UNDEFINED: Final = -1
 _CONNECT_SECONDS: Final = 5.0
-#: What an answer may take longer than the leader may wait.
+#: Time for an answer beyond the time that the leader may wait.
 _MARGIN_SECONDS: Final = 30.0
 
 #: Replica id, max.wait, min.bytes, max.bytes, isolation level, no session.
@@ -202,7 +202,7 @@ class _FetcherThread(threading.Thread):
                     self._close()
                     left_out = self._failures.admit(self._leader, monotonic_ns())
                     if not self._ended.is_set() and left_out is not None:
-                        # A leader that ends or is not there is the controller's business.
+                        # The controller replaces a leader that has ended.
                         logger.log(
                             logging.INFO if isinstance(error, OSError | KafkaError) else logging.WARNING,
                             "broker %d: no records from leader %d: %s%s",
@@ -323,7 +323,7 @@ class _FetcherThread(threading.Thread):
         partition.follow_watermark(data.high_watermark)
         if data.log_start_offset > log.start_offset:
             with suppress(KafkaError):
-                # Above the high watermark: the next answer brings it.
+                # Above the high watermark: the next answer has it again.
                 log.increment_start_offset(data.log_start_offset)
 
     def _find_offset(self, one: _Followed) -> None:
@@ -437,7 +437,7 @@ def _append(log: Log, records: bytes) -> None:
             raise
         log.truncate_fully(first.base_offset)
         log.append_as_follower(records)
-    # The leader counts what this broker fetches next as stored here.
+    # For the leader, all records below the next fetch offset are stored here.
     log.flush_if_due()
 
 
@@ -450,7 +450,7 @@ def _common_end(log: Log, epoch: int, end_offset: int) -> int:
     if own.epoch == epoch:
         end_offset = min(own.end_offset, end_offset)
     elif own.epoch != _UNDEFINED:
-        # The next answer tells where the log and the leader's part.
+        # The next answer says where the two logs diverge.
         end_offset = own.end_offset
     return min(end_offset, log.end_offset)
 

@@ -33,7 +33,7 @@ _OFFSETS_TOPIC: Final = "__consumer_offsets"
 _NOT_CHANGED: Final = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
 
 
-#: So many logs are opened by several threads.
+#: From this number on, several threads open the logs.
 _MANY: Final = 16
 _OPENING_THREADS: Final = 8
 
@@ -253,7 +253,7 @@ class ReplicaManager:
         if altered.error in _NOT_CHANGED:
             partition.keep_isr(wanted.leader_epoch, wanted.partition_epoch)
         if altered.error:
-            # After any other error LeaderAndIsr says what counts.
+            # After any other error the next LeaderAndIsr has the valid ISR.
             logger.info(
                 "broker %d: ISR of %s-%d: the controller answers %s",
                 self._broker_id,
