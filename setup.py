@@ -62,30 +62,30 @@ if SANITIZE:
     compile_args += ["-O1", "-g", "-fno-omit-frame-pointer", *link_args]
 
 
-def extension(name, depends, trace=DEBUG, **options):
+def extension(name, depends, trace=DEBUG):
     return Extension(
         name,
         [name.replace(".", "/") + ".pyx"],
         depends=depends,
+        include_dirs=["ctrlchan"],
         define_macros=[("CYTHON_TRACE_NOGIL", "1")] * trace + [("CTRLCHAN_CHECKS_LOCKS", "1")] * DEBUG,
         extra_compile_args=compile_args,
         extra_link_args=link_args,
-        **options,
     )
 
 
-codec_parts = [os.path.join("ctrlchan", "_wire", name) for name in sorted(os.listdir("ctrlchan/_wire"))]
+# What extensions of several rooms share. A change of one file compiles them all again.
+c_parts = sorted(glob.glob("ctrlchan/_c/*.h") + glob.glob("ctrlchan/_c/*.pxd"))
+codec_parts = [*c_parts, *sorted(glob.glob("ctrlchan/_wire/*"))]
 channel_parts = [
+    *c_parts,
     "ctrlchan/channel/queues/_entries.pxd",
     "ctrlchan/channel/queues/_frames.pxd",
     "ctrlchan/channel/senders/_request.pxd",
     "ctrlchan/channel/wire/_records.pxd",
 ]
-lock_parts = ["ctrlchan/_c/locks.h", "ctrlchan/_c/locks.pxd", "ctrlchan/_c/thread_signals.h"]
 log_parts = [
-    *lock_parts,
-    "ctrlchan/_wire/bytes.h",
-    "ctrlchan/broker/log/crc32c.h",
+    *c_parts,
     "ctrlchan/broker/log/_batches.pxd",
     "ctrlchan/broker/log/_files.pxd",
     "ctrlchan/broker/log/_leader_epochs.pxd",
@@ -95,13 +95,12 @@ log_parts = [
 ]
 # Each stands on the one before it.
 LOG_LAYERS = ("_log_files", "_log_offsets", "_log_loading", "_log_reads", "_log_deletion", "_log")
-metadata_parts = ["ctrlchan/_wire/bytes.h", "ctrlchan/broker/metadata/_snapshot.pxd"]
+metadata_parts = [*c_parts, "ctrlchan/broker/metadata/_snapshot.pxd"]
 replication_parts = [
     *log_parts,
     *metadata_parts,
     "ctrlchan/broker/network/_processor.pxd",
     "ctrlchan/broker/network/_loop/poller.h",
-    "ctrlchan/broker/replication/_counters.pxd",
     "ctrlchan/broker/replication/_cursor.pxd",
     "ctrlchan/broker/replication/_hot.pxd",
     "ctrlchan/broker/replication/_partition_roles.pxd",
@@ -110,61 +109,46 @@ replication_parts = [
     *sorted(glob.glob("ctrlchan/broker/replication/_fetching/*")),
 ]
 message_parts = [
-    "ctrlchan/_wire/bytes.h",
+    *c_parts,
     "ctrlchan/broker/replication/_cursor.pxd",
     "ctrlchan/broker/replication/_values.pxd",
 ]
 network_parts = [
-    *lock_parts,
-    "ctrlchan/_wire/bytes.h",
+    *c_parts,
     "ctrlchan/broker/network/_processor.pxd",
     *sorted(glob.glob("ctrlchan/broker/network/_loop/*")),
 ]
 
 # The codec takes longest, so it comes first.
 extensions = [
-    extension("ctrlchan._codec", codec_parts, include_dirs=["ctrlchan"]),
+    extension("ctrlchan._codec", codec_parts),
     extension("ctrlchan.channel.senders._request", channel_parts),
     extension("ctrlchan.channel.senders._fast_path", channel_parts),
     extension("ctrlchan.channel.observability._gather", channel_parts),
     extension("ctrlchan.channel.queues._frames", channel_parts),
     extension("ctrlchan.channel.queues._entries", channel_parts),
-    extension(
-        "ctrlchan._c.watchdog",
-        ["ctrlchan/_c/watchdog.h", "ctrlchan/_c/thread_signals.h"],
-        trace=False,
-        include_dirs=["ctrlchan"],
-    ),
-    extension("ctrlchan.broker.apis._metadata", message_parts, include_dirs=["ctrlchan"]),
+    extension("ctrlchan._c.watchdog", c_parts, trace=False),
+    extension("ctrlchan.broker.apis._metadata", message_parts),
 ]
 if not CHANNEL_ONLY:
     extensions += [
-        extension("ctrlchan._c.locks", lock_parts, trace=False, include_dirs=["ctrlchan"]),
+        extension("ctrlchan._c.locks", c_parts, trace=False),
         *(
-            extension(f"ctrlchan.broker.log.{name}", log_parts, include_dirs=["ctrlchan"])
+            extension(f"ctrlchan.broker.log.{name}", log_parts)
             for name in ("_batches", "_producers", "_files", "_segment", "_leader_epochs", *LOG_LAYERS)
         ),
         extension("ctrlchan.broker.log._cleaner", []),
-        extension("ctrlchan.zookeeper._states", ["ctrlchan/_wire/bytes.h"], include_dirs=["ctrlchan"]),
+        extension("ctrlchan.zookeeper._states", c_parts),
         # Their threads are not Python's: nothing traces them.
-        extension(
-            "ctrlchan.broker.network._processor",
-            network_parts,
-            trace=False,
-            include_dirs=["ctrlchan"],
-        ),
-        extension("ctrlchan.broker.network._echo", network_parts, trace=False, include_dirs=["ctrlchan"]),
-        extension(
-            "ctrlchan.broker.metadata._snapshot", metadata_parts, trace=False, include_dirs=["ctrlchan"]
-        ),
+        extension("ctrlchan.broker.network._processor", network_parts, trace=False),
+        extension("ctrlchan.broker.network._echo", network_parts, trace=False),
+        extension("ctrlchan.broker.metadata._snapshot", metadata_parts, trace=False),
     ]
     extensions += [
-        extension(
-            f"ctrlchan.broker.replication.{name}", replication_parts, trace=False, include_dirs=["ctrlchan"]
-        )
+        extension(f"ctrlchan.broker.replication.{name}", replication_parts, trace=False)
         for name in ("_partition_state", "_partition_roles", "_partitions", "_hot", "_produce", "_fetch")
     ]
-    extensions.append(extension("ctrlchan.broker.groups._messages", message_parts, include_dirs=["ctrlchan"]))
+    extensions.append(extension("ctrlchan.broker.groups._messages", message_parts))
 
 # Guarded: where processes are spawned, Cython's workers import this file again.
 if __name__ == "__main__":

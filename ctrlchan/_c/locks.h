@@ -8,7 +8,9 @@
 #include <Python.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <time.h>
+
+#include "atomics.h"
+#include "clocks.h"
 
 /* 1: each lock is checked. setup.py defines it for debug builds. The memory is the same in both builds. */
 #ifndef CTRLCHAN_CHECKS_LOCKS
@@ -19,7 +21,7 @@ typedef struct {
     pthread_mutex_t native;
     /* The other fields are written in debug builds alone. owner is valid while is_held is 1. */
     pthread_t owner;
-    int is_held;
+    int64_t is_held;
     int rank;
 } Mutex;
 
@@ -66,14 +68,11 @@ static inline void open_native_condition(Condition *condition) {
 }
 
 static inline void wait_native(Condition *condition, Mutex *mutex, int64_t ns) {
-    struct timespec time;
 #ifdef __linux__
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    ns += time.tv_sec * 1000000000LL + time.tv_nsec;
-    time.tv_sec = ns / 1000000000, time.tv_nsec = ns % 1000000000;
+    struct timespec time = timespec_of(monotonic_ns() + ns);
     pthread_cond_timedwait(&condition->native, &mutex->native, &time);
 #else
-    time.tv_sec = ns / 1000000000, time.tv_nsec = ns % 1000000000;
+    struct timespec time = timespec_of(ns);
     pthread_cond_timedwait_relative_np(&condition->native, &mutex->native, &time);
 #endif
 }

@@ -37,7 +37,7 @@ cdef extern from *:
     }
 
     static int is_mine(const Mutex *mutex) {
-        return __atomic_load_n(&mutex->is_held, __ATOMIC_ACQUIRE) && pthread_equal(mutex->owner, pthread_self());
+        return load_number(&mutex->is_held) && pthread_equal(mutex->owner, pthread_self());
     }
 
     static void check_before_lock(const Mutex *mutex) {
@@ -49,7 +49,7 @@ cdef extern from *:
 
     static void note_locked(Mutex *mutex) {
         mutex->owner = pthread_self();
-        __atomic_store_n(&mutex->is_held, 1, __ATOMIC_RELEASE);
+        store_number(&mutex->is_held, 1);
         held[held_count++] = mutex;
     }
 
@@ -58,7 +58,7 @@ cdef extern from *:
         if (!is_mine(mutex)) end_process("unlocked by a thread that has not locked it", mutex);
         while (i > 0 && held[i] != mutex) i--;
         for (held_count--; i < held_count; i++) held[i] = held[i + 1];
-        __atomic_store_n(&mutex->is_held, 0, __ATOMIC_RELEASE);
+        store_number(&mutex->is_held, 0);
     }
 
     static void check_mine(const Mutex *mutex) {

@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "atomics.h"
+#include "clocks.h"
 #include "thread_signals.h"
 
 #if defined(__linux__) && defined(__GLIBC__)
@@ -43,7 +45,7 @@ static struct {
 } watchdog;
 
 static void sleep_ns(int64_t ns) {
-    struct timespec time = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    struct timespec time = timespec_of(ns);
     nanosleep(&time, NULL);
 }
 
@@ -51,7 +53,7 @@ static void *run_prober(void *unused) {
     (void)unused;
     for (;;) {
         PyGILState_STATE state = PyGILState_Ensure();
-        __atomic_add_fetch(&watchdog.beats, 1, __ATOMIC_RELAXED);
+        count(&watchdog.beats, 1);
         PyGILState_Release(state);
         sleep_ns(watchdog.tick_ns);
     }
@@ -121,7 +123,7 @@ static void *run_watchdog(void *unused) {
     int still = 0, orphan = 0;
     (void)unused;
     for (;;) {
-        int64_t now = __atomic_load_n(&watchdog.beats, __ATOMIC_RELAXED);
+        int64_t now = counted(&watchdog.beats);
         still = now == beats ? still + 1 : 0;
         beats = now;
         if (still == watchdog.still_ticks) write_stacks();

@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "bytes.h"
+#include "_c/bytes.h"
 #include "columns.h"
 
 #if defined(__clang__)

@@ -13,12 +13,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-import numpy as np
+from ctrlchan._c.bytes cimport get_i32, get_i64, put_i32
 
-cdef extern from "_wire/bytes.h":
-    void put_i32(uint8_t *p, int32_t v) nogil
-    int32_t get_i32(const uint8_t *p) nogil
-    int64_t get_i64(const uint8_t *p) nogil
+import numpy as np
 
 cdef enum:
     # Opcodes.

@@ -18,14 +18,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
+from ctrlchan._c.bytes cimport put_i16, put_i32, swap_ints
 from ctrlchan.broker.replication._cursor cimport Cursor, skip_tags, take
 from ctrlchan.broker.replication._values cimport (
     LONGEST_STRING,
     check,
     decode,
     length_size,
-    put_i16,
-    put_i32,
     put_length,
     read_count,
     read_nullable_count,
@@ -34,9 +33,6 @@ from ctrlchan.broker.replication._values cimport (
 )
 
 from typing import NamedTuple
-
-cdef extern from "_wire/bytes.h":
-    void swap_ints(void* to, const void* source, int64_t n) nogil
 
 cdef enum:
     RACK_SINCE = 1

@@ -28,13 +28,12 @@ from ctrlchan.broker.coordinator.requests import (
     OffsetToCommit,
     TopicPartition,
 )
+from ctrlchan._c.bytes cimport put_i16, put_i32
 from ctrlchan.broker.replication._cursor cimport Cursor, read_i32, read_i64, skip_tags
 from ctrlchan.broker.replication._values cimport (
     check,
     decode,
     length_size,
-    put_i16,
-    put_i32,
     put_length,
     read_count,
     read_nullable_text,

@@ -26,33 +26,23 @@ cimport cython
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-cdef extern from "_wire/bytes.h":
-    void put_i16(uint8_t* p, int16_t v) nogil
-    void put_i32(uint8_t* p, int32_t v) nogil
-    void put_i64(uint8_t* p, int64_t v) nogil
-    int16_t get_i16(const uint8_t* p) nogil
-    int32_t get_i32(const uint8_t* p) nogil
-    int64_t get_i64(const uint8_t* p) nogil
-
-cdef extern from "broker/log/crc32c.h":
-    void crc32c_start() nogil
-    uint32_t crc32c(const uint8_t* p, size_t n) nogil
-    uint32_t crc32c_by_table(uint32_t crc, const uint8_t* p, size_t n) nogil
+from ctrlchan._c.bytes cimport get_i16, get_i32, get_i64, put_i16, put_i32, put_i64
+from ctrlchan._c.crc32c cimport crc32c, crc32c_by_table, crc32c_start
+from ctrlchan._c.error_codes cimport (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    NONE,
+    RECORD_LIST_TOO_LARGE,
+    UNKNOWN_SERVER_ERROR,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT,
+)
 
 crc32c_start()
 
 cdef enum:
-    # Error codes.
-    UNKNOWN_SERVER_ERROR = -1
-    NONE = 0
-    CORRUPT_MESSAGE = 2
-    MESSAGE_TOO_LARGE = 10
-    RECORD_LIST_TOO_LARGE = 18
-    INVALID_TIMESTAMP = 32
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    INVALID_RECORD = 87
-
     MAGIC = 2
     MAGIC_AT = 16
     # The smallest length that any format has (format 0): 14 bytes.

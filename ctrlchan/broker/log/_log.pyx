@@ -9,6 +9,8 @@ KAFKA_STORAGE_ERROR.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
+from ctrlchan._c.clocks cimport NEVER
+from ctrlchan._c.error_codes cimport KAFKA_STORAGE_ERROR, NONE, RECORD_LIST_TOO_LARGE, UNKNOWN_SERVER_ERROR
 from ctrlchan._c.locks cimport lock, unlock
 from ctrlchan.broker.log._batches cimport (
     CLIENT,
@@ -21,13 +23,6 @@ from ctrlchan.broker.log._batches cimport (
     read_batch,
 )
 from ctrlchan.broker.log._log_deletion cimport LogDeletion
-from ctrlchan.broker.log._log_files cimport (
-    KAFKA_STORAGE_ERROR,
-    NEVER,
-    NONE,
-    RECORD_LIST_TOO_LARGE,
-    UNKNOWN_SERVER_ERROR,
-)
 from ctrlchan.broker.log._producers cimport ProducerStates, ProducerUpdate
 from ctrlchan.broker.log._segment cimport (
     DONE,

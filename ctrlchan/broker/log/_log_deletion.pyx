@@ -4,10 +4,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memmove
 
+from ctrlchan._c.clocks cimport NEVER
+from ctrlchan._c.error_codes cimport KAFKA_STORAGE_ERROR
 from ctrlchan._c.locks cimport lock, unlock
 from ctrlchan.broker.log._batches cimport Batch
 from ctrlchan.broker.log._files cimport flush_folder, modification_time
-from ctrlchan.broker.log._log_files cimport KAFKA_STORAGE_ERROR, NEVER, LogFiles, Removed, why
+from ctrlchan.broker.log._log_files cimport LogFiles, Removed, why
 from ctrlchan.broker.log._log_reads cimport LogReads
 from ctrlchan.broker.log._segment cimport (
     DONE,

@@ -4,21 +4,6 @@ from ctrlchan._c.locks cimport Mutex
 from ctrlchan.broker.log._producers cimport ProducerStates
 from ctrlchan.broker.log._segment cimport Segment
 
-cdef extern from "<stdint.h>" nogil:
-    const int64_t NEVER "INT64_MAX"
-
-
-cdef enum:
-    # Kafka's error codes.
-    UNKNOWN_SERVER_ERROR = -1
-    NONE = 0
-    OFFSET_OUT_OF_RANGE = 1
-    CORRUPT_MESSAGE = 2
-    RECORD_LIST_TOO_LARGE = 18
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-    KAFKA_STORAGE_ERROR = 56
-
-
 cdef str why(int result)
 
 

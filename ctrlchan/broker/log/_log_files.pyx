@@ -14,6 +14,8 @@ from posix.fcntl cimport O_RDONLY
 from posix.fcntl cimport open as open_fd
 from posix.unistd cimport close as close_fd
 
+from ctrlchan._c.clocks cimport NEVER
+from ctrlchan._c.error_codes cimport CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, UNSUPPORTED_FOR_MESSAGE_FORMAT
 from ctrlchan._c.locks cimport LOG, close_mutex, lock, open_mutex, require, unlock
 from ctrlchan.broker.log._files cimport rename_path
 from ctrlchan.broker.log._segment cimport (

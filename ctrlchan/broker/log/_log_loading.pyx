@@ -2,8 +2,9 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from ctrlchan._c.error_codes cimport KAFKA_STORAGE_ERROR
 from ctrlchan.broker.log._batches cimport Batch
-from ctrlchan.broker.log._log_files cimport KAFKA_STORAGE_ERROR, Removed, why
+from ctrlchan.broker.log._log_files cimport Removed, why
 from ctrlchan.broker.log._log_offsets cimport LogOffsets
 from ctrlchan.broker.log._segment cimport (
     DONE,

@@ -3,14 +3,10 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 
+from ctrlchan._c.error_codes cimport KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
 from ctrlchan._c.locks cimport lock, unlock
 from ctrlchan.broker.log._batches cimport CONTROL, REPLICATION, TRANSACTIONAL, Batch
-from ctrlchan.broker.log._log_files cimport (
-    KAFKA_STORAGE_ERROR,
-    NONE,
-    OFFSET_OUT_OF_RANGE,
-    LogFiles,
-)
+from ctrlchan.broker.log._log_files cimport LogFiles
 from ctrlchan.broker.log._leader_epochs cimport EpochStart
 from ctrlchan.broker.log._producers cimport Producer, ProducerUpdate, describe_producers
 from ctrlchan.broker.log._segment cimport (

@@ -3,13 +3,9 @@
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 
+from ctrlchan._c.error_codes cimport KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
 from ctrlchan._c.locks cimport lock, unlock
 from ctrlchan.broker.log._batches cimport Batch
-from ctrlchan.broker.log._log_files cimport (
-    KAFKA_STORAGE_ERROR,
-    NONE,
-    OFFSET_OUT_OF_RANGE,
-)
 from ctrlchan.broker.log._log_loading cimport LogLoading
 from ctrlchan.broker.log._segment cimport (
     DONE,

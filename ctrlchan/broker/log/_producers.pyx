@@ -26,6 +26,16 @@ from libc.string cimport memset
 from posix.fcntl cimport O_CREAT, O_TRUNC, O_WRONLY
 from posix.unistd cimport close, fsync, write
 
+from ctrlchan._c.bytes cimport get_i16, get_i32, get_i64, put_i16, put_i32, put_i64
+from ctrlchan._c.error_codes cimport (
+    INVALID_PRODUCER_EPOCH,
+    INVALID_RECORD,
+    INVALID_TXN_STATE,
+    NONE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    TRANSACTION_COORDINATOR_FENCED,
+    UNKNOWN_SERVER_ERROR,
+)
 from ctrlchan.broker.log._batches cimport (
     CLIENT,
     CONTROL,
@@ -42,24 +52,7 @@ from ctrlchan.broker.log._batches cimport (
 cdef extern from "<fcntl.h>" nogil:
     int openat(int directory, const char* path, int flags, int mode)
 
-cdef extern from "_wire/bytes.h":
-    void put_i16(uint8_t* p, int16_t v) nogil
-    void put_i32(uint8_t* p, int32_t v) nogil
-    void put_i64(uint8_t* p, int64_t v) nogil
-    int16_t get_i16(const uint8_t* p) nogil
-    int32_t get_i32(const uint8_t* p) nogil
-    int64_t get_i64(const uint8_t* p) nogil
-
 cdef enum:
-    # Error codes.
-    NONE = 0
-    UNKNOWN_SERVER_ERROR = -1
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
-    TRANSACTION_COORDINATOR_FENCED = 52
-    INVALID_RECORD = 87
-
     NO_EPOCH = -1
     NO_SEQUENCE = -1
     NO_OFFSET = -1

@@ -56,7 +56,7 @@ cdef struct Reader:
 # One segment. Counted references: one of the log, one of each range that is being sent.
 cdef struct Segment:
     int64_t base_offset
-    int references
+    int64_t references
     int fd
     # Bytes of the .log file
     int64_t size

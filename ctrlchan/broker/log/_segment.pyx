@@ -22,25 +22,15 @@ from posix.fcntl cimport O_CREAT, O_RDWR, open
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, unlink
 
+from ctrlchan._c.atomics cimport add_and_get
+from ctrlchan._c.bytes cimport get_i32, get_i64, put_i32, put_i64
 from ctrlchan.broker.log._batches cimport HEADER_BYTES, OFFSET_AND_LENGTH_BYTES, Batch, has_valid_crc, read_batch
-
-cdef extern from "_wire/bytes.h":
-    void put_i32(uint8_t *p, int32_t v) nogil
-    void put_i64(uint8_t *p, int64_t v) nogil
-    int32_t get_i32(const uint8_t *p) nogil
-    int64_t get_i64(const uint8_t *p) nogil
 
 cdef extern from "<stdio.h>":
     int c_rename "rename"(const char* old, const char* new) nogil
 
 cdef extern from "<fcntl.h>":
     int O_CLOEXEC
-
-cdef extern from *:
-    """
-    static inline int add_reference(int *count, int more) { return __atomic_add_fetch(count, more, __ATOMIC_ACQ_REL); }
-    """
-    int add_reference(int* count, int more) nogil
 
 cdef enum:
     # Bytes of an entry.
@@ -207,12 +197,12 @@ cdef int use_index(Index* index) noexcept nogil:
 
 cdef void acquire(Segment* segment) noexcept nogil:
     """Keep the segment's files open until ``release``."""
-    add_reference(&segment.references, 1)
+    add_and_get(&segment.references, 1)
 
 
 cdef void release(Segment* segment) noexcept nogil:
     """Give one reference back; the last one closes the files."""
-    if add_reference(&segment.references, -1) > 0:
+    if add_and_get(&segment.references, -1) > 0:
         return
     if segment.fd >= 0:
         close(segment.fd)

@@ -5,25 +5,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    static inline void count_reader(int64_t *readers, int64_t more) {
-        __atomic_add_fetch(readers, more, __ATOMIC_SEQ_CST);
-    }
-    static inline int64_t readers_of(const int64_t *readers) { return __atomic_load_n(readers, __ATOMIC_SEQ_CST); }
-    static inline const void *load_pointer(const void *const *place) {
-        return __atomic_load_n(place, __ATOMIC_SEQ_CST);
-    }
-    static inline void store_pointer(const void **place, const void *pointer) {
-        __atomic_store_n(place, pointer, __ATOMIC_SEQ_CST);
-    }
-    """
-    void count_reader(int64_t* readers, int64_t more) nogil
-    int64_t readers_of(const int64_t* readers) nogil
-    const void* load_pointer(const void** place) nogil
-    void store_pointer(const void** place, const void* pointer) nogil
-
+from ctrlchan._c.atomics cimport add_and_get, load_pointer
 
 # Rows of a StringColumn; a length below 0 is null.
 cdef struct Strings:
@@ -109,9 +91,9 @@ cdef class CurrentMetadata:
 
 # Return the current snapshot, which lives at least until ``release_snapshot``.
 cdef inline const Snapshot* take_snapshot(CurrentMetadata metadata) noexcept nogil:
-    count_reader(&metadata.readers, 1)
+    add_and_get(&metadata.readers, 1)
     return <const Snapshot*>load_pointer(&metadata.current)
 
 
 cdef inline void release_snapshot(CurrentMetadata metadata) noexcept nogil:
-    count_reader(&metadata.readers, -1)
+    add_and_get(&metadata.readers, -1)

@@ -20,12 +20,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
-import numpy as np
+from ctrlchan._c.atomics cimport load_number, store_pointer
+from ctrlchan._c.bytes cimport put_i32, put_uvarint, uvarint_size
 
-cdef extern from "_wire/bytes.h":
-    void put_i32(uint8_t* p, int32_t v) nogil
-    int uvarint_size(uint32_t v) nogil
-    uint8_t* put_uvarint(uint8_t* p, uint32_t v) nogil
+import numpy as np
 
 cdef enum:
     TOPIC_ID_BYTES = 16
@@ -451,5 +449,5 @@ cdef class CurrentMetadata:
         self.earlier.append(self.snapshot)
         self.snapshot = snapshot
         store_pointer(&self.current, &snapshot.fields)
-        if readers_of(&self.readers) == 0:
+        if load_number(&self.readers) == 0:
             self.earlier.clear()

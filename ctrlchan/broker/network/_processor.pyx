@@ -28,6 +28,9 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 
 cimport cython
 
+from ctrlchan._c.atomics cimport count, counted
+from ctrlchan._c.bytes cimport get_i32, put_i32
+from ctrlchan._c.clocks cimport monotonic_ns
 from ctrlchan._c.locks cimport (
     CONNECTION_QUOTAS,
     PROCESSOR,
@@ -50,10 +53,6 @@ from ctrlchan._c.locks cimport (
 import ipaddress
 import os
 
-cdef extern from "_wire/bytes.h":
-    void put_i32(uint8_t *p, int32_t v) nogil
-    int32_t get_i32(const uint8_t *p) nogil
-
 cdef extern from "broker/network/_loop/poller.h" nogil:
     ctypedef struct pthread_t:
         pass
@@ -67,7 +66,6 @@ cdef extern from "broker/network/_loop/poller.h" nogil:
         uint8_t ip[16]
         int32_t port
 
-    int64_t monotonic_ns()
     int poller_open()
     int poller_add(int poller, int fd, int events, void* owner)
     int poller_change(int poller, int fd, int before, int events, void* owner)
@@ -82,8 +80,6 @@ cdef extern from "broker/network/_loop/poller.h" nogil:
     void configure_connection(int fd, int send_buffer)
     int start_thread(pthread_t* thread, void* (*run)(void*) noexcept nogil, void* argument)
     void name_thread(const char* name)
-    void count(int64_t* counter, int64_t more)
-    int64_t counted(const int64_t* counter)
 
     int64_t recv(int fd, void* data, size_t size, int flags)
     int64_t send(int fd, const void* data, size_t size, int flags)

@@ -3,11 +3,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-cdef extern from "_wire/bytes.h":
-    int16_t get_i16(const uint8_t* p) nogil
-    int32_t get_i32(const uint8_t* p) nogil
-    int64_t get_i64(const uint8_t* p) nogil
-    int get_uvarint(const uint8_t* p, const uint8_t* end, uint32_t* value) nogil
+from ctrlchan._c.bytes cimport get_i16, get_i32, get_i64, get_uvarint
 
 
 cdef struct Cursor:

@@ -15,6 +15,24 @@ from libc.stdint cimport INT16_MAX, INT32_MAX, int8_t, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from ctrlchan._c.atomics cimport add_and_get, count_shared
+from ctrlchan._c.bytes cimport put_i16, put_i32, put_i64, put_uvarint
+from ctrlchan._c.error_codes cimport (
+    FENCED_LEADER_EPOCH,
+    FETCH_SESSION_ID_NOT_FOUND,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+    INCONSISTENT_TOPIC_ID,
+    INVALID_FETCH_SESSION_EPOCH,
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
 from ctrlchan._c.locks cimport FETCH_SESSION, FETCH_SESSION_CACHE, Mutex, close_mutex, lock, open_mutex, require, unlock
 from ctrlchan.broker.log._log cimport Log
 from ctrlchan.broker.log._log_reads cimport (
@@ -81,38 +99,7 @@ from ctrlchan.broker.replication._partitions cimport PartitionTable
 
 import os
 
-cdef extern from "_wire/bytes.h":
-    void put_i16(uint8_t* p, int16_t v) nogil
-    void put_i32(uint8_t* p, int32_t v) nogil
-    void put_i64(uint8_t* p, int64_t v) nogil
-    uint8_t* put_uvarint(uint8_t* p, uint32_t v) nogil
-
-cdef extern from *:
-    """
-    #include <stdint.h>
-    static inline int64_t add(int64_t *number, int64_t more) {
-        return __atomic_add_fetch(number, more, __ATOMIC_ACQ_REL);
-    }
-    """
-    int64_t add(int64_t* number, int64_t more) nogil
-
 cdef enum:
-    # Kafka's error codes.
-    UNKNOWN_SERVER_ERROR = -1
-    NONE = 0
-    OFFSET_OUT_OF_RANGE = 1
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    NOT_LEADER_OR_FOLLOWER = 6
-    KAFKA_STORAGE_ERROR = 56
-    FETCH_SESSION_ID_NOT_FOUND = 70
-    INVALID_FETCH_SESSION_EPOCH = 71
-    FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 75
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    UNKNOWN_TOPIC_ID = 100
-    INCONSISTENT_TOPIC_ID = 103
-    FETCH_SESSION_TOPIC_ID_ERROR = 106
-
     FETCH_KEY = 1
     LOWEST_VERSION = 4
     HIGHEST_VERSION = 17
@@ -164,13 +151,13 @@ cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, 
             end_fetch(self, &current, parked)
             return CLOSE
         if hot.reason == EXPIRED:
-            add(&self.expired, 1)
+            count_shared(&self.expired, 1)
     else:
         memset(&current, 0, sizeof(Fetch))
         if not read_request(header.body, header.end, header.version, &current.request):
             # A handler thread refuses the request, in Python.
             return QUEUE
-        add(&self.requests, 1)
+        count_shared(&self.requests, 1)
         current.session = open_session(self.cache, &current.request, wall_ms(), &current.kind, &error)
         if current.session == NULL:
             return CLOSE if error == NONE else put_session_error(answer, header, error, NO_SESSION)
@@ -182,9 +169,9 @@ cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, 
     unlock(&current.session.mutex)
     if result == PARKED:
         if parked == NULL:
-            add(&self.waited, 1)
+            count_shared(&self.waited, 1)
             parked = <Fetch*>malloc(sizeof(Fetch))
-            add(&self.waiting, parked != NULL)
+            count_shared(&self.waiting, parked != NULL)
         if parked != NULL:
             parked[0] = current
             hot.state, hot.wait_ms = parked, current.request.max_wait_ms
@@ -204,7 +191,7 @@ cdef void stop_watching(Fetch* self) noexcept nogil:
 
 cdef void end_fetch(FetchApi self, Fetch* current, Fetch* parked) noexcept nogil:
     """Give back all that a request has. It watches nothing."""
-    add(&self.waiting, -(parked != NULL))
+    count_shared(&self.waiting, -(parked != NULL))
     free(current.watchers)
     release_session(current.session)
     free(parked)
@@ -255,7 +242,7 @@ cdef void put_answer(
         size += reading.answers[i].records.size
         if current.kind != SESSIONLESS:
             note_answer(session, &reading.answers[i], current.kind == INCREMENTAL)
-    add(&self.bytes_out, size)
+    count_shared(&self.bytes_out, size)
     if current.kind == FULL:
         session_id = add_session(self.cache, session, session.count, wall_ms())
     elif current.kind == INCREMENTAL:

@@ -10,6 +10,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 
+from ctrlchan._c.atomics cimport count_shared, counted
+from ctrlchan._c.bytes cimport put_i32
+from ctrlchan._c.clocks cimport monotonic_ns
 from ctrlchan.broker.metadata._snapshot cimport Snapshot, encode_endpoints
 from ctrlchan.broker.network._processor cimport (
     ARRIVED,
@@ -27,16 +30,9 @@ from ctrlchan.broker.network._processor cimport (
     append_bytes,
     append_room,
 )
-from ctrlchan.broker.replication._counters cimport add, value_of
 from ctrlchan.broker.replication._cursor cimport Cursor, read_i16, read_i32, skip_tags, take
 
 logger = logging.getLogger("ctrlchan.broker")
-
-cdef extern from "_wire/bytes.h":
-    void put_i32(uint8_t* p, int32_t v) nogil
-
-cdef extern from "broker/network/_loop/poller.h" nogil:
-    int64_t monotonic_ns()
 
 cdef enum:
     # The int32 before each frame
@@ -82,9 +78,9 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
                 request.reason = ARRIVED
             result = entry.function(entry.context, request, &header, answer)
             if result == DONE or result == NO_ANSWER:
-                add(&entry.answered, 1)
-                add(&entry.total_ns, monotonic_ns() - request.arrived_ns)
-                add(&entry.bytes_in, request.size + SIZE_BYTES)
+                count_shared(&entry.answered, 1)
+                count_shared(&entry.total_ns, monotonic_ns() - request.arrived_ns)
+                count_shared(&entry.bytes_in, request.size + SIZE_BYTES)
             return result
     return QUEUE
 
@@ -177,8 +173,8 @@ cdef class BrokerHandler(HotHandler):
         cdef dict found = {}
         for i in range(self.count):
             entry = &self.entries[i]
-            milliseconds = value_of(&entry.total_ns) / 1e6
-            found[entry.key] = value_of(&entry.answered), milliseconds, value_of(&entry.bytes_in)
+            milliseconds = counted(&entry.total_ns) / 1e6
+            found[entry.key] = counted(&entry.answered), milliseconds, counted(&entry.bytes_in)
         return found
 
     @property

@@ -10,11 +10,6 @@ from ctrlchan._c.locks cimport Condition, Mutex, lock, unlock
 from ctrlchan.broker.log._batches cimport Appended, Rules
 from ctrlchan.broker.network._processor cimport Network
 
-cdef extern from "<stdint.h>" nogil:
-    const int64_t NEVER "INT64_MAX"
-
-
-
 cdef enum:
     TOPIC_ID_BYTES = 16
 

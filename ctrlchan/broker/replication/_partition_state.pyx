@@ -9,31 +9,21 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
+from ctrlchan._c.clocks cimport NEVER, wall_clock_ms
+from ctrlchan._c.error_codes cimport (
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    UNKNOWN_LEADER_EPOCH,
+)
 from ctrlchan._c.locks cimport lock, require, signal, unlock
 from ctrlchan.broker.log._batches cimport Appended
 from ctrlchan.broker.log._log cimport Log
 from ctrlchan.broker.network._processor cimport Network, complete
 
-cdef extern from *:
-    """
-    #include <time.h>
-    static inline long long wall_clock_ms(void) {
-        struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
-        return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
-    }
-    """
-    int64_t wall_clock_ms() nogil
-
 cdef enum:
-    # Error codes.
-    NONE = 0
-    NOT_LEADER_OR_FOLLOWER = 6
-    NOT_ENOUGH_REPLICAS = 19
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
-    KAFKA_STORAGE_ERROR = 56
-    UNKNOWN_LEADER_EPOCH = 75
-
     # Of acks
     ALL = -1
 

@@ -12,6 +12,18 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+from ctrlchan._c.clocks cimport NEVER, monotonic_ns
+from ctrlchan._c.error_codes cimport (
+    CORRUPT_MESSAGE,
+    INVALID_TIMESTAMP,
+    KAFKA_STORAGE_ERROR,
+    MESSAGE_TOO_LARGE,
+    NONE,
+    NOT_LEADER_OR_FOLLOWER,
+    RECORD_LIST_TOO_LARGE,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from ctrlchan._c.locks cimport (
     PARTITION,
     PARTITION_EVENTS,
@@ -50,7 +62,6 @@ from ctrlchan.broker.replication._partition_roles cimport (
 from ctrlchan.broker.replication._partition_state cimport (
     ASK_FOR_ISR,
     COMPLETE_APPENDS,
-    NEVER,
     REPORT_FAILURE,
     TELL_LOW_WATERMARK,
     TOPIC_ID_BYTES,
@@ -84,22 +95,7 @@ from concurrent.futures import Future
 from ctrlchan.broker.log._batches import check, record_errors
 from ctrlchan.errors import KafkaError
 
-cdef extern from "broker/network/_loop/poller.h" nogil:
-    int64_t monotonic_ns()
-
 cdef enum:
-    # Error codes.
-    NONE = 0
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    NOT_LEADER_OR_FOLLOWER = 6
-    REQUEST_TIMED_OUT = 7
-    MESSAGE_TOO_LARGE = 10
-    RECORD_LIST_TOO_LARGE = 18
-    INVALID_TIMESTAMP = 32
-    KAFKA_STORAGE_ERROR = 56
-    INVALID_RECORD = 87
-
     ALL = -1
     NO_LEADER = -1
     NO_OFFSET = -1

@@ -19,6 +19,9 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
+from ctrlchan._c.atomics cimport count_shared, counted
+from ctrlchan._c.bytes cimport put_i16, put_i32, put_i64, put_uvarint, uvarint_size
+from ctrlchan._c.error_codes cimport NONE, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
 from ctrlchan.broker.log._batches cimport CLIENT, TRANSACTIONAL, Rules, check_batches
 from ctrlchan.broker.metadata._snapshot cimport CurrentMetadata, release_snapshot, take_snapshot
 from ctrlchan.broker.network._processor cimport (
@@ -37,7 +40,6 @@ from ctrlchan.broker.network._processor cimport (
     append_bytes,
     append_room,
 )
-from ctrlchan.broker.replication._counters cimport add, value_of
 from ctrlchan.broker.replication._cursor cimport (
     Cursor,
     read_bytes,
@@ -68,13 +70,6 @@ from ctrlchan.broker.replication._partition_state cimport (
 )
 from ctrlchan.broker.replication._partitions cimport PartitionTable
 
-cdef extern from "_wire/bytes.h":
-    void put_i16(uint8_t* p, int16_t v) nogil
-    void put_i32(uint8_t* p, int32_t v) nogil
-    void put_i64(uint8_t* p, int64_t v) nogil
-    int uvarint_size(uint32_t v) nogil
-    uint8_t* put_uvarint(uint8_t* p, uint32_t v) nogil
-
 cdef enum:
     PRODUCE = 0
     LOWEST = 3
@@ -85,10 +80,6 @@ cdef enum:
     RECORD_ERRORS_FROM = 8
     CURRENT_LEADER_FROM = 10
 
-    # Error codes.
-    NONE = 0
-    NOT_LEADER_OR_FOLLOWER = 6
-    REQUEST_TIMED_OUT = 7
 
     NO_ACKS = 0
     LEADER = 1
@@ -406,7 +397,7 @@ cdef Result go_on(ProduceApi self, HotRequest* request, const RequestHeader* hea
         if wait_for_acks(produce, self.network, request.token):
             if request.reason != EXPIRED:
                 return PARKED
-            add(&self.expired, 1)
+            count_shared(&self.expired, 1)
             for i in range(produce.count):
                 if produce.parts[i].is_pending:
                     produce.parts[i].result.error = REQUEST_TIMED_OUT
@@ -414,7 +405,7 @@ cdef Result go_on(ProduceApi self, HotRequest* request, const RequestHeader* hea
     end_produce(produce)
     free(produce)
     request.state = NULL
-    add(&self.parked_now, -1)
+    count_shared(&self.parked_now, -1)
     return DONE
 
 
@@ -443,7 +434,7 @@ cdef Result handle_produce(void* context, HotRequest* request, const RequestHead
     if not read_request(&(<ProduceApi>context).table.table, header, now_ms, &produce):
         end_produce(&produce)
         return QUEUE
-    add(&(<ProduceApi>context).requests, 1)
+    count_shared(&(<ProduceApi>context).requests, 1)
     for i in range(produce.count):
         part = &produce.parts[i]
         append_to_leader(
@@ -456,8 +447,8 @@ cdef Result handle_produce(void* context, HotRequest* request, const RequestHead
         request.state = moved(&produce)
         if request.state != NULL:
             request.wait_ms = produce.timeout_ms
-            add(&(<ProduceApi>context).parked, 1)
-            add(&(<ProduceApi>context).parked_now, 1)
+            count_shared(&(<ProduceApi>context).parked, 1)
+            count_shared(&(<ProduceApi>context).parked_now, 1)
             return go_on(<ProduceApi>context, request, header, answer)
         for i in range(produce.count):
             if produce.parts[i].is_pending:
@@ -485,9 +476,9 @@ cdef class ProduceApi(HotApi):
     @property
     def counters(self):
         """Numbers of requests: answered here, parked, and parked until their time was over."""
-        return value_of(&self.requests), value_of(&self.parked), value_of(&self.expired)
+        return counted(&self.requests), counted(&self.parked), counted(&self.expired)
 
     @property
     def waiting(self):
         """Requests that are parked now."""
-        return value_of(&self.parked_now)
+        return counted(&self.parked_now)

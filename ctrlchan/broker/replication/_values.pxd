@@ -3,16 +3,11 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
+from ctrlchan._c.bytes cimport put_i16, put_i32, put_uvarint, uvarint_size
 from ctrlchan.broker.replication._cursor cimport Cursor, read_size, read_string
 
 cdef extern from "Python.h":
     object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
-
-cdef extern from "_wire/bytes.h":
-    void put_i16(uint8_t* p, int16_t v) nogil
-    void put_i32(uint8_t* p, int32_t v) nogil
-    uint8_t* put_uvarint(uint8_t* p, uint32_t v) nogil
-    int uvarint_size(uint32_t v) nogil
 
 cdef enum:
     LONGEST_STRING = 0x7fff

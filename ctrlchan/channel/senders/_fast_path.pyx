@@ -18,6 +18,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
+from ctrlchan._c.bytes cimport get_i32
+from ctrlchan._c.clocks cimport monotonic_ns
 from ctrlchan.channel.senders._request cimport RequestInFlight
 from ctrlchan.channel.wire._records cimport Command, Report
 
@@ -42,30 +44,6 @@ cdef extern from "<sys/socket.h>":
     ssize_t send(int fd, const void* data, size_t size, int flags)
     ssize_t sendmsg(int fd, const msghdr* message, int flags)
     ssize_t recv(int fd, void* data, size_t size, int flags)
-
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <time.h>
-
-    /* The clock of time.monotonic_ns: the parent compares its own times with these. */
-    static inline int64_t ctrlchan_monotonic_ns(void) {
-    #ifdef __APPLE__
-        return (int64_t)clock_gettime_nsec_np(CLOCK_UPTIME_RAW);
-    #else
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    #endif
-    }
-    static inline uint32_t ctrlchan_get32(const unsigned char* from) {
-        uint32_t value = 0;
-        for (int at = 0; at < 4; at++) value = value << 8 | from[at];
-        return value;
-    }
-    """
-    int64_t ctrlchan_monotonic_ns()
-    uint32_t ctrlchan_get32(const unsigned char* data)
 
 cdef enum:
     # Of a response: int32 size, int32 correlation id.
@@ -218,9 +196,9 @@ cdef Done take_response(SocketDriver driver, ReportBuffer reports) except *:
             driver.io_failed(errno)
     elif (
         count > RESPONSE_HEAD
-        and ctrlchan_get32(data) == <uint32_t>(count - 4)
-        and ctrlchan_get32(data + 4) == <uint32_t>protocol.correlation
-        and protocol.accept(data + RESPONSE_HEAD, count - RESPONSE_HEAD, ctrlchan_monotonic_ns(), &report)
+        and get_i32(data) == count - 4
+        and get_i32(data + 4) == protocol.correlation
+        and protocol.accept(data + RESPONSE_HEAD, count - RESPONSE_HEAD, monotonic_ns(), &report)
     ):
         memcpy(reports.reserve(sizeof(report)), &report, sizeof(report))
         return ENDED
@@ -255,7 +233,7 @@ def begin_requests(list connections not None):
     cdef Done done
     for driver in connections:
         try:
-            done = begin_request(driver, ctrlchan_monotonic_ns())
+            done = begin_request(driver, monotonic_ns())
         except Exception as problem:
             driver.internal_error(problem)
             done = DONE

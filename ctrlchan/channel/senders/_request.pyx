@@ -11,22 +11,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from ctrlchan._c.bytes cimport put_i32, put_i64
 from ctrlchan.channel.wire._records cimport Command, Report
 
 from ctrlchan.channel.senders import states
 from ctrlchan.channel.senders.states import ConnectionState
 from ctrlchan.channel.wire import records
 from ctrlchan.channel.wire.records import COMMAND, INLINE, REPORT
-
-cdef extern from *:
-    """
-    #include <stdint.h>
-
-    static inline void ctrlchan_put32(unsigned char *to, uint32_t value) {
-        for (int at = 0; at < 4; at++) to[at] = (unsigned char)(value >> (24 - 8 * at));
-    }
-    """
-    void ctrlchan_put32(unsigned char* to, uint32_t value)
 
 assert sizeof(Command) == COMMAND.size
 assert sizeof(Report) == REPORT.size
@@ -157,10 +148,9 @@ cdef class RequestInFlight:
                 f"a frame of {command.size} bytes at {command.offset}, which is not in the memory"
             )
         memcpy(head, <const unsigned char*>self._memory.view.buf + command.offset, size)
-        ctrlchan_put32(head + CORRELATION_AT, <uint32_t>self.correlation)
+        put_i32(head + CORRELATION_AT, self.correlation)
         if command.epoch_at:
-            ctrlchan_put32(head + command.epoch_at, <uint32_t>(<uint64_t>self.broker_epoch >> 32))
-            ctrlchan_put32(head + command.epoch_at + 4, <uint32_t>(self.broker_epoch & 0xFFFFFFFF))
+            put_i64(head + command.epoch_at, self.broker_epoch)
         self.state_code = SENDING
         self.first_byte_ns = now
         self.deadline = now + self._request_timeout

@@ -31,12 +31,6 @@ typedef struct {
     int events;
 } Ready;
 
-static inline int64_t monotonic_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
 static inline int set_flags(int fd) {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) return -1;
@@ -218,11 +212,5 @@ static inline void configure_connection(int fd, int send_buffer) {
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     if (send_buffer != -1) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer);
 }
-
-/* Counters have one writer; readers of other threads see a value that was true. */
-static inline void count(int64_t *counter, int64_t more) {
-    __atomic_store_n(counter, *counter + more, __ATOMIC_RELAXED);
-}
-static inline int64_t counted(const int64_t *counter) { return __atomic_load_n(counter, __ATOMIC_RELAXED); }
 
 #endif

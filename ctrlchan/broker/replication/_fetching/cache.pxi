@@ -38,7 +38,7 @@ cdef FetchSession* get_session(SessionCache* cache, int32_t session_id) noexcept
     if session_id > 0 and cache.capacity > 0:
         session = cache.places[session_id % cache.capacity]
         if session != NULL and session.id == session_id:
-            add(&session.references, 1)
+            add_and_get(&session.references, 1)
         else:
             session = NULL
     unlock(&cache.mutex)
@@ -139,6 +139,6 @@ cdef int32_t add_session(SessionCache* cache, FetchSession* session, int32_t cou
         session.is_old = False
         cache.places[place] = session
         cache.partitions += count
-        add(&session.references, 1)
+        add_and_get(&session.references, 1)
     unlock(&cache.mutex)
     return session.id

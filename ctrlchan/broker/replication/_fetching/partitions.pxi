@@ -97,7 +97,7 @@ cdef FetchSession* new_session(bint is_privileged, bint uses_ids) noexcept nogil
 
 cdef void release_session(FetchSession* session) noexcept nogil:
     """Give one reference back; the last one frees the session."""
-    if add(&session.references, -1) > 0:
+    if add_and_get(&session.references, -1) > 0:
         return
     while session.first != NO_PARTITION:
         forget_partition(session, session.first)
