@@ -5,7 +5,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/_c/* ctrlchan/zookeeper/*.pyx ctrlchan/channel/*/*.p[xy][dx] ctrlchan/_wire/* \
-  ctrlchan/broker/*/*.p[xy][dx] ctrlchan/broker/*/*.h ctrlchan/broker/network/_loop/* ctrlchan/broker/replication/_fetching/*)
+  ctrlchan/server/*.p[xy][dx] ctrlchan/server/*/* ctrlchan/broker/*/*.p[xy][dx] ctrlchan/broker/*/*.h ctrlchan/broker/handlers/_fetching/*)
 # Stamps: what is installed, for the main job, for everything and for all tests. A target that runs tests needs no other
 # target to have run before: tests/unit/test_installed_packages.py compares what is installed with what is imported.
 CHANNEL := $(VENV)/.channel
@@ -16,7 +16,7 @@ SECONDS ?= 600
 # Tests that start no process.
 SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries fast_path connection_protocol shared_memory) \
   $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed) tests/unit/zookeeper/test_state_decoder.py \
-  tests/unit/broker/log tests/unit/broker/network tests/unit/broker/replication \
+  tests/unit/broker/log tests/unit/server tests/unit/broker/replica \
   $(patsubst %,tests/unit/broker/%.py,groups/test_messages test_metadata_messages test_bad_input)
 
 help:  ## this list
@@ -95,7 +95,7 @@ sanitize: $(RUN) $(VENV)/.check  ## build the extensions with gcc's sanitizers, 
 	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
 
 clean:  ## remove build results (not the virtual environment)
-	rm -rf $(CHANNEL) $(RUN) build dist *.egg-info ctrlchan/*.so ctrlchan/_c/*.so ctrlchan/zookeeper/*.so ctrlchan/channel/*/*.so ctrlchan/broker/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(CHANNEL) $(RUN) build dist *.egg-info ctrlchan/*.so ctrlchan/_c/*.so ctrlchan/zookeeper/*.so ctrlchan/channel/*/*.so ctrlchan/server/*.so ctrlchan/server/*/*.so ctrlchan/broker/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 # The extensions are compiled once, for `.channel` and `.run`. The other stamps add packages and do not depend on the sources.
 PACKAGES := pyproject.toml tools/install.py

@@ -96,27 +96,26 @@ log_parts = [
 # Each stands on the one before it.
 LOG_LAYERS = ("_log_files", "_log_offsets", "_log_loading", "_log_reads", "_log_deletion", "_log")
 metadata_parts = [*c_parts, "ctrlchan/broker/metadata/_snapshot.pxd"]
-replication_parts = [
+replica_parts = [
     *log_parts,
     *metadata_parts,
-    "ctrlchan/broker/network/_processor.pxd",
-    "ctrlchan/broker/network/_loop/poller.h",
-    "ctrlchan/broker/replication/_cursor.pxd",
-    "ctrlchan/broker/replication/_hot.pxd",
-    "ctrlchan/broker/replication/_partition_roles.pxd",
-    "ctrlchan/broker/replication/_partition_state.pxd",
-    "ctrlchan/broker/replication/_partitions.pxd",
-    *sorted(glob.glob("ctrlchan/broker/replication/_fetching/*")),
+    "ctrlchan/server/_processor.pxd",
+    "ctrlchan/server/_loop/poller.h",
+    "ctrlchan/broker/replica/_partition_roles.pxd",
+    "ctrlchan/broker/replica/_partition_state.pxd",
+    "ctrlchan/broker/replica/_partitions.pxd",
 ]
-message_parts = [
-    *c_parts,
-    "ctrlchan/broker/replication/_cursor.pxd",
-    "ctrlchan/broker/replication/_values.pxd",
+handler_parts = [
+    *replica_parts,
+    "ctrlchan/server/_cursor.pxd",
+    "ctrlchan/broker/handlers/_hot.pxd",
+    *sorted(glob.glob("ctrlchan/broker/handlers/_fetching/*")),
 ]
-network_parts = [
+message_parts = [*c_parts, "ctrlchan/server/_cursor.pxd", "ctrlchan/server/_values.pxd"]
+server_parts = [
     *c_parts,
-    "ctrlchan/broker/network/_processor.pxd",
-    *sorted(glob.glob("ctrlchan/broker/network/_loop/*")),
+    "ctrlchan/server/_processor.pxd",
+    *sorted(glob.glob("ctrlchan/server/_loop/*")),
 ]
 
 # The codec takes longest, so it comes first.
@@ -128,7 +127,7 @@ extensions = [
     extension("ctrlchan.channel.queues._frames", channel_parts),
     extension("ctrlchan.channel.queues._entries", channel_parts),
     extension("ctrlchan._c.watchdog", c_parts, trace=False),
-    extension("ctrlchan.broker.apis._metadata", message_parts),
+    extension("ctrlchan.server.apis._metadata", message_parts),
 ]
 if not CHANNEL_ONLY:
     extensions += [
@@ -140,15 +139,19 @@ if not CHANNEL_ONLY:
         extension("ctrlchan.broker.log._cleaner", []),
         extension("ctrlchan.zookeeper._states", c_parts),
         # Their threads are not Python's: nothing traces them.
-        extension("ctrlchan.broker.network._processor", network_parts, trace=False),
-        extension("ctrlchan.broker.network._echo", network_parts, trace=False),
+        extension("ctrlchan.server._processor", server_parts, trace=False),
+        extension("ctrlchan.server._echo", server_parts, trace=False),
         extension("ctrlchan.broker.metadata._snapshot", metadata_parts, trace=False),
+        *(
+            extension(f"ctrlchan.broker.replica.{name}", replica_parts, trace=False)
+            for name in ("_partition_state", "_partition_roles", "_partitions")
+        ),
+        *(
+            extension(f"ctrlchan.broker.handlers.{name}", handler_parts, trace=False)
+            for name in ("_hot", "_produce", "_fetch")
+        ),
+        extension("ctrlchan.broker.handlers._group_messages", message_parts),
     ]
-    extensions += [
-        extension(f"ctrlchan.broker.replication.{name}", replication_parts, trace=False)
-        for name in ("_partition_state", "_partition_roles", "_partitions", "_hot", "_produce", "_fetch")
-    ]
-    extensions.append(extension("ctrlchan.broker.groups._messages", message_parts))
 
 # Guarded: where processes are spawned, Cython's workers import this file again.
 if __name__ == "__main__":

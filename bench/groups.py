@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from ctrlchan.broker.apis.groups import APIS
-from ctrlchan.broker.apis.request_handler import RequestHandler
+from ctrlchan.broker.handlers.table import GROUP_APIS
+from ctrlchan.server.request_handler import RequestHandler
 from tests.unit.broker.groups.group_broker import GROUP, KEYS, TOPIC, GroupBroker, group_broker, part
 from tests.unit.broker.local_broker import client_frame
 
@@ -58,7 +58,7 @@ def frames(joined: Any) -> dict[str, bytes]:
 def run(broker: GroupBroker) -> None:
     """Print the figures."""
     joined = broker.stable()
-    handler = RequestHandler(broker.core, {api.key: api for api in APIS}, broker.core.lock)
+    handler = RequestHandler(broker.core, {api.key: api for api in GROUP_APIS}, broker.core.lock)
     for what, frame in frames(joined).items():
         answer = handler.serve(frame, "PLAINTEXT", _HOST)
         assert answer

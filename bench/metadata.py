@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from ctrlchan.broker.apis import update_metadata
-from ctrlchan.broker.apis.metadata import API
-from ctrlchan.broker.apis.request_handler import RequestHandler
 from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.handlers import update_metadata
 from ctrlchan.broker.storing_core import StoringCore
+from ctrlchan.server.apis.metadata import API
+from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.state import Endpoint, SecurityProtocol
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
 from tests.unit.broker.local_broker import Part, client_frame, control_frame

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ctrlchan.batch import ControllerBrokerRequestBatch
-    from ctrlchan.broker import EmbeddedBroker
-    from ctrlchan.broker.launch.log_dirs import TEMPORARY
     from ctrlchan.channel import (
         ChannelConfig,
         ControllerChannelManager,
@@ -43,6 +41,8 @@ if TYPE_CHECKING:
         read_channels,
         read_journal,
     )
+    from ctrlchan.launch.embedded import EmbeddedBroker
+    from ctrlchan.launch.log_dirs import TEMPORARY
     from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol, StateDifference
 
     __version__: str
@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "TEMPORARY": "broker.launch.log_dirs",
+    "TEMPORARY": "launch.log_dirs",
     "Broker": "state",
     "ChannelConfig": "channel",
     "ChannelMetrics": "channel.observability.metrics",
@@ -96,7 +96,7 @@ _HOMES: Final = {
     "ControllerConfig": "controller.settings.config",
     "ControllerMetrics": "controller.status.metrics",
     "CtrlchanError": "errors",
-    "EmbeddedBroker": "broker",
+    "EmbeddedBroker": "launch.embedded",
     "EmbeddedCluster": "embedded",
     "Endpoint": "state",
     "Journal": "journal",

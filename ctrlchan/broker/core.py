@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ctrlchan.broker.metadata.configs import DescribedConfig, topic_configs
+from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
-from ctrlchan.state import Broker, Endpoint
+from ctrlchan.config.definitions import DescribedConfig, topic_configs
+from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 
 if TYPE_CHECKING:
-    from ctrlchan.broker.groups.service import GroupService
-    from ctrlchan.broker.replication._partitions import PartitionTable
-    from ctrlchan.broker.replication.replica_manager import ReplicaManager
+    from ctrlchan.broker.coordinator.group_service import GroupService
+    from ctrlchan.broker.replica._partitions import PartitionTable
+    from ctrlchan.broker.replica.replica_manager import ReplicaManager
 
-__all__ = ["DEFAULT_CLUSTER_ID", "BrokerCore"]
+__all__ = ["BrokerCore", "core_of"]
 
-DEFAULT_CLUSTER_ID = "ctrlchan-embedded"
+C = TypeVar("C", bound="BrokerCore")
 
 
 class BrokerCore:
@@ -116,3 +117,21 @@ class BrokerCore:
                 "offline": int(np.count_nonzero(self.replicas.offline)),
             },
         }
+
+
+def core_of(config: BrokerConfig, kind: type[C]) -> C:
+    """Return the state of a new broker."""
+    endpoint, *more = (
+        Endpoint(name, SecurityProtocol.PLAINTEXT, *config.advertised.get(name, (host, port)))
+        for name, host, port in config.listeners
+    )
+    core = kind(
+        config.id,
+        endpoint,
+        epoch=config.epoch,
+        rack=config.rack,
+        cluster_id=config.cluster_id,
+        configs=config.kafka_configs(),
+    )
+    core.more_endpoints = tuple(more)
+    return core

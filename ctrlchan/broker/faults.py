@@ -151,7 +151,7 @@ class FaultTarget:
 def _api(name: str) -> str:
     """Return the name of an API. Raises ConfigError."""
     # Imported here: a broker without faults does not need it.
-    from ctrlchan.broker.api_names import api_names
+    from ctrlchan.server.api_names import api_names
 
     if name not in api_names():
         raise ConfigError(f"Kafka has no API {name!r}")

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ctrlchan.broker.core import BrokerCore
-from ctrlchan.broker.metadata.configs import cluster_wide_configs
+from ctrlchan.config.definitions import cluster_wide_configs
 from ctrlchan.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ctrlchan.broker.controller.client import ControllerClient
-    from ctrlchan.broker.controller.configs import BrokerConfigs
+    from ctrlchan.broker.config.log_config import LogConfig
+    from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
+    from ctrlchan.broker.controller_client import ControllerClient
+    from ctrlchan.broker.coordinator.group_service import GroupService
     from ctrlchan.broker.faults import Faults
-    from ctrlchan.broker.groups.service import GroupService
-    from ctrlchan.broker.log.config import LogConfig
     from ctrlchan.broker.log.manager import LogManager
     from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
     from ctrlchan.broker.producer_ids import ProducerIds
-    from ctrlchan.broker.replication._partitions import PartitionTable
-    from ctrlchan.broker.replication.replica_manager import ReplicaManager
+    from ctrlchan.broker.replica._partitions import PartitionTable
+    from ctrlchan.broker.replica.replica_manager import ReplicaManager
 
 __all__ = ["StoringCore"]
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ctrlchan.channel.properties_file import LOGIN_MODULES, ListenerProperties, PropertiesFile
 from ctrlchan.channel.wire.security import SaslSettings
-from ctrlchan.config_values import parse_int, parse_long, parse_string
+from ctrlchan.config.values import parse_int, parse_long, parse_string
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import request_versions
 

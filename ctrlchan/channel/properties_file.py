@@ -12,7 +12,7 @@ from os import PathLike, fspath
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from ctrlchan.channel.wire.security import TlsSettings
-from ctrlchan.config_values import parse_list
+from ctrlchan.config.values import parse_list
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SECURITY_PROTOCOLS
 

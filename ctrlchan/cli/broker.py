@@ -143,10 +143,9 @@ def broker(
 
       ctrlchan broker --id 7 --zookeeper localhost:2181 --log-dir /var/lib/records
     """
-    from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
-    from ctrlchan.broker.launch.runner import run
-    from ctrlchan.broker.launch.service import BrokerConfig
+    from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
     from ctrlchan.cli.progress import log_progress
+    from ctrlchan.launch.runner import run
     from ctrlchan.state import Broker
     from ctrlchan.state.brokers import check_host
 

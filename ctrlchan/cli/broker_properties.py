@@ -7,9 +7,9 @@ from os import PathLike
 from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.log.manager import read_identity
-from ctrlchan.broker.metadata.settings import names_without_effect
 from ctrlchan.channel.properties_file import PropertiesFile
-from ctrlchan.config_values import parse_int, parse_list
+from ctrlchan.config.settings import names_without_effect
+from ctrlchan.config.values import parse_int, parse_list
 from ctrlchan.controller.settings.properties import listener_settings
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol

@@ -52,10 +52,10 @@ def demo(
       ctrlchan demo --topics 10000 --brokers 100
     """
     _require_client()
-    from ctrlchan.broker import BrokerProcesses
-    from ctrlchan.broker.launch.service import BrokerConfig
+    from ctrlchan.broker.config.broker_config import BrokerConfig
     from ctrlchan.channel import ChannelConfig
     from ctrlchan.errors import ChannelError
+    from ctrlchan.launch.processes import BrokerProcesses
     from ctrlchan.state import ClusterState
     from ctrlchan.state.importing.generate import GeneratorConfig, generate
 

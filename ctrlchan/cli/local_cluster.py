@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ctrlchan.broker.launch.log_dirs import TEMPORARY, LogFolder
-from ctrlchan.broker.launch.processes import BrokerProcesses, settings_of_cluster
-from ctrlchan.broker.launch.service import BrokerConfig
+from ctrlchan.broker.config.broker_config import BrokerConfig
 from ctrlchan.cli.progress import step
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.controller.status.metrics import ControllerMetrics
 from ctrlchan.controller.status.recent import RecentNotifications
 from ctrlchan.errors import ChannelError, ConfigError
+from ctrlchan.launch.log_dirs import TEMPORARY, LogFolder
+from ctrlchan.launch.processes import BrokerProcesses, settings_of_cluster
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.state import Endpoint
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper

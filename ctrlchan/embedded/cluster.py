@@ -10,14 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ctrlchan.broker.core import DEFAULT_CLUSTER_ID
+from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.faults import Fault, FaultTarget
-from ctrlchan.broker.launch.listeners import addresses
-from ctrlchan.broker.launch.log_dirs import LogDir, LogFolder
-from ctrlchan.broker.launch.processes import BrokerProcesses, settings_of_cluster
-from ctrlchan.broker.launch.service import BrokerConfig
-from ctrlchan.broker.metadata.settings import boolean, check_arguments, integer
+from ctrlchan.config.settings import boolean, check_arguments, integer
 from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
+from ctrlchan.launch.listeners import addresses
+from ctrlchan.launch.log_dirs import LogDir, LogFolder
+from ctrlchan.launch.processes import BrokerProcesses, settings_of_cluster
 
 if TYPE_CHECKING:
     from ctrlchan.embedded.controller import LocalController
@@ -246,7 +245,7 @@ def _controller(
     controller_id: int, configs: Mapping[str, str], folder: LogFolder, listener: str
 ) -> LocalController:
     # Imported here: brokers that a user's own channel drives need no controller.
-    from ctrlchan.broker.metadata.configs import topic_defaults
+    from ctrlchan.config.definitions import topic_defaults
     from ctrlchan.embedded.controller import LocalController
 
     unclean = "unclean.leader.election.enable"

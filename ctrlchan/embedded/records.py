@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 
 from kio.static.primitive import i32Timedelta
 
-from ctrlchan.broker.controller.connection import Address, ControllerConnections, OutgoingRequest
-from ctrlchan.broker.controller.messages import decode_answer, encode_request, part
 from ctrlchan.broker.log.records import read_records
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.peers.connection import Address, ControllerConnections, OutgoingRequest
+from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.state.brokers import format_host_port
 
 __all__ = ["TopicRecord", "read_topic"]

@@ -10,10 +10,10 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from ctrlchan.batch import ControllerBrokerRequestBatch
-from ctrlchan.broker import EmbeddedBroker
 from ctrlchan.channel import ChannelConfig, ControllerChannelManager
 from ctrlchan.errors import PipelineError
 from ctrlchan.journal import Journal
+from ctrlchan.launch.embedded import EmbeddedBroker
 from ctrlchan.pipeline.jobs.diff.config import DiffConfig
 from ctrlchan.pipeline.jobs.diff.job import diff
 from ctrlchan.pipeline.jobs.diff.tables import write_diff

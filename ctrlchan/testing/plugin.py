@@ -39,8 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def kafka_cluster_shared(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
     """Return the cluster that all tests of the session share. Faults of one test may reach another."""
-    from ctrlchan.broker.launch.log_dirs import TEMPORARY
     from ctrlchan.embedded import EmbeddedCluster
+    from ctrlchan.launch.log_dirs import TEMPORARY
 
     brokers, configs = _settings(request.config)
     with EmbeddedCluster(brokers, log_dir=TEMPORARY, configs=configs) as cluster:

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from kazoo.exceptions import NoNodeError
 
-from ctrlchan.broker import EmbeddedBroker
-from ctrlchan.broker.launch.registration import Registrations
+from ctrlchan.launch.embedded import EmbeddedBroker
+from ctrlchan.launch.registration import Registrations
 from tests.kafka.processes import Reaper
 from tests.kafka.rig import KafkaRig
 from tests.kafka.waiting import wait_until

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ctrlchan._codec import UPDATE_METADATA
-from ctrlchan.broker import EmbeddedBroker
+from ctrlchan.launch.embedded import EmbeddedBroker
 from tests.acceptance.client_frames import DESCRIBE_CONFIGS, client_response, describe_configs_frame
 from tests.acceptance.zk_controller import ZkController, refused
 from tests.kafka.rig import KafkaRig

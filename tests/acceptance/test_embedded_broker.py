@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from ctrlchan.broker import EmbeddedBroker
+from ctrlchan.launch.embedded import EmbeddedBroker
 from tests.acceptance.client_frames import without_map_order
 from tests.acceptance.recordings import RealRecordings, ask
 from tests.acceptance.scenarios import SCENARIOS, Scenario

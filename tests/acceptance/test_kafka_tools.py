@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ctrlchan import ChannelConfig, ClusterState, ControllerBrokerRequestBatch, ControllerChannelManager
-from ctrlchan.broker import EmbeddedBroker
+from ctrlchan.launch.embedded import EmbeddedBroker
 from tests.acceptance.zk_controller import refused
 from tests.kafka.jars import SHORT_LIVED, java_command
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.cleaner import clean, dirty_part
-from ctrlchan.broker.log.config import LogConfig
 from tests.kafka.dump_tool import complaints, dump
 from tests.unit.broker.log.batches import CONTROL, TRANSACTIONAL, PlainBatch, PlainRecord, batch_of
 from tests.unit.broker.log.made_batches import batch, checked

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from ctrlchan.broker import EmbeddedBroker
+from ctrlchan.launch.embedded import EmbeddedBroker
 from tests.acceptance.recordings import ask
 from tests.kafka.rig import KafkaRig
 from tests.unit.broker.local_broker import (

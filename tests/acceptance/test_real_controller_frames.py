@@ -35,7 +35,7 @@ from ctrlchan._codec import (
     request_header_version,
     response_header_version,
 )
-from ctrlchan.broker import EmbeddedBroker
+from ctrlchan.launch.embedded import EmbeddedBroker
 from ctrlchan.protocol import request_versions
 from tests.acceptance.protocols import INTER_BROKER_PROTOCOLS
 from tests.acceptance.relay import RecordingRelay

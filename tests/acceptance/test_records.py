@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
-from ctrlchan.broker import EmbeddedBroker
 from ctrlchan.broker.log.names import folder_name
+from ctrlchan.launch.embedded import EmbeddedBroker
 from tests.kafka.wire import exchange
 from tests.unit.broker.local_broker import LiveBroker, Part, control_frame, read_control_response, topic_id
 

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log._log import Log
-from ctrlchan.broker.log.config import LogConfig
 from tests.unit.broker.log.batches import CONTROL, TRANSACTIONAL, PlainRecord, batch_of
 
 __all__ = ["CONFIG", "FOREVER", "contents", "fill"]

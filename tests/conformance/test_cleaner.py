@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log import dump
 from ctrlchan.broker.log._batches import read_header
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.cleaner import clean, dirty_part
-from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.records import HEADER_BYTES, records_of
 from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka

@@ -26,8 +26,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ctrlchan.broker.coordinator.records import GroupKey, read_group_value, read_key
-from ctrlchan.broker.coordinator.requests import (
+from ctrlchan.broker.coordinator.group.records import GroupKey, read_group_value, read_key
+from ctrlchan.broker.coordinator.group.requests import (
     NO_RETENTION,
     CommitRequest,
     FetchedOffset,
@@ -39,7 +39,7 @@ from ctrlchan.broker.coordinator.requests import (
     SyncResult,
     TopicPartition,
 )
-from ctrlchan.broker.groups.batches import encode_batch, read_batches
+from ctrlchan.broker.coordinator.offset_batches import encode_batch, read_batches
 from ctrlchan.errors import ErrorCode, IllegalStateError
 from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka

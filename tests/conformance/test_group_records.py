@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ctrlchan.broker.coordinator.records import (
+from ctrlchan.broker.coordinator.group.records import (
     CommittedOffset,
     GroupKey,
     GroupValue,
@@ -25,7 +25,7 @@ from ctrlchan.broker.coordinator.records import (
     read_key,
     read_offset_value,
 )
-from ctrlchan.broker.coordinator.registry import partition_for
+from ctrlchan.internal_topics import coordinator_partition
 from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka
 
@@ -180,4 +180,6 @@ def _member_json(member: MemberValue, version: int) -> dict[str, Any]:
 @_FEW
 @given(_TEXTS, st.integers(1, 1_000))
 def test_groups_are_placed_as_kafka_places_them(kafka: _Kafka, group_id: str, partitions: int) -> None:
-    assert partition_for(group_id, partitions) == int(kafka.ask("partition", partitions, _hex(group_id)))
+    assert coordinator_partition(group_id, partitions) == int(
+        kafka.ask("partition", partitions, _hex(group_id))
+    )

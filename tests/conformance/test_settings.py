@@ -9,8 +9,8 @@ from urllib.parse import quote, unquote_plus
 
 import pytest
 
-from ctrlchan.broker.metadata.config_keys import Value, parse_setting, topic_config_names
-from ctrlchan.broker.metadata.configs import ConfigType, broker_configs
+from ctrlchan.config.definitions import ConfigType, broker_configs
+from ctrlchan.config.parsing import Value, parse_setting, topic_config_names
 from ctrlchan.errors import ConfigError
 from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka

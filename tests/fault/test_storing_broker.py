@@ -19,14 +19,14 @@ from kio.static.primitive import i32Timedelta
 
 from ctrlchan import EmbeddedBroker
 from ctrlchan._codec import LEADER_AND_ISR
-from ctrlchan.broker.controller.messages import encode_request, part
 from ctrlchan.errors import ErrorCode
+from ctrlchan.peers.messages import encode_request, part
 from tests.fault.channels import linux_only
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import exchange, exchange_on, send_frame
 from tests.unit.broker.local_broker import LiveBroker, Part, control_frame
 from tests.unit.broker.log.made_batches import batch
-from tests.unit.broker.replication.serving import outcomes, produce_frame
+from tests.unit.broker.replica.serving import outcomes, produce_frame
 from tests.unit.broker.test_command import line, running
 
 VERSION = 11

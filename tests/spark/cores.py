@@ -23,8 +23,6 @@ from ctrlchan._codec import (
     stop_replica_body,
     update_metadata_body,
 )
-from ctrlchan.broker.apis.request_handler import RequestHandler
-from ctrlchan.broker.apis.table import served_apis
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.channel import ControlRequest, OutcomeKind, Sent
 from ctrlchan.channel.endpoints import live_leaders
@@ -32,8 +30,10 @@ from ctrlchan.channel.listeners import ListenerRule
 from ctrlchan.channel.outcome import OutcomeCallback
 from ctrlchan.channel.queues.acknowledged import MetadataStatus
 from ctrlchan.channel.request import RequestBody
+from ctrlchan.metadata_broker.table import served_apis
 from ctrlchan.pipeline.jobs.diff.steps import MetadataScope, Step
 from ctrlchan.protocol import request_versions
+from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.state import Broker, ClusterState
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.table import FIXED_COLUMNS, make_partitions

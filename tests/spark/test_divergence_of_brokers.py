@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from ctrlchan.batch import ControllerBrokerRequestBatch
-from ctrlchan.broker import EmbeddedBroker
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.channel import ControllerChannelManager
 from ctrlchan.journal import Journal
+from ctrlchan.launch.embedded import EmbeddedBroker
 from ctrlchan.pipeline import ReportConfig, report
 from ctrlchan.state import ClusterState
 from tests.fault.channels import config

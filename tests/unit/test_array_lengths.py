@@ -18,7 +18,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
 from ctrlchan.array_lengths import check_array_lengths
-from ctrlchan.broker.apis.table import served_apis
+from ctrlchan.metadata_broker.table import served_apis
 
 #: Largest numbers of elements, as both kinds of array announce them.
 MANY = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f")

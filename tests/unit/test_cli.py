@@ -359,7 +359,7 @@ def test_the_demo_looks_for_its_client_before_it_begins(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "kafka", None)
-    monkeypatch.setattr("ctrlchan.broker.BrokerProcesses", None)
+    monkeypatch.setattr("ctrlchan.launch.processes.BrokerProcesses", None)
     status, line = failure(capfd, "demo")
     assert status == 1
     assert "pip install 'ctrlchan[demo]'" in line

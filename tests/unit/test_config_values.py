@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from ctrlchan import config_values
-from ctrlchan.broker.coordinator.config import GroupConfig
-from ctrlchan.broker.launch.settings import check_topic_settings, fetcher_settings, server_settings
-from ctrlchan.broker.log.config import LogConfig
+from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.broker.config.parts import check_topic_settings, fetcher_settings, server_settings
 from ctrlchan.broker.log.manager import LogManagerSettings
-from ctrlchan.broker.metadata.settings import boolean, integer
 from ctrlchan.channel.properties import settings_of as channel_settings
+from ctrlchan.config import values as config_values
+from ctrlchan.config.settings import boolean, integer
 from ctrlchan.controller.settings.properties import settings_of as controller_settings
 from ctrlchan.errors import ConfigError
 

@@ -46,7 +46,7 @@ def test_a_sender_imports_of_ours_only_what_it_shares_with_the_parent() -> None:
 
 
 def test_a_broker_without_records_imports_nothing_that_stores_them() -> None:
-    modules = modules_after("import ctrlchan\nctrlchan.EmbeddedCluster\nimport ctrlchan.broker.launch.child")
+    modules = modules_after("import ctrlchan\nctrlchan.EmbeddedCluster\nimport ctrlchan.launch.child")
     rooms = tuple(
         f"ctrlchan.broker.{room}" for room in ("controller", "coordinator", "groups", "log", "replication")
     )
@@ -157,9 +157,9 @@ def test_the_main_job_needs_no_extension_that_is_built_after_it(monkeypatch: pyt
     assert built < all_names
     code = (
         f"import sys\nsys.modules.update(dict.fromkeys({sorted(all_names - built)!r}))\n"
-        "import ctrlchan.broker.launch.child, ctrlchan.cli.demo\n"
-        "from ctrlchan.broker import BrokerProcesses\n"
-        "from ctrlchan.broker.launch.service import BrokerConfig\n"
+        "import ctrlchan.launch.child, ctrlchan.cli.demo\n"
+        "from ctrlchan.launch.processes import BrokerProcesses\n"
+        "from ctrlchan.broker.config.broker_config import BrokerConfig\n"
         "with BrokerProcesses([BrokerConfig(id=1)]) as brokers:\n    print(len(brokers.describe()))\n"
     )
     ran = subprocess.run(

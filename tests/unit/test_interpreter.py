@@ -45,7 +45,7 @@ def test_the_package_is_found_when_its_folder_is_the_working_directory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
-    command = child_command("ctrlchan.broker.launch.child")
+    command = child_command("ctrlchan.launch.child")
     child = subprocess.run(command, capture_output=True, text=True, check=False, input='{"brokers": []}\n')
     assert (child.returncode, child.stdout) == (0, '{"ok": []}\n'), child.stderr
 
@@ -74,7 +74,7 @@ def test_a_broker_process_has_no_threads_of_openblas(monkeypatch: pytest.MonkeyP
     """A broker that stores nothing runs on one thread, beside the two of its watchdog."""
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     with subprocess.Popen(
-        child_command("ctrlchan.broker.launch.child"),
+        child_command("ctrlchan.launch.child"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,18 +1,9 @@
-"""The group coordinator: consumer groups and their committed offsets, kept in ``__consumer_offsets``.
+"""The coordinators of a broker: what runs them, around cores that open no file and start no thread.
 
-In: decoded requests, leadership of partitions of ``__consumer_offsets``, a clock, timers that are due. Out:
-answers, at once or through callbacks, and records to append. This package opens no socket and no file,
-starts no thread and reads no clock of its own. It does not know how requests are encoded and how a log is
-stored.
+In: leadership of partitions of ``__consumer_offsets``, settings. Out: a ``GroupCoordinator`` that the
+handlers call, and record batches to append. No file here knows how requests are encoded.
 
-Behaviour is that of Kafka 3.9's classic coordinator (``kafka.coordinator.group``). Transactional offset
-commits are not served yet; ``group_offsets`` and ``loading`` have the place for them.
-
-Files: ``coordinator`` (the requests) uses ``joining``, ``syncing``, ``rebalance`` and ``offsets``. All use
-``registry`` (the groups of the partitions that this broker leads), ``store`` (appends) and ``group`` (the
-state of one group, with ``members`` and ``group_offsets``). ``purgatory`` and ``timing_wheel`` let them wait;
-Produce and Fetch requests that wait are in the processors, on a timing wheel without the GIL.
-
-Locks, in the order in which they are taken: the lock of one group; then that of the registry, the purgatory
-or the timers, each alone. No lock is held while an answer is given or the callback of a timer is called.
+Rooms: ``group`` is the group coordinator, ``common`` what coordinators share. Files: ``group_service`` starts
+and stops everything; ``offsets_log`` appends and reads through ``Partition``, with ``offset_batches`` for the
+record batches; ``timer_thread`` calls the timers.
 """

@@ -5,10 +5,10 @@ from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log._batches import Checked
 from ctrlchan.broker.log._leader_epochs import EpochEnd
 from ctrlchan.broker.log._producers import ProducerState
-from ctrlchan.broker.log.config import LogConfig
 
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -11,11 +11,11 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log import compression, names
 from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header
 from ctrlchan.broker.log._cleaner import OffsetMap, add_keys, kept_records, rebuilt
 from ctrlchan.broker.log._log import AbortedTransaction, CleanedSegment, Log, SegmentInfo
-from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.records import (
     COMPRESSION,
     DELETE_HORIZON,

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log import checkpoints, names
 from ctrlchan.broker.log._log import (
     DUE_DELETION,
@@ -28,11 +29,10 @@ from ctrlchan.broker.log._log import (
     Log,
 )
 from ctrlchan.broker.log.background import Scheduler
-from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.directory import FutureReplica, LogDirectory, Place, read_identity
 from ctrlchan.broker.log.lock_file import RefusedError
 from ctrlchan.broker.log.log_cleaner import LogCleaner
-from ctrlchan.broker.metadata.config_keys import parse_setting
+from ctrlchan.config.parsing import parse_setting
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, LogDirectoryError
 from ctrlchan.topic_names import ZERO_ID, id_to_text, why_invalid
 

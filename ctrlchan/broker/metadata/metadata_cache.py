@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ctrlchan._codec import Brokers, ListColumn, Partitions, StringColumn, Topics, UpdateMetadataRequest
-from ctrlchan.broker.metadata.lookups import NO_CONTROLLER, MetadataLookups
 from ctrlchan.errors import DecodeError
 from ctrlchan.protocol import LEADER_DURING_DELETE, LISTENER_NAMES_SINCE, UPDATE_METADATA_TOPICS_SINCE
+from ctrlchan.server.apis.lookups import NO_CONTROLLER, MetadataLookups
 from ctrlchan.state import ClusterState, SecurityProtocol
 from ctrlchan.topic_names import ZERO_ID
 

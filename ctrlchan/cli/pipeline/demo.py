@@ -13,8 +13,8 @@ from ctrlchan.cli.pipeline.report import show
 
 if TYPE_CHECKING:
     from ctrlchan.batch import ControllerBrokerRequestBatch
-    from ctrlchan.broker import EmbeddedBroker
     from ctrlchan.channel import ControllerChannelManager, Sent
+    from ctrlchan.launch.embedded import EmbeddedBroker
     from ctrlchan.state import ClusterState
     from ctrlchan.storage import AnyPath
 
@@ -58,11 +58,11 @@ def demo(
       ctrlchan pipeline demo
       ctrlchan pipeline demo --brokers 12 -o /tmp/demo --overwrite
     """
-    from ctrlchan.broker import EmbeddedBroker
     from ctrlchan.channel import ChannelConfig, ControllerChannelManager
     from ctrlchan.cli.progress import step
     from ctrlchan.errors import ConfigError
     from ctrlchan.journal import Journal
+    from ctrlchan.launch.embedded import EmbeddedBroker
     from ctrlchan.state.importing.generate import GeneratorConfig, generate
     from ctrlchan.storage import path_of
 

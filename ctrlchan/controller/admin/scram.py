@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ctrlchan.broker.network.sasl import ScramCredential
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.errors import ErrorCode, KafkaError, MalformedError
+from ctrlchan.server.sasl import ScramCredential
 from ctrlchan.text import parse_number, quoted, why_unsendable
 
 __all__ = [

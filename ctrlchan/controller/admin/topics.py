@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from ctrlchan.broker.metadata.config_keys import check_configs
+from ctrlchan.config.parsing import check_configs
 from ctrlchan.controller.admin.assignment import Assignment, BrokerRack, assign_replicas, check_racks
 from ctrlchan.controller.admin.names import INTERNAL_METADATA_TOPIC, Collisions, check_new_name, may_collide
 from ctrlchan.controller.core import ControllerCore

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ctrlchan.config_values import parse_boolean
+from ctrlchan.config.values import parse_boolean
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.errors import ConfigError
 from ctrlchan.zookeeper.cluster import ClusterNodes

@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from ctrlchan.broker.network.server import CannotAnswer
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.producer_ids import Allocation, next_block
 from ctrlchan.controller.server.metadata import ControllerMetadata
@@ -17,6 +16,7 @@ from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.controller.term.event_loop import EventLoop
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError, NotControllerError, SessionExpiredError
+from ctrlchan.server.asyncio_server import CannotAnswer
 from ctrlchan.state import Endpoint
 from ctrlchan.zookeeper.quotas import QuotaEntity
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from ctrlchan.broker.network.sasl import ScramCredential
 from ctrlchan.controller.admin.scram import credential_from_text, credential_of_password
 from ctrlchan.errors import CtrlchanError
+from ctrlchan.server.sasl import ScramCredential
 
 __all__ = ["ListenerCredentials"]
 

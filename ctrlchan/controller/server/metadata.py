@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctrlchan.broker.metadata.lookups import MetadataLookups
+from ctrlchan.server.apis.lookups import MetadataLookups
 
 __all__ = ["ControllerMetadata"]
 

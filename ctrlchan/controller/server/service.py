@@ -10,9 +10,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
-from ctrlchan.broker.apis.request_handler import RequestHandler
-from ctrlchan.broker.network.sasl import SaslServer
-from ctrlchan.broker.network.server import Authenticator, Server
 from ctrlchan.channel.wire.tls_context import server_context_of
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.apis.table import served_apis
@@ -22,6 +19,9 @@ from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.controller.settings.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.controller.term.event_loop import EventLoop
 from ctrlchan.errors import ConfigError, IllegalStateError
+from ctrlchan.server.asyncio_server import Authenticator, Server
+from ctrlchan.server.request_handler import RequestHandler
+from ctrlchan.server.sasl import SaslServer
 from ctrlchan.state import Endpoint
 
 __all__ = ["ControllerServer"]

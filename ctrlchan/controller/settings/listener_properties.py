@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ctrlchan.channel.properties_file import LOGIN_MODULES, ListenerProperties
-from ctrlchan.config_values import parse_list
+from ctrlchan.config.values import parse_list
 from ctrlchan.controller.settings.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol

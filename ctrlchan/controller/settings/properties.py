@@ -12,12 +12,12 @@ from os import PathLike
 from pathlib import PurePath
 from typing import Any, Final
 
-from ctrlchan.broker.metadata.config_keys import checked
-from ctrlchan.broker.metadata.configs import topic_defaults
 from ctrlchan.channel import ChannelConfig
 from ctrlchan.channel.properties import channel_settings
 from ctrlchan.channel.properties_file import ListenerProperties, PropertiesFile
-from ctrlchan.config_values import parse_boolean, parse_int, parse_long, parse_string
+from ctrlchan.config.definitions import topic_defaults
+from ctrlchan.config.parsing import checked
+from ctrlchan.config.values import parse_boolean, parse_int, parse_long, parse_string
 from ctrlchan.controller.settings.listener_properties import listener_security
 from ctrlchan.controller.settings.listener_security import ListenerSecurity
 from ctrlchan.errors import ConfigError, InvalidStateError

@@ -29,9 +29,9 @@ from ctrlchan._codec import (
     decode_request,
     decode_request_header,
 )
-from ctrlchan.broker import EmbeddedBroker
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
+from ctrlchan.launch.embedded import EmbeddedBroker
 from ctrlchan.messages.json_form import name_of, to_json
 from tests.acceptance.client_frames import METADATA, client_response, metadata_frame
 from tests.acceptance.controller import nodes

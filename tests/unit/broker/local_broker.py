@@ -23,10 +23,10 @@ from ctrlchan._codec import (
     request_header_version,
     response_header_version,
 )
-from ctrlchan.broker.apis.request_handler import RequestHandler
-from ctrlchan.broker.apis.table import served_apis
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.messages.trees import Tree, message_of
+from ctrlchan.metadata_broker.table import served_apis
+from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.state import Endpoint, SecurityProtocol
 
 OURS = 1  # id of the local broker

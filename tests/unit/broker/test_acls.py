@@ -18,10 +18,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kio.schema.errors import ErrorCode as KioError
 
 from ctrlchan import TEMPORARY, EmbeddedCluster
-from ctrlchan.broker.apis import acls
-from ctrlchan.broker.apis.request_handler import RequestHandler
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import DecodeError
+from ctrlchan.server.apis import acls
+from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.state import Endpoint, SecurityProtocol
 from tests.unit.broker.local_broker import client_frame, read_client_response
 

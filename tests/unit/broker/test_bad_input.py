@@ -18,9 +18,9 @@ from kio.serial import entity_writer
 from kio.static.primitive import Records
 
 from ctrlchan._codec import LEADER_AND_ISR
-from ctrlchan.broker import EmbeddedBroker
-from ctrlchan.broker.apis.table import storing_apis
+from ctrlchan.broker.handlers.table import storing_apis
 from ctrlchan.errors import ErrorCode
+from ctrlchan.launch.embedded import EmbeddedBroker
 from tests.kafka.wire import answers_api_versions
 from tests.unit.broker.local_broker import Part
 from tests.unit.broker.log.made_batches import batch

@@ -16,8 +16,8 @@ from urllib.request import urlopen
 import pytest
 
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from ctrlchan.broker import EmbeddedBroker
 from ctrlchan.cli.broker_properties import read_broker_properties
+from ctrlchan.launch.embedded import EmbeddedBroker
 from tests.kafka.ports import free_port
 from tests.kafka.wire import answers_api_versions, exchange
 from tests.kafka.zookeeper import ZooKeeperServer

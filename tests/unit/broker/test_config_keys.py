@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ctrlchan.broker.log.config import LogConfig
-from ctrlchan.broker.metadata.config_changes import Change, Operation, alter_topic
-from ctrlchan.broker.metadata.config_keys import check_broker_configs, check_configs, topic_config_names
+from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.config.changes import Change, Operation, alter_topic
+from ctrlchan.config.parsing import check_broker_configs, check_configs, topic_config_names
 from ctrlchan.errors import ErrorCode, KafkaError
 
 ACCEPTED = [

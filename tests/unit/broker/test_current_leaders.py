@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
-from ctrlchan.broker import EmbeddedBroker
 from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.errors import ErrorCode
+from ctrlchan.launch.embedded import EmbeddedBroker
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import exchange, exchange_on, receive_frame, send_frame
 from tests.unit.broker.leader_answers import (

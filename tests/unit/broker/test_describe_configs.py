@@ -10,8 +10,8 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
-from ctrlchan.broker import EmbeddedBroker
-from ctrlchan.broker.metadata.configs import Configs, ConfigSource, broker_configs, effective_configs
+from ctrlchan.config.definitions import Configs, ConfigSource, broker_configs, effective_configs
+from ctrlchan.launch.embedded import EmbeddedBroker
 from tests.unit.broker.local_broker import OURS, LocalBroker, Part
 
 DESCRIBE_CONFIGS = 32

@@ -14,10 +14,10 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from ctrlchan.broker.apis.api import Reply, Request
-from ctrlchan.broker.apis.describe_log_dirs import API
-from ctrlchan.broker.log.config import LogConfig
+from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.broker.handlers.describe_log_dirs import API
 from ctrlchan.broker.log.manager import LogManager
+from ctrlchan.server.api import Reply, Request
 from tests.unit.broker.log.made_batches import batch, checked
 
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from ctrlchan import TEMPORARY, EmbeddedBroker, EmbeddedCluster
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
-from ctrlchan.broker.metadata.settings import check_arguments
+from ctrlchan.config.settings import check_arguments
 from ctrlchan.errors import ConfigError, CtrlchanError, KafkaError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until

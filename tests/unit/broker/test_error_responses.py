@@ -12,8 +12,8 @@ import kio.schema
 import pytest
 from kio.serial import entity_reader
 
-from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
-from ctrlchan.broker.apis.error_responses import NamedPartition, error_response, named_partitions
+from ctrlchan.server.error_responses import NamedPartition, error_response, named_partitions
+from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 ID = UUID(int=5)
 APIS = (

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 import ctrlchan
 from ctrlchan._codec import LEADER_AND_ISR
-from ctrlchan.broker.launch.service import BrokerConfig
-from ctrlchan.broker.launch.storing_service import StoringService
+from ctrlchan.broker.config.broker_config import BrokerConfig
 from ctrlchan.broker.log import manager
+from ctrlchan.broker.server import StoringService
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper

@@ -13,13 +13,13 @@ import pytest
 
 from ctrlchan import EmbeddedBroker
 from ctrlchan._codec import encode_request_header
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import KioError
-from ctrlchan.broker.apis.faulty_answers import DisconnectError, answer_of_fault, hot_answer_of_fault
-from ctrlchan.broker.controller.connection import ControllerConnections, OutgoingRequest
-from ctrlchan.broker.controller.messages import decode_answer, encode_request, part
 from ctrlchan.broker.faults import FOREVER, Fault, Faults, FaultTarget
+from ctrlchan.broker.handlers.faulty_answers import DisconnectError, answer_of_fault, hot_answer_of_fault
 from ctrlchan.errors import ConfigError
+from ctrlchan.peers.connection import ControllerConnections, OutgoingRequest
+from ctrlchan.peers.messages import decode_answer, encode_request, part
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import KioError
 
 SECONDS = 30.0
 LIST_OFFSETS: Api[Any] = Api(

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from ctrlchan import TEMPORARY, ChannelConfig, EmbeddedCluster, Endpoint, SecurityProtocol
-from ctrlchan.broker.apis.admin import metadata
-from ctrlchan.broker.launch.service import BrokerConfig
-from ctrlchan.broker.launch.storing_service import StoringService
+from ctrlchan.broker.config.broker_config import BrokerConfig
+from ctrlchan.broker.handlers import metadata
+from ctrlchan.broker.server import StoringService
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper

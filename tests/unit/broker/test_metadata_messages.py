@@ -17,17 +17,17 @@ from kio.schema.errors import ErrorCode as KioError
 from kio.serial import entity_writer
 
 from ctrlchan._codec import ListColumn
-from ctrlchan.broker.apis._metadata import (
+from ctrlchan.errors import DecodeError
+from ctrlchan.server.api import Request
+from ctrlchan.server.apis._metadata import (
     MetadataRequest,
     PartitionRows,
     TopicAnswer,
     decode_metadata,
     encode_metadata,
 )
-from ctrlchan.broker.apis.api import Request
-from ctrlchan.broker.apis.client_messages import ClientMessages, only_known_fields, throttled
-from ctrlchan.broker.metadata.lookups import Node
-from ctrlchan.errors import DecodeError
+from ctrlchan.server.apis.lookups import Node
+from ctrlchan.server.kio_messages import ClientMessages, only_known_fields, throttled
 from ctrlchan.topic_names import ZERO_ID
 
 METADATA = 3

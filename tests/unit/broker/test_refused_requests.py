@@ -10,8 +10,8 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
-from ctrlchan.broker.apis.client_messages import throttled
 from ctrlchan.errors import ProtocolError
+from ctrlchan.server.kio_messages import throttled
 from tests.unit.broker.local_broker import OURS, LocalBroker, client_frame
 
 PRODUCE, FETCH, FIND_COORDINATOR = 0, 1, 10

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ctrlchan.broker.launch.registration import Registrations
-from ctrlchan.broker.launch.service import BrokerConfig
-from ctrlchan.broker.launch.storing_service import StoringService
-from ctrlchan.broker.log.config import LogConfig
+from ctrlchan.broker.config.broker_config import BrokerConfig
+from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.broker.server import StoringService
+from ctrlchan.launch.registration import Registrations
 from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
 from tests.fault.proxy import Proxy

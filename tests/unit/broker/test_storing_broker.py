@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 
 import ctrlchan
 from ctrlchan._codec import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from ctrlchan.broker import EmbeddedBroker
 from ctrlchan.broker.log.checkpoints import read_meta_properties
 from ctrlchan.embedded import EmbeddedCluster
 from ctrlchan.errors import ConfigError, ErrorCode, LogDirectoryError
+from ctrlchan.launch.embedded import EmbeddedBroker
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import exchange
 from tests.unit.broker.local_broker import (
@@ -29,7 +29,7 @@ from tests.unit.broker.local_broker import (
     read_control_response,
     topic_id,
 )
-from tests.unit.broker.replication.fetching import Asked, Fetcher
+from tests.unit.broker.replica.fetching import Asked, Fetcher
 
 T = TypeVar("T")
 

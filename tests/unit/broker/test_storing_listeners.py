@@ -12,11 +12,11 @@ import pytest
 
 from ctrlchan import TEMPORARY, EmbeddedBroker, EmbeddedCluster
 from ctrlchan._codec import UPDATE_METADATA
-from ctrlchan.broker.launch.registration import registration_json
-from ctrlchan.broker.launch.service import BrokerConfig
-from ctrlchan.broker.launch.storing_service import StoringService
+from ctrlchan.broker.config.broker_config import BrokerConfig
+from ctrlchan.broker.server import StoringService
 from ctrlchan.cli.broker_properties import read_broker_properties
 from ctrlchan.errors import ConfigError
+from ctrlchan.launch.registration import registration_json
 from ctrlchan.state.brokers import parse_host_port
 from tests.kafka.wire import answers_api_versions, exchange
 from tests.unit.broker.local_broker import LiveBroker, client_frame, control_frame, read_client_response

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from ctrlchan._codec import UPDATE_METADATA
-from ctrlchan.broker.metadata.lookups import Node
 from ctrlchan.errors import DecodeError
+from ctrlchan.server.apis.lookups import Node
 from tests.unit.broker.local_broker import (
     CONTROLLER_EPOCH,
     EPOCH,

@@ -15,10 +15,10 @@ from kazoo.client import KazooClient
 
 from ctrlchan import EmbeddedBroker
 from ctrlchan.broker.core import BrokerCore
-from ctrlchan.broker.launch.registration import registration_json
 from ctrlchan.channel import ChannelConfig
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
+from ctrlchan.launch.registration import registration_json
 from ctrlchan.state import Broker
 from ctrlchan.zookeeper import nodes, paths
 from tests.kafka.waiting import wait_until

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.producer_ids import Allocation, allocate
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import KafkaError
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 __all__ = ["API"]
 

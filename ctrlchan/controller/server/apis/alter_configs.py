@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages
-from ctrlchan.broker.apis.config_requests import change_configs, reply_to
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import KafkaError
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.apis.config_requests import change_configs, reply_to
+from ctrlchan.server.kio_messages import ClientMessages
 
 __all__ = ["ALTER", "INCREMENTAL_ALTER"]
 

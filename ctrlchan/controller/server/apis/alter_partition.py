@@ -12,9 +12,6 @@ from typing import Any, Final
 import numpy as np
 
 from ctrlchan._codec import ListColumn
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
-from ctrlchan.broker.apis.results import compact_count
 from ctrlchan.controller.handlers.isr_changes import (
     AlterPartitionRequest,
     AlterPartitionResult,
@@ -23,6 +20,9 @@ from ctrlchan.controller.handlers.isr_changes import (
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages, KioError
+from ctrlchan.server.result_fields import compact_count
 from ctrlchan.topic_names import ZERO_ID
 
 __all__ = ["API", "response_body"]

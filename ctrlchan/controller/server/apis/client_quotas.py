@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages
-from ctrlchan.broker.apis.results import error_fields
 from ctrlchan.controller.admin.client_quotas import Component, QuotaFilter, alter_quotas, entity_of
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages
+from ctrlchan.server.result_fields import error_fields
 from ctrlchan.zookeeper.paths import sanitized
 from ctrlchan.zookeeper.quotas import QuotaEntity
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
 from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.server.api import Api, Reply, Request
 
 __all__ = ["cluster_api"]
 

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Mapping
 from time import monotonic
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages
-from ctrlchan.broker.apis.results import error_fields, seconds
 from ctrlchan.controller.admin.topics import NewPartitions, create_partitions, has_leaders
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages
+from ctrlchan.server.result_fields import error_fields, seconds
 
 __all__ = ["API"]
 

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any, Final
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages
-from ctrlchan.broker.apis.results import compact_count, error_fields, seconds, topic_uuid
-from ctrlchan.broker.metadata.configs import Configs, ConfigSource, broker_names, effective_configs
+from ctrlchan.config.definitions import Configs, ConfigSource, broker_names, effective_configs
 from ctrlchan.controller.admin.topics import CreatedTopic, NewTopic, create_topics, has_leaders
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages
+from ctrlchan.server.result_fields import compact_count, error_fields, seconds, topic_uuid
 
 __all__ = ["API"]
 

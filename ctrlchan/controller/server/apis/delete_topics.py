@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages
-from ctrlchan.broker.apis.results import error_fields, seconds, topic_uuid
-from ctrlchan.broker.metadata.lookups import MetadataLookups
 from ctrlchan.controller.admin.topics import delete_topics, is_deleted, is_gone
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.apis.lookups import MetadataLookups
+from ctrlchan.server.kio_messages import ClientMessages
+from ctrlchan.server.result_fields import error_fields, seconds, topic_uuid
 from ctrlchan.topic_names import ZERO_ID
 
 __all__ = ["API"]

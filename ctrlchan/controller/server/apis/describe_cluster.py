@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ctrlchan.broker.apis import describe_cluster
 from ctrlchan.controller.server.apis.cluster_api import cluster_api
+from ctrlchan.server.apis import describe_cluster
 
 __all__ = ["API"]
 

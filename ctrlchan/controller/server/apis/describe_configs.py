@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ctrlchan.broker.apis import describe_configs
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.metadata.configs import (
+from ctrlchan.config.definitions import (
     Configs,
     ConfigSource,
     DescribedConfig,
@@ -18,6 +16,8 @@ from ctrlchan.broker.metadata.configs import (
     effective_configs,
 )
 from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.apis import describe_configs
 
 __all__ = ["API"]
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages
-from ctrlchan.broker.apis.results import error_fields
 from ctrlchan.controller.admin.scram import CredentialInfo, describe_credentials
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages
+from ctrlchan.server.result_fields import error_fields
 
 __all__ = ["API"]
 

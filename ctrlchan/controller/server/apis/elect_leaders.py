@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from time import monotonic
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
-from ctrlchan.broker.apis.results import answer_fields, by_topic, seconds
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.elections import Answer, ElectionType, Partition, elect_leaders
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages, KioError
+from ctrlchan.server.result_fields import answer_fields, by_topic, seconds
 
 __all__ = ["API"]
 

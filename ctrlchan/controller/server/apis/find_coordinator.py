@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
-from ctrlchan.broker.coordinator.registry import partition_for
-from ctrlchan.broker.metadata.lookups import Node
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.server.metadata import ControllerMetadata
+from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.apis.lookups import Node
+from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 __all__ = ["API"]
 
 #: ``CoordinatorType`` -> the topic whose partitions are led by the coordinators.
-_TOPICS: Final[Mapping[int, str]] = {0: "__consumer_offsets", 1: "__transaction_state"}
+_TOPICS: Final[Mapping[int, str]] = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
 _SEVERAL_KEYS_SINCE: Final = 4
 
 
@@ -59,7 +59,7 @@ def _fields(
     if metadata.topic_row(topic) is None:
         return _none(KioError.coordinator_not_available)
     rows = metadata.state.rows_of_topic(topic)
-    row = rows.start + partition_for(key, rows.stop - rows.start)
+    row = rows.start + coordinator_partition(key, rows.stop - rows.start)
     node = nodes.get(int(metadata.state.partitions.leader[row]))
     if node is None:
         return _none(KioError.coordinator_not_available)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.errors import KafkaError
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 __all__ = ["API"]
 

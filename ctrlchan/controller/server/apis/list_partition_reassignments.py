@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages
-from ctrlchan.broker.apis.results import by_topic, error_fields
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.reassignment import Partition, list_
 from ctrlchan.controller.handlers.replica_assignment import ReplicaAssignment
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import KafkaError
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages
+from ctrlchan.server.result_fields import by_topic, error_fields
 
 __all__ = ["API"]
 

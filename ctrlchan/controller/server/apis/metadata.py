@@ -6,8 +6,8 @@ that is not the active one closes the connection, and clients ask another broker
 
 from __future__ import annotations
 
-from ctrlchan.broker.apis import metadata
 from ctrlchan.controller.server.apis.cluster_api import cluster_api
+from ctrlchan.server.apis import metadata
 
 __all__ = ["API"]
 

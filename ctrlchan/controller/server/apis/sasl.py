@@ -1,15 +1,15 @@
 """SaslHandshake (17) and SaslAuthenticate (36), when nobody has to authenticate any more.
 
-Authentication itself is done before requests reach the APIs (``broker.network.sasl``). They are announced
+Authentication itself is done before requests reach the APIs (``server.sasl``). They are announced
 because clients look for them in ApiVersions. ``KafkaApis.handleSaslHandshakeRequest`` and
 ``handleSaslAuthenticateRequest``.
 """
 
 from __future__ import annotations
 
-from ctrlchan.broker.apis.api import Api, Reply, Request
-from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 __all__ = ["AUTHENTICATE", "HANDSHAKE"]
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ctrlchan.broker.apis import acls
-from ctrlchan.broker.apis.api import Api
-from ctrlchan.broker.apis.api_versions import api_versions
 from ctrlchan.controller.server.apis import (
     allocate_producer_ids,
     alter_configs,
@@ -33,6 +30,9 @@ from ctrlchan.controller.server.apis import (
     update_features,
 )
 from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.server.api import Api
+from ctrlchan.server.apis import acls
+from ctrlchan.server.apis.api_versions import with_api_versions
 
 __all__ = ["served_apis"]
 
@@ -68,5 +68,4 @@ def served_apis() -> Mapping[int, Api[ServerCore]]:
         list_transactions.API,
         *acls.APIS,
     ]
-    apis.append(api_versions(apis))
-    return {api.key: api for api in apis}
+    return with_api_versions(apis)

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ctrlchan.broker.controller.client import ControllerClient
-from ctrlchan.broker.launch.processes import BrokerProcesses
-from ctrlchan.broker.launch.service import BrokerConfig
+from ctrlchan.broker.config.broker_config import BrokerConfig
+from ctrlchan.broker.controller_client import ControllerClient
 from ctrlchan.embedded.controller import LocalController
+from ctrlchan.launch.processes import BrokerProcesses
 from tests.kafka.waiting import wait_until
 
 ClientOf = Callable[[int], ControllerClient]

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from ctrlchan.broker.controller.client import ControllerClient, NewTopic
-from ctrlchan.broker.controller.connection import ControllerConnections, OutgoingRequest
-from ctrlchan.broker.controller.isr_changes import AlteredPartition, IsrChange
+from ctrlchan.broker.controller_client import ControllerClient, NewTopic
+from ctrlchan.broker.replica.isr_changes import AlteredPartition, IsrChange
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.embedded.controller import LocalController
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.peers.connection import ControllerConnections, OutgoingRequest
 from tests.kafka.ports import free_port
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.controller.conftest import ClientOf

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from ctrlchan.broker.controller.configs import BrokerConfigs
-from ctrlchan.broker.log.config import LogConfig
+from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
 from ctrlchan.zookeeper.session import ZooKeeperSession
 from tests.fault.proxy import Proxy

@@ -14,9 +14,9 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32Timedelta
 
-from ctrlchan.broker.controller.connection import Answer, OutgoingRequest
-from ctrlchan.broker.controller.isr_changes import AlteredPartition, IsrChange, IsrChanges
+from ctrlchan.broker.replica.isr_changes import AlteredPartition, IsrChange, IsrChanges
 from ctrlchan.errors import ErrorCode
+from ctrlchan.peers.connection import Answer, OutgoingRequest
 from tests.kafka.waiting import wait_until
 
 TOPIC, TOPIC_ID = "orders", bytes(range(16))

@@ -7,10 +7,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ctrlchan.broker.coordinator.config import GroupConfig
-from ctrlchan.broker.coordinator.coordinator import GroupCoordinator
-from ctrlchan.broker.coordinator.group import Group
-from ctrlchan.broker.coordinator.requests import (
+from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.coordinator.common.timing_wheel import TimingWheel
+from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
+from ctrlchan.broker.coordinator.group.group import Group
+from ctrlchan.broker.coordinator.group.requests import (
     CommitRequest,
     HeartbeatRequest,
     JoinRequest,
@@ -20,8 +21,7 @@ from ctrlchan.broker.coordinator.requests import (
     SyncResult,
     TopicPartition,
 )
-from ctrlchan.broker.coordinator.store import Appended, Record, StoredBatch
-from ctrlchan.broker.coordinator.timing_wheel import TimingWheel
+from ctrlchan.broker.coordinator.group.store import Appended, Record, StoredBatch
 from ctrlchan.errors import ErrorCode
 
 GROUP = "groupId"

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from ctrlchan.broker.coordinator.group import GroupState
-from ctrlchan.broker.coordinator.rebalance import NEW_MEMBER_JOIN_TIMEOUT
-from ctrlchan.broker.coordinator.requests import JoinResult, LeavingMember
+from ctrlchan.broker.coordinator.group.group import GroupState
+from ctrlchan.broker.coordinator.group.rebalance import NEW_MEMBER_JOIN_TIMEOUT
+from ctrlchan.broker.coordinator.group.requests import JoinResult, LeavingMember
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.coordinator.support import (
     CONFIG,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ctrlchan.broker.coordinator.records import (
+from ctrlchan.broker.coordinator.group.records import (
     CommittedOffset,
     GroupValue,
     MemberValue,
@@ -13,10 +13,10 @@ from ctrlchan.broker.coordinator.records import (
     offset_key,
     offset_value,
 )
-from ctrlchan.broker.coordinator.registry import java_hash, partition_for
-from ctrlchan.broker.coordinator.requests import FetchedOffset, OffsetToCommit, TopicPartition
-from ctrlchan.broker.coordinator.store import StoredBatch
+from ctrlchan.broker.coordinator.group.requests import FetchedOffset, OffsetToCommit, TopicPartition
+from ctrlchan.broker.coordinator.group.store import StoredBatch
 from ctrlchan.errors import ErrorCode
+from ctrlchan.internal_topics import coordinator_partition, java_hash
 from tests.unit.broker.coordinator.support import (
     GROUP,
     MAX_SIZE,
@@ -58,7 +58,7 @@ def _batches(*records: Pair) -> list[StoredBatch]:
 
 
 def _rig(*batches: StoredBatch) -> Rig:
-    return Rig(topic=MemoryTopic({partition_for(GROUP, 2): list(batches)}))
+    return Rig(topic=MemoryTopic({coordinator_partition(GROUP, 2): list(batches)}))
 
 
 def _committed(rig: Rig, *partitions: TopicPartition, stable: bool = False) -> list[FetchedOffset]:
@@ -157,7 +157,7 @@ def test_records_that_cannot_be_read_are_skipped(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_log_that_cannot_be_read_leaves_an_empty_partition(caplog: pytest.LogCaptureFixture) -> None:
-    rig = Rig(topic=MemoryTopic({partition_for(GROUP, 2): _batches(_offset(1))}, fail_reads=True))
+    rig = Rig(topic=MemoryTopic({coordinator_partition(GROUP, 2): _batches(_offset(1))}, fail_reads=True))
     assert "cannot be loaded" in caplog.text
     assert _committed(rig, FOO) == [FetchedOffset()]
 
@@ -178,7 +178,7 @@ def test_what_is_stored_is_what_is_loaded() -> None:
 def test_requests_while_a_partition_is_loaded() -> None:
     class _Asked(MemoryTopic):
         def read(self, partition: int) -> list[StoredBatch]:
-            if partition == partition_for(OTHER_GROUP, 2):
+            if partition == coordinator_partition(OTHER_GROUP, 2):
                 coordinator = rig.coordinator
                 loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                 assert rig.join(group_id=OTHER_GROUP, wait=0).error is loading
@@ -196,7 +196,7 @@ def test_requests_while_a_partition_is_loaded() -> None:
 
     asked: list[int] = []
     rig = Rig(topic=_Asked())
-    partition = partition_for(OTHER_GROUP, 2)
+    partition = coordinator_partition(OTHER_GROUP, 2)
     rig.coordinator.elected(partition, 1)
     assert asked == [partition]
     assert rig.coordinator.describe(OTHER_GROUP).error is ErrorCode.NONE
@@ -272,4 +272,4 @@ def test_a_partition_that_goes_while_it_is_loaded_is_not_served() -> None:
 def test_java_hash(text: str, value: int | None) -> None:
     assert value is None or java_hash(text) == value
     hashed = java_hash(text)
-    assert partition_for(text, 50) == (0 if hashed == -(2**31) else abs(hashed) % 50)
+    assert coordinator_partition(text, 50) == (0 if hashed == -(2**31) else abs(hashed) % 50)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ctrlchan.broker.coordinator.requests import LeavingMember, OffsetToCommit, TopicPartition
+from ctrlchan.broker.coordinator.group.requests import LeavingMember, OffsetToCommit, TopicPartition
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.coordinator.support import CONFIG, DELAY, GROUP, SESSION, Rig
 

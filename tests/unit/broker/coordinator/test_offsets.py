@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ctrlchan.broker.coordinator.records import read_key, read_offset_value
-from ctrlchan.broker.coordinator.requests import (
+from ctrlchan.broker.coordinator.group.records import read_key, read_offset_value
+from ctrlchan.broker.coordinator.group.requests import (
     FetchedOffset,
     LeavingMember,
     OffsetToCommit,

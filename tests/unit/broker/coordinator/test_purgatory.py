@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from ctrlchan.broker.coordinator.purgatory import DelayedOperation, Purgatory
-from ctrlchan.broker.coordinator.timing_wheel import TimingWheel
+from ctrlchan.broker.coordinator.common.purgatory import DelayedOperation, Purgatory
+from ctrlchan.broker.coordinator.common.timing_wheel import TimingWheel
 
 
 class _Clock:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from ctrlchan.broker.coordinator.requests import JoinRequest, JoinResult, LeavingMember, SyncResult
+from ctrlchan.broker.coordinator.group.requests import JoinRequest, JoinResult, LeavingMember, SyncResult
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.coordinator.support import (
     DELAY,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ctrlchan.broker.coordinator.group import GroupState
-from ctrlchan.broker.coordinator.requests import LeavingMember
+from ctrlchan.broker.coordinator.group.group import GroupState
+from ctrlchan.broker.coordinator.group.requests import LeavingMember
 from ctrlchan.errors import ErrorCode, IllegalStateError
 from tests.unit.broker.coordinator.support import (
     GROUP,

@@ -11,8 +11,9 @@ from typing import TypeVar
 
 import pytest
 
-from ctrlchan.broker.coordinator.coordinator import GroupCoordinator
-from ctrlchan.broker.coordinator.requests import (
+from ctrlchan.broker.coordinator.common.timing_wheel import TimingWheel
+from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
+from ctrlchan.broker.coordinator.group.requests import (
     CommitRequest,
     HeartbeatRequest,
     JoinRequest,
@@ -21,8 +22,7 @@ from ctrlchan.broker.coordinator.requests import (
     SyncRequest,
     TopicPartition,
 )
-from ctrlchan.broker.coordinator.store import Appended, Record
-from ctrlchan.broker.coordinator.timing_wheel import TimingWheel
+from ctrlchan.broker.coordinator.group.store import Appended, Record
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.coordinator.support import CONFIG, GROUP, PROTOCOLS, START_MS, MemoryTopic
 

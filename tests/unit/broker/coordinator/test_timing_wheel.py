@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctrlchan.broker.coordinator.timing_wheel import Timer, TimingWheel
+from ctrlchan.broker.coordinator.common.timing_wheel import Timer, TimingWheel
 
 
 class _Clock:

@@ -14,14 +14,14 @@ from kio.index import load_request_schema
 from kio.static.primitive import i32Timedelta
 
 from ctrlchan._codec import decode_request_header, encode_response_header
-from ctrlchan.broker.apis import init_producer_id
-from ctrlchan.broker.apis.api import Reply, Request
-from ctrlchan.broker.apis.groups import APIS
-from ctrlchan.broker.coordinator.config import GroupConfig
-from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
-from ctrlchan.broker.groups.service import GroupService
+from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.coordinator.group_service import GroupService
+from ctrlchan.broker.handlers import init_producer_id
+from ctrlchan.broker.handlers.table import GROUP_APIS
 from ctrlchan.broker.producer_ids import ProducerIds, random_block
 from ctrlchan.broker.storing_core import StoringCore
+from ctrlchan.internal_topics import OFFSETS_TOPIC
+from ctrlchan.server.api import Reply, Request
 from ctrlchan.state import Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.groups.partitions import FaultyPartitions
@@ -40,7 +40,7 @@ TOPIC = "foo"
 DEADLINE = 60.0
 CONFIG = GroupConfig(min_session_timeout=1, initial_rebalance_delay=0, offsets_topic_partitions=1)
 
-_TABLE = {api.key: api for api in (*APIS, init_producer_id.API)}
+_TABLE = {api.key: api for api in (*GROUP_APIS, init_producer_id.API)}
 HIGHEST = {api.name: api.highest for api in _TABLE.values()}
 KEYS = {api.name: api.key for api in _TABLE.values()}
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log._log import Log
-from ctrlchan.broker.log.config import LogConfig
-from ctrlchan.broker.replication._partitions import PartitionTable
+from ctrlchan.broker.replica._partitions import PartitionTable
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.internal_topics import OFFSETS_TOPIC
 
 _BROKER = 1
 _Result = tuple[int, int, int]

@@ -21,7 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from ctrlchan import EmbeddedCluster
-from ctrlchan.broker.coordinator.registry import partition_for
+from ctrlchan.internal_topics import coordinator_partition
 from tests.kafka.waiting import wait_until
 
 DEADLINE = 90.0
@@ -255,7 +255,7 @@ def test_the_coordinator_of_an_active_group_moves(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, 3)
     try:
         topic = cluster.create("wandering")
-        partition = partition_for("wanderers", 3)
+        partition = coordinator_partition("wanderers", 3)
         expected = 0
 
         def commit(consumers: list[Any]) -> None:

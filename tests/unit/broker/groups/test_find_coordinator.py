@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ctrlchan.broker.controller.client import NewTopic
-from ctrlchan.broker.coordinator.config import GroupConfig
-from ctrlchan.broker.groups.offsets_log import OFFSETS_TOPIC
+from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.controller_client import NewTopic
 from ctrlchan.errors import ErrorCode
+from ctrlchan.internal_topics import OFFSETS_TOPIC
 from tests.unit.broker.groups.group_broker import GROUP, GroupBroker, group_broker
 from tests.unit.broker.local_broker import Part
 

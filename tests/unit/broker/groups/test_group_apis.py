@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ctrlchan.broker.apis import init_producer_id
-from ctrlchan.broker.apis.api import Request
-from ctrlchan.broker.apis.groups import APIS
+from ctrlchan.broker.handlers import init_producer_id
+from ctrlchan.broker.handlers.table import GROUP_APIS
 from ctrlchan.errors import DecodeError, ErrorCode
 from ctrlchan.protocol import LEADER_DURING_DELETE
+from ctrlchan.server.api import Request
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.groups.group_broker import (
     DEADLINE,
@@ -88,7 +88,7 @@ def fetch(broker: GroupBroker, version: int, group_id: str, partitions: list[int
 
 
 def test_the_versions_are_kafkas() -> None:
-    assert {api.name: (api.key, api.lowest, api.highest) for api in APIS} == RANGES
+    assert {api.name: (api.key, api.lowest, api.highest) for api in GROUP_APIS} == RANGES
 
 
 @pytest.mark.parametrize("step", range(10))
@@ -313,12 +313,12 @@ def test_offsets_of_a_deleted_topic_are_removed(broker: GroupBroker) -> None:
 def test_an_array_that_cannot_be_null_is_refused(
     shared: GroupBroker, key: int, version: int, body: bytes
 ) -> None:
-    [handle] = [api.handle for api in APIS if api.key == key]
+    [handle] = [api.handle for api in GROUP_APIS if api.key == key]
     with pytest.raises(DecodeError, match="is null"):
         handle(shared.core, Request(version, 1, None, memoryview(body), 0))
 
 
-@pytest.mark.parametrize("api", [*APIS, init_producer_id.API], ids=lambda api: api.name)
+@pytest.mark.parametrize("api", [*GROUP_APIS, init_producer_id.API], ids=lambda api: api.name)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_other_bytes_are_answered_or_refused(shared: GroupBroker, api: Any, data: st.DataObject) -> None:

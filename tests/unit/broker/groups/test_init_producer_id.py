@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ctrlchan.broker.apis import init_producer_id
+from ctrlchan.broker.handlers import init_producer_id
 from ctrlchan.broker.producer_ids import Block, ProducerIds
 from ctrlchan.errors import ErrorCode
 from ctrlchan.rate_limit import LogRateLimit

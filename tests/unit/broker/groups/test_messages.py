@@ -16,22 +16,22 @@ from kio.schema.errors import ErrorCode as KioError
 from kio.serial import entity_writer
 from kio.static.primitive import i64Timedelta
 
-from ctrlchan.broker.apis.api import Request
-from ctrlchan.broker.apis.client_messages import ClientMessages, only_known_fields, throttled
-from ctrlchan.broker.apis.groups.access import by_topic, milliseconds
-from ctrlchan.broker.coordinator.requests import (
+from ctrlchan.broker.coordinator.group.requests import (
     CommitRequest,
     HeartbeatRequest,
     OffsetToCommit,
     TopicPartition,
 )
-from ctrlchan.broker.groups._messages import (
+from ctrlchan.broker.handlers._group_messages import (
     decode_heartbeat,
     decode_offset_commit,
     encode_heartbeat,
     encode_offset_commit,
 )
+from ctrlchan.broker.handlers.group_access import by_topic, milliseconds
 from ctrlchan.errors import DecodeError, ErrorCode
+from ctrlchan.server.api import Request
+from ctrlchan.server.kio_messages import ClientMessages, only_known_fields, throttled
 
 HEARTBEAT, OFFSET_COMMIT = 12, 8
 VERSIONS = [(HEARTBEAT, version) for version in range(5)] + [

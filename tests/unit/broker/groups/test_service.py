@@ -11,10 +11,9 @@ from typing import TypeVar
 
 import pytest
 
-from ctrlchan.broker.coordinator.config import GroupConfig
-from ctrlchan.broker.coordinator.coordinator import GroupCoordinator
-from ctrlchan.broker.coordinator.registry import partition_for
-from ctrlchan.broker.coordinator.requests import (
+from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
+from ctrlchan.broker.coordinator.group.requests import (
     CommitRequest,
     JoinRequest,
     JoinResult,
@@ -22,8 +21,9 @@ from ctrlchan.broker.coordinator.requests import (
     SyncRequest,
     TopicPartition,
 )
-from ctrlchan.broker.groups.service import GroupService
+from ctrlchan.broker.coordinator.group_service import GroupService
 from ctrlchan.errors import ConfigError, ErrorCode
+from ctrlchan.internal_topics import coordinator_partition
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.groups.partitions import FaultyPartitions
 
@@ -199,10 +199,10 @@ def test_a_partition_that_cannot_be_read_is_served_empty(
 def test_the_topic_says_how_many_partitions_there_are(partitions: FaultyPartitions) -> None:
     with serving(partitions, GroupConfig(offsets_topic_partitions=50)) as service:
         service.count_partitions(lambda: 0)
-        assert service.coordinator.partition_for(GROUP) == partition_for(GROUP, 50)
+        assert service.coordinator.partition_for(GROUP) == coordinator_partition(GROUP, 50)
         service.count_partitions(lambda: 4)
         service.count_partitions(lambda: 9)
-        assert service.coordinator.partition_for(GROUP) == partition_for(GROUP, 4)
+        assert service.coordinator.partition_for(GROUP) == coordinator_partition(GROUP, 4)
 
 
 def test_stop_ends_the_threads_and_refuses_requests(partitions: FaultyPartitions) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ctrlchan.broker.groups.timer_thread import TimerThread
+from ctrlchan.broker.coordinator.timer_thread import TimerThread
 
 DEADLINE = 60.0
 

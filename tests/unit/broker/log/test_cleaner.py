@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log import checkpoints, cleaner, dump
 from ctrlchan.broker.log._batches import AppendRules, Origin, check, read_header
 from ctrlchan.broker.log._cleaner import OffsetMap, add_keys
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.cleaner import clean, dirty_part
-from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.manager import LogManager, LogManagerSettings
 from ctrlchan.broker.log.records import Record, read_records
 from ctrlchan.errors import LogDirectoryError

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log import checkpoints, dump
 from ctrlchan.broker.log._batches import AppendRules, check
 from ctrlchan.broker.log._log import Log
-from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.cli.commands import app
 from tests.unit.broker.log.batches import PlainRecord, batch_of

@@ -11,10 +11,10 @@ from pathlib import Path
 import cramjam
 import pytest
 
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log import _log
 from ctrlchan.broker.log._batches import crc32c_of
 from ctrlchan.broker.log._log import Log
-from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.errors import ConfigError, KafkaError, LogDirectoryError
 from tests.unit.broker.log.made_batches import batch, checked, headers
 

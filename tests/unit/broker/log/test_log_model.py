@@ -18,8 +18,8 @@ from hypothesis.stateful import (
     rule,
 )
 
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log._log import READ_HIGH_WATERMARK, READ_LOG_END, Log
-from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.errors import KafkaError
 from tests.unit.broker.log.made_batches import batch, checked, headers
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log import _log
 from ctrlchan.broker.log._log import Log
-from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.errors import ErrorCode, KafkaError
 from tests.unit.broker.log.batches import CONTROL, TRANSACTIONAL, PlainBatch, PlainRecord
 from tests.unit.broker.log.made_batches import batch, checked, headers

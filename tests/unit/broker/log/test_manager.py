@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log import checkpoints
-from ctrlchan.broker.log.config import LogConfig
 from ctrlchan.broker.log.manager import LogManager, LogManagerSettings, read_identity
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, LogDirectoryError
 from tests.kafka.waiting import wait_until

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from scramp import ScramMechanism
 
-from ctrlchan.broker.network.sasl import ScramCredential
 from ctrlchan.controller.admin.scram import (
     CredentialInfo,
     Deletion,
@@ -20,6 +19,7 @@ from ctrlchan.controller.admin.scram import (
     describe_credentials,
 )
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.sasl import ScramCredential
 
 #: As ``kafka-configs --add-config 'SCRAM-SHA-256=[iterations=8192,password=alice-secret]'`` writes them.
 TEXT = (

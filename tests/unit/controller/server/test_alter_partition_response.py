@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctrlchan._codec import ListColumn
-from ctrlchan.broker.apis.client_messages import ClientMessages, KioError
 from ctrlchan.controller.handlers.isr_changes import AlterPartitionRequest, AlterPartitionResult
 from ctrlchan.controller.server.apis.alter_partition import response_body
+from ctrlchan.server.kio_messages import ClientMessages, KioError
 
 IDS_SINCE = 2
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -9,10 +9,10 @@ import pytest
 from kio.index import load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-from ctrlchan.broker.apis.client_messages import ClientMessages
 from ctrlchan.controller.admin.topics import CreatedTopic
 from ctrlchan.controller.server.apis.create_topics import _Answers
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.kio_messages import ClientMessages
 
 
 @pytest.mark.parametrize("version", range(8))

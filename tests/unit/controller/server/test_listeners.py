@@ -370,7 +370,7 @@ def test_describe(secured: LocalServer) -> None:
 
 
 def _timeout() -> Any:
-    from ctrlchan.broker.apis.client_messages import throttled
+    from ctrlchan.server.kio_messages import throttled
 
     return throttled(0)
 

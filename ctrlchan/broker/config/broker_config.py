@@ -1,0 +1,109 @@
+"""The settings with which one broker is started."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ctrlchan.errors import ConfigError
+from ctrlchan.server.asyncio_server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES
+from ctrlchan.text import quoted, why_unsendable
+
+__all__ = ["DEFAULT_CLUSTER_ID", "BrokerConfig"]
+
+DEFAULT_CLUSTER_ID = "ctrlchan-embedded"
+
+_MAX_ID = 2**31 - 1
+
+
+def _check_sendable(what: str, text: str) -> None:
+    if (why := why_unsendable(text)) is not None:
+        raise ConfigError(f"{what} {quoted(text)} {why}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Settings of one embedded broker. Raises ConfigError when a value is not valid.
+
+    ``id``: 0 to 2^31 − 1 (``broker.id``). ``host``: address to listen on and to be reached at. ``port``: 0 to
+    65535, 0: any free one. ``listener``: name of the listener (``listeners``) that other brokers and the
+    controller connect to; the security protocol is PLAINTEXT. ``more_listeners``: name, host and port of
+    others, of a broker that stores records. ``advertised``: the host and port that others are given, by
+    listener, where they are not those to listen on. ``epoch``: broker epoch of its registration; requests
+    with a lower one get STALE_BROKER_EPOCH; -1: unknown, every epoch is accepted. ``rack``: ``broker.rack``.
+    ``cluster_id``: for clients. ``max_request_bytes``: a larger request closes the connection
+    (``socket.request.max.bytes``). ``idle_timeout``: seconds until an idle connection is closed
+    (``connections.max.idle.ms``), None: never. ``response_delay``: seconds that every answer is delayed, for
+    tests with a slow broker. ``log_dirs``: where records are stored (``log.dirs``); none: the broker stores
+    no records. ``configs``: other settings of a broker that stores records, under Kafka's names.
+    ``controller``: HOST:PORT of a controller that is no broker; None: the controller is the broker that the
+    metadata names.
+    """
+
+    id: int
+    host: str = "127.0.0.1"
+    port: int = 0
+    listener: str = "PLAINTEXT"
+    epoch: int = -1
+    rack: str | None = None
+    cluster_id: str = DEFAULT_CLUSTER_ID
+    max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
+    idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT
+    response_delay: float = 0.0
+    log_dirs: Sequence[str] = ()
+    configs: Mapping[str, str] = field(default_factory=dict)
+    controller: str | None = None
+    more_listeners: Sequence[tuple[str, str, int]] = ()
+    advertised: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.id <= _MAX_ID:
+            raise ConfigError(f"broker id {self.id} is not in 0 .. {_MAX_ID}")
+        for name, host, port in self.listeners:
+            if not 0 <= port <= 65_535:
+                raise ConfigError(f"port {port} is not in 0 .. 65535")
+            if not name:
+                raise ConfigError("a listener needs a name")
+            given = self.advertised.get(name, (host, port))[0]
+            if not given:
+                raise ConfigError(f"listener {name} needs a host that others are given")
+            _check_sendable("the name of listener", name)
+            _check_sendable("host", given)
+        _check_sendable("rack", self.rack or "")
+        _check_sendable("cluster id", self.cluster_id)
+        names = [name for name, _, _ in self.listeners]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"a listener comes twice: {', '.join(names)}")
+        if not self.advertised.keys() <= set(names):
+            unknown = ", ".join(sorted(self.advertised.keys() - set(names)))
+            raise ConfigError(f"advertised, but none of the listeners: {unknown}")
+        if self.more_listeners and not self.log_dirs:
+            raise ConfigError("several listeners: only for a broker with a log directory")
+        if self.max_request_bytes <= 0:
+            raise ConfigError(f"max_request_bytes {self.max_request_bytes} leaves no room for a request")
+        if self.idle_timeout is not None and self.idle_timeout <= 0:
+            raise ConfigError(f"idle_timeout {self.idle_timeout} closes every connection; None is never")
+        if not 0 <= self.response_delay < math.inf:
+            raise ConfigError(f"response_delay {self.response_delay} is not a number of seconds from 0")
+        if self.log_dirs and self.response_delay:
+            raise ConfigError("response_delay: only for a broker without a log directory")
+        if self.configs and not self.log_dirs:
+            raise ConfigError(f"{next(iter(self.configs))}: only for a broker with a log directory")
+
+    @property
+    def listeners(self) -> list[tuple[str, str, int]]:
+        """Name, host and port of each listener; the first one is ``listener``."""
+        return [(self.listener, self.host, self.port), *self.more_listeners]
+
+    def kafka_configs(self) -> dict[str, str]:
+        """Return the settings that have a name of Kafka's, by name."""
+        idle_ms = -1 if self.idle_timeout is None else round(self.idle_timeout * 1000)
+        configs = {
+            "connections.max.idle.ms": str(idle_ms),
+            "socket.request.max.bytes": str(self.max_request_bytes),
+            **self.configs,
+        }
+        if self.log_dirs:
+            configs["log.dirs"] = ",".join(self.log_dirs)
+        return configs

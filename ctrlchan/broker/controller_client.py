@@ -1,0 +1,197 @@
+"""ControllerClient: what a broker asks the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from kio.static.primitive import i32Timedelta
+
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
+from ctrlchan.broker.replica.isr_changes import AlteredPartition, IsrChange, IsrChanges
+from ctrlchan.errors import KafkaError
+from ctrlchan.peers.connection import Address, Answer, ControllerConnections, OutgoingRequest
+from ctrlchan.peers.messages import decode_answer, encode_request, part
+from ctrlchan.state import Endpoint
+from ctrlchan.state.brokers import parse_host_port
+
+__all__ = ["ControlledBroker", "ControllerClient", "NewTopic"]
+
+_T = TypeVar("_T")
+
+_TIMEOUT: Final = 30.0  # seconds: ``request.timeout.ms``
+
+
+class _Api(NamedTuple):
+    """An API that the broker asks. ``name``: of kio. ``versions``: those with all fields that are set."""
+
+    key: int
+    name: str
+    versions: range
+    flexible_from: int
+
+
+_CREATE_TOPICS: Final = _Api(19, "create_topics", range(2, 8), 5)
+_CONTROLLED_SHUTDOWN: Final = _Api(7, "controlled_shutdown", range(2, 4), 3)
+_ALLOCATE_PRODUCER_IDS: Final = _Api(67, "allocate_producer_ids", range(1), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that the broker creates by itself."""
+
+    name: str
+    num_partitions: int
+    replication_factor: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class ControlledBroker(Protocol):
+    """The broker that asks. ``metadata`` is read under ``metadata.state.lock``."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def endpoint(self) -> Endpoint: ...
+    @property
+    def metadata(self) -> MetadataCache: ...
+
+
+class ControllerClient:
+    """Sends requests to the controller of the broker's cluster. All methods are thread-safe.
+
+    ``address``: ``HOST:PORT`` of a controller that is not among the live brokers; None: the controller is the
+    broker that the metadata names. Futures fail with KafkaError; REQUEST_TIMED_OUT: nobody has answered.
+    """
+
+    def __init__(self, core: ControlledBroker, address: str | None = None) -> None:
+        self._core = core
+        self._address: Address | None = None if address is None else parse_host_port(address)
+        # As in Kafka, an ISR does not wait behind a topic whose creation takes long.
+        self._connections = ControllerConnections(self._find, f"broker-{core.id}-to-controller")
+        self._forwarding = ControllerConnections(self._find, f"broker-{core.id}-forwarding")
+        self._isr_changes = IsrChanges(self._connections.send, lambda: (core.id, core.epoch))
+
+    def stop(self) -> None:
+        """Close the connections; requests that are not answered fail."""
+        self._isr_changes.stop()
+        self._connections.stop()
+        self._forwarding.stop()
+
+    def forward(
+        self, api_key: int, version: int, *, flexible: bool, body: bytes, timeout: float = _TIMEOUT
+    ) -> Future[Answer]:
+        """Send the body of a client's request; return the answer, which has the same version."""
+        request = OutgoingRequest(
+            api_key, range(version, version + 1), version if flexible else version + 1, lambda _: body
+        )
+        return self._forwarding.send(request, timeout)
+
+    def alter_partition(self, change: IsrChange) -> Future[AlteredPartition]:
+        """Ask for another ISR of a partition that this broker leads."""
+        return self._isr_changes.submit(change)
+
+    def allocate_producer_ids(self) -> Future[tuple[int, int]]:
+        """Ask for a block of producer ids: (the first one, how many)."""
+
+        def read(answer: Any) -> tuple[int, int]:
+            _check(answer)
+            return answer.producer_id_start, answer.producer_id_len
+
+        return self._ask(self._connections, _ALLOCATE_PRODUCER_IDS, self._encode_identity, read)
+
+    def create_topics(self, topics: Sequence[NewTopic], timeout: float = _TIMEOUT) -> Future[dict[str, int]]:
+        """Create topics; return the error code of each.
+
+        ``timeout``: how many seconds the controller waits for their leaders. With 0 it answers at once, and
+        its answer for a topic that it has created is REQUEST_TIMED_OUT.
+        """
+
+        def encode(api: str, version: int) -> bytes:
+            made = partial(part, api, version)
+            return encode_request(
+                api,
+                version,
+                topics=tuple(
+                    made(
+                        "CreatableTopic",
+                        name=topic.name,
+                        num_partitions=topic.num_partitions,
+                        replication_factor=topic.replication_factor,
+                        assignments=(),
+                        configs=tuple(
+                            made("CreatableTopicConfig", name=name, value=value)
+                            for name, value in topic.configs.items()
+                        ),
+                    )
+                    for topic in topics
+                ),
+                timeout=i32Timedelta.parse(timedelta(seconds=timeout)),
+                validate_only=False,
+            )
+
+        def read(answer: Any) -> dict[str, int]:
+            return {one.name: one.error_code.value for one in answer.topics}
+
+        return self._ask(self._forwarding, _CREATE_TOPICS, encode, read)
+
+    def controlled_shutdown(self) -> Future[list[tuple[str, int]]]:
+        """Have the leaders of this broker moved; return the partitions that it still leads.
+
+        The request is sent once: how often it is tried is a setting of the broker.
+        """
+
+        def read(answer: Any) -> list[tuple[str, int]]:
+            _check(answer)
+            return [(one.topic_name, one.partition_index) for one in answer.remaining_partitions]
+
+        return self._ask(self._connections, _CONTROLLED_SHUTDOWN, self._encode_identity, read, once=True)
+
+    def _encode_identity(self, api: str, version: int) -> bytes:
+        """Return the body of a request that only says which broker asks."""
+        return encode_request(api, version, broker_id=self._core.id, broker_epoch=self._core.epoch)
+
+    def _ask(
+        self,
+        connections: ControllerConnections,
+        api: _Api,
+        encode: Callable[[str, int], bytes],
+        read: Callable[[Any], _T],
+        *,
+        once: bool = False,
+    ) -> Future[_T]:
+        """Return what `read` finds in the answer. ``encode``: returns the body of an API's version."""
+        result: Future[_T] = Future()
+
+        def answered(done: Future[Answer]) -> None:
+            try:
+                version, body = done.result()
+                result.set_result(read(decode_answer(api.name, version, body)))
+            except BaseException as error:  # noqa: BLE001  (the caller gets it)
+                result.set_exception(error)
+
+        request = OutgoingRequest(api.key, api.versions, api.flexible_from, partial(encode, api.name))
+        connections.send(request, _TIMEOUT, once=once).add_done_callback(answered)
+        return result
+
+    def _find(self) -> Address | None:
+        if self._address is not None:
+            return self._address
+        metadata = self._core.metadata
+        with metadata.state.lock:
+            controller = metadata.state.controller_id
+            for node in metadata.nodes(self._core.endpoint.listener):
+                if node.id == controller:
+                    return node.host, node.port
+        return None
+
+
+def _check(answer: Any) -> None:
+    if answer.error_code.value:
+        raise KafkaError(answer.error_code.value)

@@ -1,0 +1,135 @@
+"""The groups of the partitions of ``__consumer_offsets`` that this broker leads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ctrlchan.broker.coordinator.group.group import Group, GroupState
+from ctrlchan.errors import ErrorCode
+from ctrlchan.internal_topics import coordinator_partition
+
+__all__ = ["GroupRegistry"]
+
+
+class GroupRegistry:
+    """Groups by name, and which partitions are led or being loaded.
+
+    Any thread may call every method. Its own lock is taken last: no group's lock is taken while holding it.
+    ``partitions``: how many ``__consumer_offsets`` has.
+    """
+
+    def __init__(self, partitions: int, now_ms: Callable[[], int]) -> None:
+        self.partitions = partitions
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._groups: dict[str, Group] = {}
+        # Of these groups: a hash of a long name takes longer than the rest of a heartbeat.
+        self._partition_of: dict[str, int] = {}
+        self._owned: set[int] = set()
+        self._loading: set[int] = set()
+        # Of the last change of leadership that was seen, by partition.
+        self._epochs: dict[int, int] = {}
+
+    def partition_for(self, group_id: str) -> int:
+        """Return the partition that holds the group."""
+        partition = self._partition_of.get(group_id)
+        return coordinator_partition(group_id, self.partitions) if partition is None else partition
+
+    def error_of(self, group_id: str) -> ErrorCode:
+        """Return NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS when the group is not served here now."""
+        partition = self.partition_for(group_id)
+        with self._lock:
+            return self._error_of(partition)
+
+    def find(self, group_id: str) -> Group | None:
+        """Return the group, or None."""
+        with self._lock:
+            return self._groups.get(group_id)
+
+    def find_or_create(self, group_id: str) -> Group | None:
+        """Return the group, created Empty if it does not exist, or None when it is not served here now."""
+        partition = self.partition_for(group_id)
+        with self._lock:
+            if self._error_of(partition):
+                return None
+            group = self._groups.get(group_id)
+            if group is None:
+                group = Group(group_id, GroupState.EMPTY, self._now_ms)
+                self._add(group, partition)
+            return group
+
+    def groups(self) -> list[Group]:
+        """Return all groups."""
+        with self._lock:
+            return list(self._groups.values())
+
+    def remove(self, group: Group) -> bool:
+        """Forget the group; return whether it was known."""
+        with self._lock:
+            if self._groups.get(group.group_id) is not group:
+                return False
+            self._remove(group)
+            return True
+
+    @property
+    def loading(self) -> bool:
+        """Whether a partition is being loaded."""
+        with self._lock:
+            return bool(self._loading)
+
+    def begin_loading(self, partition: int, epoch: int) -> bool:
+        """Note that the partition is being loaded; return False if it is or was, and for an old epoch."""
+        with self._lock:
+            if not self._is_current(partition, epoch) or partition in self._owned | self._loading:
+                return False
+            self._loading.add(partition)
+            return True
+
+    def add_loaded(self, group: Group, partition: int) -> bool:
+        """Add a group that was read from the partition; return False if it was taken away meanwhile."""
+        with self._lock:
+            if partition not in self._loading or group.group_id in self._groups:
+                return False
+            self._add(group, partition)
+            return True
+
+    def end_loading(self, partition: int) -> None:
+        """Note that the partition is owned, unless it was taken away while it was loaded."""
+        with self._lock:
+            if partition in self._loading:
+                self._loading.remove(partition)
+                self._owned.add(partition)
+
+    def take_away(self, partition: int, epoch: int | None) -> list[Group]:
+        """Forget the partition and return its groups. An old epoch changes nothing; None is never old."""
+        with self._lock:
+            if not self._is_current(partition, epoch):
+                return []
+            self._owned.discard(partition)
+            self._loading.discard(partition)
+            groups = [g for g in self._groups.values() if self._partition_of[g.group_id] == partition]
+            for group in groups:
+                self._remove(group)
+            return groups
+
+    def _add(self, group: Group, partition: int) -> None:
+        self._groups[group.group_id] = group
+        self._partition_of[group.group_id] = partition
+
+    def _remove(self, group: Group) -> None:
+        del self._groups[group.group_id]
+        del self._partition_of[group.group_id]
+
+    def _error_of(self, partition: int) -> ErrorCode:
+        if partition in self._loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE if partition in self._owned else ErrorCode.NOT_COORDINATOR
+
+    def _is_current(self, partition: int, epoch: int | None) -> bool:
+        if epoch is None:
+            return True
+        if epoch < self._epochs.get(partition, epoch):
+            return False
+        self._epochs[partition] = epoch
+        return True

@@ -1,0 +1,224 @@
+"""Appends records to ``__consumer_offsets``, and translates the errors of appends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Final, NamedTuple, Protocol
+
+from ctrlchan.broker.coordinator.group.group import Group
+from ctrlchan.broker.coordinator.group.group_offsets import Offsets
+from ctrlchan.broker.coordinator.group.records import (
+    NO_TIMESTAMP,
+    GroupValue,
+    MemberValue,
+    group_key,
+    group_value,
+    offset_key,
+    offset_value,
+)
+from ctrlchan.broker.coordinator.group.requests import TopicPartition
+from ctrlchan.errors import EncodeError, ErrorCode
+
+__all__ = ["Appended", "GroupStore", "OffsetsTopic", "Record", "StoredBatch"]
+
+_LOG = logging.getLogger(__name__)
+
+_ALL_IN_SYNC: Final = -1
+_NONE: Final = 0
+
+
+class Record(NamedTuple):
+    """A record to append. A value of None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Appended(NamedTuple):
+    """The result of an append: Kafka's error code, and the offset of the batch."""
+
+    error: int
+    first_offset: int = -1
+
+
+class StoredBatch(NamedTuple):
+    """A batch that was read. ``commits``: of a control batch, whether its transaction was committed."""
+
+    first_offset: int
+    records: Sequence[tuple[bytes | None, bytes | None]]
+    producer_id: int = -1
+    transactional: bool = False
+    commits: bool | None = None
+
+
+class OffsetsTopic(Protocol):
+    """The logs of ``__consumer_offsets`` on this broker."""
+
+    def append(
+        self, partition: int, records: Sequence[Record], timestamp: int, acks: int
+    ) -> Appended | Future[Appended]:
+        """Append one batch; return the result, or its future when `acks` is not satisfied yet.
+
+        The caller holds the lock of a group: the order of appends is that of the group's changes. The future
+        ends within ``offsets.commit.timeout.ms`` (REQUEST_TIMED_OUT), while its thread holds no lock that
+        ``append`` takes. NOT_LEADER_OR_FOLLOWER when this broker does not lead the partition.
+        """
+
+    def read(self, partition: int) -> Iterable[StoredBatch]:
+        """Yield the batches of the partition from its start to its end at the time."""
+
+
+_NOT_AVAILABLE: Final[dict[int, ErrorCode]] = dict.fromkeys(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ),
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
+_NOT_COORDINATOR: Final[dict[int, ErrorCode]] = dict.fromkeys(
+    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR), ErrorCode.NOT_COORDINATOR
+)
+_TOO_LARGE: Final = (
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.INVALID_FETCH_SIZE,
+)
+
+#: What a member is answered when the record of its group could not be appended.
+_GROUP_ERRORS: Final[Mapping[int, ErrorCode]] = {
+    **_NOT_AVAILABLE,
+    **_NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    **dict.fromkeys(_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+}
+#: What an OffsetCommit is answered when its records could not be appended.
+_OFFSET_ERRORS: Final[Mapping[int, ErrorCode]] = {
+    **_NOT_AVAILABLE,
+    **_NOT_COORDINATOR,
+    # Of the verification of a transaction; clients repeat the request at once.
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    **dict.fromkeys(_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+}
+
+
+class GroupStore:
+    """Appends the records of groups. Every method requires the lock of its group.
+
+    ``then`` is called with that lock held, by this thread or by the one that ends the append.
+    """
+
+    def __init__(
+        self, topic: OffsetsTopic, partition_for: Callable[[str], int], now_ms: Callable[[], int]
+    ) -> None:
+        self._topic = topic
+        self._partition_for = partition_for
+        self._now_ms = now_ms
+
+    def store_group(
+        self, group: Group, assignments: Mapping[str, bytes], then: Callable[[ErrorCode], None]
+    ) -> None:
+        """Append the group with these assignments of its members; `then` gets the error for a member."""
+
+        def records() -> list[Record]:
+            return [Record(group_key(group.group_id), group_value(_value_of(group, assignments)))]
+
+        self._append(group, records, lambda appended: then(_translated(appended.error, _GROUP_ERRORS)))
+
+    def store_offsets(self, group: Group, offsets: Offsets, then: Callable[[ErrorCode, int], None]) -> None:
+        """Append committed offsets; `then` gets an OffsetCommit's error, and the offset of the batch."""
+
+        def records() -> list[Record]:
+            return [
+                Record(offset_key(group.group_id, *partition), offset_value(offset))
+                for partition, offset in offsets.items()
+            ]
+
+        self._append(
+            group,
+            records,
+            lambda appended: then(_translated(appended.error, _OFFSET_ERRORS), appended.first_offset),
+        )
+
+    def store_tombstones(self, group: Group, offsets: Iterable[TopicPartition], *, with_group: bool) -> None:
+        """Append tombstones and wait for nothing: the next leader expires again the offsets of lost ones."""
+
+        def records() -> list[Record]:
+            tombstones = [Record(offset_key(group.group_id, *partition), None) for partition in offsets]
+            return tombstones + ([Record(group_key(group.group_id), None)] if with_group else [])
+
+        def log(appended: Appended) -> None:
+            if appended.error:
+                _LOG.warning(
+                    "group %.100r: tombstones were not appended: %s",
+                    group.group_id,
+                    ErrorCode.name_of(appended.error),
+                )
+
+        self._append(group, records, log, acks=_NONE)
+
+    def _append(
+        self,
+        group: Group,
+        records: Callable[[], list[Record]],
+        then: Callable[[Appended], None],
+        acks: int = _ALL_IN_SYNC,
+    ) -> None:
+        try:
+            appended = self._topic.append(
+                self._partition_for(group.group_id), records(), self._now_ms(), acks
+            )
+        except EncodeError as error:  # a name of over 32,767 bytes, which the requests' versions allow
+            _LOG.warning("group %.100r cannot be stored: %s", group.group_id, error)
+            then(Appended(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        except Exception:  # noqa: BLE001 - members wait for the answer
+            _LOG.exception("group %.100r: an append failed", group.group_id)
+            then(Appended(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+
+        def done(future: Future[Appended]) -> None:
+            failure = future.exception()
+            if failure is not None:
+                _LOG.error("group %.100r: an append failed", group.group_id, exc_info=failure)
+            with group.locked():
+                then(Appended(ErrorCode.UNKNOWN_SERVER_ERROR) if failure is not None else future.result())
+
+        if isinstance(appended, Appended):
+            then(appended)
+        else:
+            appended.add_done_callback(done)
+
+
+def _value_of(group: Group, assignments: Mapping[str, bytes]) -> GroupValue:
+    return GroupValue(
+        group.protocol_type or "",
+        group.generation_id,
+        group.protocol_name,
+        group.leader_id,
+        NO_TIMESTAMP if group.state_timestamp is None else group.state_timestamp,
+        tuple(
+            MemberValue(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout,
+                member.session_timeout,
+                member.metadata(group.protocol_name or ""),
+                assignments[member.member_id],
+            )
+            for member in group.members.values()
+        ),
+    )
+
+
+def _translated(error: int, translations: Mapping[int, ErrorCode]) -> ErrorCode:
+    if error in translations:
+        return translations[error]
+    try:
+        return ErrorCode(error)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

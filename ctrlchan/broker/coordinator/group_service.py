@@ -1,0 +1,105 @@
+"""Starts and stops the group coordinator of a broker that stores records, and hands leaderships to it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+
+from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
+from ctrlchan.broker.coordinator.group.requests import TopicPartition
+from ctrlchan.broker.coordinator.offsets_log import OffsetsLog, PartitionLog
+from ctrlchan.broker.coordinator.timer_thread import TimerThread
+from ctrlchan.internal_topics import OFFSETS_TOPIC
+
+__all__ = ["GroupService"]
+
+_LOG = logging.getLogger(__name__)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class GroupService:
+    """Owns the coordinator and its threads: timers, loading and unloading, appends that other replicas end.
+
+    Any thread may call every method. `find_partition` returns this broker's replica of a topic's partition,
+    or None. `now_ms` returns milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        find_partition: Callable[[str, int], PartitionLog | None],
+        now_ms: Callable[[], int] = _now_ms,
+    ) -> None:
+        self.config = config
+        self._timers = TimerThread("group-timers")
+        # Its thread begins with the first append that waits for other replicas.
+        self._appends = ThreadPoolExecutor(1, "group-appends")
+        self._log = OffsetsLog(
+            lambda partition: find_partition(OFFSETS_TOPIC, partition),
+            config.offsets_commit_timeout,
+            config.offsets_load_buffer_size,
+            self._run_later,
+        )
+        self.coordinator = GroupCoordinator(config, self._log, self._timers, now_ms)
+        # One thread: the changes of a partition's leadership are handled in their order.
+        self._loader = ThreadPoolExecutor(1, "group-loader")
+        self._counted = False
+
+    def start(self) -> None:
+        """Serve requests from now on."""
+        self._timers.start()
+        self.coordinator.start()
+
+    def stop(self) -> None:
+        """Refuse requests from now on, and end the threads. Requests that wait get no answer."""
+        self.coordinator.close()
+        self._log.close()
+        self._loader.shutdown(cancel_futures=True)
+        self._timers.stop()
+        self._appends.shutdown(cancel_futures=True)
+
+    def count_partitions(self, count: Callable[[], int]) -> None:
+        """Learn from `count` how many partitions ``__consumer_offsets`` has, until it is not 0 once.
+
+        Later changes do not count, as in Kafka: each of them would move groups to other partitions.
+        """
+        if not self._counted and (partitions := count()):
+            self.coordinator.use_partitions(partitions)
+            self._counted = True
+
+    def on_leader(self, partition: int, leader_epoch: int) -> None:
+        """Load the groups of a partition of ``__consumer_offsets`` that this broker leads now."""
+        self._submit(lambda: self.coordinator.elected(partition, leader_epoch))
+
+    def on_resigned(self, partition: int, leader_epoch: int | None) -> None:
+        """Forget the groups of a partition that this broker no longer leads. None: its replica is deleted."""
+        self._submit(lambda: self.coordinator.resigned(partition, leader_epoch))
+
+    def on_partitions_deleted(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Remove the committed offsets of partitions that are deleted."""
+        deleted = [TopicPartition(*partition) for partition in partitions]
+        self._submit(lambda: self.coordinator.partitions_deleted(deleted))
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        _run_on(self._loader, work)
+
+    def _run_later(self, work: Callable[[], None]) -> None:
+        _run_on(self._appends, work)
+
+
+def _run_on(executor: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    """Call `work` on the executor's thread, unless the service stops."""
+    with suppress(RuntimeError):  # it was shut down
+        executor.submit(work).add_done_callback(_log_failure)
+
+
+def _log_failure(future: Future[None]) -> None:
+    if not future.cancelled() and (failure := future.exception()) is not None:
+        _LOG.error("work for the group coordinator failed", exc_info=failure)

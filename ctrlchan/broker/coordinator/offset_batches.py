@@ -1,0 +1,92 @@
+"""The record batches of ``__consumer_offsets``: written uncompressed, read as Kafka or a cleaner left them.
+
+Layout of a batch of format 2: base offset int64, length int32 (of what follows), leader epoch int32, magic
+int8 (2), CRC-32C uint32 (of what follows), attributes int16, last offset delta int32, base timestamp int64,
+max timestamp int64, producer id int64, producer epoch int16, base sequence int32, records int32, records.
+
+The layout of a record is that of ``log/records.py``, which reads them.
+Source: ``DefaultRecordBatch`` and ``DefaultRecord``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ctrlchan.broker.coordinator.group.store import Record, StoredBatch
+from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header
+from ctrlchan.broker.log.records import HEADER_BYTES, read_records
+from ctrlchan.errors import DecodeError, KafkaError
+from ctrlchan.varints import encode_uvarint
+
+__all__ = ["encode_batch", "read_batches"]
+
+_HEAD: Final = struct.Struct(">qiibI")
+_REST: Final = struct.Struct(">hiqqqhii")
+_MAGIC: Final = 2
+#: Leader epoch, magic and CRC count in the length of a batch; base offset and length do not.
+_LENGTH_BEFORE_REST: Final = _HEAD.size - 12
+_NONE: Final = -1
+_NULL: Final = b"\x01"  # the varint -1
+
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+#: The key of a control record: version int16, type int16.
+_CONTROL_KEY: Final = struct.Struct(">hh")
+_COMMIT: Final = 1
+
+
+def encode_batch(records: Sequence[Record], timestamp: int) -> bytes:
+    """Return a batch of the records. The log assigns its offsets and its leader epoch.
+
+    `timestamp`: of every record, in milliseconds since 1970.
+    """
+    parts: list[bytes] = []
+    for index, (key, value) in enumerate(records):
+        stored = _NULL if value is None else _varint(len(value)) + value
+        body = b"".join((b"\0\0", _varint(index), _varint(len(key)), key, stored, b"\0"))
+        parts += (_varint(len(body)), body)
+    count = len(records)
+    rest = _REST.pack(0, count - 1, timestamp, timestamp, _NONE, _NONE, _NONE, count) + b"".join(parts)
+    return _HEAD.pack(0, _LENGTH_BEFORE_REST + len(rest), _NONE, _MAGIC, crc32c_of(rest)) + rest
+
+
+def read_batches(data: bytes) -> Iterator[tuple[int, StoredBatch]]:
+    """Yield each batch after the offset that follows it. Raises DecodeError for other bytes."""
+    position = 0
+    while position < len(data):
+        try:
+            header = read_header(data, position)
+        except ValueError as error:
+            raise DecodeError(str(error)) from error
+        end = position + header.size
+        if header.magic != _MAGIC or header.size < HEADER_BYTES or end > len(data):
+            raise DecodeError(f"no batch of format 2 at {position} of {len(data)} bytes")
+        yield header.base_offset + header.last_offset_delta + 1, _stored(header, data[position:end])
+        position = end
+
+
+def _stored(header: BatchHeader, batch: bytes) -> StoredBatch:
+    try:
+        pairs = [(record.key, record.value) for record in read_records(batch)]
+        commits = None
+        if header.attributes & _CONTROL:
+            # A compacted log may have control batches without a record; they end nothing.
+            kinds = [_CONTROL_KEY.unpack_from(key)[1] for key, _ in pairs if key is not None]
+            commits = _COMMIT in kinds if kinds else None
+            pairs = []
+    except (KafkaError, struct.error) as error:
+        raise DecodeError(f"the batch at offset {header.base_offset}: {error}") from error
+    return StoredBatch(
+        header.base_offset,
+        pairs,
+        header.producer_id,
+        bool(header.attributes & _TRANSACTIONAL),
+        commits,
+    )
+
+
+def _varint(number: int) -> bytes:
+    """Return a number that is not negative as a zigzag varint."""
+    return encode_uvarint(number << 1)

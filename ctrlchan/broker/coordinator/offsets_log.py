@@ -1,0 +1,117 @@
+"""``__consumer_offsets`` on the partitions of this broker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+from ctrlchan.broker.coordinator.group.store import Appended, Record, StoredBatch
+from ctrlchan.broker.coordinator.offset_batches import encode_batch, read_batches
+from ctrlchan.broker.log._batches import Origin
+from ctrlchan.errors import ErrorCode, IllegalStateError
+from ctrlchan.internal_topics import OFFSETS_TOPIC
+
+__all__ = ["OffsetsLog", "PartitionLog"]
+
+_LOG = logging.getLogger(__name__)
+
+#: ``Log.read`` up to the end of the log, not to the high watermark.
+_LOG_END: Final = 0
+
+
+class LogOffsets(Protocol):
+    """What is read of a ``Log``."""
+
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+
+
+class PartitionLog(Protocol):
+    """What is used of a ``Partition``."""
+
+    @property
+    def log(self) -> LogOffsets | None: ...
+
+    def append(
+        self, data: bytes, *, origin: int, required_acks: int, timeout_ms: int
+    ) -> Future[tuple[int, int, int]]: ...
+
+    def read(self, offset: int, max_bytes: int, *, isolation: int) -> bytes: ...
+
+
+class OffsetsLog:
+    """Appends to and reads from the partitions of ``__consumer_offsets`` (an ``OffsetsTopic``).
+
+    `find` returns the partition of this number, or None when this broker has no replica of it. `timeout_ms`:
+    offsets.commit.timeout.ms. `read_size`: bytes to read at once (offsets.load.buffer.size). `run_later`
+    calls its argument on a thread that holds no group's lock.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[int], PartitionLog | None],
+        timeout_ms: int,
+        read_size: int,
+        run_later: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._find = find
+        self._timeout_ms = timeout_ms
+        self._read_size = read_size
+        self._run_later = run_later
+        self._closed = False
+
+    def close(self) -> None:
+        """End the reads in progress: they raise IllegalStateError."""
+        self._closed = True
+
+    def append(
+        self, partition: int, records: Sequence[Record], timestamp: int, acks: int
+    ) -> Appended | Future[Appended]:
+        """Append one batch. NOT_LEADER_OR_FOLLOWER when this broker does not have the partition."""
+        found = self._find(partition)
+        if found is None:
+            return Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        stored = found.append(
+            encode_batch(records, timestamp),
+            origin=Origin.COORDINATOR,
+            required_acks=acks,
+            timeout_ms=self._timeout_ms,
+        )
+        if stored.done():
+            return Appended(*stored.result()[:2])
+        appended: Future[Appended] = Future()
+
+        def done() -> None:
+            failure = stored.exception()
+            if failure is not None:
+                appended.set_exception(failure)
+            else:
+                appended.set_result(Appended(*stored.result()[:2]))
+
+        # An append of another group may end this one, while its thread holds the lock of that group.
+        stored.add_done_callback(lambda _: self._run_later(done))
+        return appended
+
+    def read(self, partition: int) -> Iterator[StoredBatch]:
+        """Yield the batches of the partition from its start to its end; nothing when there is no log.
+
+        Raises KafkaError when the log cannot be read, and DecodeError for bytes that are no batch.
+        """
+        found = self._find(partition)
+        if found is None or found.log is None:
+            _LOG.warning("partition %d of %s is not on this broker any more", partition, OFFSETS_TOPIC)
+            return
+        log = found.log
+        offset = log.start_offset
+        while offset < log.end_offset:
+            if self._closed:
+                raise IllegalStateError("the broker stops")
+            data = found.read(offset, self._read_size, isolation=_LOG_END)
+            if not data:
+                return
+            for offset, batch in read_batches(data):  # noqa: B007 - the offset after the last batch is kept
+                yield batch

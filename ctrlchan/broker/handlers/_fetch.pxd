@@ -1,0 +1,22 @@
+from libc.stdint cimport int64_t
+
+from ctrlchan.broker.handlers._hot cimport HotApi
+from ctrlchan.broker.replica._partition_state cimport Table
+from ctrlchan.broker.replica._partitions cimport PartitionTable
+
+cdef struct SessionCache
+
+
+cdef class FetchApi(HotApi):
+    cdef readonly PartitionTable partitions
+    cdef Table* table
+    cdef SessionCache* cache
+    # fetch.max.bytes
+    cdef int64_t max_bytes
+    # Counters: requests, requests that had to wait, waits that expired, and bytes of records
+    cdef int64_t requests
+    cdef int64_t waited
+    cdef int64_t expired
+    # Requests that wait now
+    cdef int64_t waiting
+    cdef int64_t bytes_out

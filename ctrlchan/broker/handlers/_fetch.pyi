@@ -1,0 +1,17 @@
+from ctrlchan.broker.handlers._hot import HotApi
+from ctrlchan.broker.metadata._snapshot import CurrentMetadata
+from ctrlchan.broker.replica._partitions import PartitionTable
+
+class FetchApi(HotApi):
+    @property
+    def partitions(self) -> PartitionTable: ...
+    def __init__(
+        self,
+        partitions: PartitionTable,
+        metadata: CurrentMetadata,
+        *,
+        max_bytes: int = 57_671_680,
+        sessions: int = 1000,
+        eviction_ms: int = 120_000,
+    ) -> None: ...
+    def counters(self) -> dict[str, int]: ...

@@ -1,0 +1,330 @@
+"""Fetch, versions 4 to 17, on the thread of a processor and without the GIL.
+
+A request names partitions, or the session that has them (KIP-227). Each partition is read once: the answer has its
+offsets, and the records as a range of the segment's file, which the kernel sends. A request that finds too little waits
+with a watcher in each of its partitions; one that is woken reads all of them again. A follower's Fetch tells the leader
+how far its log is. What a partition that is not hosted is answered with, a snapshot of the metadata says.
+
+Order of locks: session, then partition, log or cache of sessions.
+
+Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch, FetchSession.
+"""
+
+cimport cython
+from libc.stdint cimport INT16_MAX, INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+from ctrlchan._c.atomics cimport add_and_get, count_shared
+from ctrlchan._c.bytes cimport put_i16, put_i32, put_i64, put_uvarint
+from ctrlchan._c.error_codes cimport (
+    FENCED_LEADER_EPOCH,
+    FETCH_SESSION_ID_NOT_FOUND,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+    INCONSISTENT_TOPIC_ID,
+    INVALID_FETCH_SESSION_EPOCH,
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
+from ctrlchan._c.locks cimport FETCH_SESSION, FETCH_SESSION_CACHE, Mutex, close_mutex, lock, open_mutex, require, unlock
+from ctrlchan.broker.log._log cimport Log
+from ctrlchan.broker.log._log_reads cimport (
+    HIGH_WATERMARK,
+    LAST_STABLE_OFFSET,
+    LOG_END,
+    Isolation,
+    Range,
+)
+from ctrlchan.broker.log._segment cimport AbortedEntry, Segment, release
+from ctrlchan.broker.metadata._snapshot cimport (
+    NO_ROW,
+    CurrentMetadata,
+    Snapshot,
+    find_partition_row,
+    find_topic,
+    find_topic_by_id,
+    release_snapshot,
+    take_snapshot,
+)
+from ctrlchan.server._processor cimport (
+    ABANDONED,
+    ARRIVED,
+    CLOSE,
+    DONE,
+    EXPIRED,
+    PARKED,
+    QUEUE,
+    Answer,
+    HotRequest,
+    Result,
+    append_bytes,
+    append_file_range,
+    append_room,
+)
+from ctrlchan.server._cursor cimport (
+    Cursor,
+    read_i32,
+    read_i64,
+    read_size,
+    read_string,
+    read_uvarint,
+    skip_tags,
+    take,
+)
+from ctrlchan.broker.handlers._hot cimport HotApi, RequestHeader, append_header
+from ctrlchan.broker.replica._partition_state cimport (
+    RECORDS_APPENDED,
+    WATERMARK_MOVED,
+    PartitionState,
+    Table,
+    Watcher,
+    find_partition,
+    find_partition_by_id,
+    lock_partition,
+    release_partition,
+    unlock_partition,
+    unwatch,
+    update_follower,
+    wall_ms,
+    watch,
+)
+from ctrlchan.broker.replica._partitions cimport PartitionTable
+
+import os
+
+cdef enum:
+    FETCH_KEY = 1
+    LOWEST_VERSION = 4
+    HIGHEST_VERSION = 17
+
+    TOPIC_ID_BYTES = 16
+    READ_COMMITTED = 1
+    # The number of a codec in compression.type
+    ZSTD_CODEC = 4
+    # A session's place is its id modulo the capacity.
+    # 2**20, as a number: with overflow checks Cython takes no expression here.
+    MOST_SESSIONS = 1048576
+
+
+include "_fetching/partitions.pxi"
+include "_fetching/cache.pxi"
+include "_fetching/requests.pxi"
+
+
+# A request in progress: on the stack, or as the state of a parked request.
+cdef struct Fetch:
+    FetchRequest request
+    FetchSession* session
+    SessionKind kind
+    # One for each partition of a parked request; NULL: it has not waited
+    Watcher* watchers
+    int32_t watcher_count
+
+
+include "_fetching/reading.pxi"
+include "_fetching/answers.pxi"
+
+
+cdef Result handle_fetch(void* context, HotRequest* hot, const RequestHeader* header, Answer* answer) noexcept nogil:
+    """The ``ApiFunction``."""
+    return handle(<FetchApi>context, hot, header, answer)
+
+
+cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, Answer* answer) noexcept nogil:
+    """Answer or park a request, or go on with a parked one."""
+    cdef Fetch current
+    cdef Fetch* parked = <Fetch*>hot.state
+    cdef Result result
+    cdef int16_t error
+    if parked != NULL:
+        current = parked[0]
+        stop_watching(&current)
+        if hot.reason == ABANDONED:
+            hot.state = NULL
+            end_fetch(self, &current, parked)
+            return CLOSE
+        if hot.reason == EXPIRED:
+            count_shared(&self.expired, 1)
+    else:
+        memset(&current, 0, sizeof(Fetch))
+        if not read_request(header.body, header.end, header.version, &current.request):
+            # A handler thread refuses the request, in Python.
+            return QUEUE
+        count_shared(&self.requests, 1)
+        current.session = open_session(self.cache, &current.request, wall_ms(), &current.kind, &error)
+        if current.session == NULL:
+            return CLOSE if error == NONE else put_session_error(answer, header, error, NO_SESSION)
+    lock(&current.session.mutex)
+    if current.kind == INCREMENTAL and current.session.epoch != next_epoch(current.request.session_epoch):
+        result = put_session_error(answer, header, INVALID_FETCH_SESSION_EPOCH, current.session.id)
+    else:
+        result = fetch_partitions(self, &current, hot, header, answer)
+    unlock(&current.session.mutex)
+    if result == PARKED:
+        if parked == NULL:
+            count_shared(&self.waited, 1)
+            parked = <Fetch*>malloc(sizeof(Fetch))
+            count_shared(&self.waiting, parked != NULL)
+        if parked != NULL:
+            parked[0] = current
+            hot.state, hot.wait_ms = parked, current.request.max_wait_ms
+            return PARKED
+        stop_watching(&current)
+        result = CLOSE
+    hot.state = NULL
+    end_fetch(self, &current, parked)
+    return result
+
+
+cdef void stop_watching(Fetch* self) noexcept nogil:
+    cdef int32_t i
+    for i in range(self.watcher_count):
+        unwatch(&self.watchers[i])
+
+
+cdef void end_fetch(FetchApi self, Fetch* current, Fetch* parked) noexcept nogil:
+    """Give back all that a request has. It watches nothing."""
+    count_shared(&self.waiting, -(parked != NULL))
+    free(current.watchers)
+    release_session(current.session)
+    free(parked)
+
+
+cdef Result fetch_partitions(
+    FetchApi self, Fetch* current, HotRequest* hot, const RequestHeader* header, Answer* answer
+) noexcept nogil:
+    """Read the partitions of the session, whose mutex is held, and answer or park the request."""
+    require(&current.session.mutex)
+    cdef Reading reading
+    cdef bint may_wait = hot.reason != EXPIRED and current.request.max_wait_ms > 0
+    cdef Result result = DONE
+    if not begin_reading(&reading, current.session.count):
+        return CLOSE
+    read_partitions(self, current, hot, NULL, &reading)
+    if may_wait and not reading.is_complete:
+        # Records may have come since the first reading.
+        if current.watchers == NULL:
+            current.watcher_count = current.session.count
+            current.watchers = <Watcher*>calloc(current.watcher_count, sizeof(Watcher))
+        if current.watchers == NULL:
+            current.watcher_count = 0
+            result = CLOSE
+        else:
+            read_partitions(self, current, hot, current.watchers, &reading)
+            if reading.is_complete:
+                stop_watching(current)
+            else:
+                result = PARKED
+    if result == DONE:
+        if header.version >= LEADERS and names_leaders(&reading):
+            find_leaders(self, current.session, &reading, hot.listener)
+        put_answer(self, current, &reading, header, answer)
+    end_reading(self, &reading)
+    return result
+
+
+cdef void put_answer(
+    FetchApi self, Fetch* current, Reading* reading, const RequestHeader* header, Answer* answer
+) noexcept nogil:
+    """Write the response, and note in the session what it says."""
+    cdef FetchSession* session = current.session
+    cdef int32_t session_id = NO_SESSION
+    cdef int32_t i
+    cdef int64_t size = 0
+    for i in range(reading.count):
+        size += reading.answers[i].records.size
+        if current.kind != SESSIONLESS:
+            note_answer(session, &reading.answers[i], current.kind == INCREMENTAL)
+    count_shared(&self.bytes_out, size)
+    if current.kind == FULL:
+        session_id = add_session(self.cache, session, session.count, wall_ms())
+    elif current.kind == INCREMENTAL:
+        session_id = session.id
+    put_head(answer, header, NONE, session_id)
+    put_topics(session, reading, header, answer)
+
+
+cdef void note_answer(FetchSession* session, PartitionAnswer* answer, bint may_leave_out) noexcept nogil:
+    """Leave out a partition without news. Source: CachedPartition.maybeUpdateResponseData."""
+    cdef CachedPartition* cached = &session.partitions[answer.number]
+    if may_leave_out:
+        answer.is_left_out = (
+            answer.records.size == 0
+            and answer.error == NONE
+            and answer.diverging_epoch < 0
+            and cached.answered_watermark == answer.high_watermark
+            and cached.answered_start_offset == answer.start_offset
+        )
+        if answer.records.size > 0:
+            move_to_end(session, answer.number)
+    # After an error the partition is always answered: no high watermark is -1.
+    cached.answered_watermark = answer.high_watermark
+    cached.answered_start_offset = answer.start_offset
+
+
+cdef class FetchApi(HotApi):
+    """Fetch on processors, for the partitions of a table.
+
+    ``metadata``: says which other partitions the cluster has, and names the leaders that a client should ask instead.
+    ``max_bytes``: fetch.max.bytes. ``sessions``: max.incremental.fetch.session.cache.slots. ``eviction_ms``: how long a
+    session is kept for sure.
+    """
+
+    def __cinit__(
+        self, PartitionTable partitions not None, CurrentMetadata metadata not None, *, int64_t max_bytes=57_671_680,
+        int32_t sessions=1000, int64_t eviction_ms=120_000
+    ):
+        cdef int32_t i
+        if not 0 <= sessions <= MOST_SESSIONS:
+            raise ValueError(f"{sessions} fetch sessions, at most {MOST_SESSIONS}")
+        self.partitions, self.metadata, self.max_bytes = partitions, metadata, max_bytes
+        self.table = &partitions.table
+        self.cache = <SessionCache*>calloc(1, sizeof(SessionCache))
+        if self.cache == NULL:
+            raise MemoryError()
+        open_mutex(&self.cache.mutex, FETCH_SESSION_CACHE)
+        self.cache.capacity, self.cache.eviction_ms = sessions, eviction_ms
+        self.cache.seed = int.from_bytes(os.urandom(8))
+        self.cache.places = <FetchSession**>calloc(max(1, sessions), sizeof(FetchSession*))
+        self.cache.free_places = <int32_t*>calloc(max(1, sessions), sizeof(int32_t))
+        if self.cache.places == NULL or self.cache.free_places == NULL:
+            raise MemoryError()
+        for i in range(sessions):
+            self.cache.free_places[i] = i
+        self.entry.key, self.entry.lowest, self.entry.highest = FETCH_KEY, LOWEST_VERSION, HIGHEST_VERSION
+        self.entry.flexible_from, self.entry.function, self.entry.context = FLEXIBLE, handle_fetch, <void*>self
+
+    def __dealloc__(self):
+        if self.cache == NULL:
+            return
+        with nogil:
+            drop_sessions(self.cache)
+        close_mutex(&self.cache.mutex)
+        free(self.cache.places)
+        free(self.cache.free_places)
+        free(self.cache)
+
+    def counters(self):
+        """Return counters by name."""
+        cdef int64_t sessions, partitions, evictions
+        with nogil:
+            lock(&self.cache.mutex)
+            sessions, partitions, evictions = self.cache.count, self.cache.partitions, self.cache.evictions
+            unlock(&self.cache.mutex)
+        return {
+            "requests": self.requests,
+            "waited": self.waited,
+            "expired": self.expired,
+            "waiting": self.waiting,
+            "bytes_out": self.bytes_out,
+            "sessions": sessions,
+            "session_partitions": partitions,
+            "session_evictions": evictions,
+        }

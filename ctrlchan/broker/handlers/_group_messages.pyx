@@ -1,0 +1,178 @@
+"""Reads Heartbeat and OffsetCommit requests and writes their responses, in all versions.
+
+Consumers send these two for as long as they live; all other messages of groups are kio's.
+
+    HeartbeatRequest      group string, generation int32, member id string, instance id string? (3+)
+    HeartbeatResponse     throttle time int32 (1+), error int16
+    OffsetCommitRequest   group string, generation int32 (1+), member id string (1+), instance id string? (7+),
+                          retention int64 (2 to 4), topics: name string, partitions: index int32, offset int64,
+                          leader epoch int32 (6+), commit timestamp int64 (1), metadata string?
+    OffsetCommitResponse  throttle time int32 (3+), topics: name string, partitions: index int32, error int16
+
+Heartbeat is flexible since version 4, OffsetCommit since version 8: lengths are compact, and tagged fields, of
+which there are none so far, end each structure. Bytes after a request are ignored, as by Kafka.
+
+Source: the JSON schemas of these names.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
+
+from ctrlchan.broker.coordinator.group.requests import (
+    NO_GENERATION,
+    NO_RETENTION,
+    UNKNOWN_MEMBER,
+    CommitRequest,
+    HeartbeatRequest,
+    OffsetToCommit,
+    TopicPartition,
+)
+from ctrlchan._c.bytes cimport put_i16, put_i32
+from ctrlchan.server._cursor cimport Cursor, read_i32, read_i64, skip_tags
+from ctrlchan.server._values cimport (
+    check,
+    decode,
+    length_size,
+    put_length,
+    read_count,
+    read_nullable_text,
+    read_text,
+)
+
+cdef enum:
+    HEARTBEAT_FLEXIBLE_SINCE = 4
+    COMMIT_FLEXIBLE_SINCE = 8
+
+
+def decode_heartbeat(frame, Py_ssize_t offset, int version):
+    """Return the HeartbeatRequest at ``offset`` of a frame. Raises DecodeError."""
+    return decode(frame, offset, version, HEARTBEAT_FLEXIBLE_SINCE, read_heartbeat, "HeartbeatRequest")
+
+
+def decode_offset_commit(frame, Py_ssize_t offset, int version):
+    """Return the CommitRequest at ``offset`` of a frame. Raises DecodeError."""
+    return decode(frame, offset, version, COMMIT_FLEXIBLE_SINCE, read_offset_commit, "OffsetCommitRequest")
+
+
+def encode_heartbeat(int version, int error):
+    """Return the body of a HeartbeatResponse."""
+    cdef uint8_t body[7]
+    cdef uint8_t* p = body
+    if version >= 1:
+        put_i32(p, 0)
+        p += 4
+    put_i16(p, <int16_t>error)
+    p += 2
+    if version >= HEARTBEAT_FLEXIBLE_SINCE:
+        p[0] = 0
+        p += 1
+    return PyBytes_FromStringAndSize(<char*>body, p - body)
+
+
+def encode_offset_commit(int version, errors):
+    """Return the body of an OffsetCommitResponse.
+
+    ``errors``: pairs of TopicPartition and error code. Topics and partitions stay in their order.
+    """
+    cdef dict topics = {}
+    cdef list rows
+    for (topic, partition), error in errors:
+        if topic in topics:
+            rows = topics[topic]
+        else:
+            rows = topics[topic] = [topic.encode()]
+        rows.append((partition, error))
+    cdef bint flexible = version >= COMMIT_FLEXIBLE_SINCE
+    cdef Py_ssize_t size = length_size(len(topics), flexible, 4) + 4 * (version >= 3) + flexible
+    for rows in topics.values():
+        size += length_size(PyBytes_GET_SIZE(rows[0]), flexible, 2) + PyBytes_GET_SIZE(rows[0])
+        size += length_size(len(rows) - 1, flexible, 4) + (len(rows) - 1) * (6 + flexible) + flexible
+    body = PyBytes_FromStringAndSize(NULL, size)
+    cdef uint8_t* p = <uint8_t*>PyBytes_AS_STRING(body)
+    if version >= 3:
+        put_i32(p, 0)
+        p += 4
+    p = put_length(p, len(topics), flexible, 4)
+    for rows in topics.values():
+        p = put_topic(p, rows, flexible)
+    if flexible:
+        p[0] = 0
+    return body
+
+
+# -- requests
+
+
+cdef read_heartbeat(Cursor* c, int version):
+    """Return the HeartbeatRequest. Raises ValueError."""
+    group_id = read_text(c, "the group id")
+    generation_id = read_i32(c)
+    member_id = read_text(c, "the member id")
+    instance_id = read_nullable_text(c) if version >= 3 else None
+    skip_tags(c)
+    check(c)
+    return HeartbeatRequest(group_id, generation_id, member_id, instance_id)
+
+
+cdef read_offset_commit(Cursor* c, int version):
+    """Return the CommitRequest. Raises ValueError."""
+    cdef int32_t partition, leader_epoch
+    cdef int64_t offset, timestamp
+    cdef int64_t topics, partitions
+    cdef list offsets = []
+    generation_id, member_id, instance_id, retention = NO_GENERATION, UNKNOWN_MEMBER, None, NO_RETENTION
+    group_id = read_text(c, "the group id")
+    if version >= 1:
+        generation_id = read_i32(c)
+        member_id = read_text(c, "the member id")
+    if version >= 7:
+        instance_id = read_nullable_text(c)
+    if 2 <= version <= 4:
+        retention = read_i64(c)
+    topics = read_count(c, "the list of topics")
+    while topics > 0:
+        topics -= 1
+        topic = read_text(c, "the name of a topic")
+        partitions = read_count(c, "the list of partitions")
+        while partitions > 0:
+            partitions -= 1
+            partition = read_i32(c)
+            offset = read_i64(c)
+            leader_epoch = read_i32(c) if version >= 6 else -1
+            timestamp = read_i64(c) if version == 1 else -1
+            metadata = read_nullable_text(c)
+            skip_tags(c)
+            check(c)
+            offsets.append(
+                OffsetToCommit(TopicPartition(topic, partition), offset, leader_epoch, metadata, timestamp)
+            )
+        skip_tags(c)
+    skip_tags(c)
+    check(c)
+    return CommitRequest(group_id, offsets, generation_id, member_id, instance_id, retention)
+
+
+# -- responses
+
+
+cdef uint8_t* put_topic(uint8_t* p, list rows, bint flexible) except NULL:
+    """Write a topic: ``rows`` are its name, then its partitions with their errors; return the place behind it."""
+    cdef Py_ssize_t i, size
+    cdef object name = rows[0]
+    size = PyBytes_GET_SIZE(name)
+    p = put_length(p, size, flexible, 2)
+    memcpy(p, PyBytes_AS_STRING(name), size)
+    p = put_length(p + size, len(rows) - 1, flexible, 4)
+    for i in range(1, len(rows)):
+        partition, error = rows[i]
+        put_i32(p, partition)
+        put_i16(p + 4, error)
+        p += 6
+        if flexible:
+            p[0] = 0
+            p += 1
+    if flexible:
+        p[0] = 0
+        p += 1
+    return p

@@ -1,0 +1,75 @@
+# The APIs that processors answer themselves.
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+from ctrlchan.broker.metadata._snapshot cimport CurrentMetadata, Snapshot
+from ctrlchan.server._processor cimport Answer, HotHandler, HotRequest, Network, NetworkThreads, Result
+
+
+cdef enum:
+    MOST_APIS = 8
+
+
+cdef struct RequestHeader:
+    int16_t key
+    int16_t version
+    bint flexible
+    int32_t correlation_id
+    # NULL and -1 for null
+    const uint8_t* client_id
+    int64_t client_id_size
+    const uint8_t* body
+    const uint8_t* end
+
+
+# As ``HotFunction``. ``context``: of the HotApi. QUEUE before anything was done: a handler thread of Python answers.
+ctypedef Result (*ApiFunction)(
+    void* context, HotRequest* request, const RequestHeader* header, Answer* answer
+) noexcept nogil
+
+# Write the header of a response.
+cdef void append_header(Answer* answer, const RequestHeader* header) noexcept nogil
+
+
+cdef struct Entry:
+    int16_t key
+    int16_t lowest
+    int16_t highest
+    int16_t flexible_from
+    ApiFunction function
+    void* context
+    # Of requests that were answered here. All processors write them.
+    int64_t answered
+    int64_t total_ns
+    int64_t bytes_in
+
+
+cdef struct ListenerName:
+    const uint8_t* bytes
+    int64_t size
+
+
+# One API. A subclass sets ``entry`` in __cinit__ or __init__.
+cdef class HotApi:
+    cdef Entry entry
+    # Set before the first request: where parked requests wait, and the names of the listeners
+    cdef Network* network
+    cdef tuple listener_names
+    cdef ListenerName* listeners
+    # Leaders and endpoints of partitions that are not hosted
+    cdef CurrentMetadata metadata
+
+    # As ``encode_endpoints``, for a client of a listener
+    cdef uint8_t* endpoints(
+        self, const Snapshot* metadata, int32_t listener, const int32_t* ids, int64_t count, int64_t* size
+    ) noexcept nogil
+    cdef set_listeners(self, names)
+
+
+cdef class BrokerHandler(HotHandler):
+    cdef Entry entries[MOST_APIS]
+    cdef int count
+    cdef tuple apis
+    # Which entries have faults that a test wants: bit i for entry i. Read without a lock.
+    cdef uint32_t faulty
+    cdef object fault_answer

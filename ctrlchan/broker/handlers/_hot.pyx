@@ -1,0 +1,204 @@
+"""Requests that processors answer without the GIL: reads the request header and calls the function of the API.
+
+Everything else (other keys, versions out of range, broken headers) goes to the request queue, where Python answers it or
+closes the connection.
+"""
+
+import logging
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, realloc
+
+from ctrlchan._c.atomics cimport count_shared, counted
+from ctrlchan._c.bytes cimport put_i32
+from ctrlchan._c.clocks cimport monotonic_ns
+from ctrlchan.broker.metadata._snapshot cimport Snapshot, encode_endpoints
+from ctrlchan.server._processor cimport (
+    ARRIVED,
+    CLOSE,
+    DELAYED,
+    DELAY_ENDED,
+    DONE,
+    NO_ANSWER,
+    QUEUE,
+    Answer,
+    HotHandler,
+    HotRequest,
+    NetworkThreads,
+    Result,
+    append_bytes,
+    append_room,
+)
+from ctrlchan.server._cursor cimport Cursor, read_i16, read_i32, skip_tags, take
+
+logger = logging.getLogger("ctrlchan.broker")
+
+cdef enum:
+    # The int32 before each frame
+    SIZE_BYTES = 4
+
+
+cdef bint read_header(const Entry* entry, Cursor* c, RequestHeader* header) noexcept nogil:
+    """Read what follows key and version; return whether it is whole. Source: RequestHeader.json."""
+    header.flexible = header.version >= entry.flexible_from
+    header.correlation_id = read_i32(c)
+    # Never compact.
+    header.client_id_size = read_i16(c)
+    header.client_id = NULL
+    if header.client_id_size >= 0:
+        header.client_id = take(c, header.client_id_size)
+    c.flexible = header.flexible
+    skip_tags(c)
+    header.body, header.end = c.at, c.end
+    return not c.failed
+
+
+cdef Result handle_request(void* context, HotRequest* request, Answer* answer) noexcept nogil:
+    """Answer a request, or leave it to the request queue."""
+    cdef RequestHeader header
+    cdef Entry* entry
+    cdef Cursor c
+    cdef Result result
+    cdef int i
+    c.at, c.end, c.failed, c.flexible = request.data, request.data + request.size, False, False
+    header.key, header.version = read_i16(&c), read_i16(&c)
+    if c.failed:
+        return QUEUE
+    for i in range((<BrokerHandler>context).count):
+        entry = &(<BrokerHandler>context).entries[i]
+        if entry.key == header.key and entry.lowest <= header.version <= entry.highest:
+            if not read_header(entry, &c, &header):
+                return QUEUE
+            if (<BrokerHandler>context).faulty >> i & 1 and request.reason == ARRIVED:
+                result = answer_fault(<BrokerHandler>context, &header, request, answer)
+                if result != QUEUE:
+                    return result
+            if request.reason == DELAY_ENDED:
+                request.reason = ARRIVED
+            result = entry.function(entry.context, request, &header, answer)
+            if result == DONE or result == NO_ANSWER:
+                count_shared(&entry.answered, 1)
+                count_shared(&entry.total_ns, monotonic_ns() - request.arrived_ns)
+                count_shared(&entry.bytes_in, request.size + SIZE_BYTES)
+            return result
+    return QUEUE
+
+
+cdef void append_header(Answer* answer, const RequestHeader* header) noexcept nogil:
+    """Write the correlation id, and no tagged fields where the version has them."""
+    cdef uint8_t* room = append_room(answer, 5 if header.flexible else 4)
+    if room != NULL:
+        put_i32(room, header.correlation_id)
+        if header.flexible:
+            room[4] = 0
+
+
+cdef Result answer_fault(
+    BrokerHandler self, const RequestHeader* header, HotRequest* request, Answer* answer
+) noexcept nogil:
+    """Do what a fault does to a request; QUEUE: no fault hits it."""
+    with gil:
+        try:
+            found = self.fault_answer(
+                header.key, header.version, PyBytes_FromStringAndSize(<const char*>request.data, request.size)
+            )
+            if found is True:
+                return QUEUE
+            if found is False:
+                return CLOSE
+            if isinstance(found, float):
+                request.wait_ms = <int32_t>min(found * 1000, INT32_MAX)
+                return DELAYED
+            append_bytes(answer, PyBytes_AS_STRING(found), len(found))
+            return DONE
+        except Exception:
+            logger.exception("a fault cannot be answered")
+            return CLOSE
+
+
+cdef class HotApi:
+    """An API that processors answer. See the .pxd."""
+
+    @property
+    def key(self):
+        return self.entry.key
+
+    @property
+    def versions(self):
+        """The lowest and the highest version that is answered here."""
+        return self.entry.lowest, self.entry.highest
+
+    def __dealloc__(self):
+        free(self.listeners)
+
+    cdef uint8_t* endpoints(
+        self, const Snapshot* metadata, int32_t listener, const int32_t* ids, int64_t count, int64_t* size
+    ) noexcept nogil:
+        return encode_endpoints(
+            metadata, self.listeners[listener].bytes, self.listeners[listener].size, ids, count, size
+        )
+
+    cdef set_listeners(self, names):
+        cdef int i
+        cdef bytes name
+        cdef ListenerName* listeners = <ListenerName*>realloc(self.listeners, max(1, len(names)) * sizeof(ListenerName))
+        if listeners == NULL:
+            raise MemoryError()
+        self.listeners, self.listener_names = listeners, tuple(map(str.encode, names))
+        for i, name in enumerate(self.listener_names):
+            listeners[i].bytes, listeners[i].size = <const uint8_t*>PyBytes_AS_STRING(name), len(name)
+
+
+cdef class BrokerHandler(HotHandler):
+    """The hot handler of a storing broker, with the given APIs. ``attach`` is called before the server starts."""
+
+    def __init__(self, apis):
+        cdef HotApi api
+        self.apis = tuple(apis)
+        if len(self.apis) > MOST_APIS:
+            raise ValueError(f"{len(self.apis)} APIs, at most {MOST_APIS}")
+        for api in self.apis:
+            self.entries[self.count] = api.entry
+            self.count += 1
+        self.function, self.context = handle_request, <void*>self
+
+    def totals(self):
+        """Return for each API key: requests that were answered here, their milliseconds, their bytes.
+
+        The time of a request begins when its bytes have arrived, and ends with its answer: it may have waited.
+        """
+        cdef int i
+        cdef Entry* entry
+        cdef dict found = {}
+        for i in range(self.count):
+            entry = &self.entries[i]
+            milliseconds = counted(&entry.total_ns) / 1e6
+            found[entry.key] = counted(&entry.answered), milliseconds, counted(&entry.bytes_in)
+        return found
+
+    @property
+    def keys(self):
+        """The API keys of the requests that are answered here."""
+        return frozenset(api.key for api in self.apis)
+
+    def set_faults(self, keys, answer):
+        """Ask `answer` before requests of these API keys are answered. It runs on the processors' threads.
+
+        ``answer(key, version, request)``: the response with its header; True: go on; False: close the connection;
+        a float: seconds until the request is handled.
+        """
+        cdef int i
+        cdef uint32_t faulty = 0
+        for i in range(self.count):
+            if self.entries[i].key in keys:
+                faulty |= <uint32_t>1 << i
+        self.fault_answer = answer
+        self.faulty = faulty
+
+    def attach(self, NetworkThreads threads not None):
+        """Give the APIs the processors whose requests they park. The threads keep this object, not the reverse."""
+        cdef HotApi api
+        for api in self.apis:
+            api.network = threads.network
+            api.set_listeners(threads.listener_names)

@@ -1,0 +1,48 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from ctrlchan.broker.log._batches cimport Appended
+from ctrlchan.broker.handlers._hot cimport HotApi
+from ctrlchan.broker.replica._partition_state cimport AppendResult, PartitionState, Watcher
+from ctrlchan.broker.replica._partitions cimport PartitionTable
+
+
+cdef enum:
+    # Parts of a request that need no memory of their own.
+    FEW_PARTS = 8
+
+
+# The records of one partition in a request.
+cdef struct Part:
+    # Pinned
+    PartitionState* partition
+    uint8_t* records
+    Appended appended
+    AppendResult result
+    # Where another broker leads
+    int32_t leader
+    int32_t leader_epoch
+    # Waits for the in-sync replicas
+    bint is_pending
+    Watcher watcher
+
+
+# A request. While it is parked, ``HotRequest.state`` points to a copy of it.
+cdef struct Produce:
+    int acks
+    int32_t timeout_ms
+    int32_t count
+    int32_t room
+    int32_t pending
+    # ``few`` of the struct's memory, or memory of its own
+    Part* parts
+    Part few[FEW_PARTS]
+
+
+cdef class ProduceApi(HotApi):
+    cdef PartitionTable table
+    # Written by processors
+    cdef int64_t requests
+    cdef int64_t parked
+    cdef int64_t expired
+    # Parked now
+    cdef int64_t parked_now

@@ -1,0 +1,182 @@
+"""OffsetCommit (8), OffsetFetch (9), OffsetDelete (47).
+
+Versions 0 of OffsetCommit and OffsetFetch keep offsets in ZooKeeper: they are refused, as by a Kafka broker
+without ZooKeeper. ``KafkaApis`` and ``GroupCoordinatorAdapter`` of Kafka 3.9, without an authorizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from ctrlchan.broker.coordinator.group.requests import FetchedOffset, TopicPartition
+from ctrlchan.broker.handlers._group_messages import decode_offset_commit, encode_offset_commit
+from ctrlchan.broker.handlers.group_access import (
+    by_topic,
+    coordinator_of,
+    when_answered,
+)
+from ctrlchan.broker.storing_core import StoringCore
+from ctrlchan.errors import ErrorCode
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages, KioError
+
+__all__ = ["APIS"]
+
+_IN_ZOOKEEPER: Final = 0
+_GROUP_ERROR_SINCE: Final = 2
+_SEVERAL_GROUPS_SINCE: Final = 8
+
+#: Partitions with their errors, in the order of the response.
+_Errors = list[tuple[TopicPartition, ErrorCode]]
+
+
+def _commit(core: StoringCore, request: Request) -> Reply | Future[Reply]:
+    commit = decode_offset_commit(request.frame, request.offset, request.version)
+    existing = _existing(core, [each.partition for each in commit.offsets])
+    unknown: _Errors = [
+        (each.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        for each in commit.offsets
+        if each.partition not in existing
+    ]
+
+    def reply(errors: _Errors) -> Reply:
+        return Reply(
+            encode_offset_commit(request.version, errors),
+            partition_errors=sum(1 for _, error in errors if error),
+            rows=len(errors),
+        )
+
+    if not existing:
+        return reply(unknown)
+    if request.version == _IN_ZOOKEEPER:
+        return reply([(each.partition, ErrorCode.UNSUPPORTED_VERSION) for each in commit.offsets])
+    if unknown:
+        commit = commit._replace(offsets=[each for each in commit.offsets if each.partition in existing])
+
+    def committed(errors: dict[TopicPartition, ErrorCode]) -> Reply:
+        return reply([*unknown, *errors.items()])
+
+    return when_answered(lambda answer: coordinator_of(core).commit(commit, answer), committed)
+
+
+def _fetch(core: StoringCore, request: Request) -> Reply:
+    messages = ClientMessages("offset_fetch", request.version)
+    body = messages.decode(request)
+    several = request.version >= _SEVERAL_GROUPS_SINCE
+    stable = getattr(body, "require_stable", False)
+    groups = [
+        _fetch_group(core, request.version, group, stable) for group in (body.groups if several else [body])
+    ]
+    replies = [
+        (group_id, error, _fetched_topics(messages, offsets, "s" if several else ""))
+        for group_id, error, offsets in groups
+    ]
+    rows = sum(len(offsets) for _, _, offsets in groups)
+    if several:
+        parts = tuple(
+            messages.part(
+                "OffsetFetchResponseGroup", group_id=group_id, topics=topics, error_code=KioError(error)
+            )
+            for group_id, error, topics in replies
+        )
+        return Reply(messages.response(groups=parts), rows=rows)
+    [(_, error, topics)] = replies
+    return Reply(
+        messages.response(topics=topics, error_code=KioError(error)), error_code=int(error), rows=rows
+    )
+
+
+def _fetch_group(
+    core: StoringCore, version: int, group: Any, stable: bool
+) -> tuple[str, ErrorCode, dict[TopicPartition, FetchedOffset]]:
+    """Return the group, its error and its offsets."""
+    partitions: list[TopicPartition] | None = None
+    if group.topics is not None:
+        partitions = [
+            TopicPartition(topic.name, index) for topic in group.topics for index in topic.partition_indexes
+        ]
+    error, offsets = ErrorCode.UNSUPPORTED_VERSION, dict[TopicPartition, FetchedOffset]()
+    if version != _IN_ZOOKEEPER:
+        error, offsets = coordinator_of(core).fetch(group.group_id, partitions, require_stable=stable)
+    if error and version < _GROUP_ERROR_SINCE:
+        # The response has no other place for it. Kafka leaves the partitions out since version 1, which
+        # to a client means that there are no offsets.
+        offsets = dict.fromkeys(partitions or (), FetchedOffset(error=error))
+    return group.group_id, error, offsets
+
+
+def _fetched_topics(
+    messages: ClientMessages, offsets: dict[TopicPartition, FetchedOffset], plural: str
+) -> tuple[Any, ...]:
+    topics = by_topic(
+        (
+            topic,
+            messages.part(
+                f"OffsetFetchResponsePartition{plural}",
+                partition_index=partition,
+                committed_offset=fetched.offset,
+                committed_leader_epoch=fetched.leader_epoch,
+                metadata=fetched.metadata,
+                error_code=KioError(fetched.error),
+            ),
+        )
+        for (topic, partition), fetched in offsets.items()
+    )
+    return tuple(
+        messages.part(f"OffsetFetchResponseTopic{plural}", name=topic, partitions=tuple(partitions))
+        for topic, partitions in topics.items()
+    )
+
+
+def _delete(core: StoringCore, request: Request) -> Reply:
+    messages = ClientMessages("offset_delete", request.version)
+    body = messages.decode(request)
+    partitions = [
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in body.topics
+        for partition in topic.partitions
+    ]
+    existing = _existing(core, partitions)
+    unknown: _Errors = [
+        (each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for each in partitions if each not in existing
+    ]
+    known = [each for each in partitions if each in existing]
+    error, results = coordinator_of(core).delete_offsets(body.group_id, known)
+    errors = [] if error else [*unknown, *results.items()]
+    topics = by_topic(
+        (
+            each.topic,
+            messages.part(
+                "OffsetDeleteResponsePartition",
+                partition_index=each.partition,
+                error_code=KioError(of_partition),
+            ),
+        )
+        for each, of_partition in errors
+    )
+    parts = tuple(
+        messages.part("OffsetDeleteResponseTopic", name=topic, partitions=tuple(partitions))
+        for topic, partitions in topics.items()
+    )
+    return Reply(
+        messages.response(topics=parts, error_code=KioError(error)),
+        error_code=int(error),
+        partition_errors=sum(1 for _, of_partition in errors if of_partition),
+        rows=len(errors),
+    )
+
+
+def _existing(core: StoringCore, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
+    """Return those of `partitions` that the broker's metadata has."""
+    metadata = core.metadata.snapshot
+    return {each for each in partitions if metadata.has_partition(each.topic, each.partition)}
+
+
+APIS: Final = (
+    Api(key=8, name="OffsetCommit", lowest=0, highest=9, flexible_from=8, handle=_commit, locks_core=False),
+    Api(key=9, name="OffsetFetch", lowest=0, highest=9, flexible_from=6, handle=_fetch, locks_core=False),
+    # No version of it is flexible.
+    Api(key=47, name="OffsetDelete", lowest=0, highest=0, flexible_from=1, handle=_delete, locks_core=False),
+)

@@ -1,0 +1,65 @@
+"""Metadata (3) of a broker that stores records: topics that clients ask for are created.
+
+``KafkaApis.getTopicMetadata`` of Kafka 3.9 (``auto.create.topics.enable``). The answer for a topic that was
+created is LEADER_NOT_AVAILABLE: the client asks again. Why a topic was not created is answered, too.
+
+A broker that has just started waits for its first UpdateMetadata. Kafka answers without brokers and
+controller then, and librdkafka does not ask again for minutes, unless it loses its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
+from ctrlchan.broker.handlers.auto_create import create_missing
+from ctrlchan.broker.handlers.effects import when_seen
+from ctrlchan.broker.storing_core import StoringCore
+from ctrlchan.config.settings import boolean
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.apis import metadata
+from ctrlchan.server.apis._metadata import MetadataRequest, decode_metadata
+
+__all__ = ["API"]
+
+#: Seconds that a client waits for the first UpdateMetadata at most: clients wait 30 or 60 for an answer.
+_FIRST_UPDATE_SECONDS: Final = 20.0
+
+
+def _handle(core: StoringCore, request: Request) -> Callable[[], Reply] | Future[Reply]:
+    body = decode_metadata(request.frame, request.offset, request.version)
+    with core.metadata.state.lock:
+        is_informed = len(core.metadata.live_ids) > 0
+    if core.controller is None or (is_informed and not _missing(core, request, body)):
+        return metadata.answer(core, request, body)
+    reply: Future[Reply] = Future()
+
+    def create(_: Future[bool]) -> None:
+        try:
+            create_missing(core, _missing(core, request, body)).add_done_callback(answer)
+        except BaseException as error:  # noqa: BLE001  (who sends the answer gets it)
+            reply.set_exception(error)
+
+    def answer(created: Future[dict[str, int]]) -> None:
+        try:
+            reply.set_result(metadata.answer(core, request, body, created.result())())
+        except BaseException as error:  # noqa: BLE001
+            reply.set_exception(error)
+
+    is_known = when_seen(core, lambda known: len(known.live_ids) > 0, _FIRST_UPDATE_SECONDS)
+    is_known.add_done_callback(create)
+    return reply
+
+
+def _missing(core: StoringCore, request: Request, body: MetadataRequest) -> list[str]:
+    """Return the names of topics to create."""
+    if not boolean(core.configs, "auto.create.topics.enable"):
+        return []
+    with core.metadata.state.lock:
+        return metadata.missing_topics(core.metadata, request.version, body)
+
+
+API: Api[StoringCore] = Api(
+    key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle, locks_core=False
+)

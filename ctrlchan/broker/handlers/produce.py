@@ -1,0 +1,160 @@
+"""Produce (0) on a handler thread: what the processors leave to Python (``replication/_produce.pyx``).
+
+That is compressed records, partitions that this broker does not lead, batches that are refused, and all else
+that is unusual. Errors, their order and the fields beside them are Kafka's:
+``KafkaApis.handleProduceRequest``, ``ReplicaManager.appendRecords``. Of two entries for one partition the
+last counts, as in Kafka's map.
+
+Transactions are refused: no producer has been given an id for one. Records of format 0 and 1, which only
+versions 0 to 2 may carry, are refused too. These versions are announced because librdkafka compresses nothing
+for a broker without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Final
+
+from ctrlchan.broker.handlers.current_leaders import CurrentLeader, CurrentLeaders
+from ctrlchan.broker.handlers.produce_records import (
+    FORMAT_2_FROM,
+    ZSTD_FROM,
+    begins_as_batch,
+    error_of_records,
+    has_unknown_codec,
+    is_transactional,
+)
+from ctrlchan.broker.handlers.produce_response import Key, ProduceResponse
+from ctrlchan.broker.replica._partitions import ProduceResult
+from ctrlchan.broker.storing_core import StoringCore
+from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
+from ctrlchan.internal_topics import INTERNAL_TOPICS
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages
+from ctrlchan.server.when_done import when_done
+
+__all__ = ["API"]
+
+_FLEXIBLE_FROM: Final = 9
+_CURRENT_LEADER_FROM: Final = 10
+_ADMIN_CLIENT: Final = b"__admin_client"
+_TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
+_NO_TRANSACTIONS: Final = "transactions are not supported"
+
+
+def _handle(core: StoringCore, request: Request) -> Future[Reply]:
+    body = ClientMessages("produce", request.version).decode(request)
+    entries = {
+        (str(topic.name), int(partition.index)): partition.records
+        for topic in body.topic_data
+        for partition in topic.partition_data
+    }
+    if None in entries.values():
+        # Kafka has no answer to this either.
+        raise DecodeError("null for records", api="ProduceRequest", version=request.version)
+    timeout_ms = int(body.timeout.total_seconds() * 1000)
+    results: dict[Key, ProduceResult | Future[ProduceResult]]
+    if not all(map(begins_as_batch, entries.values())):
+        # Kafka looks for transactions first, and fails there.
+        refusal = ProduceResult(ErrorCode.CORRUPT_MESSAGE, error_message="records that are no batch")
+        results = dict.fromkeys(entries, refusal)
+    elif getattr(body, "transactional_id", None) is not None or any(map(is_transactional, entries.values())):
+        refusal = ProduceResult(_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message=_NO_TRANSACTIONS)
+        results = dict.fromkeys(entries, refusal)
+    elif request.version < ZSTD_FROM and any(
+        has_unknown_codec(records) and _is_known(core, key) for key, records in entries.items()
+    ):
+        # Kafka looks whether it is zstd, and fails.
+        results = dict.fromkeys(entries, ProduceResult(ErrorCode.UNKNOWN_SERVER_ERROR))
+    else:
+        results = {
+            key: _append(core, request, key, records, body.acks, timeout_ms)
+            for key, records in entries.items()
+        }
+    return _when_done(core, request, body.acks, results)
+
+
+API = Api(
+    key=0,
+    name="Produce",
+    lowest=0,
+    highest=11,
+    flexible_from=_FLEXIBLE_FROM,
+    handle=_handle,
+    locks_core=False,
+)
+
+
+def _append(
+    core: StoringCore, request: Request, key: Key, records: bytes, acks: int, timeout_ms: int
+) -> ProduceResult | Future[ProduceResult]:
+    """Append the records of one partition, or return the error."""
+    partition = core.partitions.get(*key)
+    if partition is None and not _is_known(core, key):
+        return ProduceResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    has_valid_acks = -1 <= acks <= 1
+    # Before version 3 Kafka looks at the records last.
+    if has_valid_acks or request.version >= FORMAT_2_FROM:
+        error = error_of_records(records, request.version)
+        if error:
+            return ProduceResult(error)
+    if not has_valid_acks:
+        return ProduceResult(ErrorCode.INVALID_REQUIRED_ACKS)
+    if key[0] in INTERNAL_TOPICS and request.client_id != _ADMIN_CLIENT:
+        return ProduceResult(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if partition is None:
+        return ProduceResult(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    appended: Future[ProduceResult] = partition.append_records(
+        records, required_acks=acks, timeout_ms=timeout_ms, refuses_zstd=request.version < ZSTD_FROM
+    )
+    return appended
+
+
+def _is_known(core: StoringCore, key: Key) -> bool:
+    """Whether the metadata have the partition."""
+    return core.metadata.snapshot.has_partition(*key)
+
+
+def _when_done(
+    core: StoringCore,
+    request: Request,
+    acks: int,
+    results: Mapping[Key, ProduceResult | Future[ProduceResult]],
+) -> Future[Reply]:
+    """Return the reply that is made when all appends are acknowledged."""
+    answer: Future[Reply] = Future()
+    waiting = [result for result in results.values() if isinstance(result, Future)]
+
+    def finish(_: object) -> None:
+        try:
+            known = {
+                key: result.result() if isinstance(result, Future) else result
+                for key, result in results.items()
+            }
+            answer.set_result(_reply(core, request, acks, known))
+        except Exception as error:  # noqa: BLE001  (who sends the answer gets it)
+            answer.set_exception(error)
+
+    when_done(waiting).add_done_callback(finish)
+    return answer
+
+
+def _reply(core: StoringCore, request: Request, acks: int, results: Mapping[Key, ProduceResult]) -> Reply:
+    """Return the response. Raises ProtocolError for an error with acks=0, which closes the connection."""
+    errors = [result.error_code for result in results.values() if result.error_code]
+    if not acks:
+        if errors:
+            # Kafka's only way to show an error to such a producer.
+            raise ProtocolError(f"Produce with acks=0: {ErrorCode.name_of(errors[0])}")
+        return Reply(b"", rows=len(results), is_sent=False)
+    leaders: dict[Key, CurrentLeader] = {}
+    endpoints = b""
+    if request.version >= _CURRENT_LEADER_FROM and ErrorCode.NOT_LEADER_OR_FOLLOWER in errors:
+        current = CurrentLeaders(core)
+        for key, result in results.items():
+            if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                leaders[key] = current.of(*key)
+        endpoints = current.endpoints(request.listener, {leader.id for leader in leaders.values()})
+    body = ProduceResponse(request.version).encode(results, leaders, endpoints)
+    return Reply(body, partition_errors=len(errors), rows=len(results))

@@ -1,0 +1,67 @@
+"""The APIs of a broker that stores records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ctrlchan.broker.handlers import (
+    alter_configs,
+    delete_records,
+    describe_configs,
+    describe_log_dirs,
+    describe_producers,
+    fetch,
+    find_coordinator,
+    forwarded,
+    group_administration,
+    group_membership,
+    group_offsets,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from ctrlchan.broker.handlers.control_table import CONTROL_APIS
+from ctrlchan.broker.storing_core import StoringCore
+from ctrlchan.server.api import Api
+from ctrlchan.server.apis import acls, describe_cluster
+from ctrlchan.server.apis.api_versions import with_api_versions
+
+__all__ = ["GROUP_APIS", "storing_apis"]
+
+GROUP_APIS: Final[tuple[Api[StoringCore], ...]] = (
+    *group_offsets.APIS,
+    find_coordinator.API,
+    *group_membership.APIS,
+    *group_administration.APIS,
+)
+
+
+def storing_apis(core: StoringCore) -> Mapping[int, Api[StoringCore]]:
+    """Return every API of a broker that stores records, by key. ``core`` has its services already.
+
+    Without ZooKeeper there is no controller to forward requests to, and nowhere to write configs.
+    """
+    apis: list[Api[StoringCore]] = [
+        produce.API,
+        fetch.API,
+        list_offsets.API,
+        metadata.API,
+        *CONTROL_APIS,
+        *GROUP_APIS,
+        delete_records.API,
+        init_producer_id.API,
+        offset_for_leader_epoch.API,
+        *acls.APIS,
+        describe_configs.API,
+        describe_log_dirs.API,
+        describe_cluster.API,
+        describe_producers.API,
+    ]
+    if core.controller is not None:
+        apis += forwarded.APIS
+    if core.config_store is not None:
+        apis += (alter_configs.ALTER, alter_configs.INCREMENTAL_ALTER)
+    return with_api_versions(apis)

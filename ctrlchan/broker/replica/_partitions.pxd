@@ -1,0 +1,52 @@
+# The Python objects of partitions, each around its PartitionState.
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from ctrlchan.broker.replica._partition_state cimport PartitionState, Table
+
+
+cdef class Partition
+
+cdef class PartitionTable:
+    cdef Table table
+    # (topic, index) -> Partition
+    cdef dict found
+    # Removed partitions that may be pinned
+    cdef list removed
+    cdef object isr_wanted
+    cdef object storage_failed
+    # Guards the appends that wait, of all partitions, and the start of the thread
+    cdef object lock
+    cdef object thread
+    # A heap of (deadline in monotonic nanoseconds, number, append)
+    cdef list deadlines
+    cdef int64_t numbers
+
+    cdef Partition _add(self, str topic, int32_t partition, bytes topic_id)
+    cdef _start(self)
+
+
+# An append from Python that waits for the high watermark.
+cdef class WaitingAppend:
+    cdef Partition partition
+    cdef int64_t required_offset
+    cdef object result
+    cdef object future
+    cdef int16_t error
+
+    cdef finish(self)
+
+
+cdef class Partition:
+    cdef PartitionState state
+    cdef PartitionTable table
+    cdef bytes name
+    cdef readonly str topic
+    # Appends that wait for the high watermark; guarded by the table's lock
+    cdef list waiting
+    # Listeners to the low watermark; guarded by the table's lock
+    cdef list low_watermark_listeners
+
+    cdef void _set_tells_low_watermark(self, bint tells) noexcept
+    cdef object _append(self, data, int origin, int required_acks, bint refuses_zstd, int64_t* required_offset)
+    cdef object _wait_for_acks(self, WaitingAppend append, int64_t timeout_ms)

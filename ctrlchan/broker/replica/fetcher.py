@@ -1,0 +1,475 @@
+"""ReplicaFetchers: copies the records of the partitions that other brokers lead.
+
+One thread for each leader sends Fetch requests for all partitions that are followed there. A log that has
+other records than its leader's is truncated where the answer says so (KIP-595); a log that the leader has
+nothing for begins anew.
+Source: ``AbstractFetcherThread``, ``ReplicaFetcherThread``, ``AbstractFetcherManager``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from time import monotonic, monotonic_ns
+from typing import Any, Final
+
+from ctrlchan._codec import encode_request_header
+from ctrlchan.array_lengths import check_array_lengths
+from ctrlchan.broker.config.parts import FetcherSettings
+from ctrlchan.broker.log._batches import read_header
+from ctrlchan.broker.log._log import EARLIEST, LATEST, Log
+from ctrlchan.broker.replica._partitions import Partition
+from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.rate_limit import LogRateLimit
+from ctrlchan.varints import encode_uvarint
+
+__all__ = ["Address", "ReplicaFetchers"]
+
+logger = logging.getLogger("ctrlchan.broker")
+
+Address = tuple[str, int]
+
+_FETCH, _FETCH_VERSION = 1, 12  # the first version with diverging epochs, the last one with names
+_LIST_OFFSETS, _LIST_OFFSETS_VERSION = 2, 5
+_FLEXIBLE_HEADER, _PLAIN_HEADER = 2, 1
+_OFFSET_OUT_OF_RANGE: Final = 1
+_UNDEFINED: Final = -1
+_CONNECT_SECONDS: Final = 5.0
+#: Time for an answer beyond the time that the leader may wait.
+_MARGIN_SECONDS: Final = 30.0
+
+#: Replica id, max.wait, min.bytes, max.bytes, isolation level, no session.
+_REQUEST: Final = struct.Struct(">iiiibii")
+#: Index, leader epoch, offset, last epoch, start offset, max.bytes, no tagged fields.
+_PARTITION: Final = struct.Struct(">iiqiqib")
+_NO_SESSION, _FINAL_EPOCH = 0, -1
+#: No forgotten topics, an empty rack, no tagged fields.
+_END: Final = b"\x01\x01\x00"
+
+Key = tuple[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class _Followed:
+    """A partition, in the leader epoch in which it is followed. ``resume_at``: when it is fetched again."""
+
+    partition: Partition
+    leader_epoch: int
+    resume_at: float = 0.0
+
+
+class ReplicaFetchers:
+    """The threads that follow leaders for the broker ``broker_id``.
+
+    ``find_address`` returns the address of a broker, None while it is not known. It is called without a lock.
+    ``truncate(topic, partition, offset)`` removes the records at the offset and above.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        find_address: Callable[[int], Address | None],
+        truncate: Callable[[str, int, int], None],
+        settings: FetcherSettings | None = None,
+    ) -> None:
+        self._broker_id = broker_id
+        self._find_address = find_address
+        self._truncate = truncate
+        self._settings = settings or FetcherSettings()
+        self._lock = threading.Lock()
+        self._threads: dict[int, _FetcherThread] = {}
+        self._stopped = False
+
+    def follow(self, partition: Partition) -> None:
+        """Copy the records of a partition from its leader. Nothing else may append to its log meanwhile."""
+        with self._lock:
+            self._forget((partition.topic, partition.partition))
+            leader = partition.leader
+            if self._stopped or leader in (_UNDEFINED, self._broker_id):
+                return
+            thread = self._threads.get(leader)
+            if thread is None:
+                thread = _FetcherThread(
+                    self._broker_id, leader, self._find_address, self._truncate, self._settings
+                )
+                self._threads[leader] = thread
+                thread.start()
+            thread.follow(partition)
+
+    def unfollow(self, topic: str, partition: int) -> None:
+        """Stop copying a partition. No thread of this class changes its log after this call."""
+        with self._lock:
+            self._forget((topic, partition))
+
+    def stop(self) -> None:
+        """End all threads."""
+        with self._lock:
+            self._stopped = True
+            threads = list(self._threads.values())
+            self._threads.clear()
+        for thread in threads:
+            thread.stop()
+        for thread in threads:
+            thread.join()
+
+    def _forget(self, key: Key) -> None:
+        for leader, thread in list(self._threads.items()):
+            if thread.unfollow(key):
+                del self._threads[leader]
+                thread.stop()
+
+
+class _FetcherThread(threading.Thread):
+    """Fetches from one leader."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        leader: int,
+        find_address: Callable[[int], Address | None],
+        truncate: Callable[[str, int, int], None],
+        settings: FetcherSettings,
+    ) -> None:
+        super().__init__(name=f"fetcher-{leader}", daemon=True)
+        self._broker_id = broker_id
+        self._leader = leader
+        self._find_address = find_address
+        self._truncate = truncate
+        self._settings = settings
+        self._failures = LogRateLimit()
+        #: Held while the answer for a partition is applied.
+        self._changed = threading.Condition()
+        self._followed: dict[Key, _Followed] = {}
+        self._ended = threading.Event()
+        self._connection: socket.socket | None = None
+        self._correlation_id = 0
+
+    # -- what is followed
+
+    def follow(self, partition: Partition) -> None:
+        with self._changed:
+            log = partition.log
+            if log is None:
+                return
+            if log.list_offset(LATEST)[2] == _UNDEFINED:  # type: ignore[index]
+                # Without a leader epoch only committed records are known to be the leader's.
+                self._truncate(partition.topic, partition.partition, log.high_watermark)
+            key = partition.topic, partition.partition
+            self._followed[key] = _Followed(partition, partition.leader_epoch)
+            self._changed.notify()
+
+    def unfollow(self, key: Key) -> bool:
+        """Forget a partition. Return whether it was the last one."""
+        with self._changed:
+            return self._followed.pop(key, None) is not None and not self._followed
+
+    def stop(self) -> None:
+        self._ended.set()
+        with self._changed:
+            self._followed.clear()
+            self._changed.notify()
+            if self._connection is not None:
+                with suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
+
+    # -- the thread
+
+    def run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                followed = self._next()
+                if not followed:
+                    continue
+                try:
+                    self._apply(followed, self._fetch(followed))
+                except Exception as error:  # noqa: BLE001  (what the leader sends must not end the thread)
+                    self._close()
+                    left_out = self._failures.admit(self._leader, monotonic_ns())
+                    if not self._ended.is_set() and left_out is not None:
+                        # The controller replaces a leader that has ended.
+                        logger.log(
+                            logging.INFO if isinstance(error, OSError | KafkaError) else logging.WARNING,
+                            "broker %d: no records from leader %d: %s%s",
+                            self._broker_id,
+                            self._leader,
+                            error,
+                            left_out,
+                        )
+                    self._ended.wait(self._settings.backoff_ms / 1000)
+        finally:
+            self._close()
+
+    def _next(self) -> dict[Key, _Followed]:
+        """Return the partitions to fetch now; empty after a wait for one."""
+        with self._changed:
+            now = monotonic()
+            ready = {key: one for key, one in self._followed.items() if one.resume_at <= now}
+            if not ready and not self._ended.is_set():
+                next_at = min((one.resume_at for one in self._followed.values()), default=math.inf)
+                self._changed.wait(None if next_at == math.inf else max(0.0, next_at - now))
+            return ready
+
+    def _fetch(self, followed: dict[Key, _Followed]) -> Any:
+        """Send a Fetch request for these partitions; return kio's response."""
+        settings = self._settings
+        topics: dict[str, list[bytes]] = {}
+        for (topic, index), one in followed.items():
+            log = one.partition.log
+            if log is None:
+                self._drop(one)
+                continue
+            last_epoch = (log.list_offset(LATEST) or (0, 0, _UNDEFINED))[2]
+            packed = _PARTITION.pack(
+                index,
+                one.leader_epoch,
+                log.end_offset,
+                last_epoch,
+                log.start_offset,
+                settings.partition_max_bytes,
+                0,
+            )
+            topics.setdefault(topic, []).append(packed)
+        parts = [
+            _REQUEST.pack(
+                self._broker_id,
+                settings.max_wait_ms,
+                settings.min_bytes,
+                settings.max_bytes,
+                0,
+                _NO_SESSION,
+                _FINAL_EPOCH,
+            ),
+            encode_uvarint(len(topics) + 1),
+        ]
+        for topic, partitions in topics.items():
+            name = topic.encode()
+            parts += [
+                encode_uvarint(len(name) + 1),
+                name,
+                encode_uvarint(len(partitions) + 1),
+                *partitions,
+                b"\0",
+            ]
+        parts.append(_END)
+        answer = self._exchange(_FETCH, _FETCH_VERSION, _FLEXIBLE_HEADER, b"".join(parts))
+        return _decode("fetch", _FETCH_VERSION, "FetchResponse", answer, 5)
+
+    def _apply(self, followed: dict[Key, _Followed], response: Any) -> None:
+        """Apply the answer to each partition that is followed in the same leader epoch as at the request."""
+        if response.error_code:
+            raise KafkaError(int(response.error_code))
+        lost: list[_Followed] = []
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = str(topic.topic), int(data.partition_index)
+                with self._changed:
+                    one = followed.get(key)
+                    if one is None or self._followed.get(key) is not one:
+                        continue
+                    try:
+                        self._take(one, data)
+                    except KafkaError as error:
+                        if error.code == _OFFSET_OUT_OF_RANGE:
+                            lost.append(one)
+                        else:
+                            self._pause(one, error)
+                    except Exception:
+                        # The other partitions of this leader go on.
+                        self._drop(one)
+                        logger.exception(
+                            "broker %d: %r is no longer followed", self._broker_id, one.partition
+                        )
+                    else:
+                        if data.records:
+                            # An answer may have room for the first partitions only: the others are next.
+                            self._followed[key] = self._followed.pop(key)
+        for one in lost:
+            try:
+                self._find_offset(one)
+            except KafkaError as error:
+                self._pause(one, error)
+
+    def _take(self, one: _Followed, data: Any) -> None:
+        """Append the records of a partition, or truncate its log. Raises KafkaError."""
+        partition, log = one.partition, one.partition.log
+        if log is None:
+            self._drop(one)
+            return
+        if data.error_code:
+            raise KafkaError(int(data.error_code))
+        if data.diverging_epoch.epoch >= 0:
+            offset = _common_end(log, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            self._truncate(partition.topic, partition.partition, offset)
+            logger.info("broker %d: %r is truncated to offset %d", self._broker_id, partition, log.end_offset)
+            return
+        if data.records:
+            _append(log, data.records)
+        partition.follow_watermark(data.high_watermark)
+        if data.log_start_offset > log.start_offset:
+            with suppress(KafkaError):
+                # Above the high watermark: the next answer has it again.
+                log.increment_start_offset(data.log_start_offset)
+
+    def _find_offset(self, one: _Followed) -> None:
+        """Truncate a log to where its leader's ends, or begin it anew where that begins.
+
+        Raises KafkaError, OSError. Source: ``AbstractFetcherThread.fetchOffsetAndTruncate``.
+        """
+        end = self._list_offset(one, LATEST)
+        start = self._list_offset(one, EARLIEST)
+        with self._changed:
+            log = one.partition.log
+            if log is None or one not in self._followed.values():
+                return
+            before = log.end_offset
+            if end < before:
+                self._truncate(one.partition.topic, one.partition.partition, end)
+            elif start > before:
+                log.truncate_fully(start)
+            logger.warning(
+                "broker %d: %r had offset %d, its leader has %d to %d",
+                self._broker_id,
+                one.partition,
+                before,
+                start,
+                end,
+            )
+
+    def _list_offset(self, one: _Followed, timestamp: int) -> int:
+        schema: Any = import_module(f"kio.schema.list_offsets.v{_LIST_OFFSETS_VERSION}.request")
+        asked = schema.ListOffsetsPartition(
+            partition_index=one.partition.partition,
+            current_leader_epoch=one.leader_epoch,
+            timestamp=timestamp,
+        )
+        topic = schema.ListOffsetsTopic(name=one.partition.topic, partitions=(asked,))
+        body = _encode(
+            schema.ListOffsetsRequest(replica_id=self._broker_id, isolation_level=0, topics=(topic,))
+        )
+        answer = self._exchange(_LIST_OFFSETS, _LIST_OFFSETS_VERSION, _PLAIN_HEADER, body)
+        response = _decode("list_offsets", _LIST_OFFSETS_VERSION, "ListOffsetsResponse", answer, 4)
+        found = response.topics[0].partitions[0]
+        if found.error_code:
+            raise KafkaError(int(found.error_code))
+        return int(found.offset)
+
+    def _pause(self, one: _Followed, error: KafkaError) -> None:
+        """Fetch a partition later, or only after the controller has sent it again."""
+        fenced = error.code == ErrorCode.FENCED_LEADER_EPOCH
+        one.resume_at = math.inf if fenced else monotonic() + self._settings.backoff_ms / 1000
+        left_out = self._failures.admit(self._leader, monotonic_ns())
+        if left_out is not None:
+            logger.info(
+                "broker %d: %r gets nothing from its leader: %s%s",
+                self._broker_id,
+                one.partition,
+                error,
+                left_out,
+            )
+
+    def _drop(self, one: _Followed) -> None:
+        """Stop fetching a partition until the controller sends it again."""
+        one.resume_at = math.inf
+
+    # -- the connection
+
+    def _exchange(self, api_key: int, version: int, header_version: int, body: bytes) -> bytes:
+        """Send a request and return the answer. Raises OSError, or KafkaError without an address."""
+        connection = self._connection or self._connect()
+        self._correlation_id = (self._correlation_id + 1) % 2**31
+        client_id = f"broker-{self._broker_id}-fetcher".encode()
+        header = encode_request_header(header_version, api_key, version, self._correlation_id, client_id)
+        connection.sendall((len(header) + len(body)).to_bytes(4, "big") + header + body)
+        answer = _read(connection, int.from_bytes(_read(connection, 4), "big"))
+        if int.from_bytes(answer[:4], "big") != self._correlation_id:
+            raise ConnectionAbortedError("an answer to another request")
+        return answer
+
+    def _connect(self) -> socket.socket:
+        address = self._find_address(self._leader)
+        if address is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
+        connection = socket.create_connection(address, _CONNECT_SECONDS)
+        connection.settimeout(self._settings.max_wait_ms / 1000 + _MARGIN_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._changed:
+            self._connection = connection
+            if self._ended.is_set():
+                raise ConnectionAbortedError("the broker stops")
+        return connection
+
+    def _close(self) -> None:
+        with self._changed:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _append(log: Log, records: bytes) -> None:
+    """Append a leader's records. Raises KafkaError.
+
+    An empty log begins with the whole batch that its first offset is in: records at the start of that batch
+    were deleted. Source: ``Partition.appendRecordsToFollowerOrFutureReplica``.
+    """
+    try:
+        log.append_as_follower(records)
+    except KafkaError as error:
+        if error.code != ErrorCode.UNKNOWN_SERVER_ERROR or log.start_offset != log.end_offset:
+            raise
+        first = read_header(records)
+        if not first.base_offset < log.end_offset <= first.base_offset + first.last_offset_delta:
+            raise
+        log.truncate_fully(first.base_offset)
+        log.append_as_follower(records)
+    # For the leader, all records below the next fetch offset are stored here.
+    log.flush_if_due()
+
+
+def _common_end(log: Log, epoch: int, end_offset: int) -> int:
+    """Return the offset to truncate a log to, if its leader's ``epoch`` ends at ``end_offset``.
+
+    Source: ``AbstractFetcherThread.getOffsetTruncationState``.
+    """
+    own = log.end_of_epoch(epoch)
+    if own.epoch == epoch:
+        end_offset = min(own.end_offset, end_offset)
+    elif own.epoch != _UNDEFINED:
+        # The next answer says where the two logs diverge.
+        end_offset = own.end_offset
+    return min(end_offset, log.end_offset)
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        count = connection.recv_into(view)
+        if not count:
+            raise ConnectionResetError("the leader has closed the connection")
+        view = view[count:]
+    return bytes(data)
+
+
+def _decode(api: str, version: int, name: str, answer: bytes, begin: int) -> Any:
+    from kio.serial import entity_reader
+
+    entity = getattr(import_module(f"kio.schema.{api}.v{version}.response"), name)
+    check_array_lengths(entity, answer, begin)
+    return entity_reader(entity)(answer, begin)[0]
+
+
+def _encode(request: Any) -> bytes:
+    import io
+
+    from kio.serial import entity_writer
+
+    body = io.BytesIO()
+    entity_writer(type(request))(body, request)
+    return body.getvalue()

@@ -1,0 +1,317 @@
+"""A broker that stores records: logs, SocketServer, handler threads, in the order of ``KafkaServer``.
+
+``start`` loads the logs and binds the ports; ``serve`` answers requests, after the broker was registered;
+``stop`` hands the leaders over, answers what is in progress, and closes the logs cleanly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from enum import IntEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
+from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.broker.config.parts import check_topic_settings, fetcher_settings, server_settings
+from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
+from ctrlchan.broker.controller_client import ControllerClient
+from ctrlchan.broker.coordinator.group_service import GroupService
+from ctrlchan.broker.core import core_of
+from ctrlchan.broker.faults import Faults
+from ctrlchan.broker.handlers._fetch import FetchApi
+from ctrlchan.broker.handlers._hot import BrokerHandler
+from ctrlchan.broker.handlers._produce import ProduceApi
+from ctrlchan.broker.handlers.table import storing_apis
+from ctrlchan.broker.log.manager import LogManager, LogManagerSettings, read_identity
+from ctrlchan.broker.producer_ids import ProducerIds, random_block
+from ctrlchan.broker.replica.replica_manager import ReplicaManager
+from ctrlchan.broker.storing_core import StoringCore
+from ctrlchan.config.settings import boolean, integer
+from ctrlchan.errors import CtrlchanError, ZooKeeperError
+from ctrlchan.server.api import Api
+from ctrlchan.server.handler_pool import HandlerPool
+from ctrlchan.server.request_handler import RequestHandler
+from ctrlchan.server.socket_server import Listener, SocketServer
+from ctrlchan.state import Broker, Endpoint
+from ctrlchan.zookeeper import nodes, paths
+from ctrlchan.zookeeper.operations import Create
+
+if TYPE_CHECKING:
+    from ctrlchan.zookeeper.session import ZooKeeperSession
+
+__all__ = ["BrokerState", "Progress", "StoringService"]
+
+logger = logging.getLogger("ctrlchan.broker")
+
+#: Log directory, loaded logs, all logs, folder of the replica.
+Progress: TypeAlias = Callable[[Path, int, int, str], None]
+
+#: How long requests in progress may take at the end, in seconds.
+_DRAIN_SECONDS: Final = 1.0
+_HANDLER_SECONDS: Final = 10.0
+#: How long the controller may take to move the leaders of a broker that stops, in seconds.
+_CONTROLLER_SECONDS: Final = 30.0
+
+
+class BrokerState(IntEnum):
+    """``org.apache.kafka.metadata.BrokerState``."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERY = 2
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    SHUTTING_DOWN = 7
+
+
+class StoringService:
+    """Runs one broker with log directories. ``core`` is guarded by ``core.lock``.
+
+    ``progress``: called for each loaded log, on the threads that load. ``halt``: called when no log
+    directory is left online; the broker stops then.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        progress: Progress | None = None,
+        *,
+        halt: Callable[[], object] | None = None,
+    ) -> None:
+        self.config = config
+        self.core = core_of(config, StoringCore)
+        self.state = BrokerState.NOT_RUNNING
+        self._progress = progress
+        self._halt = halt
+        self._is_registered = False
+        self._stopping = threading.Lock()
+        # What ``stop`` does, in reverse order; a ``start`` that fails does it at once.
+        self._cleanup = ExitStack()
+        self._handler: RequestHandler[StoringCore]
+        #: Set by ``start``.
+        self.server: SocketServer
+        self.pool: HandlerPool
+        self.produce: ProduceApi
+        self.fetch: FetchApi
+        self.hot: BrokerHandler
+
+    def start(self, session: ZooKeeperSession | None = None) -> Broker:
+        """Load the logs and bind the ports; return the broker with its ports.
+
+        ``session``: of its registration. Raises ConfigError, LogDirectoryError, and OSError when an address
+        cannot be listened on.
+        """
+        core, config = self.core, self.config
+        self.state = BrokerState.STARTING
+        with ExitStack() as cleanup:
+            if session is None and config.cluster_id == DEFAULT_CLUSTER_ID:
+                identity = read_identity(config.log_dirs)
+                if identity is not None and identity.cluster_id is not None:
+                    core.cluster_id = identity.cluster_id
+            check_topic_settings(core.configs)
+            core.log_defaults = LogConfig.from_broker_configs(core.configs)
+            if session is not None:
+                core.config_store = BrokerConfigs(core, session)
+                core.config_store.start()
+            self.state = BrokerState.RECOVERY
+            logs = LogManager(
+                config.log_dirs,
+                core.log_defaults,
+                core.id,
+                core.cluster_id,
+                settings=LogManagerSettings.from_configs(core.configs),
+                progress=self._progress,
+                on_offline=partial(self._log_dir_failed, session),
+            )
+            logs.start(core.topic_log_config)
+            cleanup.callback(lambda: logs.stop(core.epoch))
+            self.state = BrokerState.STARTING
+            if session is not None:
+                core.controller = ControllerClient(core, config.controller)
+                core.metadata.forwarding_id = core.id
+                cleanup.callback(core.controller.stop)
+            manager = ReplicaManager(
+                core.id,
+                logs,
+                self._log_config,
+                core.replicas,
+                core.lock,
+                max_lag_ms=integer(core.configs, "replica.lag.time.max.ms"),
+                find_address=self._address_of,
+                fetching=fetcher_settings(core.configs),
+            )
+            manager.start(core.controller)
+            cleanup.callback(manager.stop)
+            core.partitions, core.logs, core.replica_manager = manager.table, logs, manager
+            core.producer_ids = ProducerIds(
+                random_block if core.controller is None else core.controller.allocate_producer_ids
+            )
+            core.groups = manager.groups = GroupService(
+                GroupConfig.from_settings(core.configs), manager.table.get
+            )
+            cleanup.callback(core.groups.stop)
+            self.produce = ProduceApi(manager.table, core.metadata.current)
+            self.fetch = FetchApi(
+                manager.table,
+                core.metadata.current,
+                max_bytes=integer(core.configs, "fetch.max.bytes"),
+                sessions=integer(core.configs, "max.incremental.fetch.session.cache.slots"),
+            )
+            self.hot = hot = BrokerHandler([self.produce, self.fetch])
+            apis = storing_apis(core)
+            self._handler = RequestHandler(core, apis, core.lock)
+            core.faults = Faults(partial(self._faults_changed, hot, apis))
+            self.server = SocketServer(
+                [Listener(*listener) for listener in config.listeners], server_settings(core.configs), hot
+            )
+            self.pool = HandlerPool(
+                core.id, self.server.requests, self._handler.serve, integer(core.configs, "num.io.threads")
+            )
+            hot.attach(self.server.threads)
+            cleanup.callback(self._stop_serving)
+            core.endpoint, *more = map(self._with_port, core.broker.endpoints)
+            core.more_endpoints = tuple(more)
+            self._cleanup = cleanup.pop_all()
+        return core.broker
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The port of each listener."""
+        return self.server.ports
+
+    def _with_port(self, endpoint: Endpoint) -> Endpoint:
+        """Return the endpoint with the port that its listener has got."""
+        if endpoint.port:
+            return endpoint
+        return dataclasses.replace(endpoint, port=self.server.ports[endpoint.listener])
+
+    def serve(self) -> None:
+        """Answer requests."""
+        self.core.replica_manager.serve()
+        self.core.groups.start()
+        self.pool.start()
+        self.server.start()
+        self.state = BrokerState.RUNNING
+
+    def stop(self) -> None:
+        """Hand the leaders over, end all threads, and close the logs. May be called again."""
+        with self._stopping:
+            if self.state == BrokerState.RUNNING:
+                self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+                self._shut_down_controlled()
+            self.state = BrokerState.SHUTTING_DOWN
+            self._cleanup.close()
+            if self.core.config_store is not None:
+                self.core.config_store.stop()
+            self.state = BrokerState.NOT_RUNNING
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the broker holds and its counters, in values that JSON can carry."""
+        with self.core.lock:
+            return self._handler.describe()
+
+    def requests_of(self, api: str) -> int:
+        """Return how many requests of an API handler threads have answered."""
+        counters = self._handler.counters.get(api)
+        return 0 if counters is None else counters.requests
+
+    def _stop_serving(self) -> None:
+        self.server.stop(_DRAIN_SECONDS)
+        if not self.pool.join(_HANDLER_SECONDS):
+            logger.error("broker %d: a request is still handled after %.0f s", self.core.id, _HANDLER_SECONDS)
+
+    def registered(self, epoch: int) -> None:
+        """Take the epoch of a new registration; configs may have changed before it.
+
+        A registration behind the first is of a new session, where nothing watches configs yet.
+        """
+        with self.core.lock:
+            self.core.epoch = epoch
+        is_first, self._is_registered = not self._is_registered, True
+        if not is_first and self.core.config_store is not None:
+            self.core.config_store.read_again()
+
+    def _faults_changed(
+        self, hot: BrokerHandler, apis: Mapping[int, Api[StoringCore]], names: frozenset[str]
+    ) -> None:
+        """Look for faults from now on in requests of the APIs of these names."""
+        # Imported here: only tests want faults.
+        from ctrlchan.broker.handlers.faulty_answers import answer_of_fault, hot_answer_of_fault
+
+        keys = frozenset(api.key for api in apis.values() if api.name in names)
+        hot.set_faults(keys, partial(hot_answer_of_fault, self.core, apis))
+        # A hot request that handler threads answer was asked for before.
+        self._handler.set_faults(keys - hot.keys, partial(answer_of_fault, self.core))
+
+    def _shut_down_controlled(self) -> None:
+        """Let the controller move this broker's leaders. Source: ``KafkaServer.controlledShutdown``."""
+        configs, core = self.core.configs, self.core
+        if core.controller is None or not boolean(configs, "controlled.shutdown.enable"):
+            return
+        attempts = integer(configs, "controlled.shutdown.max.retries")
+        pause = integer(configs, "controlled.shutdown.retry.backoff.ms") / 1000
+        for attempt in range(attempts):
+            if attempt:
+                time.sleep(pause)
+            try:
+                remaining = core.controller.controlled_shutdown().result(_CONTROLLER_SECONDS)
+            except (CtrlchanError, TimeoutError) as error:
+                logger.info("broker %d: no controlled shutdown yet: %s", core.id, error)
+                continue
+            if not remaining:
+                return
+            logger.info("broker %d: still leads %d partitions", core.id, len(remaining))
+        logger.warning("broker %d: stops without a controlled shutdown", core.id)
+
+    def _log_config(self, topic: str, is_new: bool) -> LogConfig:
+        """Return the settings of a topic that gets a log. No notification comes for a new topic's configs."""
+        core = self.core
+        if core.config_store is not None and (is_new or topic not in core.topic_overrides):
+            try:
+                core.topic_overrides[topic] = dict(core.config_store.read_topic_config(topic) or {})
+            except ZooKeeperError as error:
+                logger.warning("broker %d: the configs of %s cannot be read: %s", core.id, topic, error)
+        return core.topic_log_config(topic)
+
+    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+        """Return the address of another broker on the inter-broker listener, or None."""
+        core = self.core
+        with core.metadata.state.lock:
+            nodes = core.metadata.nodes(core.endpoint.listener)
+        return next(((node.host, node.port) for node in nodes if node.id == broker_id), None)
+
+    def _log_dir_failed(
+        self, session: ZooKeeperSession | None, path: Path, partitions: list[tuple[str, int]]
+    ) -> None:
+        """Stop serving the partitions of a log directory. Source: ``ReplicaManager.handleLogDirFailure``."""
+        core = self.core
+        logger.error("broker %d: log directory %s is offline", core.id, path)
+        if core.replica_manager is not None:
+            core.replica_manager.log_dir_failed(partitions)
+        if core.logs is not None and not core.logs.online_dirs:
+            logger.critical("broker %d: ends, because all log directories have failed", core.id)
+            # This thread is one of the log manager's, which the end waits for.
+            threading.Thread(target=self._stop_at_once, name=f"broker-{core.id}-end").start()
+            if self._halt is not None:
+                self._halt()
+        elif session is not None:
+            try:
+                session.create_path(paths.LOG_DIR_EVENT_NOTIFICATIONS)
+                event = nodes.encode_log_dir_event(core.id)
+                session.multi([Create(paths.log_dir_event_notification(), event, sequential=True)])
+            except ZooKeeperError as error:
+                # The next registration brings a LeaderAndIsr with all partitions.
+                logger.warning("broker %d: the controller cannot be notified: %s", core.id, error)
+
+    def _stop_at_once(self) -> None:
+        """Stop without a controlled shutdown."""
+        self.state = BrokerState.SHUTTING_DOWN
+        self.stop()

@@ -1,0 +1,269 @@
+"""A broker on a thread of the calling process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
+from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.faults import Fault, FaultTarget
+from ctrlchan.config.settings import check_arguments
+from ctrlchan.errors import ConfigError, IllegalStateError
+from ctrlchan.launch.listeners import addresses
+from ctrlchan.launch.log_dirs import LogDir, LogFolder
+from ctrlchan.metadata_broker.service import BrokerService, answer_threads
+from ctrlchan.server.asyncio_server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES
+from ctrlchan.state import Broker
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+__all__ = ["EmbeddedBroker"]
+
+T = TypeVar("T")
+
+
+class EmbeddedBroker(FaultTarget):
+    """A broker that listens from construction to ``close``, on threads of its own.
+
+    ``id``: 0 to 2^31 − 1 (``broker.id``). ``host``: address to listen on and to be reached at. ``port``: 0
+    takes any free one, see the attribute ``port``. ``listener``: name of the listener that other brokers and
+    the controller connect to; all listeners are in plaintext, and Metadata shows the live brokers that have
+    the listener of the client in UpdateMetadata. ``more_listeners``: other listeners of a broker that stores
+    records, a name and HOST:PORT, such as ``{"EXTERNAL": "127.0.0.1:0"}``. ``advertised_listeners``:
+    HOST:PORT that others are given, by name, where that is not the address to listen on
+    (``advertised.listeners``). ``epoch``: broker epoch of its registration; requests with a lower one get
+    STALE_BROKER_EPOCH; -1: none does. ``rack``: ``broker.rack``. ``cluster_id``: for clients.
+    ``max_request_bytes``: a larger request closes the connection (``socket.request.max.bytes``).
+    ``idle_timeout``: seconds until an idle connection is closed (``connections.max.idle.ms``), None: never.
+    ``response_delay``: seconds that every answer is delayed, of a broker that stores no records. ``log_dir``:
+    a folder where records are stored, as Kafka stores them; ``TEMPORARY``: one that is removed by ``close``;
+    None: no records are stored. ``configs``: other settings of a broker that stores records, under Kafka's
+    names. Raises ConfigError when a value is not valid, OSError when the broker cannot listen, and
+    LogDirectoryError when the folder cannot be used.
+
+        with EmbeddedBroker(1) as broker:
+            channel.startup([broker.broker])
+            ...
+            assert broker.describe()["metadata"]["partitions"] == 100_000
+    """
+
+    def __init__(
+        self,
+        id: int,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        listener: str = "PLAINTEXT",
+        epoch: int = -1,
+        *,
+        more_listeners: Mapping[str, str] | None = None,
+        advertised_listeners: Mapping[str, str] | None = None,
+        rack: str | None = None,
+        cluster_id: str = DEFAULT_CLUSTER_ID,
+        max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
+        idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT,
+        response_delay: float = 0.0,
+        log_dir: LogDir = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        self.id = id
+        check_arguments(configs or {})
+        self._folder = LogFolder(log_dir)
+        with ExitStack() as cleanup:
+            cleanup.callback(self._folder.close)
+            config = BrokerConfig(
+                id=id,
+                host=host,
+                port=port,
+                listener=listener,
+                epoch=epoch,
+                rack=rack,
+                cluster_id=cluster_id,
+                max_request_bytes=max_request_bytes,
+                idle_timeout=idle_timeout,
+                response_delay=response_delay,
+                log_dirs=() if self._folder.path is None else (self._folder.path,),
+                configs=configs or {},
+                more_listeners=[(name, *address) for name, address in addresses(more_listeners).items()],
+                advertised=addresses(advertised_listeners),
+            )
+            self._runner: _Runner = _Threads(config) if config.log_dirs else _EventLoop(config)
+            cleanup.pop_all()
+
+    @property
+    def port(self) -> int:
+        return self._runner.core.endpoint.port
+
+    @property
+    def broker(self) -> Broker:
+        """Id, epoch, endpoint and rack: what a channel needs to connect."""
+        return self._runner.core.broker
+
+    @property
+    def log_dir(self) -> str | None:
+        """The folder where records are stored, None: nowhere."""
+        return self._folder.path
+
+    @property
+    def metrics(self) -> Collector:
+        """Kafka's metrics of a broker that stores records, for a registry of ``prometheus_client``.
+
+        Raises ConfigError for a broker without a log directory.
+        """
+        return self._runner.metrics()
+
+    def inspect(self, function: Callable[[BrokerCore], T]) -> T:
+        """Run `function` between two requests, and return its result.
+
+        The result should be a copy: the broker's columns change with the next request.
+        """
+        return self._runner.inspect(function)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the broker holds and its counters, in values that JSON can carry."""
+        return self._runner.describe()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Give the broker's registration a new epoch, as after a restart."""
+
+        def change(core: BrokerCore) -> None:
+            core.epoch = epoch
+
+        self.inspect(change)
+
+    def _change_faults(self, fault: Fault | None) -> None:
+        # Imported here: a broker without a log directory needs none of it.
+        from ctrlchan.broker.storing_core import StoringCore
+
+        faults = self.inspect(lambda core: core.faults if isinstance(core, StoringCore) else None)
+        if faults is None:
+            raise ConfigError("only a broker with a log directory has faults on demand")
+        if fault is None:
+            faults.clear()
+        else:
+            faults.add(fault)
+
+    def set_offline(self, topic: str, partition: int, offline: bool = True) -> None:
+        """Let a hosted replica's log directory fail (its requests get KAFKA_STORAGE_ERROR), or recover.
+
+        Raises KeyError when the broker does not host the replica.
+        """
+        self.inspect(lambda core: core.replicas.set_offline(topic, partition, offline))
+
+    def close(self) -> None:
+        """Close the listener, every connection, and the logs. The broker's state can still be inspected."""
+        self._runner.close()
+        self._folder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Runner(Protocol):
+    """Runs a broker from construction to ``close``."""
+
+    @property
+    def core(self) -> BrokerCore: ...
+    def inspect(self, function: Callable[[BrokerCore], T]) -> T: ...
+    def describe(self) -> dict[str, Any]: ...
+    def metrics(self) -> Collector: ...
+    def close(self) -> None: ...
+
+
+class _Threads:
+    """A broker that stores records."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        # Imported here: a broker without a log directory needs none of it.
+        from ctrlchan.broker.server import StoringService
+
+        self._service = StoringService(config)
+        self.core = self._service.core
+        self.describe = self._service.describe
+        self.close = self._service.stop
+        self._service.start()
+        try:
+            self._service.serve()
+        except BaseException:
+            self._service.stop()
+            raise
+
+    def inspect(self, function: Callable[[BrokerCore], T]) -> T:
+        with self.core.lock:
+            return function(self.core)
+
+    def metrics(self) -> Collector:
+        from ctrlchan.broker.metrics import BrokerMetrics
+
+        return BrokerMetrics(self._service)
+
+
+class _EventLoop:
+    """A broker that stores no records, on a thread with an event loop."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._executor = answer_threads()
+        self._service = BrokerService(config, self._executor)
+        self.core = self._service.core
+        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(target=self._run, name=f"embedded-broker-{config.id}", daemon=True)
+        self._thread.start()
+        try:
+            self._loop, self._stop = self._started.result()
+        except BaseException:
+            self._thread.join()
+            self._executor.shutdown()
+            raise
+
+    def inspect(self, function: Callable[[BrokerCore], T]) -> T:
+        if not self._thread.is_alive():
+            return function(self.core)
+        result: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(function(self.core))
+            except BaseException as error:  # noqa: BLE001  (the caller gets it)
+                result.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return result.result()
+
+    def describe(self) -> dict[str, Any]:
+        return self.inspect(lambda _: self._service.describe())
+
+    def metrics(self) -> Collector:
+        raise ConfigError("metrics: only of a broker with a log directory")
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            if threading.current_thread() is self._thread:
+                raise IllegalStateError("a broker cannot be closed from its own thread")
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+        self._executor.shutdown()
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        stop = asyncio.Event()
+        try:
+            await self._service.start()
+        except BaseException as error:  # noqa: BLE001  (the constructor raises it)
+            self._started.set_exception(error)
+            return
+        self._started.set_result((asyncio.get_running_loop(), stop))
+        await stop.wait()
+        await self._service.stop()

@@ -1,0 +1,149 @@
+"""The brokers of one process in an event loop: started, registered in ZooKeeper and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ctrlchan.broker.config.broker_config import BrokerConfig
+from ctrlchan.broker.faults import Fault
+from ctrlchan.errors import ConfigError
+from ctrlchan.metadata_broker.service import BrokerService, answer_threads
+from ctrlchan.state import Broker
+
+if TYPE_CHECKING:
+    from ctrlchan.broker.server import Progress, StoringService
+    from ctrlchan.launch.registration import Registrations
+
+__all__ = ["BrokerHost"]
+
+
+class BrokerHost:
+    """Runs the brokers of ``configs``, with and without log directories.
+
+    ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` to register at; the brokers take their epochs from
+    there, and the cluster id unless ``keep_cluster_id``. ``session_timeout``: seconds; None: the default.
+    ``progress``: called while logs are loaded.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[BrokerConfig],
+        *,
+        zookeeper: str | None = None,
+        session_timeout: float | None = None,
+        keep_cluster_id: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self._executor = answer_threads()
+        # Loads logs, waits for ZooKeeper. One thread: brokers start and stop in order.
+        self._blocking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="broker-start")
+        self._zookeeper = zookeeper
+        self._session_timeout = session_timeout
+        self._keep_cluster_id = keep_cluster_id
+        self._registrations: Registrations | None = None
+        self.services = [self._service(config, progress) for config in configs]
+
+    @property
+    def brokers(self) -> list[Broker]:
+        """Return the brokers with their ports and epochs."""
+        return [service.core.broker for service in self.services]
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return what each broker holds and its counters, in values that JSON can carry."""
+        return [service.describe() for service in self.services]
+
+    def change_faults(self, broker_id: int, fault: Mapping[str, Any] | None) -> None:
+        """Add a fault to a broker that stores records; None ends all its faults."""
+        (faults,) = (one.core.faults for one in self._storing() if one.core.id == broker_id)
+        if fault is None:
+            faults.clear()
+        else:
+            faults.add(Fault(**fault))
+
+    async def start(self) -> None:
+        """Start all brokers. Raises CtrlchanError; ``stop`` must be called then, too."""
+        if self._zookeeper is not None:
+            await self._connect(self._zookeeper)
+        for service in self.services:
+            try:
+                if isinstance(service, BrokerService):
+                    await service.start()
+                else:
+                    session = None if self._registrations is None else self._registrations.session
+                    await self._in_thread(partial(service.start, session))
+            except OSError as problem:
+                raise ConfigError(f"broker {service.config.id}: {problem.strerror}") from None
+        if self._registrations is not None:
+            registrations = self._registrations
+            await self._in_thread(lambda: registrations.register(self.brokers))
+        for service in self._storing():
+            service.serve()
+
+    async def stop(self) -> None:
+        """Stop all brokers, then remove their registrations."""
+        storing = self._storing()
+        if self._registrations is not None and not storing:
+            await self._in_thread(self._registrations.stop)
+        await asyncio.gather(
+            *(service.stop() for service in self.services if isinstance(service, BrokerService))
+        )
+        for one in storing:
+            await self._in_thread(one.stop)
+        if self._registrations is not None and storing:
+            await self._in_thread(self._registrations.stop)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._blocking.shutdown()
+
+    def _service(self, config: BrokerConfig, progress: Progress | None) -> BrokerService | StoringService:
+        if not config.log_dirs:
+            return BrokerService(config, self._executor)
+        # Imported here: a broker without a log directory needs none of it.
+        from ctrlchan.broker.server import StoringService
+
+        return StoringService(config, progress, halt=partial(self._halt, config.id))
+
+    def _halt(self, broker_id: int) -> None:
+        """End the process of a broker without log directories; unregister one that shares its process."""
+        if len(self.services) == 1:
+            os._exit(1)
+        if self._registrations is not None:
+            self._registrations.unregister(broker_id)
+
+    def _storing(self) -> list[StoringService]:
+        return [service for service in self.services if not isinstance(service, BrokerService)]
+
+    async def _connect(self, zookeeper: str) -> None:
+        """Start the ZooKeeper session, and take the cluster's id from it."""
+        # Imported here, because only a registered broker needs kazoo.
+        from ctrlchan.launch.registration import SESSION_TIMEOUT, Registrations
+
+        loop = asyncio.get_running_loop()
+        by_id = {service.core.id: service for service in self.services}
+
+        def set_epoch(broker_id: int, epoch: int) -> None:
+            by_id[broker_id].core.epoch = epoch
+
+        def registered(broker_id: int, epoch: int) -> None:
+            service = by_id[broker_id]
+            if isinstance(service, BrokerService):
+                loop.call_soon_threadsafe(set_epoch, broker_id, epoch)
+            else:
+                service.registered(epoch)
+
+        registrations = Registrations(
+            zookeeper, registered, session_timeout=self._session_timeout or SESSION_TIMEOUT
+        )
+        storing = bool(self._storing())
+        cluster_id = await self._in_thread(lambda: registrations.connect(create_cluster_id=storing))
+        self._registrations = registrations
+        if cluster_id is not None and not self._keep_cluster_id:
+            for service in self.services:
+                service.core.cluster_id = cluster_id
+
+    async def _in_thread(self, function: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._blocking, function)

@@ -1,0 +1,348 @@
+"""Kafka's SocketServer without the GIL: acceptors, processors, and the request queue.
+
+An acceptor (one thread for each listener) gives its connections to the listener's processors in turn. A
+processor is a thread with one event loop, which owns its connections: no other thread touches a connection,
+but for its fields under the processor's mutex (the mailbox) and those of the request queue.
+
+One request of a connection is in progress at a time, so answers are in order. A request runs on the
+processor's thread by the hot handler (``HotHandler`` in the .pxd), which may park it, or is taken from the
+request queue by a handler thread of Python, whose answer comes back through the mailbox. Answers to requests
+that arrived together are sent together.
+
+A connection that is closed while a handler thread has its request gives up its descriptor at once; its slot is
+free again when the answer, which nobody gets, has come.
+
+Places for later: TLS is another ``Transport`` (three functions that move bytes of a connection), given with
+the connection by its acceptor. SASL is a state of a connection in which no request goes to the hot handler
+and frames have Kafka's smaller limit; handler threads answer them until the peer is authenticated.
+
+Source: kafka.network.SocketServer, kafka.network.RequestChannel, kafka.server.DelayedOperationPurgatory.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.ref cimport Py_INCREF
+from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, errno
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memmove, memset
+
+cimport cython
+
+from ctrlchan._c.atomics cimport count, counted
+from ctrlchan._c.bytes cimport get_i32, put_i32
+from ctrlchan._c.clocks cimport monotonic_ns
+from ctrlchan._c.locks cimport (
+    CONNECTION_QUOTAS,
+    PROCESSOR,
+    REQUEST_QUEUE,
+    SERVER_EVENTS,
+    Condition,
+    Mutex,
+    broadcast,
+    close_condition,
+    close_mutex,
+    lock,
+    open_condition,
+    open_mutex,
+    require,
+    signal,
+    unlock,
+    wait,
+)
+
+import ipaddress
+import os
+
+cdef extern from "server/_loop/poller.h" nogil:
+    ctypedef struct pthread_t:
+        pass
+    int pthread_join(pthread_t, void**)
+
+    int READABLE, WRITABLE, BROKEN, MSG_MORE, MSG_NOSIGNAL, F_DUPFD_CLOEXEC, EWOULDBLOCK
+    ctypedef struct Ready:
+        void* owner
+        int events
+    ctypedef struct Peer:
+        uint8_t ip[16]
+        int32_t port
+
+    int poller_open()
+    int poller_add(int poller, int fd, int events, void* owner)
+    int poller_change(int poller, int fd, int before, int events, void* owner)
+    void poller_remove(int poller, int fd)
+    int poller_wait(int poller, Ready* ready, int size, int64_t timeout_ms)
+    int waker_open(int* fds)
+    void waker_ring(const int* fds)
+    void waker_clear(const int* fds)
+    void waker_close(const int* fds)
+    int64_t send_file(int socket, int file, int64_t position, int64_t size)
+    int accept_peer(int listener, Peer* peer)
+    void configure_connection(int fd, int send_buffer)
+    int start_thread(pthread_t* thread, void* (*run)(void*) noexcept nogil, void* argument)
+    void name_thread(const char* name)
+
+    int64_t recv(int fd, void* data, size_t size, int flags)
+    int64_t send(int fd, const void* data, size_t size, int flags)
+    int close(int fd)
+    int fcntl(int fd, int command, ...)
+
+cdef enum:
+    # The int32 before each frame.
+    SIZE_BYTES = 4
+    # A receive buffer: holds many small requests, one system call reads them all.
+    BUFFER_BYTES = 65536
+    # At most so much of an incomplete or waiting request is copied out of a receive buffer.
+    SMALL_BYTES = 4096
+    # Answers of so many bytes are sent before the next request is handled, which finds room in the buffer.
+    ANSWERS_TOGETHER = 32768
+    # Buffers that a processor keeps for reuse.
+    POOL = 32
+    # The memory of a large frame grows to so many times what has arrived; the kernel backs only what is used.
+    GROWTH = 4
+    # Descriptors that a poller reports at once.
+    READY_AT_ONCE = 256
+    # Reads of one connection before others have their turn.
+    READS = 16
+    # Requests of one connection before others have their turn.
+    REQUESTS_PER_TURN = 64
+    # Bytes of files sent to one connection before others have their turn.
+    BYTES_PER_TURN = 2097152
+    # After accept has failed.
+    ACCEPT_PAUSE_MS = 100
+    # Connections of one processor: chunks of slots, in a token's SLOT_BITS.
+    SLOTS_PER_CHUNK = 64
+    CHUNKS = 4096
+    SLOT_BITS = 24
+    MAX_PROCESSORS = 256
+    # Events that wait for the log.
+    EVENTS = 64
+    IP_BUCKETS = 1024
+
+cdef enum State:
+    # No request of the connection is in progress.
+    IDLE = 0
+    # A request is parked or delayed.
+    WAITING
+    # A request is in the request queue, or a handler thread has it.
+    QUEUED
+
+cdef enum Phase:
+    RUNNING = 0
+    DRAINING
+    ENDING
+
+# Also names of Python.
+cpdef enum EventKind:
+    WRONG_SIZE = 0
+    TOO_MANY_OF_IP
+    ACCEPT_FAILED
+    NO_MEMORY
+    ANSWER_FAILED
+    FILE_TOO_SHORT
+
+
+include "_loop/timing_wheel.pxi"
+
+
+cdef struct Transport:
+    # Each returns how many bytes were moved, or -1 with errno.
+    int64_t (*receive)(Connection*, void*, int64_t) noexcept nogil
+    int64_t (*send)(Connection*, const void*, int64_t, bint) noexcept nogil
+    int64_t (*send_range)(Connection*, const FileRange*, int64_t) noexcept nogil
+
+
+cdef struct Connection:
+    # First: a timer is its connection. Runs while a request is parked or delayed.
+    Timer timer
+    Processor* processor
+    const Transport* transport
+    # -1: closed.
+    int fd
+    int listener
+    uint32_t slot
+    # Counts the requests of the slot.
+    uint32_t generation
+    State state
+    # What the poller watches.
+    int interest
+    Peer peer
+    # The number of the connection within its processor.
+    int64_t opened
+
+    # Received bytes: data[begin:end]. The request in progress, with its size, is at ``begin``.
+    uint8_t* data
+    int64_t capacity
+    int64_t begin
+    int64_t end
+    int64_t request_size
+    int64_t arrived_ns
+    void* request_state
+    # The timer ends a delay, and not a parked request.
+    bint is_delayed
+
+    # Answers, of which ``sent`` bytes and the ranges before ``next_range`` are sent.
+    Answer out
+    int64_t sent
+    int32_t next_range
+    # Of the socket, from the first file range on until everything is sent
+    bint holds_back
+
+    # Open connections, by their last activity.
+    int64_t last_active
+    Connection* earlier
+    Connection* later
+    # Connections with whole frames that have had their turn.
+    bint is_ready
+    Connection* next_ready
+
+    # Guarded by the mutex of the request queue.
+    bint held
+    Connection* queue_next
+    Connection* queue_previous
+
+    # Guarded by the processor's mutex.
+    Connection* next_free
+    bint has_mail
+    Connection* next_mail
+    int new_fd
+    bint is_completed
+    uint32_t completed
+    bint has_result
+    Result result
+    Answer answer
+
+
+cdef struct Counters:
+    # Written by the processor's thread alone.
+    int64_t connections
+    int64_t opened
+    int64_t requests
+    int64_t bytes_in
+    int64_t bytes_out
+    # Negative while the processor waits: the time is to be added.
+    int64_t idle_ns
+    int64_t expired
+    int64_t idle_closed
+
+
+cdef struct Processor:
+    Network* network
+    int index
+    pthread_t thread
+    int poller
+    int waker[2]
+    # Monotonic nanoseconds, read once in each turn of the loop.
+    int64_t now
+    Phase phase
+    TimingWheel wheel
+    Connection* earliest
+    Connection* latest
+    Connection* ready
+    uint8_t* pool[POOL]
+    int pool_count
+    Counters counters
+    int64_t started_ns
+    bint is_joinable
+
+    Mutex mutex
+    # Guarded by the mutex.
+    bint sleeping
+    Phase wanted_phase
+    Connection* first_mail
+    Connection* last_mail
+    Connection* free_slots
+    # Slots are freed with the server, so that a token can always be looked up.
+    Connection* chunks[CHUNKS]
+    uint32_t chunk_count
+    bint ended
+    Condition changed
+
+
+cdef struct Acceptor:
+    Network* network
+    pthread_t thread
+    int index
+    int listener_fd
+    int poller
+    int waker[2]
+    int first_processor
+    int processor_count
+    int next_processor
+    bint is_started
+    int64_t rejected
+    int64_t accept_errors
+
+
+cdef struct RequestList:
+    Connection* first
+    Connection* last
+    int64_t count
+
+
+cdef struct RequestQueue:
+    Mutex mutex
+    Condition changed
+    int64_t capacity
+    RequestList waiting
+    RequestList held
+    bint closed
+
+
+cdef struct IpCount:
+    uint8_t ip[16]
+    int64_t count
+    IpCount* next
+
+
+cdef struct Quotas:
+    Mutex mutex
+    int64_t max_connections
+    int64_t max_per_ip
+    # Addresses with a limit of their own.
+    IpCount* overrides
+    int override_count
+    int64_t total
+    IpCount* buckets[IP_BUCKETS]
+    bint acceptors_wait
+
+
+cdef struct Event:
+    EventKind kind
+    int64_t value
+    Peer peer
+
+
+cdef struct Events:
+    Mutex mutex
+    Condition changed
+    Event ring[EVENTS]
+    int first
+    int count
+    int64_t left_out
+    bint closed
+
+
+cdef struct Network:
+    HotFunction hot
+    void* hot_context
+    int64_t max_request_bytes
+    # -1: connections may be idle for ever.
+    int64_t idle_ns
+    int send_buffer
+    Processor* processors
+    int processor_count
+    Acceptor* acceptors
+    int acceptor_count
+    int64_t stopping
+    RequestQueue queue
+    Quotas quotas
+    Events events
+
+
+include "_loop/answers.pxi"
+include "_loop/shared.pxi"
+include "_loop/requests.pxi"
+include "_loop/connections.pxi"
+include "_loop/processors.pxi"
+include "_loop/acceptors.pxi"
+include "_loop/python.pxi"

@@ -1,0 +1,1 @@
+"""The APIs that brokers and the controller answer alike: ApiVersions, Metadata, DescribeCluster, configs."""

@@ -1,0 +1,319 @@
+"""Reads Metadata requests and writes their responses, in versions 0 to 12, from columns of partitions.
+
+    MetadataRequest   topics?: topic id uuid (10+), name string (10+: string?); creation is allowed bool (4+),
+                      operations on the cluster are asked for bool (8 to 10), those on topics bool (8+)
+    MetadataResponse  throttle time int32 (3+), brokers: id int32, host string, port int32, rack string? (1+);
+                      cluster id string? (2+), controller int32 (1+), topics: error int16, name string (12+: string?),
+                      topic id uuid (10+), is internal bool (1+), partitions: error int16, index int32, leader int32,
+                      leader epoch int32 (7+), replicas int32[], ISR int32[], offline replicas int32[] (5+);
+                      of a topic: operations int32 (8+); of the cluster: operations int32 (8 to 10)
+
+Flexible since version 9: lengths are compact, and tagged fields, of which there are none so far, end each structure.
+Topics are null for all since version 1. Bytes after a request are ignored, as by Kafka.
+
+Source: the JSON schemas of these names.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
+
+from ctrlchan._c.bytes cimport put_i16, put_i32, swap_ints
+from ctrlchan.server._cursor cimport Cursor, skip_tags, take
+from ctrlchan.server._values cimport (
+    LONGEST_STRING,
+    check,
+    decode,
+    length_size,
+    put_length,
+    read_count,
+    read_nullable_count,
+    read_nullable_text,
+    read_text,
+)
+
+from typing import NamedTuple
+
+cdef enum:
+    RACK_SINCE = 1
+    ALL_TOPICS_ARE_NULL_SINCE = 1
+    CLUSTER_ID_SINCE = 2
+    THROTTLE_TIME_SINCE = 3
+    CREATION_SINCE = 4
+    OFFLINE_SINCE = 5
+    LEADER_EPOCH_SINCE = 7
+    OPERATIONS_SINCE = 8
+    CLUSTER_OPERATIONS_UNTIL = 10
+    FLEXIBLE_SINCE = 9
+    TOPIC_ID_SINCE = 10
+
+    TOPIC_ID_BYTES = 16
+
+NO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
+
+
+class MetadataRequest(NamedTuple):
+    """``topics``: ids (zero: none) and names; None for all topics."""
+
+    topics: list | None
+    allows_creation: bool
+    asks_cluster_operations: bool
+    asks_topic_operations: bool
+
+
+class TopicAnswer(NamedTuple):
+    """A topic of the response, whose partitions are the rows from ``first`` to before ``end``."""
+
+    error: int
+    name: str | None
+    topic_id: bytes
+    is_internal: bool
+    operations: int
+    first: int
+    end: int
+
+
+cdef struct Lists:
+    const int32_t* starts
+    const int32_t* lengths
+    const int32_t* values
+
+
+cdef class PartitionRows:
+    """Columns of the partitions of a response; all have the same length. Raises ValueError for what they cannot be."""
+
+    cdef const int16_t[::1] errors
+    cdef const int32_t[::1] partition, leader, leader_epoch
+    cdef Lists replicas, isr, offline
+    # What the pointers belong to
+    cdef list kept
+
+    def __init__(self, errors, partition, leader, leader_epoch, replicas, isr, offline):
+        self.errors, self.partition, self.leader, self.leader_epoch = errors, partition, leader, leader_epoch
+        self.kept = []
+        if not len(partition) == len(leader) == len(leader_epoch) == len(errors):
+            raise ValueError("columns of different lengths")
+        self.take(&self.replicas, replicas)
+        self.take(&self.isr, isr)
+        self.take(&self.offline, offline)
+
+    def __len__(self):
+        return len(self.partition)
+
+    cdef int take(self, Lists* lists, column) except -1:
+        """Note where the lists of a ListColumn are, each of which must lie within its values."""
+        cdef const int32_t[::1] starts = column.starts
+        cdef const int32_t[::1] lengths = column.lengths
+        cdef const int32_t[::1] values = column.values
+        cdef Py_ssize_t i, count = self.partition.shape[0], size = values.shape[0]
+        if starts.shape[0] != count or lengths.shape[0] != count:
+            raise ValueError("columns of different lengths")
+        for i in range(count):
+            if lengths[i] < 0 or lengths[i] > 0 and (starts[i] < 0 or <int64_t>starts[i] + lengths[i] > size):
+                raise ValueError("a list that is not within its values")
+        self.kept += [starts, lengths, values]
+        # An empty column has no first element.
+        lists.starts = &starts[0] if count > 0 else NULL
+        lists.lengths = &lengths[0] if count > 0 else NULL
+        lists.values = &values[0] if size > 0 else NULL
+        return 0
+
+
+# -- requests
+
+
+def decode_metadata(frame, Py_ssize_t offset, int version):
+    """Return the MetadataRequest at ``offset`` of a frame. Raises DecodeError."""
+    return decode(frame, offset, version, FLEXIBLE_SINCE, read_metadata, "MetadataRequest")
+
+
+cdef read_metadata(Cursor* c, int version):
+    """Return the MetadataRequest. Raises ValueError."""
+    cdef const uint8_t* id_bytes
+    cdef list topics = None
+    cdef int64_t count
+    if version >= ALL_TOPICS_ARE_NULL_SINCE:
+        count = read_nullable_count(c)
+    else:
+        # No topic means all of them.
+        count = read_count(c, "the list of topics") or -1
+    if count >= 0:
+        topics = []
+    while count > 0:
+        count -= 1
+        topic_id = NO_TOPIC_ID
+        if version >= TOPIC_ID_SINCE:
+            id_bytes = take(c, TOPIC_ID_BYTES)
+            check(c)
+            topic_id = PyBytes_FromStringAndSize(<const char*>id_bytes, TOPIC_ID_BYTES)
+            name = read_nullable_text(c)
+        else:
+            name = read_text(c, "the name of a topic")
+        skip_tags(c)
+        check(c)
+        topics.append((topic_id, name))
+    allows_creation = read_flag(c) if version >= CREATION_SINCE else True
+    of_cluster = read_flag(c) if OPERATIONS_SINCE <= version <= CLUSTER_OPERATIONS_UNTIL else False
+    of_topics = read_flag(c) if version >= OPERATIONS_SINCE else False
+    skip_tags(c)
+    check(c)
+    return MetadataRequest(topics, allows_creation, of_cluster, of_topics)
+
+
+cdef inline object read_flag(Cursor* c):
+    cdef const uint8_t* p = take(c, 1)
+    return p != NULL and p[0] != 0
+
+
+# -- responses
+
+
+def encode_metadata(
+    int version, nodes, cluster_id, int32_t controller_id, int32_t cluster_operations, topics, PartitionRows rows not None
+):
+    """Return the body of a MetadataResponse.
+
+    ``nodes``: brokers with ``id``, ``host``, ``port`` and ``rack``. ``topics``: a TopicAnswer for each; rows are written in
+    the order of topics. ``cluster_operations``: not written by versions that have none.
+    """
+    cdef bint flexible = version >= FLEXIBLE_SINCE
+    cdef list brokers = [(node.id, encoded(node.host), node.port, encoded(node.rack)) for node in nodes]
+    cdef list named = [encoded(topic.name) for topic in topics]
+    cdef bytes cluster = encoded(cluster_id)
+    cdef Py_ssize_t size, i, first, end
+    size = 4 * (version >= THROTTLE_TIME_SINCE) + length_size(len(brokers), flexible, 4)
+    for _, host, _, rack in brokers:
+        size += 8 + text_size(host, flexible) + flexible
+        if version >= RACK_SINCE:
+            size += text_size(rack, flexible)
+    if version >= CLUSTER_ID_SINCE:
+        size += text_size(cluster, flexible)
+    size += 4 * (version >= RACK_SINCE) + length_size(len(topics), flexible, 4)
+    for i in range(len(named)):
+        first, end = topics[i].first, topics[i].end
+        if not 0 <= first <= end <= rows.partition.shape[0]:
+            raise ValueError(f"rows {first} to {end} of {rows.partition.shape[0]}")
+        if len(topics[i].topic_id) != TOPIC_ID_BYTES:
+            raise ValueError(f"a topic id of {len(topics[i].topic_id)} bytes")
+        size += 2 + text_size(named[i], flexible) + rows_size(rows, first, end, version) + flexible
+        size += TOPIC_ID_BYTES * (version >= TOPIC_ID_SINCE) + (version >= 1) + 4 * (version >= OPERATIONS_SINCE)
+    size += 4 * (OPERATIONS_SINCE <= version <= CLUSTER_OPERATIONS_UNTIL) + flexible
+
+    body = PyBytes_FromStringAndSize(NULL, size)
+    cdef uint8_t* p = <uint8_t*>PyBytes_AS_STRING(body)
+    if version >= THROTTLE_TIME_SINCE:
+        p = put_number(p, 0)
+    p = put_length(p, len(brokers), flexible, 4)
+    for node_id, host, port, rack in brokers:
+        p = put_number(p, node_id)
+        p = put_text(p, host, flexible)
+        p = put_number(p, port)
+        if version >= RACK_SINCE:
+            p = put_text(p, rack, flexible)
+        p = put_no_tags(p, flexible)
+    if version >= CLUSTER_ID_SINCE:
+        p = put_text(p, cluster, flexible)
+    if version >= RACK_SINCE:
+        p = put_number(p, controller_id)
+    p = put_length(p, len(named), flexible, 4)
+    for i in range(len(named)):
+        p = put_topic(p, topics[i], named[i], rows, version)
+    if OPERATIONS_SINCE <= version <= CLUSTER_OPERATIONS_UNTIL:
+        p = put_number(p, cluster_operations)
+    p = put_no_tags(p, flexible)
+    assert p - <uint8_t*>PyBytes_AS_STRING(body) == size
+    return body
+
+
+cdef bytes encoded(text):
+    """Return a string's bytes, None for None. Raises ValueError for one that has no place in a message."""
+    if text is None:
+        return None
+    cdef bytes found = text.encode()
+    if len(found) > LONGEST_STRING:
+        raise ValueError(f"a string of {len(found)} bytes")
+    return found
+
+
+cdef inline Py_ssize_t text_size(bytes text, bint flexible):
+    cdef Py_ssize_t size = -1 if text is None else PyBytes_GET_SIZE(text)
+    return length_size(size, flexible, 2) + max(size, 0)
+
+
+cdef inline uint8_t* put_text(uint8_t* p, bytes text, bint flexible):
+    """Write a string or null; return the place behind it."""
+    cdef Py_ssize_t size = -1 if text is None else PyBytes_GET_SIZE(text)
+    p = put_length(p, size, flexible, 2)
+    if size > 0:
+        memcpy(p, PyBytes_AS_STRING(text), size)
+    return p + max(size, 0)
+
+
+cdef inline uint8_t* put_number(uint8_t* p, int32_t value) noexcept nogil:
+    put_i32(p, value)
+    return p + 4
+
+
+cdef inline uint8_t* put_no_tags(uint8_t* p, bint flexible) noexcept nogil:
+    if flexible:
+        p[0] = 0
+    return p + flexible
+
+
+cdef uint8_t* put_topic(uint8_t* p, topic, bytes name, PartitionRows rows, int version) except NULL:
+    """Write a topic with its partitions; return the place behind it."""
+    cdef bint flexible = version >= FLEXIBLE_SINCE
+    cdef Py_ssize_t i, first = topic.first, end = topic.end
+    put_i16(p, topic.error)
+    p = put_text(p + 2, name, flexible)
+    if version >= TOPIC_ID_SINCE:
+        memcpy(p, <const char*>topic.topic_id, TOPIC_ID_BYTES)
+        p += TOPIC_ID_BYTES
+    if version >= 1:
+        p[0] = 1 if topic.is_internal else 0
+        p += 1
+    p = put_length(p, end - first, flexible, 4)
+    for i in range(first, end):
+        p = put_partition(p, rows, i, version)
+    if version >= OPERATIONS_SINCE:
+        p = put_number(p, topic.operations)
+    return put_no_tags(p, flexible)
+
+
+cdef Py_ssize_t rows_size(PartitionRows rows, Py_ssize_t first, Py_ssize_t end, int version) noexcept:
+    """Return the bytes of the array of partitions."""
+    cdef bint flexible = version >= FLEXIBLE_SINCE
+    cdef Py_ssize_t i, size = length_size(end - first, flexible, 4)
+    size += (end - first) * (10 + 4 * (version >= LEADER_EPOCH_SINCE) + flexible)
+    for i in range(first, end):
+        size += list_size(&rows.replicas, i, flexible) + list_size(&rows.isr, i, flexible)
+        if version >= OFFLINE_SINCE:
+            size += list_size(&rows.offline, i, flexible)
+    return size
+
+
+cdef uint8_t* put_partition(uint8_t* p, PartitionRows rows, Py_ssize_t i, int version) noexcept:
+    """Write a row; return the place behind it."""
+    cdef bint flexible = version >= FLEXIBLE_SINCE
+    put_i16(p, rows.errors[i])
+    p = put_number(p + 2, rows.partition[i])
+    p = put_number(p, rows.leader[i])
+    if version >= LEADER_EPOCH_SINCE:
+        p = put_number(p, rows.leader_epoch[i])
+    p = put_list(p, &rows.replicas, i, flexible)
+    p = put_list(p, &rows.isr, i, flexible)
+    if version >= OFFLINE_SINCE:
+        p = put_list(p, &rows.offline, i, flexible)
+    return put_no_tags(p, flexible)
+
+
+cdef inline Py_ssize_t list_size(const Lists* lists, Py_ssize_t i, bint flexible) noexcept nogil:
+    return length_size(lists.lengths[i], flexible, 4) + 4 * <Py_ssize_t>lists.lengths[i]
+
+
+cdef inline uint8_t* put_list(uint8_t* p, const Lists* lists, Py_ssize_t i, bint flexible) noexcept nogil:
+    cdef int32_t length = lists.lengths[i]
+    p = put_length(p, length, flexible, 4)
+    if length > 0:
+        swap_ints(p, lists.values + lists.starts[i], length)
+    return p + 4 * <Py_ssize_t>length

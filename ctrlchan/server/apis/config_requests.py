@@ -1,0 +1,87 @@
+"""What a broker's and a controller's AlterConfigs and IncrementalAlterConfigs have in common.
+
+``KafkaApis.handleIncrementalAlterConfigsRequest`` and ``ConfigAdminManager.preprocess`` of Kafka 3.9 without
+an authorizer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from ctrlchan.config.changes import (
+    Change,
+    ConfigStore,
+    Operation,
+    alter_broker,
+    alter_topic,
+    replace_broker,
+    replace_topic,
+)
+from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.server.api import Reply
+from ctrlchan.server.kio_messages import ClientMessages
+from ctrlchan.server.result_fields import error_fields
+
+__all__ = ["change_configs", "reply_to"]
+
+#: ``ConfigResource.Type``.
+_TOPIC: Final = 2
+_BROKER: Final = 4
+
+
+class _Apply(Protocol):
+    """Changes the configs of one resource of a kind. Raises KafkaError."""
+
+    def __call__(
+        self, store: ConfigStore, name: str, changes: Sequence[Change], /, *, validate_only: bool
+    ) -> None: ...
+
+
+_REPLACE: Final[Mapping[int, _Apply]] = {_TOPIC: replace_topic, _BROKER: replace_broker}
+_ALTER: Final[Mapping[int, _Apply]] = {_TOPIC: alter_topic, _BROKER: alter_broker}
+
+
+def change_configs(store: ConfigStore, messages: ClientMessages, body: Any) -> list[KafkaError | None]:
+    """Change the configs that a request of either API names; return the error of each resource."""
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
+    by_type = _REPLACE if messages.api == "alter_configs" else _ALTER
+
+    def error_of(resource: Any) -> KafkaError | None:
+        kind, name = resource.resource_type, resource.resource_name
+        try:
+            if counts[kind, name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if kind not in by_type:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"AlterConfigs is only supported for topics and brokers, but resource type is {kind}",
+                )
+            changes = [
+                Change(config.name, getattr(config, "config_operation", Operation.SET), config.value)
+                for config in resource.configs
+            ]
+            by_type[kind](store, name, changes, validate_only=body.validate_only)
+        except KafkaError as error:
+            return error
+        return None
+
+    return [error_of(resource) for resource in body.resources]
+
+
+def reply_to(messages: ClientMessages, body: Any, errors: Sequence[KafkaError | None]) -> Reply:
+    """Return the answer with the error of each resource."""
+    return Reply(
+        messages.response(
+            responses=tuple(
+                messages.part(
+                    "AlterConfigsResourceResponse",
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    **error_fields(error),
+                )
+                for resource, error in zip(body.resources, errors, strict=True)
+            )
+        )
+    )

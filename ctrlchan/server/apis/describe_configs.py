@@ -1,0 +1,175 @@
+"""DescribeConfigs (32): the configs of topics and of this broker.
+
+``kafka.server.ConfigHelper.handleDescribeConfigsRequest`` of Kafka 3.9 in ZooKeeper mode, without the
+documentation of each config. Topics have Kafka's defaults. A broker has no logger levels to show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from ctrlchan.config.definitions import ConfigType, DescribedConfig, broker_configs, broker_defaults
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.kio_messages import ClientMessages, KioError
+from ctrlchan.state import Endpoint
+from ctrlchan.text import why_unsendable
+from ctrlchan.topic_names import why_invalid
+
+__all__ = ["API", "ConfigCore", "describe"]
+
+# ConfigResource.Type
+_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS = 2, 4, 8, 16
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
+
+
+class ConfigCore(Protocol):
+    """What the API needs of a broker, and of a controller."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def endpoint(self) -> Endpoint: ...
+    @property
+    def rack(self) -> str | None: ...
+    @property
+    def configs(self) -> Mapping[str, str]:
+        """Static configs of the broker, by name."""
+
+    def topic_configs(self, name: str) -> Iterable[DescribedConfig] | None:
+        """Return the configs of a topic, or None if there is no such topic."""
+
+    def dynamic_configs(self, broker_id: int | None) -> Mapping[str, str]:
+        """Return the dynamic configs of this broker, or those of all brokers (None)."""
+
+
+class _RefusedError(Exception):
+    """A resource cannot be described."""
+
+    def __init__(self, error: KioError, reason: str) -> None:
+        super().__init__(reason)
+        self.error = error
+
+
+def describe(core: ConfigCore, request: Request) -> Reply:
+    """Return the answer to a request. Raises DecodeError."""
+    messages = ClientMessages("describe_configs", request.version)
+    body = messages.decode(request)
+    with_synonyms = getattr(body, "include_synonyms", False)
+    unknown = [
+        resource.resource_type
+        for resource in body.resources
+        if resource.resource_type not in (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS)
+    ]
+    results = []
+    for resource in body.resources:
+        configs: Iterable[DescribedConfig] = ()
+        # Without an error Kafka sends an empty message, not null.
+        error, text = KioError.none, ""
+        try:
+            if unknown:
+                # Kafka cannot authorize such a request, and refuses every resource of it.
+                raise _RefusedError(KioError.invalid_request, f"resource type {unknown[0]} is not supported")
+            configs = tuple(_configs(core, resource.resource_type, resource.resource_name))
+            _check_sendable(configs)
+        except _RefusedError as refused:
+            configs, error, text = (), refused.error, str(refused)
+        results.append(
+            messages.part(
+                "DescribeConfigsResult",
+                error_code=error,
+                error_message=text,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=tuple(
+                    _entry(messages, config, with_synonyms)
+                    for config in configs
+                    if not resource.configuration_keys or config.name in resource.configuration_keys
+                ),
+            )
+        )
+    return Reply(messages.response(results=tuple(results)))
+
+
+API = Api(key=32, name="DescribeConfigs", lowest=0, highest=4, flexible_from=4, handle=describe)
+
+
+def _configs(core: ConfigCore, kind: int, name: str) -> Iterable[DescribedConfig]:
+    """Return the configs of one resource. Raises _RefusedError."""
+    if kind == _TOPIC:
+        reason = why_invalid(name)
+        if reason is not None:
+            raise _RefusedError(KioError.invalid_topic_exception, f"Topic name is invalid: {reason}")
+        configs = core.topic_configs(name)
+        if configs is None:
+            raise _RefusedError(KioError.unknown_topic_or_partition, "")
+        return configs
+    if kind == _BROKER:
+        if not name:
+            return broker_defaults(core.dynamic_configs(None))
+        _check_is_this_broker(core, name)
+        return broker_configs(
+            _static_configs(core), core.dynamic_configs(core.id), core.dynamic_configs(None)
+        )
+    if kind == _BROKER_LOGGER:
+        if not name:
+            raise _RefusedError(KioError.invalid_request, "Broker id must not be empty")
+        _check_is_this_broker(core, name)
+        return ()
+    raise _RefusedError(KioError.invalid_request, "Client metrics are only supported in KRaft mode")
+
+
+def _check_sendable(configs: Iterable[DescribedConfig]) -> None:
+    """Raise _RefusedError for a config from ZooKeeper that no response can carry."""
+    for config in configs:
+        for value in (config.value, *(value for _, value, _ in config.synonyms)):
+            if value is not None and (why := why_unsendable(value)) is not None:
+                raise _RefusedError(KioError.invalid_config, f"The value of {config.name} {why}")
+
+
+def _check_is_this_broker(core: ConfigCore, name: str) -> None:
+    """Raise _RefusedError when `name` is not this broker's id."""
+    if _INTEGER.fullmatch(name) is None:
+        raise _RefusedError(KioError.invalid_request, f"Broker id must be an integer, but it is: {name}")
+    if int(name) != core.id:
+        raise _RefusedError(
+            KioError.invalid_request, f"Unexpected broker id, expected {core.id}, but received {name}"
+        )
+
+
+def _static_configs(core: ConfigCore) -> dict[str, str]:
+    endpoint = core.endpoint
+    configs = {
+        "advertised.listeners": str(endpoint),
+        # A topic exists when a controller makes it.
+        "auto.create.topics.enable": "false",
+        "broker.id": str(core.id),
+        "listener.security.protocol.map": f"{endpoint.listener}:{endpoint.security_protocol.name}",
+        "listeners": str(endpoint),
+        **core.configs,
+    }
+    if core.rack is not None:
+        configs["broker.rack"] = core.rack
+    return configs
+
+
+def _entry(messages: ClientMessages, config: DescribedConfig, with_synonyms: bool) -> Any:
+    fields: dict[str, Any] = {
+        "name": config.name,
+        "value": config.value,
+        "read_only": config.read_only,
+        "is_default": False,  # v0; Kafka sets it for no config
+        "config_source": config.source,
+        # As Kafka: a config of unknown type may be a secret.
+        "is_sensitive": config.type is ConfigType.UNKNOWN,
+        "config_type": config.type,
+        "documentation": None,
+        "synonyms": (),
+    }
+    if with_synonyms:
+        fields["synonyms"] = tuple(
+            messages.part("DescribeConfigsSynonym", name=name, value=value, source=source)
+            for name, value, source in config.synonyms
+        )
+    return messages.part("DescribeConfigsResourceResult", **fields)

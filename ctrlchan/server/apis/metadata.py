@@ -1,0 +1,205 @@
+"""Metadata (3): the cluster for clients.
+
+``KafkaApis.handleTopicMetadataRequest`` and ``ZkMetadataCache.getTopicMetadata`` of Kafka 3.9, with nothing
+to authorize. ``admin/metadata.py`` creates topics. Brokers and partitions are in ascending order, topics in
+the order of the request or of the metadata cache. Kafka's order is that of hash maps which it has copied with
+each UpdateMetadata since its start: its Metadata and DescribeCluster can be compared with these only as sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ctrlchan._codec import ListColumn
+from ctrlchan.errors import ErrorCode
+from ctrlchan.internal_topics import INTERNAL_TOPICS
+from ctrlchan.protocol import NO_LEADER
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.apis._metadata import (
+    MetadataRequest,
+    PartitionRows,
+    TopicAnswer,
+    decode_metadata,
+    encode_metadata,
+)
+from ctrlchan.server.apis.describe_cluster import CLUSTER_OPERATIONS, ClusterCore
+from ctrlchan.server.apis.lookups import NO_CONTROLLER, MetadataLookups, MetadataView, Node
+from ctrlchan.server.kio_messages import NOT_ASKED
+from ctrlchan.state.lists import packed_values, select
+from ctrlchan.topic_names import ZERO_ID, why_invalid
+
+if TYPE_CHECKING:
+    from ctrlchan._codec import Int32
+
+__all__ = ["API", "answer", "missing_topics"]
+
+#: ``AclEntry.supportedOperations(TOPIC)`` as a bit field: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7,
+#: DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11.
+_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+
+_TOPIC_ID_REQUESTS_SINCE = 12
+_LISTENER_NOT_FOUND_SINCE = 6  # before: LEADER_NOT_AVAILABLE
+
+#: Topics of a request: ids and names.
+_Asked = Sequence[tuple[bytes, str | None]]
+#: One topic of the response: error, name, id, row in the view (None: without partitions).
+_Topic = tuple[int, str | None, bytes, int | None]
+
+
+def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
+    return answer(core, request, decode_metadata(request.frame, request.offset, request.version))
+
+
+API = Api(key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle, locks_core=False)
+
+
+def missing_topics(metadata: MetadataLookups, version: int, body: MetadataRequest) -> list[str]:
+    """Return the names of a request that may create topics, and that no topic has."""
+    # With one id in the request only ids count.
+    if not body.topics or not body.allows_creation or any(topic_id != ZERO_ID for topic_id, _ in body.topics):
+        return []
+    if _error_of_request(version, body.topics):
+        return []
+    names = dict.fromkeys(name for _, name in body.topics if name is not None)
+    return [name for name in names if metadata.topic_row(name) is None]
+
+
+def answer(
+    core: ClusterCore, request: Request, body: MetadataRequest, created: Mapping[str, int] | None = None
+) -> Callable[[], Reply]:
+    """Return the function that makes the reply. It does not use the core, which may have changed by then.
+
+    ``created``: what is answered for the topics that the request was to create.
+    """
+    with core.metadata.state.lock:
+        return _answer(core, request, body, created or {})
+
+
+def _answer(
+    core: ClusterCore, request: Request, body: MetadataRequest, created: Mapping[str, int]
+) -> Callable[[], Reply]:
+    listener = request.listener or core.endpoint.listener
+    asked = body.topics
+    error = ErrorCode.NONE if asked is None else _error_of_request(request.version, asked)
+    operations = _TOPIC_OPERATIONS if body.asks_topic_operations else NOT_ASKED
+    topics: list[_Topic]
+    if asked is None:
+        view = core.metadata.view(core.metadata.topic_rows(), listener)
+        topics = [
+            (ErrorCode.NONE, name, topic_id, i)
+            for i, (name, topic_id) in enumerate(zip(view.names, view.topic_ids, strict=True))
+        ]
+    elif error:
+        topics = [(error, name or "", topic_id, None) for topic_id, name in asked]
+        view = core.metadata.view([], listener)
+        # Of the cluster such a response says nothing.
+        return partial(_reply, request.version, [], None, NO_CONTROLLER, NOT_ASKED, topics, NOT_ASKED, view)
+    else:
+        topics, rows = _asked_topics(core.metadata, asked, created)
+        view = core.metadata.view(rows, listener)
+    return partial(
+        _reply,
+        request.version,
+        core.metadata.nodes(listener),
+        core.cluster_id,
+        core.metadata.controller(listener),
+        CLUSTER_OPERATIONS if body.asks_cluster_operations else NOT_ASKED,
+        topics,
+        operations,
+        view,
+    )
+
+
+def _error_of_request(version: int, asked: _Asked) -> ErrorCode:
+    """Return why no topic of the request is looked up."""
+    has_id = any(topic_id != ZERO_ID for topic_id, _ in asked)
+    has_null = any(name is None for _, name in asked)
+    if version < _TOPIC_ID_REQUESTS_SINCE:
+        # v10 and v11 have the field, but a broker does not find topics by it.
+        return ErrorCode.INVALID_REQUEST if has_id or has_null else ErrorCode.NONE
+    # Neither a name nor an id: Kafka fails.
+    return ErrorCode.UNKNOWN_SERVER_ERROR if has_null and not has_id else ErrorCode.NONE
+
+
+def _asked_topics(
+    metadata: MetadataLookups, asked: _Asked, created: Mapping[str, int]
+) -> tuple[list[_Topic], list[int]]:
+    """Return the response's topics and their rows in the cache. With one id in the request only ids count."""
+    ids = list(dict.fromkeys(topic_id for topic_id, _ in asked if topic_id != ZERO_ID))
+    names: list[str | None] = [metadata.topic_name(topic_id) for topic_id in ids]
+    topics: list[_Topic] = [
+        (ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, None)
+        for topic_id, name in zip(ids, names, strict=True)
+        if name is None
+    ]
+    absent: list[_Topic] = []
+    rows: list[int] = []
+    for name in dict.fromkeys(names if ids else (name for _, name in asked)):
+        if name is None:
+            continue
+        if name in created:
+            continue
+        row = metadata.topic_row(name)
+        if row is None:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if why_invalid(name):
+                error = ErrorCode.INVALID_TOPIC_EXCEPTION
+            absent.append((error, name, metadata.topic_id(name), None))
+        else:
+            topics.append((ErrorCode.NONE, name, metadata.topic_id(name), len(rows)))
+            rows.append(row)
+    # Also of topics that are there by now: Kafka lets the client ask again.
+    absent += [(error, name, ZERO_ID, None) for name, error in created.items()]
+    return topics + absent, rows
+
+
+def _reply(
+    version: int,
+    nodes: Sequence[Node],
+    cluster_id: str | None,
+    controller_id: int,
+    cluster_operations: int,
+    topics: list[_Topic],
+    operations: int,
+    view: MetadataView,
+) -> Reply:
+    rows = _rows(version, view)
+    answers = [
+        TopicAnswer(
+            error,
+            name,
+            topic_id,
+            name in INTERNAL_TOPICS,
+            # Kafka sets the operations of a topic that it looked up; it did not find unknown ids.
+            NOT_ASKED if error == ErrorCode.UNKNOWN_TOPIC_ID else operations,
+            *((0, 0) if at is None else view.starts[at : at + 2]),
+        )
+        for error, name, topic_id, at in topics
+    ]
+    body = encode_metadata(version, nodes, cluster_id, controller_id, cluster_operations, answers, rows)
+    return Reply(body, rows=len(rows))
+
+
+def _rows(version: int, view: MetadataView) -> PartitionRows:
+    """Return the columns of the response: with errors, and without leaders that the client cannot reach."""
+    reachable = np.isin(view.leader, view.reachable_ids)
+    errors = np.full(len(view.leader), ErrorCode.LEADER_NOT_AVAILABLE, dtype=np.int16)
+    if version >= _LISTENER_NOT_FOUND_SINCE:
+        errors[np.isin(view.leader, view.live_ids)] = ErrorCode.LISTENER_NOT_FOUND
+    errors[reachable] = ErrorCode.NONE
+    replicas, isr = view.replicas, view.isr
+    if version == 0:
+        # v0 has no offline replicas: such a replica is left out, and the partition has an error.
+        replicas, isr = (_only(lists, view.reachable_ids) for lists in (replicas, isr))
+        fewer = (replicas.lengths < view.replicas.lengths) | (isr.lengths < view.isr.lengths)
+        errors[reachable & fewer] = ErrorCode.REPLICA_NOT_AVAILABLE
+    leader = np.where(reachable, view.leader, np.int32(NO_LEADER))
+    return PartitionRows(errors, view.partition, leader, view.leader_epoch, replicas, isr, view.offline)
+
+
+def _only(lists: ListColumn, ids: Int32) -> ListColumn:
+    return select(lists, np.isin(packed_values(lists), ids))

@@ -1,0 +1,158 @@
+"""The answer to a request that fails as a whole: the error wherever the response has one.
+
+Kafka writes ``getErrorResponse`` for each request by hand. Here the response follows the request: an array of
+the response whose entries can have an error has one entry for each entry of the request's array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import cache
+from types import NoneType
+from typing import Any, Final, NamedTuple, get_args, get_type_hints
+
+from kio.static.primitive import i32Timedelta
+
+from ctrlchan.server.kio_messages import ClientMessages, KioError
+
+__all__ = ["NamedPartition", "error_response", "named_partitions"]
+
+_TOPIC: Final = ("name", "topic", "topic_name")
+_PARTITION: Final = ("partition_index", "partition", "index", "partition_id")
+#: Fields that say the same in a request and in its response, under one of these names.
+_KEYS: Final = (_TOPIC, _PARTITION, ("group_id",), ("key",), ("transactional_id",))
+#: Arrays of a request that name nothing which is answered.
+_DETAILS: Final = frozenset({"assignments", "configs", "configuration_keys", "protocols", "replicas"})
+_NUMBERS: Final = frozenset({"int8", "int16", "int32", "int64", "uint16"})
+
+
+class NamedPartition(NamedTuple):
+    """What a request names. ``topic``: None where ``topic_id`` stands for it, or the request names none."""
+
+    topic: str | None
+    topic_id: bytes | None
+    partition: int | None
+
+
+def error_response(messages: ClientMessages, body: Any, error: KioError, text: str | None = None) -> bytes:
+    """Return the bytes of the response to ``body`` with this error. ``text``: for the field of a message."""
+    response = "".join(map(str.capitalize, messages.api.split("_"))) + "Response"
+    return messages.encode(_answer(messages.part_type(response), body, error, text))
+
+
+def named_partitions(body: Any) -> list[NamedPartition]:
+    """Return the topics and partitions that a request names, in its order."""
+    return list(_named(body, None, None))
+
+
+def _answer(entity: Any, asked: Any, error: KioError, text: str | None) -> Any:
+    values: dict[str, Any] = {}
+    for field in _fields(entity):
+        if field.kind == "error_code":
+            values[field.name] = error
+        elif field.name == "error_message" and field.nullable:
+            values[field.name] = text
+        elif field.nested is not None:
+            entries = _entries(asked) if _has_error(field.nested) else ()
+            values[field.name] = tuple(_answer(field.nested, one, error, text) for one in entries)
+        else:
+            value = _same(field.name, asked)
+            if value is not None:
+                values[field.name] = value
+            elif not field.has_default:
+                values[field.name] = _empty(field)
+    return entity(**values)
+
+
+def _named(asked: Any, topic: str | None, topic_id: bytes | None) -> Iterable[NamedPartition]:
+    for one in _entries(asked):
+        if isinstance(one, int):
+            yield NamedPartition(topic, topic_id, one)
+            continue
+        name, uuid, partition = _same("topic", one), getattr(one, "topic_id", None), _same("partition", one)
+        if partition is not None:
+            yield NamedPartition(topic, topic_id, partition)
+        elif isinstance(name, str) or uuid is not None:
+            own_id = None if uuid is None else uuid.bytes
+            yield from list(_named(one, name, own_id)) or [NamedPartition(name, own_id, None)]
+        elif not isinstance(one, str):
+            yield from _named(one, topic, topic_id)
+
+
+def _entries(asked: Any) -> tuple[Any, ...]:
+    """Return the first array in a part of the request whose elements the response answers."""
+    for name in getattr(type(asked), "__dataclass_fields__", ()):
+        value = getattr(asked, name)
+        if isinstance(value, tuple) and name not in _DETAILS:
+            return value
+    return ()
+
+
+def _same(name: str, asked: Any) -> Any:
+    """Return the value that the request has for a field of the response, or None if it has no such field."""
+    for names in _KEYS:
+        if name in names:
+            if isinstance(asked, int):
+                return asked if names is _PARTITION else None
+            if isinstance(asked, str):
+                return None if names is _PARTITION else asked
+            return next((getattr(asked, one) for one in names if hasattr(asked, one)), None)
+    if isinstance(asked, int | str):
+        return None
+    return getattr(asked, name, None) if name in ("topic_id", "resource_type", "resource_name") else None
+
+
+class _Field(NamedTuple):
+    name: str
+    kind: str | None
+    nested: Any  # the type of an array's entries
+    nullable: bool
+    has_default: bool
+
+
+@cache
+def _fields(entity: Any) -> tuple[_Field, ...]:
+    found = []
+    hints = get_type_hints(entity)
+    for name, field in entity.__dataclass_fields__.items():
+        if name.startswith("__"):
+            continue
+        arguments = get_args(hints[name])
+        nested = next((one for one in _flattened(arguments) if hasattr(one, "__dataclass_fields__")), None)
+        has_default = field.default is not field.default_factory  # both are MISSING without one
+        is_array = nested is not None and "kafka_type" not in field.metadata
+        found.append(
+            _Field(
+                name,
+                field.metadata.get("kafka_type"),
+                nested if is_array else None,
+                NoneType in arguments,
+                has_default,
+            )
+        )
+    return tuple(found)
+
+
+def _flattened(arguments: Iterable[Any]) -> Iterable[Any]:
+    for one in arguments:
+        yield one
+        yield from _flattened(get_args(one))
+
+
+@cache
+def _has_error(entity: Any) -> bool:
+    return any(
+        field.kind == "error_code" or (field.nested is not None and _has_error(field.nested))
+        for field in _fields(entity)
+    )
+
+
+def _empty(field: _Field) -> Any:
+    if field.nullable:
+        return None
+    if field.kind in _NUMBERS:
+        return -1
+    if field.kind == "timedelta_i32":
+        return i32Timedelta.parse(timedelta())
+    return {"string": "", "bytes": b"", "bool": False}.get(field.kind or "", ())

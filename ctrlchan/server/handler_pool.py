@@ -1,0 +1,126 @@
+"""The threads that answer the requests of a SocketServer's request queue: ``KafkaRequestHandlerPool``."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
+from ctrlchan.errors import ProtocolError
+from ctrlchan.rate_limit import LogRateLimit
+from ctrlchan.server._processor import RequestContext
+from ctrlchan.server.asyncio_server import Buffers
+from ctrlchan.server.socket_server import RequestQueue
+
+__all__ = ["HandlerPool"]
+
+logger = logging.getLogger("ctrlchan.broker")
+
+#: How long a thread waits for a request before it looks whether the server has stopped, in seconds.
+_WAIT: Final = 3600.0
+
+#: Frame, listener, IP address of the peer → answer; empty: nothing is sent.
+Serve = Callable[[bytes, str, str], Buffers | Future[Buffers]]
+
+
+class HandlerPool:
+    """Threads that take requests, call ``serve`` and send its answers.
+
+    An exception of ``serve`` closes the connection. The threads end when the server has stopped.
+    """
+
+    def __init__(self, broker_id: int, requests: RequestQueue, serve: Serve, threads: int) -> None:
+        self._broker_id = broker_id
+        self._requests = requests
+        self._serve = serve
+        self._log_limit = LogRateLimit()
+        self._logging = threading.Lock()
+        self._idle = [0.0] * threads
+        self._started = 0.0
+        self._threads = [
+            threading.Thread(
+                target=self._run, args=[number], name=f"kafka-request-handler-{number}", daemon=True
+            )
+            for number in range(threads)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._started = time.perf_counter()
+        for thread in self._threads:
+            thread.start()
+
+    def join(self, timeout: float) -> bool:
+        """Wait until the threads have ended: the server has stopped. Return whether they did."""
+        deadline = time.monotonic() + timeout
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    @property
+    def idle_share(self) -> float:
+        """The share of time in which the threads had no request (RequestHandlerAvgIdlePercent)."""
+        seconds = (time.perf_counter() - self._started) * len(self._threads)
+        # Of a thread that waits, the time is to be added.
+        now = time.perf_counter()
+        idle = sum(one if one >= 0 else one + now for one in self._idle)
+        return max(0.0, min(1.0, idle / seconds)) if self._started and seconds else 1.0
+
+    def _run(self, number: int) -> None:
+        while True:
+            self._idle[number] -= time.perf_counter()
+            context = self._requests.take(_WAIT)
+            self._idle[number] += time.perf_counter()
+            if context is not None:
+                self._handle(context)
+                # Its connection is closed when it was not ended: not only with the next request.
+                del context
+            elif self._requests.closed:
+                return
+
+    def _handle(self, context: RequestContext) -> None:
+        try:
+            answer = self._serve(context.frame, context.listener, context.peer[0])
+            if not isinstance(answer, Future):
+                _send(context, answer)
+                return
+        except BaseException as error:  # noqa: BLE001  (one request that fails must not end the thread)
+            self._fail(context, error)
+            return
+        answer.add_done_callback(lambda done: self._send_later(context, done))
+
+    def _send_later(self, context: RequestContext, done: Future[Buffers]) -> None:
+        try:
+            _send(context, done.result())
+        except BaseException as error:  # noqa: BLE001  (as above; also a Future that was cancelled)
+            self._fail(context, error)
+
+    def _fail(self, context: RequestContext, error: BaseException) -> None:
+        host, port = context.peer
+        if isinstance(error, ProtocolError):
+            self._log(logging.WARNING, "closing the connection of %s:%d: %s", host, port, error)
+        else:
+            self._log(logging.ERROR, "closing the connection of %s:%d: %r", host, port, error, exc_info=error)
+        context.close()
+
+    def _log(
+        self, level: int, message: str, *arguments: object, exc_info: BaseException | None = None
+    ) -> None:
+        """Write a line about a client, unless there were too many of them lately."""
+        with self._logging:
+            left_out = self._log_limit.admit(0, time.monotonic_ns())
+        if left_out is not None:
+            logger.log(
+                level, f"broker %d: {message}%s", self._broker_id, *arguments, left_out, exc_info=exc_info
+            )
+
+
+def _send(context: RequestContext, answer: Buffers) -> None:
+    if answer:
+        context.answer(answer)
+    else:
+        context.skip()

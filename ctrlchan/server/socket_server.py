@@ -1,0 +1,259 @@
+"""Kafka's SocketServer for plaintext listeners: sockets, settings and log lines around ``_processor``.
+
+``SocketServer`` opens the listening sockets and starts one acceptor for each listener, with processors of its
+own. Requests that the hot handler leaves to Python are taken from ``requests`` by handler threads.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from ctrlchan.rate_limit import LogRateLimit
+from ctrlchan.server._processor import EventKind, HotHandler, NetworkThreads, RequestContext
+from ctrlchan.server.asyncio_server import cannot_listen
+
+__all__ = [
+    "AcceptorCounters",
+    "FileRange",
+    "Listener",
+    "ProcessorCounters",
+    "RequestQueue",
+    "SocketServer",
+    "SocketServerSettings",
+]
+
+logger = logging.getLogger("ctrlchan.broker")
+
+_UNLIMITED = 2**31 - 1
+#: In nanoseconds it fits into 64 bits. More is no limit.
+_MAX_IDLE_MS = (2**63 - 1) // 1_000_000
+
+
+class Listener(NamedTuple):
+    """A name and the address to listen on. ``host`` empty: all addresses; ``port`` 0: a free port."""
+
+    name: str
+    host: str
+    port: int
+
+
+class SocketServerSettings(NamedTuple):
+    """Kafka's settings of the same names. The defaults differ in two places.
+
+    ``num_network_threads``, for each listener, is 1, not 3: a processor without an interpreter is seldom the
+    limit. ``socket_send_buffer_bytes`` and ``socket_receive_buffer_bytes`` leave the size to the system.
+    """
+
+    num_network_threads: int = 1
+    queued_max_requests: int = 500
+    socket_request_max_bytes: int = 100 * 1024 * 1024
+    socket_send_buffer_bytes: int = -1
+    socket_receive_buffer_bytes: int = -1
+    socket_listen_backlog_size: int = 50
+    connections_max_idle_ms: int = 600_000
+    max_connections: int = _UNLIMITED
+    max_connections_per_ip: int = _UNLIMITED
+    #: Host or IP address -> limit.
+    max_connections_per_ip_overrides: Mapping[str, int] = MappingProxyType({})
+
+
+class FileRange(NamedTuple):
+    """``size`` bytes of an open file from ``position``: a part of an answer that Python never reads."""
+
+    fileno: int
+    position: int
+    size: int
+
+
+class ProcessorCounters(NamedTuple):
+    """Counters of one processor since its start. ``idle_ns / running_ns`` is its idle share."""
+
+    connections: int
+    opened: int
+    requests: int
+    bytes_in: int
+    bytes_out: int
+    idle_ns: int
+    #: Parked requests whose deadline passed.
+    expired: int
+    #: Connections that were idle for too long.
+    idle_closed: int
+    running_ns: int
+
+
+class AcceptorCounters(NamedTuple):
+    """Counters of one acceptor since its start."""
+
+    #: Connections of addresses that had too many.
+    rejected: int
+    accept_errors: int
+
+
+class RequestQueue:
+    """Requests for handler threads, at most ``queued_max_requests``; others wait in their connections."""
+
+    def __init__(self, threads: NetworkThreads) -> None:
+        self._threads = threads
+
+    def take(self, timeout: float) -> RequestContext | None:
+        """Return the oldest request; None when none came in ``timeout`` seconds, or at the server's end."""
+        return self._threads.take(timeout)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the server has stopped: when ``take`` returns None then, no request comes any more."""
+        return self._threads.closed
+
+    @property
+    def size(self) -> int:
+        """Requests that no handler thread has taken."""
+        return self._threads.queue_size
+
+    @property
+    def held(self) -> int:
+        """Requests that wait in their connections because the queue is full."""
+        return self._threads.held_requests
+
+
+class SocketServer:
+    """Listens on ``listeners`` from its construction on, and serves from ``start`` until ``stop``.
+
+    ``hot`` answers requests on the processors' threads; None: all requests go to ``requests``. OSError: an
+    address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        settings: SocketServerSettings | None = None,
+        hot: HotHandler | None = None,
+    ) -> None:
+        settings = settings or SocketServerSettings()
+        #: Name of each listener -> its port.
+        self.ports: dict[str, int] = {}
+        sockets: list[socket.socket] = []
+        try:
+            for listener in listeners:
+                try:
+                    sockets.append(_listen(listener, settings))
+                except OSError as error:
+                    raise cannot_listen(listener.host, listener.port, error) from None
+                self.ports[listener.name] = sockets[-1].getsockname()[1]
+            idle_ms = settings.connections_max_idle_ms
+            overrides = [
+                (address, limit)
+                for host, limit in settings.max_connections_per_ip_overrides.items()
+                for address in _addresses(host)
+            ]
+            self.threads = NetworkThreads(
+                [(listener.name, sock.fileno()) for listener, sock in zip(listeners, sockets, strict=True)],
+                hot,
+                processors=settings.num_network_threads,
+                max_request_bytes=settings.socket_request_max_bytes,
+                queue_capacity=settings.queued_max_requests,
+                idle_ns=idle_ms * 1_000_000 if 0 <= idle_ms <= _MAX_IDLE_MS else -1,
+                max_connections=settings.max_connections,
+                max_per_ip=settings.max_connections_per_ip,
+                per_ip_overrides=overrides,
+                send_buffer=settings.socket_send_buffer_bytes,
+            )
+        except BaseException:
+            for sock in sockets:
+                sock.close()
+            raise
+        for sock in sockets:
+            sock.detach()
+        self.requests = RequestQueue(self.threads)
+        self._stopping = threading.Lock()
+        self._log_thread = threading.Thread(target=_log_events, args=[self.threads], name="socket-server-log")
+
+    def start(self) -> None:
+        """Start all threads. OSError when a thread or a descriptor cannot be had: nothing runs then."""
+        try:
+            self.threads.start()
+        except BaseException:
+            self.threads.stop(0)
+            raise
+        self._log_thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Accept no more, let requests in progress end for ``timeout`` seconds, then close everything."""
+        with self._stopping:
+            if not self.threads.stop(timeout):
+                logger.error("a processor did not end: its hot handler has not returned")
+            if self._log_thread.is_alive():
+                self._log_thread.join()
+
+    def counters(self) -> tuple[list[ProcessorCounters], list[AcceptorCounters]]:
+        """Return the counters of all processors (listener by listener) and of all acceptors."""
+        processors, acceptors = self.threads.counters()
+        return [ProcessorCounters(*row) for row in processors], [AcceptorCounters(*row) for row in acceptors]
+
+
+def _listen(listener: Listener, settings: SocketServerSettings) -> socket.socket:
+    """Return a socket that listens, for both versions of IP when the host is empty."""
+    host = listener.host
+    if not host and not socket.has_dualstack_ipv6():
+        host = "0.0.0.0"
+    family = socket.AF_INET6
+    address: tuple[str | int | bytes, ...] = ("::", listener.port)
+    if host:
+        resolved = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = resolved[0]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if host else 0)
+        if settings.socket_receive_buffer_bytes != -1:
+            # Connections inherit it.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
+        sock.bind(address)
+        sock.listen(settings.socket_listen_backlog_size)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _addresses(host: str) -> list[bytes]:
+    """Return the IP addresses of ``host``, each as 16 bytes: IPv4 as a mapped IPv6 address."""
+    addresses = {str(row[4][0]) for row in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    packed = [ipaddress.ip_address(address.partition("%")[0]).packed for address in addresses]
+    return [address if len(address) == 16 else bytes(10) + b"\xff\xff" + address for address in packed]
+
+
+def _log_events(threads: NetworkThreads) -> None:
+    """Write what acceptors and processors report, rate-limited, until the server has stopped."""
+    limit = LogRateLimit()
+    while (event := threads.take_event()) is not None:
+        kind, number, (host, port), left_out = event
+        suffix = limit.admit(kind, time.monotonic_ns())
+        if suffix is None:
+            continue
+        if left_out:
+            suffix += f" ({left_out} lines were lost)"
+        if kind == EventKind.WRONG_SIZE:
+            text = f"closing the connection of {host}:{port}: a frame of {number:,} bytes"
+        elif kind == EventKind.TOO_MANY_OF_IP:
+            text = f"rejected a connection from {host}: it has the maximum of {number} connections"
+        elif kind == EventKind.ACCEPT_FAILED:
+            text = f"no connection can be accepted: {os.strerror(number)}"
+        elif kind == EventKind.NO_MEMORY:
+            text = f"closing the connection of {host}:{port}: no memory"
+        elif kind == EventKind.ANSWER_FAILED:
+            text = (
+                f"closing the connection of {host}:{port}: its answer has no memory or is larger than 2 GiB"
+            )
+        else:
+            text = f"closing the connection of {host}:{port}: a file ended {number:,} bytes too early"
+        logger.warning("%s%s", text, suffix)

@@ -1,0 +1,121 @@
+"""What a ReplicaManager makes of assignments, of ISRs that leaders want, and of the controller's answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ctrlchan._codec import StringColumn, Topics
+from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.broker.log.manager import LogManager
+from ctrlchan.broker.metadata.hosted_replicas import Assignment, HostedReplicas
+from ctrlchan.broker.replica.isr_changes import IsrChange
+from ctrlchan.broker.replica.replica_manager import ReplicaManager
+from ctrlchan.errors import ErrorCode, KafkaError
+
+FAR_AHEAD_MS = 10**15
+
+
+@dataclass
+class Altered:
+    """The controller's answer."""
+
+    error: int = 0
+    leader_epoch: int = 5
+    isr: tuple[int, ...] = (1,)
+    partition_epoch: int = 8
+
+
+@dataclass
+class Controller:
+    asked: list[IsrChange] = field(default_factory=list)
+    answers: list[Future[Any]] = field(default_factory=list)
+
+    def alter_partition(self, change: IsrChange) -> Future[Any]:
+        self.asked.append(change)
+        self.answers.append(Future())
+        return self.answers[-1]
+
+
+@dataclass
+class Groups:
+    events: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def on_leader(self, partition: int, leader_epoch: int) -> None:
+        self.events.append(("leader", partition, leader_epoch))
+
+    def on_resigned(self, partition: int, leader_epoch: int | None) -> None:
+        self.events.append(("resigned", partition, leader_epoch))
+
+
+def assignment(topic: str = "alpha", *, partition: int = 0, leader: int = 1) -> Assignment:
+    return Assignment(topic, partition, bytes(16), leader, 5, 7, (1, 2), (1, 2), True)
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[ReplicaManager]:
+    logs = LogManager([tmp_path], LogConfig(), 1, "a-cluster")
+    logs.start()
+    replicas = HostedReplicas()
+    topics = Topics(StringColumn.from_strings(["alpha"]))
+    keys = replicas.keys_of(topics, np.zeros(1, np.int32), np.zeros(1, np.int32))
+    replicas.create(keys, topics)
+    replicas.assign(np.array([0]), {"leader_epoch": np.int32(5), "partition_epoch": np.int32(7)}, {})
+    made = ReplicaManager(
+        1, logs, lambda _topic, _is_new: LogConfig(), replicas, threading.RLock(), max_lag_ms=1_000
+    )
+    made.start(Controller())
+    made.groups = Groups()
+    yield made
+    made.stop()
+    logs.stop()
+
+
+def test_the_controller_commits_a_smaller_isr(manager: ReplicaManager) -> None:
+    controller: Any = manager.controller
+    assert manager.make_leaders([assignment()]) == {}
+    partition = manager.table.get("alpha", 0)
+    assert partition is not None
+    manager.table.shrink_isrs(FAR_AHEAD_MS)
+    manager.table.shrink_isrs(FAR_AHEAD_MS)  # nothing more is asked before the answer
+    assert controller.asked == [("alpha", bytes(16), 0, 5, 7, (1,))]
+    controller.answers[0].set_result(Altered())
+    assert (partition.isr, partition.partition_epoch) == ((1,), 8)
+    # A LeaderAndIsr with the old partition epoch, which comes late, is older now.
+    assert manager._replicas.columns.partition_epoch.tolist() == [8]
+
+
+@pytest.mark.parametrize(
+    "answer", [Altered(error=ErrorCode.OPERATION_NOT_ATTEMPTED), KafkaError(ErrorCode.REQUEST_TIMED_OUT)]
+)
+def test_a_refused_isr_is_asked_for_again(manager: ReplicaManager, answer: Any) -> None:
+    controller: Any = manager.controller
+    manager.make_leaders([assignment()])
+    partition = manager.table.get("alpha", 0)
+    assert partition is not None
+    manager.table.shrink_isrs(FAR_AHEAD_MS)
+    if isinstance(answer, Exception):
+        controller.answers[0].set_exception(answer)
+    else:
+        controller.answers[0].set_result(answer)
+    assert partition.isr == (1, 2)
+    manager.table.shrink_isrs(FAR_AHEAD_MS)
+    assert len(controller.asked) == 2
+
+
+def test_the_group_coordinator_knows_which_offsets_are_led_here(manager: ReplicaManager) -> None:
+    groups: Any = manager.groups
+    offsets = "__consumer_offsets"
+    manager.make_leaders([assignment(offsets, partition=3), assignment()])
+    manager.make_followers([assignment(offsets, partition=4, leader=2)])
+    manager.delete([(offsets, 3, -2), (offsets, 9, 6)])  # the second one is not hosted
+    assert groups.events == [("leader", 3, 5), ("resigned", 4, 5), ("resigned", 3, None), ("resigned", 9, 6)]
+    assert manager.table.get(offsets, 3) is None
+    assert manager.topics() == {offsets, "alpha"}
