@@ -1,7 +1,7 @@
 """Produce (0), versions 3 to 11, on the thread of a processor: no Python object, and no GIL.
 
 A request is read and checked whole before anything is appended. If anything about it is unusual (compressed records, an
-unknown partition, a batch that is refused, a wrong body), the request queue gets it, and ``apis/produce.py`` answers.
+unknown partition, a batch that is refused, a wrong body), the request queue gets it, and ``produce.py`` answers.
 What can go wrong after that is what only the append knows: another leader, sequence numbers, a failed disk.
 
 With acks=-1 the request is parked until the high watermark has reached the end of its records in each partition

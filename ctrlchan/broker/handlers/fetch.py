@@ -1,4 +1,4 @@
-"""Fetch (1) on a handler thread: what the processors leave to Python (``replication/_fetch.pyx``).
+"""Fetch (1) on a handler thread: what the processors leave to Python (``_fetch.pyx``).
 
 That is a body that cannot be decoded, and an isolation level that does not exist, at which the whole request
 fails.

@@ -1,4 +1,4 @@
-"""Produce (0) on a handler thread: what the processors leave to Python (``replication/_produce.pyx``).
+"""Produce (0) on a handler thread: what the processors leave to Python (``_produce.pyx``).
 
 That is compressed records, partitions that this broker does not lead, batches that are refused, and all else
 that is unusual. Errors, their order and the fields beside them are Kafka's:

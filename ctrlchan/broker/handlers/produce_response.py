@@ -1,4 +1,4 @@
-"""Writes a response to Produce, in all versions. Layout: see ``replication/_produce.pyx``."""
+"""Writes a response to Produce, in all versions. Layout: see ``_produce.pyx``."""
 
 from __future__ import annotations
 

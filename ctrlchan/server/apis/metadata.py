@@ -1,9 +1,10 @@
 """Metadata (3): the cluster for clients.
 
 ``KafkaApis.handleTopicMetadataRequest`` and ``ZkMetadataCache.getTopicMetadata`` of Kafka 3.9, with nothing
-to authorize. ``admin/metadata.py`` creates topics. Brokers and partitions are in ascending order, topics in
-the order of the request or of the metadata cache. Kafka's order is that of hash maps which it has copied with
-each UpdateMetadata since its start: its Metadata and DescribeCluster can be compared with these only as sets.
+to authorize. ``broker/handlers/metadata.py`` creates topics. Brokers and partitions are in ascending order,
+topics in the order of the request or of the metadata cache. Kafka's order is that of hash maps which it has
+copied with each UpdateMetadata since its start: its Metadata and DescribeCluster can be compared with these
+only as sets.
 """
 
 from __future__ import annotations
