@@ -67,7 +67,7 @@ class ControllerClient:
     """Sends requests to the controller of the broker's cluster. All methods are thread-safe.
 
     ``address``: ``HOST:PORT`` of a controller that is not among the live brokers; None: the controller is the
-    broker that the metadata names. Futures fail with KafkaError; REQUEST_TIMED_OUT: nobody has answered.
+    broker that the metadata names. Futures fail with KafkaError: REQUEST_TIMED_OUT without an answer.
     """
 
     def __init__(self, core: ControlledBroker, address: str | None = None) -> None:

@@ -10,7 +10,7 @@ request queue by a handler thread of Python, whose answer comes back through the
 that arrived together are sent together.
 
 A connection that is closed while a handler thread has its request gives up its descriptor at once; its slot is
-free again when the answer, which nobody gets, has come.
+free again when the answer has come, which is dropped.
 
 Places for later: TLS is another ``Transport`` (three functions that move bytes of a connection), given with
 the connection by its acceptor. SASL is a state of a connection in which no request goes to the hot handler

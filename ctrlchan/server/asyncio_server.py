@@ -93,7 +93,7 @@ class Authenticator(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether the peer is authenticated: no more frames are for ``receive``."""
+        """Whether the peer is authenticated: ``receive`` gets no further frames."""
 
     def receive(self, frame: memoryview) -> Buffers | None:
         """Return the answer to a frame, or None when the server's own handler answers the frame.

@@ -185,7 +185,7 @@ class SocketServer:
         self._log_thread.start()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Accept no more, let requests in progress end for ``timeout`` seconds, then close everything."""
+        """Stop accepting, let requests in progress end for ``timeout`` seconds, then close everything."""
         with self._stopping:
             if not self.threads.stop(timeout):
                 logger.error("a processor did not end: its hot handler has not returned")

@@ -36,7 +36,7 @@ class TimerThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Call no more timers. A callback that runs is waited for, unless it calls this itself."""
+        """Stop calling timers, and wait for a callback that runs, unless the callback calls this."""
         with self._wake:
             self._stopped = True
             self._wake.notify()

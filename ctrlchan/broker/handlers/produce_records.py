@@ -52,7 +52,7 @@ def has_unknown_codec(records: bytes) -> bool:
 
 
 def _attributes(records: bytes) -> int:
-    """Return the attributes of the first batch, 0: it is not of format 2, whose attributes are elsewhere."""
+    """Return the attributes of the first batch, or 0 if it is not of format 2."""
     if len(records) < _HEAD.size:
         return 0
     _, _, _, magic, _, attributes = _HEAD.unpack_from(records)

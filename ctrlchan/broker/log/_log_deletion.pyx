@@ -240,7 +240,7 @@ cdef class LogDeletion(LogReads):
         return self.changes
 
     def take_lowest_truncation(self):
-        """Return the lowest offset that the log was truncated to since the last call, None where it was not."""
+        """Return the lowest offset that the log was truncated to since the last call, or None if it was not."""
         cdef int64_t lowest
         with nogil:
             lock(&self.mutex)

@@ -251,7 +251,7 @@ cdef class LogReads(LogLoading):
     # -- offsets by timestamp
 
     def list_offset(self, int64_t timestamp):
-        """Return (offset, timestamp, leader epoch) as ListOffsets asks for it, None where no record is found.
+        """Return (offset, timestamp, leader epoch) as ListOffsets asks for it, or None if no record is found.
 
         A timestamp: the first record of that time or later. LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL: as Kafka.
         The timestamp of an offset that is no record's, and an unknown leader epoch, are -1.

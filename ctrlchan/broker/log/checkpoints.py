@@ -169,7 +169,7 @@ class MetaProperties(NamedTuple):
 
 
 def read_meta_properties(folder: Path) -> MetaProperties | None:
-    """Return the ids in ``meta.properties`` of the log directory, None where there is no file.
+    """Return the ids in ``meta.properties`` of the log directory, or None without the file.
 
     Raises RefusedError for version 1, that of KRaft, and LogDirectoryError where the file is malformed.
     """
@@ -222,7 +222,7 @@ def write_meta_properties(
 
 
 def read_topic_id(folder: Path) -> bytes | None:
-    """Return the topic id in ``partition.metadata`` of a replica's folder, None where there is no file."""
+    """Return the topic id in ``partition.metadata`` of a replica's folder, or None without the file."""
     path = folder / PARTITION_METADATA
     try:
         lines = _read_lines(path)
@@ -258,7 +258,7 @@ class CleanShutdown(NamedTuple):
 
 
 def read_clean_shutdown(folder: Path) -> CleanShutdown | None:
-    """Return the broker epoch of the last clean shutdown, None where the log directory was not closed.
+    """Return the broker epoch of the last clean shutdown, or None if the directory was not closed in order.
 
     Brokers before 3.9 leave an empty file. As in Kafka a file of another form counts as one without an epoch.
     """

@@ -165,7 +165,7 @@ class LogDirectory:
         return self._read.get(checkpoint, {})
 
     def offset_of(self, checkpoint: str, topic: str, partition: int) -> int:
-        """Return the replica's offset in a checkpoint file, 0 where it is not there."""
+        """Return the replica's offset in a checkpoint file, or 0."""
         return max(0, self._read.get(checkpoint, {}).get((topic, partition), 0))
 
     def write_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
@@ -194,7 +194,7 @@ class Place(NamedTuple):
 
 
 def read_identity(paths: Iterable[Path | str | os.PathLike[str]]) -> MetaProperties | None:
-    """Return the ids that the log directories have, None where no directory has been used.
+    """Return the ids that the log directories have, or None if no directory has been used.
 
     Raises LogDirectoryError where two of them differ, or one is KRaft's.
     """

@@ -408,7 +408,7 @@ class LogManager:
     # -- replicas
 
     def log(self, topic: str, partition: int) -> Log | None:
-        """Return the log of a replica, None where it has none that is online."""
+        """Return the log of a replica, or None if it has no log that is online."""
         place = self._places.get((topic, partition))
         return None if place is None else place.log
 
@@ -418,7 +418,7 @@ class LogManager:
             return {key: place.log for key, place in self._places.items()}
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
-        """Return the topic id of a replica's folder, None where it has none."""
+        """Return the topic id of a replica's folder, or None."""
         return self._topic_ids.get((topic, partition))
 
     def log_dir_of(self, topic: str, partition: int) -> Path | None:

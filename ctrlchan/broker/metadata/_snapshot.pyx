@@ -8,8 +8,8 @@ these arrays, they are replaced or grow behind their end (``ctrlchan.state.vecto
 change in place and are copied; ids and the tables of names and ids only if they have changed. That is 0.1 ms for 100,000
 partitions.
 
-Who publishes lets go of an earlier snapshot when nobody reads: a reader first counts itself and then loads the pointer, who
-publishes first stores the pointer and then looks whether readers are counted.
+The publisher frees an earlier snapshot when no thread reads it. A reader first counts itself and then loads the pointer;
+the publisher first stores the new pointer and then looks whether readers are counted.
 
 Source: ``kafka.server.metadata.ZkMetadataCache.metadataSnapshot`` of Kafka 3.9.
 """
@@ -383,7 +383,7 @@ cdef class MetadataSnapshot:
         return find_topic(&self.fields, <const uint8_t*><const char*>name, len(name))
 
     def topic_name(self, bytes topic_id not None):
-        """Return the name of the topic with this id, None when it is unknown."""
+        """Return the name of the topic with this id, or None if it is unknown."""
         cdef int64_t row = NO_ROW, size
         cdef const uint8_t* name
         if len(topic_id) == TOPIC_ID_BYTES:

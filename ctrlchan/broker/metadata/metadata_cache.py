@@ -145,7 +145,7 @@ class MetadataCache(MetadataLookups):
     # -- look-ups
 
     def controller(self, listener: str) -> int:
-        """Return the controller id for clients of a listener, -1: none.
+        """Return the controller id for clients of a listener, or -1.
 
         Any live broker stands for a KRaft controller. This broker, if it forwards requests, stands for a
         controller without the listener: clients wait for a controller that is not among the brokers.
@@ -160,7 +160,7 @@ class MetadataCache(MetadataLookups):
         return next((one for one in (controller, self.forwarding_id) if one in ids), NO_CONTROLLER)
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """Return the name of the topic with this id, None when it is unknown; keeps an index of ids."""
+        """Return the name of the topic with this id, or None if it is unknown. An index of ids is kept."""
         if self._row_by_id is None:
             ids = self.state.topics.ids
             self._row_by_id = {ids[row].tobytes(): row for row in np.flatnonzero(ids.any(axis=1)).tolist()}

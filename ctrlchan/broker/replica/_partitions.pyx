@@ -561,7 +561,7 @@ cdef class Partition:
         self.table._start()
 
     def remove_low_watermark_listener(self, listener):
-        """Call ``listener`` no more."""
+        """Stop calling ``listener``."""
         with self.table.lock:
             if listener in self.low_watermark_listeners:
                 self.low_watermark_listeners.remove(listener)

@@ -202,7 +202,7 @@ cdef class NetworkThreads:
             network.acceptors[i].is_started = True
 
     def stop(self, double timeout):
-        """Accept no more, let requests in progress end for ``timeout`` seconds, close all, and end all threads.
+        """Stop accepting, let requests in progress end for ``timeout`` seconds, close all, and end all threads.
 
         Return whether all processors ended. One whose hot handler does not return is left alone; it keeps this
         object. May be called again.

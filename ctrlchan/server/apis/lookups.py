@@ -63,7 +63,7 @@ class MetadataLookups:
         return self.state.live_brokers.ids
 
     def controller(self, listener: str) -> int:
-        """Return the controller id for clients of a listener, -1: none."""
+        """Return the controller id for clients of a listener, or -1."""
         return self.state.controller_id
 
     def nodes(self, listener: str) -> Sequence[Node]:
@@ -120,12 +120,12 @@ class MetadataLookups:
         return ZERO_ID if row is None else bytes(self.state.topics.ids[row])
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """Return the name of the topic with this id, None when it is unknown."""
+        """Return the name of the topic with this id, or None if it is unknown."""
         found = np.flatnonzero((self.state.topics.ids == np.frombuffer(topic_id, np.uint8)).all(axis=1))
         return self.state.topic_name(int(found[0])) if len(found) else None
 
     def row_of(self, name: str | bytes) -> int | None:
-        """Return the row of a topic, also of one without partitions, None when it is unknown."""
+        """Return the row of a topic, which may have no partitions, or None if it is unknown."""
         try:
             return self.state.topic_row(name)
         except KeyError:

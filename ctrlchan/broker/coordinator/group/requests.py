@@ -210,7 +210,7 @@ class GroupOverview(NamedTuple):
 
 
 class GroupFigures(NamedTuple):
-    """Figures of a coordinator. ``sessions``: members, and member ids with which nobody has joined yet.
+    """Figures of a coordinator. ``sessions``: members, and member ids whose client has not joined yet.
 
     ``rebalances``: operations that wait for members to join or to send SyncGroup.
     """
