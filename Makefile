@@ -91,7 +91,7 @@ sanitize: $(RUN) $(VENV)/.check  ## build the extensions with gcc's sanitizers, 
 	CTRLCHAN_SANITIZE=1 $(BIN)/python setup.py -q build_ext --inplace --force
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
-	  $(BIN)/python -m pytest $(SANITIZED); status=$$?; \
+	  $(BIN)/python -m pytest --capture=sys $(SANITIZED); status=$$?; \
 	  $(BIN)/python setup.py -q build_ext --inplace --force; exit $$status
 
 clean:  ## remove build results (not the virtual environment)

@@ -3,7 +3,9 @@
 A partition is being reassigned while it has adding or removing replicas in the node of its topic; the state
 has the same columns. Source: ``kafka.controller.KafkaController`` (Kafka 3.9), KIP-455. Different on purpose:
 partitions that start or end together are written and sent together; impossible entries of the node are
-removed from it; a change of the node starts its new entries only.
+removed from it; a change of the node starts its new entries only; a reassignment that would drop all replicas
+in sync, which an earlier one was adding, is refused, as by ``ReplicationControlManager`` of KRaft: Kafka in
+ZooKeeper mode deletes them, with records that no other replica has.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from ctrlchan.controller.handlers.reassignment_steps import (
     target_replicas,
 )
 from ctrlchan.controller.handlers.replica_assignment import ReplicaAssignment
+from ctrlchan.controller.machines.leadership import read_back
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.controller.term.notifications import NotificationKind
 from ctrlchan.errors import (
@@ -93,6 +96,9 @@ def alter(
             wanted[partition] = current.reassign_to(current.origin if target is None else target)
     if wanted:
         try:
+            for partition, refusal in _losses(core, wanted).items():
+                del wanted[partition]
+                answers[partition] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, refusal)
             remove_entries(core.nodes, lambda key, _: key in wanted)
             answers |= _reassign(core, wanted)
         except (ControllerMovedError, IllegalStateError, SessionExpiredError):
@@ -151,6 +157,8 @@ def process_node(core: ControllerCore) -> None:
             failed[partition] = refusal or "The partition does not exist."
         elif not current.is_being_reassigned or current.target != tuple(target):
             wanted[partition] = current.reassign_to(target)
+    failed |= _losses(core, wanted)
+    wanted = {partition: one for partition, one in wanted.items() if partition not in failed}
     for partition, (code, message) in _reassign(core, wanted).items():
         if code != ErrorCode.NONE:
             failed[partition] = message or ErrorCode.name_of(code)
@@ -276,6 +284,28 @@ def _refusal(current: ReplicaAssignment, target: Sequence[int], live: set[int] |
         return f"The list of replicas has a broker id below 0: {list(target)}"
     dead = [] if live is None else [one for one in current.reassign_to(target).adding if one not in live]
     return f"Brokers that would be added are not live: {dead}" if dead else None
+
+
+def _losses(core: ControllerCore, wanted: Mapping[Partition, ReplicaAssignment]) -> dict[Partition, str]:
+    """Return the reason against each assignment that leaves no replica in sync."""
+    replicas = core.state.partitions.replicas
+    rows_of = {partition: core.state.row(*partition) for partition in wanted}
+    dropping = [
+        partition
+        for partition, row in rows_of.items()
+        if not set(take(replicas, np.array([row])).to_lists()[0]) <= set(wanted[partition].replicas)
+    ]
+    rows = np.array([rows_of[partition] for partition in dropping], np.int64)
+    if not len(rows):
+        return {}
+    # Leaders below IBP 2.7-IV2 write their ISRs themselves.
+    read_back(core.context, core.nodes, rows)
+    in_sync_now = take(core.state.partitions.isr, rows).to_lists()
+    return {
+        partition: f"No replica that is in sync would stay: {sorted(isr)}"
+        for partition, isr in zip(dropping, in_sync_now, strict=True)
+        if isr and set(wanted[partition].replicas).isdisjoint(isr)
+    }
 
 
 def _assignment(core: ControllerCore, partition: Partition) -> ReplicaAssignment | None:

@@ -138,7 +138,7 @@ def test_added_replicas_of_a_partition_that_never_had_a_leader_can_be_stopped(
     register_brokers(znodes, 1, 2)
     znodes.create(paths.topic("t"), encode_topic(bytes(range(16)), {0: [5, 6]}), makepath=True)
     with ManualController(zookeeper) as controller:
-        write_node(znodes, {P0: [1, 6]})
+        write_node(znodes, {P0: [1, 2]})
         controller.run_until(lambda: reassignment.list_(controller.core), "the reassignment has begun")
         assert (*P0, 1) in controller.replicas_in(ReplicaState.NEW)
         controller.core.partition_states.trigger_online()
@@ -287,6 +287,22 @@ def test_a_reassignment_in_progress_is_replaced(cluster: KazooClient, zookeeper:
         assert controller.stopped(delete=True) == {(*P0, 5), (*P0, 6)}
         catch_up(controller, cluster, [1, 2, 3, 4])
         assert in_zookeeper(cluster) == ([1, 2, 4], [], [])
+
+
+def test_the_last_replicas_in_sync_are_not_dropped(cluster: KazooClient, zookeeper: str) -> None:
+    """Kafka in ZooKeeper mode stops and deletes them: their records are lost."""
+    with ManualController(zookeeper) as controller:
+        reassignment.alter(controller.core, {P0: [4, 5]})
+        catch_up(controller, cluster, [4])
+        controller.forget_requests()
+        refused = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, "No replica that is in sync would stay: [4]")
+        assert reassignment.alter(controller.core, {P0: None}) == {P0: refused}
+        assert reassignment.alter(controller.core, {P0: [5, 6]}) == {P0: refused}
+        write_node(cluster, {P0: [5, 6]})
+        reassignment.process_node(controller.core)
+        assert controller.assignment(*P0) == ([4, 5, 1, 2, 3], [4, 5], [1, 2, 3])
+        assert controller.stopped(delete=True) == set()
+        assert reassignment.alter(controller.core, {P0: [4, 6]}) == {P0: (ErrorCode.NONE, None)}
 
 
 def test_listing(cluster: KazooClient, zookeeper: str) -> None:
