@@ -76,7 +76,8 @@ cdef class LeaderEpochs:
         count[0] = 0
         if copied != NULL:
             count[0] = self.count
-            memcpy(copied, self.starts, self.count * sizeof(EpochStart))
+            if self.count:
+                memcpy(copied, self.starts, self.count * sizeof(EpochStart))
         return copied
 
     cdef int32_t count_up_to(self, int64_t offset) noexcept nogil:
