@@ -2,6 +2,10 @@
 
 from libc.stdint cimport int64_t
 
+cdef enum:
+    # The memory of a path: the longest that Linux knows, and the name of a file in it
+    PATH_BYTES = 4352
+
 # Write a file of the folder so that a crash leaves the old contents or the new ones.
 cdef int replace_file(const char* folder, const char* name, const char* data, int64_t size) noexcept nogil
 # Make the names of the files in the folder survive a crash of the machine.

@@ -28,7 +28,6 @@ cdef extern from *:
     int64_t modified_ns(const struct_stat*) nogil
 
 cdef enum:
-    PATH_BYTES = 4352
     # With the suffix .tmp
     TEMPORARY_BYTES = 4360
     FILE_MODE = 0o644

@@ -132,9 +132,9 @@ cdef class LogDeletion(LogReads):
         cdef Removed removed = Removed(NULL, 0)
         cdef int64_t snapshot_offset, start_offset, first_offset = 0, now = wall_ms()
         cdef bytes data
-        cdef const char* snapshot
+        cdef const char* snapshot = NULL
         cdef int result
-        cdef bint is_needed = False
+        cdef bint is_needed = False, has_producers = False
         if offset < 0:
             raise ValueError(f"cannot truncate to the negative offset {offset}")
         with self.changing:
@@ -143,6 +143,7 @@ cdef class LogDeletion(LogReads):
                 start_offset = min(self.start_offset_, offset)
                 if result == DONE:
                     is_needed = offset < self.end_offset_
+                    has_producers = not self.has_nobody_to_forget(offset)
                     first_offset = self.segments[0].base_offset
                     if not is_needed:
                         self.epochs.truncate_end(self.end_offset_)
@@ -153,8 +154,10 @@ cdef class LogDeletion(LogReads):
             if first_offset > offset:
                 self._truncate_fully(offset, offset)
                 return True
-            snapshot_offset, data = self.choose_snapshot(start_offset, offset)
-            snapshot = data
+            # A producer that comes meanwhile costs the reading of all batches.
+            snapshot_offset, data = self.choose_snapshot(start_offset, offset, has_producers)
+            if data is not None:
+                snapshot = data
             with nogil:
                 result = self.lock_online()
                 if result == DONE:

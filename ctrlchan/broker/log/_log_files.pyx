@@ -17,7 +17,7 @@ from posix.unistd cimport close as close_fd
 from ctrlchan._c.clocks cimport NEVER
 from ctrlchan._c.error_codes cimport CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, UNSUPPORTED_FOR_MESSAGE_FORMAT
 from ctrlchan._c.locks cimport LOG, close_mutex, lock, open_mutex, require, unlock
-from ctrlchan.broker.log._files cimport rename_path
+from ctrlchan.broker.log._files cimport PATH_BYTES, rename_path
 from ctrlchan.broker.log._segment cimport (
     CORRUPT,
     DONE,
@@ -47,7 +47,6 @@ from ctrlchan.errors import KafkaError, LogDirectoryError
 cdef enum:
     # Bytes; names of files follow in the segments' paths.
     LONGEST_FOLDER = 4096
-    PATH_BYTES = 4352
     # With the suffix .deleted
     MARKED_BYTES = 4368
 

@@ -32,12 +32,13 @@ cdef class LogOffsets(LogFiles):
     cdef int64_t set_high_watermark(self, int64_t offset) noexcept nogil
     cdef int64_t move_high_watermark(self, int64_t offset) noexcept nogil
     cdef int begin_epoch(self, int32_t epoch, int64_t* start_offset) noexcept nogil
-    cdef int increment_start(self, int64_t offset) noexcept nogil
+    cdef void increment_start(self, int64_t offset) noexcept nogil
     cdef void clear_producers(self, int64_t end_offset) noexcept nogil
+    cdef bint has_nobody_to_forget(self, int64_t end_offset) noexcept nogil
     cdef int rebuild_producers(
         self, const uint8_t* snapshot, int64_t snapshot_offset, int64_t start_offset, int64_t end_offset, int64_t now_ms
     ) noexcept nogil
-    cdef tuple choose_snapshot(self, int64_t start_offset, int64_t end_offset)
+    cdef tuple choose_snapshot(self, int64_t start_offset, int64_t end_offset, bint is_read)
     cdef int rebuild(self, int64_t start_offset, int64_t end_offset, int64_t now_ms) except -1
     cdef int find_end_of_epoch(self, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil
     cdef int64_t last_stable_offset(self) noexcept nogil

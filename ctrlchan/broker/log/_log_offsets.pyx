@@ -117,17 +117,14 @@ cdef class LogOffsets(LogFiles):
             )
         return is_raised
 
-    cdef int increment_start(self, int64_t offset) noexcept nogil:
-        """Raise the start offset to one that is not above the high watermark. Returns OFFSET_OUT_OF_RANGE above it."""
+    cdef void increment_start(self, int64_t offset) noexcept nogil:
+        """Raise the start offset to ``offset``, if it is below. The caller has checked the high watermark."""
         self.require_mutex()
-        if offset > self.high_watermark_:
-            return OFFSET_OUT_OF_RANGE
         if offset > self.start_offset_:
             self.start_offset_ = offset
             self.recovery_point_ = max(self.recovery_point_, offset)
             self.epochs.truncate_start(offset)
             self.producers.end_offset = max(self.producers.end_offset, offset)
-        return NONE
 
     # -- leader epochs
 
@@ -266,11 +263,11 @@ cdef class LogOffsets(LogFiles):
         self.ended_count = 0
         self.first_undecided = -1
 
-    cdef tuple choose_snapshot(self, int64_t start_offset, int64_t end_offset):
-        """Return the newest valid snapshot of producers between the offsets: its offset, and its bytes.
+    cdef tuple choose_snapshot(self, int64_t start_offset, int64_t end_offset, bint is_read):
+        """Return the newest snapshot of producers between the offsets: its offset, and its bytes if it ``is_read``.
 
-        Offset -1: no valid snapshot. Snapshots of other offsets, and invalid ones, are deleted, as in Kafka. Requires
-        ``changing``.
+        Offset -1: no snapshot. Snapshots of other offsets are deleted, and, as in Kafka, invalid ones that are read.
+        Requires ``changing``.
         """
         snapshots = []
         for offset in self._snapshots():
@@ -280,6 +277,8 @@ cdef class LogOffsets(LogFiles):
                 self._remove_snapshot(offset)
         while snapshots:
             newest = snapshots.pop()
+            if not is_read:
+                return newest, None
             path = self.folder / f"{names.segment_name(newest)}{names.SNAPSHOT_SUFFIX}"
             data = path.read_bytes()
             try:
@@ -289,40 +288,46 @@ cdef class LogOffsets(LogFiles):
                 path.unlink()
                 continue
             return newest, data
-        return -1, b""
+        return -1, None
 
     cdef int rebuild(self, int64_t start_offset, int64_t end_offset, int64_t now_ms) except -1:
         """Bring the producers of a log that is not shared yet to where they were at ``end_offset``."""
         cdef int64_t snapshot_offset
         cdef bytes data
-        cdef const char* snapshot
+        cdef const char* snapshot = NULL
         cdef int result
-        snapshot_offset, data = self.choose_snapshot(start_offset, end_offset)
-        snapshot = data
+        snapshot_offset, data = self.choose_snapshot(start_offset, end_offset, True)
+        if data is not None:
+            snapshot = data
         with nogil:
             result = self.rebuild_producers(
                 <const uint8_t*>snapshot, snapshot_offset, start_offset, end_offset, now_ms
             )
         return self.check(result)
 
+    cdef bint has_nobody_to_forget(self, int64_t end_offset) noexcept nogil:
+        """Return whether the log had no producers at ``end_offset`` because it has none behind it. Requires the mutex."""
+        self.require_mutex()
+        return self.producers.count == 0 and self.producers.end_offset >= end_offset
+
     cdef int rebuild_producers(
         self, const uint8_t* snapshot, int64_t snapshot_offset, int64_t start_offset, int64_t end_offset, int64_t now_ms
     ) noexcept nogil:
         """Bring the producers to where they were at ``end_offset``: a snapshot that is valid, and the batches behind it.
 
-        ``snapshot_offset`` -1: there is no snapshot. Returns a result of ``_segment``. Requires the mutex.
+        ``snapshot_offset`` -1: there is no snapshot. ``snapshot`` NULL: it was not read; all batches serve as well.
+        Returns a result of ``_segment``. Requires the mutex.
         """
         cdef int64_t base, after
         cdef int32_t i
         cdef int result = DONE
         self.require_mutex()
-        if self.producers.count == 0 and self.producers.end_offset >= end_offset:
-            # Nobody to forget.
+        if self.has_nobody_to_forget(end_offset):
             self.clear_producers(end_offset)
             self.producers.snapshot_offset = snapshot_offset if snapshot_offset >= 0 else start_offset
         else:
             self.clear_producers(start_offset)
-            if snapshot_offset >= 0:
+            if snapshot != NULL:
                 if not self.producers.add_snapshot(snapshot, now_ms):
                     return NO_MEMORY
                 self.producers.end_offset = self.producers.snapshot_offset = snapshot_offset
@@ -358,12 +363,7 @@ cdef class LogOffsets(LogFiles):
             lock(&self.mutex)
             copied = self.producers.copy(&count)
             unlock(&self.mutex)
-        if copied == NULL:
-            raise MemoryError()
-        try:
-            return describe_producers(copied, count)
-        finally:
-            free(copied)
+        return describe_producers(copied, count)
 
     def last_batches(self):
         """Return the last offset of each producer's last batch, -1 for none, and its epoch, by producer id."""

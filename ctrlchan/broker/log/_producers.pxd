@@ -81,5 +81,5 @@ cdef class ProducerStates:
     cdef void put(self, const Producer* producer) noexcept nogil
 
 
-# Return a ProducerState of each, in the order in which they came.
-cdef list describe_producers(const Producer* producers, int64_t count)
+# Return a ProducerState of each, in the order in which they came. ``copied`` is what ``copy`` has returned, and is freed.
+cdef list describe_producers(Producer* copied, int64_t count)

@@ -443,15 +443,10 @@ cdef class ProducerStates:
         """Return the ProducerState of all producers, in the order in which they came."""
         cdef int64_t count
         cdef Producer* copied = self.copy(&count)
-        if copied == NULL:
-            raise MemoryError()
-        try:
-            return describe_producers(copied, count)
-        finally:
-            free(copied)
+        return describe_producers(copied, count)
 
     cdef Producer* copy(self, int64_t* count) noexcept nogil:
-        """Return a copy of all producers, which the caller frees; NULL without memory."""
+        """Return a copy of all producers for ``describe_producers``; NULL without memory."""
         cdef Producer* copied = <Producer*>malloc(max(1, self.count) * sizeof(Producer))
         cdef int64_t i
         count[0] = 0
@@ -540,25 +535,30 @@ def check_snapshot(const uint8_t[::1] data not None):
             raise ValueError("a snapshot with a negative producer id")
 
 
-cdef list describe_producers(const Producer* producers, int64_t count):
+cdef list describe_producers(Producer* copied, int64_t count):
     cdef const Producer* p
     cdef int64_t i
     cdef int k
     found = []
-    for i in range(count):
-        p = &producers[i]
-        batches = [
-            CachedBatch(
-                first_sequence(&p.batches[k]), p.batches[k].last_sequence,
-                p.batches[k].last_offset - p.batches[k].offset_delta, p.batches[k].last_offset,
-                p.batches[k].timestamp,
-            )
-            for k in range(p.kept)
-        ]
-        found.append((p.arrival, ProducerState(
-            p.producer_id, p.epoch, p.coordinator_epoch, p.last_timestamp, p.txn_first_offset, batches
-        )))
-    return [state for _, state in sorted(found)]
+    if copied == NULL:
+        raise MemoryError()
+    try:
+        for i in range(count):
+            p = &copied[i]
+            batches = [
+                CachedBatch(
+                    first_sequence(&p.batches[k]), p.batches[k].last_sequence,
+                    p.batches[k].last_offset - p.batches[k].offset_delta, p.batches[k].last_offset,
+                    p.batches[k].timestamp,
+                )
+                for k in range(p.kept)
+            ]
+            found.append((p.arrival, ProducerState(
+                p.producer_id, p.epoch, p.coordinator_epoch, p.last_timestamp, p.txn_first_offset, batches
+            )))
+        return [state for _, state in sorted(found)]
+    finally:
+        free(copied)
 
 
 cdef int end_txn(

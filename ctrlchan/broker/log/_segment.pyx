@@ -25,6 +25,7 @@ from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, unlink
 from ctrlchan._c.atomics cimport add_and_get
 from ctrlchan._c.bytes cimport get_i32, get_i64, put_i32, put_i64
 from ctrlchan.broker.log._batches cimport HEADER_BYTES, OFFSET_AND_LENGTH_BYTES, Batch, has_valid_crc, read_batch
+from ctrlchan.broker.log._files cimport PATH_BYTES
 
 cdef extern from "<stdio.h>":
     int c_rename "rename"(const char* old, const char* new) nogil
@@ -51,7 +52,6 @@ cdef enum:
     SMALLEST_LENGTH = 14
     # Entries that a search reads at once.
     BLOCK = 256
-    PATH_BYTES = 4352
     NOT_READ = -2
     FIRST_RECOVERY_BUFFER = 0x100000
     FILE_MODE = 0o644

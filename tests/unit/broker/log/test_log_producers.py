@@ -105,6 +105,23 @@ def test_truncation_takes_producers_back(folder: Path) -> None:
     assert send(log, 99) == (50, 50)
 
 
+def test_truncation_without_producers_reads_no_snapshot(folder: Path) -> None:
+    log = Log(folder, SMALL)
+    for _ in range(25):
+        log.append_as_leader(checked(batch([VALUE])), 0)
+    assert snapshots(folder) == [10, 20]
+    # A snapshot that is read and damaged is deleted.
+    damaged = folder / f"{10:020d}.snapshot"
+    damaged.write_bytes(b"damaged")
+    log.truncate_to(13)
+    assert damaged.read_bytes() == b"damaged"
+    assert log.producer_states() == []
+    assert send(log, 0) == (13, 13)
+    log.close()
+    [producer] = opened(folder).producer_states()
+    assert producer.batches[-1].last_offset == 13
+
+
 def test_retention_deletes_snapshots(folder: Path) -> None:
     log = Log(folder, SMALL)
     for sequence in range(25):
