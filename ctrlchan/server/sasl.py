@@ -22,8 +22,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ctrlchan._codec import decode_request_header, encode_response_header
 from ctrlchan.errors import DecodeError, ErrorCode
+from ctrlchan.field_reader import FieldReader, compact
 from ctrlchan.server.asyncio_server import AuthenticationFailed, Buffers
-from ctrlchan.varints import encode_uvarint
 
 __all__ = ["MECHANISMS", "Credentials", "SaslServer", "ScramCredential"]
 
@@ -113,7 +113,7 @@ class SaslServer:
             if self._has_headers:
                 return self._authenticate(frame)
             return self._token(bytes(frame))
-        except (error, UnicodeDecodeError, IndexError) as problem:
+        except (error, UnicodeDecodeError) as problem:
             self._state = _State.FAILED
             raise DecodeError(str(problem), api="Sasl") from None
         except Exception:
@@ -129,8 +129,8 @@ class SaslServer:
                 f"API key {key} version {version} before authentication (a client without SASL?)"
             )
         header = decode_request_header(frame, 1)
-        reader = _Reader(frame, header.size)
-        wanted = reader.take(reader.int16()).decode()
+        reader = FieldReader(frame, header.size)
+        wanted = reader.text()
         known = wanted in self._mechanisms
         code = ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_SASL_MECHANISM
         names = b"".join(_INT16.pack(len(name)) + name.encode() for name in self._mechanisms)
@@ -152,8 +152,8 @@ class SaslServer:
             raise AuthenticationFailed(f"API key {key} version {version} in place of SaslAuthenticate")
         flexible = version >= _FLEXIBLE_SINCE
         header = decode_request_header(frame, 2 if flexible else 1)
-        reader = _Reader(frame, header.size)
-        token = reader.take(reader.varint() - 1 if flexible else reader.int32())
+        reader = FieldReader(frame, header.size)
+        token = reader.take(reader.count() if flexible else reader.int32())
         head = encode_response_header(1 if flexible else 0, header.correlation_id)
         try:
             answer = self._exchange.receive(token)
@@ -250,42 +250,6 @@ class _Scram:
         return None if found is None else (found.salt, found.stored_key, found.server_key, found.iterations)
 
 
-class _Reader:
-    """Reads the fields of a request in order. Raises ``struct.error`` where the request is too short."""
-
-    def __init__(self, frame: memoryview, offset: int) -> None:
-        self._data = bytes(frame)
-        self._at = offset
-
-    def int16(self) -> int:
-        return self._fixed(_INT16)
-
-    def int32(self) -> int:
-        return self._fixed(_INT32)
-
-    def _fixed(self, struct: Struct) -> int:
-        value: int = struct.unpack_from(self._data, self._at)[0]
-        self._at += struct.size
-        return value
-
-    def varint(self) -> int:
-        value = shift = 0
-        while shift < 35:
-            byte = self._data[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-        raise error("a varint of more than 5 bytes")
-
-    def take(self, size: int) -> bytes:
-        if not 0 <= size <= len(self._data) - self._at:
-            raise error(f"a field of {size} bytes in a request that has {len(self._data) - self._at} more")
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-
 def _key_and_version(frame: memoryview) -> tuple[int, int]:
     key, version, _ = _HEAD.unpack_from(frame)
     return key, version
@@ -295,15 +259,9 @@ def _authenticate_body(version: int, code: int, message: str | None, token: byte
     text = None if message is None else message.encode()
     lifetime = _NO_LIFETIME if version >= _LIFETIME_SINCE else b""
     if version >= _FLEXIBLE_SINCE:
-        return _INT16.pack(code) + _compact(text) + _compact(token) + lifetime + b"\0"
+        return _INT16.pack(code) + compact(text) + compact(token) + lifetime + b"\0"
     nullable = _INT16.pack(-1) if text is None else _INT16.pack(len(text)) + text
     return _INT16.pack(code) + nullable + _INT32.pack(len(token)) + token + lifetime
-
-
-def _compact(data: bytes | None) -> bytes:
-    if data is None:
-        return b"\0"
-    return encode_uvarint(len(data) + 1) + data
 
 
 def _framed(*parts: bytes) -> Buffers:

@@ -22,6 +22,7 @@ from typing import Final, Protocol, TypeAlias
 from ctrlchan.channel.senders.failure import ConnectionFailed
 from ctrlchan.channel.wire.records import Failure
 from ctrlchan.channel.wire.security import SaslSettings
+from ctrlchan.field_reader import FieldReader, compact
 
 __all__ = ["CONTROL_APIS", "Handshake", "Ranges"]
 
@@ -58,10 +59,8 @@ _CORRELATION_SIZE: Final = 4
 #: In place of a version of SaslAuthenticate: tokens are sent as they are.
 _NO_HEADER: Final = -1
 
-_INT8: Final = Struct(">b")
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
-_INT64: Final = Struct(">q")
 _HEAD: Final = Struct(">hhi")
 
 
@@ -141,11 +140,11 @@ class Handshake:
 
     def _ask_versions(self, versions: Ranges) -> _Steps:
         self.stage = "ApiVersions"
-        name, version = _compact(b"ctrlchan"), _compact(b"0")
-        reader = _Reader((yield self._frame(_API_VERSIONS, 3, name + version + b"\0")))
+        name, version = compact(b"ctrlchan"), compact(b"0")
+        reader = FieldReader((yield self._frame(_API_VERSIONS, 3, name + version + b"\0")))
         code, flexible = reader.int16(), True
         if code == _UNSUPPORTED_VERSION:
-            reader = _Reader((yield self._frame(_API_VERSIONS, 0, b"")))
+            reader = FieldReader((yield self._frame(_API_VERSIONS, 0, b"")))
             code, flexible = reader.int16(), False
         if code:
             raise ConnectionFailed(Failure.HANDSHAKE, f"ApiVersions is answered with error code {code}")
@@ -161,7 +160,7 @@ class Handshake:
         version = _highest(_SASL_HANDSHAKE, 0, 1, versions)
         mechanism = sasl.mechanism.encode()
         answer = yield self._frame(_SASL_HANDSHAKE, version, _INT16.pack(len(mechanism)) + mechanism)
-        reader = _Reader(answer)
+        reader = FieldReader(answer)
         code = reader.int16()
         offered = [reader.text() for _ in range(reader.int32())]
         if code == _UNSUPPORTED_SASL_MECHANISM or (code == 0 and sasl.mechanism not in offered):
@@ -205,26 +204,26 @@ class Handshake:
             self._has_header = False
             return _INT32.pack(len(token)) + token
         if version >= _FLEXIBLE_FROM[_SASL_AUTHENTICATE]:
-            return self._frame(_SASL_AUTHENTICATE, version, _compact(token) + b"\0")
+            return self._frame(_SASL_AUTHENTICATE, version, compact(token) + b"\0")
         return self._frame(_SASL_AUTHENTICATE, version, _INT32.pack(len(token)) + token)
 
     def _token(self, answer: bytes, version: int) -> bytes:
         """Return the broker's SASL token in an answer."""
         if version == _NO_HEADER:
             return answer
-        reader = _Reader(answer)
+        reader = FieldReader(answer)
         flexible = version >= _FLEXIBLE_FROM[_SASL_AUTHENTICATE]
         if flexible:
             reader.skip_tags()
         code = reader.int16()
-        message = reader.take(reader.count() if flexible else reader.int16()).decode()
+        message = reader.take_nullable(reader.count() if flexible else reader.int16()).decode()
         if code:
             kind = Failure.HANDSHAKE if code == _ILLEGAL_SASL_STATE else Failure.AUTHENTICATION
             reason = self._printable(message)
             if code != _SASL_AUTHENTICATION_FAILED or not reason:
                 reason = f"error code {code}" + (f": {reason}" if reason else "")
             raise ConnectionFailed(kind, reason)
-        token = reader.take(reader.count() if flexible else reader.int32())
+        token = reader.take_nullable(reader.count() if flexible else reader.int32())
         if version >= 1:
             self.session_lifetime = min(max(0, reader.int64()), _MAX_LIFETIME_MS) * 1_000_000
         return token
@@ -246,74 +245,10 @@ class _Scram(Protocol):
     def set_server_final(self, message: str) -> None: ...
 
 
-class _Reader:
-    """Reads the fields of an answer in order; raises ``struct.error`` where it is too short."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def int16(self) -> int:
-        return self._fixed(_INT16)
-
-    def int32(self) -> int:
-        return self._fixed(_INT32)
-
-    def int64(self) -> int:
-        return self._fixed(_INT64)
-
-    def _fixed(self, struct: Struct) -> int:
-        value: int = struct.unpack_from(self._data, self._at)[0]
-        self._at += struct.size
-        return value
-
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._fixed(_INT8)
-            value |= (byte & 0x7F) << shift
-            if byte >= 0:
-                return value
-            shift += 7
-            if shift > 28:
-                raise error("a varint of more than 5 bytes")
-
-    def count(self) -> int:
-        """Read a compact length; -1 is null."""
-        return self.varint() - 1
-
-    def take(self, size: int) -> bytes:
-        """Read this many bytes; none for null, whose size is -1."""
-        if size < 0:
-            return b""
-        if self._at + size > len(self._data):
-            raise error("a field is longer than the answer")
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-    def text(self) -> str:
-        return self.take(self.int16()).decode()
-
-    def skip_tags(self) -> None:
-        for _ in range(self.varint()):
-            self.varint()
-            self.take(self.varint())
-
-
 def _stage_of(version: int, mechanism: str) -> str:
     if version == _NO_HEADER:
         return f"authentication with {mechanism} (a broker before Kafka 1.0 gives no reason for a refusal)"
     return f"SaslAuthenticate with {mechanism}"
-
-
-def _compact(data: bytes) -> bytes:
-    size = len(data) + 1
-    out = bytearray()
-    while size > 0x7F:
-        out.append(size & 0x7F | 0x80)
-        size >>= 7
-    out.append(size)
-    return bytes(out) + data
 
 
 def _highest(api: int, lowest: int, highest: int, versions: Ranges) -> int:
