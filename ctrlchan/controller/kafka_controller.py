@@ -158,7 +158,9 @@ class KafkaController:
                 return False
         if self._elector.refusal is not None:
             raise self._elector.refusal
-        return self._elector.core is not None
+        # The term may have ended meanwhile: by the clock, or because another has taken over.
+        core = self._elector.core
+        return core is not None and core.active
 
     def resign(self) -> None:
         """Give up the office if this is the controller, and take part in the next election.

@@ -59,15 +59,21 @@ class GuardedNodes:
         )
 
     def create_missing(self, node_paths: Iterable[str]) -> None:
-        """Create nodes without data, and the nodes above them, where they are missing."""
+        """Create nodes without data, and the nodes above them, where they are missing.
+
+        Raises ZooKeeperError where the chroot is missing.
+        """
         for path in node_paths:
             if path == "/":
                 continue
             try:
                 self.write([Create(path)])
             except NodeError as error:
-                if error.code == ResultCode.NO_NODE:
-                    self.create_missing([path.rpartition("/")[0] or "/", path])
+                parent = path.rpartition("/")[0]
+                if error.code == ResultCode.NO_NODE and parent:
+                    self.create_missing([parent, path])
+                elif error.code == ResultCode.NO_NODE:
+                    raise ZooKeeperError(f"{path} cannot be created: the chroot does not exist") from None
                 elif error.code != ResultCode.NODE_EXISTS:
                     raise
 

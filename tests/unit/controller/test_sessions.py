@@ -164,3 +164,15 @@ def test_taking_over_ends_while_zookeeper_does_not_answer(proxied: tuple[RealClu
     assert results == [False]
     proxy.listen()
     controller.wait_until_active(TIMEOUT)
+
+
+def test_a_term_that_has_ended_at_once_is_not_taken_over(
+    cluster: RealCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = cluster.active_controller()
+    core = controller.current()
+    assert core is not None
+    assert controller.take_over()
+    # What the watchdog does when ZooKeeper has been silent for too long, before the loop hears of it.
+    monkeypatch.setattr(controller._elector, "take_over", core.fence)
+    assert not controller.take_over()

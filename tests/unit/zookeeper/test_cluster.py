@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,9 @@ from ctrlchan.topic_names import id_to_text
 from ctrlchan.zookeeper import nodes as forms
 from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.cluster import ClusterNodes
+from ctrlchan.zookeeper.configs import ConfigNodes
 from ctrlchan.zookeeper.nodes import Listener
+from ctrlchan.zookeeper.operations import Operation
 from ctrlchan.zookeeper.values import (
     ControllerEpoch,
     FeatureNode,
@@ -296,7 +298,7 @@ def test_notifications(cluster: ClusterNodes, znodes: KazooClient) -> None:
         ("clients", "c"),
         ("users", "u/clients/c"),
     ]
-    cluster.create_config_change("brokers", "1")
+    znodes.create(paths.config_change(), forms.encode_config_change("brokers", "1"), sequence=True)
     assert calls.get(timeout=10) == paths.CONFIG_CHANGES
     assert cluster.read_config_changes(cluster.config_changes()[-1:]) == [("brokers", "1")]
 
@@ -456,3 +458,17 @@ def test_producer_ids(cluster: ClusterNodes, znodes: KazooClient) -> None:
         put(znodes, paths.PRODUCER_ID_BLOCK, value)
         with pytest.raises(ZooKeeperError, match="/latest_producer_id_block: "):
             cluster.read_producer_id_block()
+
+
+def test_a_missing_chroot_is_an_error(zookeeper: str) -> None:
+    class Unguarded(ConfigNodes):
+        """A broker's: its writes check no epoch, whose node would be missing, too."""
+
+        def write(self, operations: Sequence[Operation]) -> list[int]:
+            return self.session.multi(operations)
+
+    with (
+        session(f"{zookeeper}/not/there") as one,
+        pytest.raises(ZooKeeperError, match="the chroot does not exist"),
+    ):
+        Unguarded(one).create_missing(["/config/topics"])
