@@ -1,8 +1,6 @@
 from collections.abc import Iterable
 from enum import IntEnum
 
-COUNTERS: tuple[str, ...]
-
 class EventKind(IntEnum):
     WRONG_SIZE = 0
     TOO_MANY_OF_IP = 1

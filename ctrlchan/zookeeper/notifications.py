@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.bulk import delete_nodes
 from ctrlchan.zookeeper.guarded import GuardedNodes
-from ctrlchan.zookeeper.operations import Create
 from ctrlchan.zookeeper.values import PartitionsNamed
 
 __all__ = ["NotificationNodes"]
@@ -60,12 +59,6 @@ class NotificationNodes(GuardedNodes):
         """Return the (kind, name) of each changed entity: ("topics", "t"). Malformed nodes are left out."""
         found, _ = self.read_each([paths.config_change(name) for name in names], nodes.parse_config_change)
         return list(dict.fromkeys(entity for _, _, entity in found))
-
-    def create_config_change(self, kind: str, name: str) -> None:
-        """Report a changed configuration to all brokers. A lost answer may report it twice, without harm."""
-        self.create_missing([paths.CONFIG_CHANGES])
-        data = nodes.encode_config_change(kind, name)
-        self.write([Create(paths.config_change(), data, sequential=True)])
 
     def _names(self, path: str, changed: Callable[[str], object] | None) -> list[str]:
         if changed is None:

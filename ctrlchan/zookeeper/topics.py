@@ -159,10 +159,6 @@ class TopicNodes(GuardedNodes):
         ):
             self._delete(node_paths)
 
-    def delete_topic(self, name: str) -> None:
-        """Delete one topic; see ``delete_topics``."""
-        self.delete_topics([name])
-
     def _delete(self, node_paths: Sequence[str]) -> None:
         """Delete nodes, with what is below them, as far as they are there."""
         written = write_operations(self, [Delete(path) for path in node_paths])

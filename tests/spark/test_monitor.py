@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -416,14 +415,6 @@ def test_a_broken_checkpoint_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "monitor.json").write_text("{")
     with pytest.raises(PipelineError, match=r"monitor\.json"):
         CheckpointStore(tmp_path, "journal")
-
-
-def test_figures_as_a_table() -> None:
-    table = _figures(requests=(_requests(1, 10, 2), _requests(2, 5, 0))).as_table()
-    first = table.to_pylist()[0]
-    assert (first["broker"], first["requests"], first["recent_failed"]) == (1, 10, 2)
-    assert first["outcomes"] == [("acknowledged", 10)]
-    assert table.column_names == [field.name for field in fields(RequestFigures)]
 
 
 @pytest.fixture(scope="module")

@@ -104,11 +104,6 @@ cdef class Log(LogDeletion):
             unlock(&self.mutex)
         return offset
 
-    @property
-    def wants_flush(self):
-        """Whether a background thread should call ``flush``: a segment was rolled, or flush.messages says so."""
-        return self.wants_flush_
-
     def due(self, int64_t now_ms):
         """Return what a background thread should do: DUE_OFFLINE, DUE_FLUSH and DUE_DELETION, added up.
 

@@ -421,11 +421,6 @@ class LogManager:
         """Return the topic id of a replica's folder, or None."""
         return self._topic_ids.get((topic, partition))
 
-    def log_dir_of(self, topic: str, partition: int) -> Path | None:
-        """Return the log directory of a replica."""
-        place = self._places.get((topic, partition))
-        return None if place is None else place.directory.path
-
     def open_log(
         self,
         topic: str,
@@ -518,10 +513,6 @@ class LogManager:
                         changed.add(place.directory)
         for directory in changed:
             self._write_recovery_points(directory)
-
-    def delete_log(self, topic: str, partition: int, *, stray: bool = False) -> None:
-        """Rename the folder of a replica; it is deleted after file.delete.delay.ms. See ``delete_logs``."""
-        self.delete_logs([(topic, partition)], stray=stray)
 
     def delete_logs(self, replicas: Sequence[tuple[str, int]], *, stray: bool = False) -> None:
         """Rename the folders of (topic, partition) pairs; they are deleted after file.delete.delay.ms.

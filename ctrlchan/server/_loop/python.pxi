@@ -1,11 +1,5 @@
 # What Python sees: the threads of a server, requests from the queue, answers, a timing wheel for its tests.
 
-#: Names of the numbers that ``NetworkThreads.counters`` returns for each processor.
-COUNTERS = (
-    "connections", "opened", "requests", "bytes_in", "bytes_out", "idle_ns", "expired", "idle_closed", "running_ns",
-)
-
-
 cdef class HotHandler:
     """Answers requests on the threads of the processors. A subclass sets ``function`` and ``context``."""
 
@@ -293,7 +287,7 @@ cdef class NetworkThreads:
         return size
 
     def counters(self):
-        """Return a tuple of COUNTERS for each processor, and a tuple (rejected, accept errors) for each acceptor."""
+        """Return the values of a ProcessorCounters for each processor, and of an AcceptorCounters for each acceptor."""
         cdef Network* network = self.network
         cdef const Counters* c
         cdef int64_t idle_ns, now

@@ -73,11 +73,6 @@ class Reader:
             self.text()
             self.text()
 
-    @property
-    def has_more(self) -> bool:
-        """Whether bytes are left."""
-        return self._at < len(self._data)
-
     def _take(self, size: int) -> bytes:
         end = self._at + size
         if end > len(self._data):

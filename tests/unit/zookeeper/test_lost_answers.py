@@ -75,7 +75,7 @@ WRITES: dict[str, tuple[Callable[[ClusterNodes], object], int, Callable[[Cluster
         lambda n: None,
     ),
     "create topic": (lambda n: n.create_topic("new", None, {0: [1]}, {"a": "b"}), 4, lambda n: None),
-    "delete topic": (lambda n: n.delete_topic("t"), 6, create_states),
+    "delete topic": (lambda n: n.delete_topics(["t"]), 6, create_states),
     "queue deletion": (lambda n: n.queue_topic_deletions(["t"]), 1, lambda n: None),
     "delete request": (lambda n: n.delete_topic_requests(["t"]), 1, lambda n: n.queue_topic_deletions(["t"])),
     "reassignment": (lambda n: n.write_reassign_partitions({("t", 0): [2]}), 2, lambda n: None),

@@ -124,7 +124,7 @@ def test_a_zombie_cannot_write(zookeeper: str, cluster: ClusterNodes, znodes: Ka
                 [b"t"], [None], int32(0), int32(0), states(1).isr, states(1).isr, states(1).isr
             ),
             lambda: cluster.create_topic("new", None, {0: [1]}),
-            lambda: cluster.delete_topic("t"),
+            lambda: cluster.delete_topics(["t"]),
             lambda: cluster.queue_topic_deletions(["t"]),
             lambda: cluster.delete_topic_requests(["t"]),
             lambda: cluster.write_reassign_partitions({("t", 0): [1]}),
@@ -136,7 +136,6 @@ def test_a_zombie_cannot_write(zookeeper: str, cluster: ClusterNodes, znodes: Ka
             lambda: cluster.write_producer_id_block(1, 0, 9, 0),
             lambda: cluster.write_topic_config("t", {}),
             lambda: cluster.write_user_config("u", {}),
-            lambda: cluster.create_config_change("topics", "t"),
             cluster.resign,
         ]
         for write in writes:
@@ -156,7 +155,7 @@ def dump(client: KazooClient, path: str = "/") -> dict[str, Any]:
 
 def test_nothing_is_written_before_an_election(zookeeper: str) -> None:
     with session(zookeeper) as one, pytest.raises(IllegalStateError):
-        ClusterNodes(one).delete_topic("t")
+        ClusterNodes(one).delete_topics(["t"])
 
 
 GOOD = {"version": 1, "leader": 1, "leader_epoch": 2, "controller_epoch": 3, "isr": [1, 2]}

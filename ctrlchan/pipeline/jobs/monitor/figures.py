@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -49,17 +49,6 @@ class RequestFigures:
     recent_p99: float | None
 
 
-_TYPES: Final[dict[str, pa.DataType]] = {
-    "broker": pa.int32(),
-    "api": pa.string(),
-    **dict.fromkeys(("outcomes", "errors"), pa.map_(pa.string(), pa.int64())),
-    "buckets": pa.list_(pa.int64()),
-    **dict.fromkeys(("seconds", "recent_p50", "recent_p95", "recent_p99"), pa.float64()),
-}
-#: The columns of ``Figures.as_table``.
-_TABLE: Final = pa.schema([(one.name, _TYPES.get(one.name, pa.int64())) for one in fields(RequestFigures)])
-
-
 @dataclass(frozen=True)
 class Diverged:
     """A broker with stale metadata. ``partitions``: how many; ``named``: names of some of them."""
@@ -91,17 +80,6 @@ class Figures:
         """The ids of all brokers with figures."""
         known = {one.broker for one in self.requests} | {one.broker for one in self.waits}
         return sorted(known | {one.broker for one in self.diverged or ()})
-
-    def as_table(self) -> pa.Table:
-        """Return one row for each broker and API, with the fields of ``RequestFigures``."""
-        rows = [
-            {
-                name: list(value.items()) if isinstance(value, dict) else value
-                for name, value in vars(one).items()
-            }
-            for one in self.requests
-        ]
-        return pa.Table.from_pylist(rows, schema=_TABLE)
 
     def age(self, wait: BrokerWait) -> float | None:
         """Return the age of the oldest unfinished request in seconds."""

@@ -418,6 +418,6 @@ def test_a_broker_cleans_in_the_background(tmp_path: Path) -> None:
     manager.stop()
     manager = LogManager([tmp_path], COMPACT, 1, "c", settings=settings)
     manager.start()
-    manager.delete_log("orders", 0)
+    manager.delete_logs([("orders", 0)])
     assert checkpoints.read_offsets(file) == {}
     manager.stop()

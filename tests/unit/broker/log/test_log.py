@@ -14,7 +14,7 @@ import pytest
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log import _log
 from ctrlchan.broker.log._batches import crc32c_of
-from ctrlchan.broker.log._log import Log
+from ctrlchan.broker.log._log import DUE_FLUSH_ROLLED, Log
 from ctrlchan.errors import ConfigError, KafkaError, LogDirectoryError
 from tests.unit.broker.log.made_batches import batch, checked, headers
 
@@ -459,9 +459,9 @@ def test_a_closed_log_that_was_damaged_is_recovered(folder: Path, damage: bytes)
 
 def test_flush_moves_the_recovery_point(folder: Path) -> None:
     log = filled(folder, 25, SMALL._replace(flush_messages=30))
-    assert log.wants_flush  # a segment was rolled
+    assert log.due(0) == DUE_FLUSH_ROLLED  # a segment was rolled
     log.flush(active=False)
-    assert (log.recovery_point, log.wants_flush) == (20, False)
+    assert (log.recovery_point, log.due(0)) == (20, 0)
     for _ in range(5):
         log.append_as_leader(checked(batch([VALUE])), 0)
     log.flush()

@@ -177,9 +177,9 @@ def test_a_deleted_replica_is_renamed_and_then_removed(managers: Managers) -> No
     manager = managers(config=SMALL._replace(file_delete_delay_ms=10**9))
     fill(manager, "orders", 3)
     fill(manager, "payments", 1)
-    manager.delete_log("orders", 0)
-    manager.delete_log("orders", 0)
-    manager.delete_log("payments", 0, stray=True)
+    manager.delete_logs([("orders", 0)])
+    manager.delete_logs([("orders", 0)])
+    manager.delete_logs([("payments", 0)], stray=True)
     folder = managers.dirs[0]
     [deleted], [stray] = folder.glob("orders-0.*-delete"), folder.glob("payments-0.*-stray")
     assert manager.logs() == {}
@@ -191,7 +191,7 @@ def test_a_deleted_replica_is_renamed_and_then_removed(managers: Managers) -> No
     until(lambda: not deleted.exists(), "the folder's deletion")
     assert stray.exists()
     fill(manager, "orders-2", 3)
-    manager.delete_log("orders-2", 0)
+    manager.delete_logs([("orders-2", 0)])
     until(lambda: not list(folder.glob("orders-2*")), "the folder's deletion")
 
 
@@ -239,7 +239,10 @@ def test_a_directory_that_fails_at_the_start_is_offline(managers: Managers) -> N
     sizes = manager.folder_sizes()[1]
     assert (sizes.failure, sizes.total_bytes, sizes.replicas) == (reason, -1, [])
     # The replica may be in the directory that is offline.
-    for call in (lambda: manager.open_log("orders", 1, TOPIC_ID), lambda: manager.delete_log("orders", 1)):
+    for call in (
+        lambda: manager.open_log("orders", 1, TOPIC_ID),
+        lambda: manager.delete_logs([("orders", 1)]),
+    ):
         with pytest.raises(KafkaError) as raised:
             call()
         assert raised.value.code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -305,7 +308,7 @@ def test_a_replica_that_kafka_was_moving_waits_for_kafka_or_goes_with_its_replic
     managers(2).stop()
     assert future.exists()
     manager = managers(2, config=SMALL._replace(file_delete_delay_ms=0))
-    manager.delete_log("orders", 0)
+    manager.delete_logs([("orders", 0)])
     assert not future.exists()
     until(lambda: not [*managers.dirs[0].glob("orders*"), *managers.dirs[1].glob("orders*")], "the deletion")
 

@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ctrlchan.broker.log import producer_snapshots
 from ctrlchan.broker.log._batches import Origin
 from ctrlchan.broker.log._producers import Appended, CachedBatch, ProducerState, ProducerStates
-from ctrlchan.broker.log.producer_snapshots import snapshot_offsets, snapshot_path
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.log.batches import CONTROL, TRANSACTIONAL, PlainBatch, PlainRecord, batch_of
 from tests.unit.broker.log.producers import LAST_SEQUENCE, PlainStates
@@ -333,25 +331,21 @@ def write_snapshot(states: ProducerStates, directory: Path) -> None:
         os.close(fd)
 
 
-def states_at(offset: int, directory: Path) -> ProducerStates:
-    """Write the snapshot of a producer whose last batch is before ``offset``."""
-    states = ProducerStates()
-    append(states, data_batch(7, 0, offset - 1))
-    states.end_offset = offset
-    write_snapshot(states, directory)
-    return states
-
-
 def test_a_snapshot_is_written_once_for_an_offset(tmp_path: Path) -> None:
-    states = states_at(10, tmp_path)
-    assert snapshot_path(tmp_path, 10).name == "00000000000000000010.snapshot"
-    assert snapshot_path(tmp_path, 10).read_bytes() == states.snapshot()
-    snapshot_path(tmp_path, 10).unlink()
+    states = ProducerStates()
+    append(states, data_batch(7, 0, 9))
+    states.end_offset = 10
     write_snapshot(states, tmp_path)
-    assert snapshot_offsets(tmp_path) == []
+    [path] = tmp_path.iterdir()
+    assert path.name == "00000000000000000010.snapshot"
+    assert path.read_bytes() == states.snapshot()
+    path.unlink()
+    write_snapshot(states, tmp_path)
+    assert list(tmp_path.iterdir()) == []
     states.end_offset = 11
     write_snapshot(states, tmp_path)
-    assert (snapshot_offsets(tmp_path), states.snapshot_offset) == ([11], 11)
+    [path] = tmp_path.iterdir()
+    assert (path.stem, states.snapshot_offset) == (f"{11:020d}", 11)
 
 
 def test_a_snapshot_that_cannot_be_written() -> None:
@@ -360,62 +354,3 @@ def test_a_snapshot_that_cannot_be_written() -> None:
     with pytest.raises(OSError, match="cannot write"):
         states.write_snapshot(-2)
     assert states.snapshot_offset == 0
-
-
-def test_the_latest_good_snapshot_is_loaded(tmp_path: Path) -> None:
-    states_at(10, tmp_path)
-    snapshot_path(tmp_path, 20).write_bytes(b"")
-    (tmp_path / "x.snapshot").touch()
-    (tmp_path / "00000000000000000030.snapshot").mkdir()
-    states = ProducerStates()
-    producer_snapshots.load_latest(states, tmp_path, 3, 0)
-    assert (states.end_offset, states.snapshot_offset, len(states)) == (10, 10, 1)
-    assert snapshot_offsets(tmp_path) == [10]
-    snapshot_path(tmp_path, 10).unlink()
-    states = ProducerStates()
-    producer_snapshots.load_latest(states, tmp_path, 3, 0)
-    assert (states.end_offset, states.snapshot_offset, len(states)) == (3, 3, 0)
-
-
-def test_truncation(tmp_path: Path) -> None:
-    for offset in (5, 10, 20, 30):
-        states = states_at(offset, tmp_path)
-    producer_snapshots.truncate_and_reload(states, tmp_path, 5, 25, 0)
-    assert snapshot_offsets(tmp_path) == [10, 20]
-    assert (states.end_offset, states.snapshot_offset) == (20, 20)
-    assert states.producers()[0].batches[0].last_offset == 19
-    # The states are at the end of the log already.
-    append(states, data_batch(8, 0, 20))
-    states.end_offset = 21
-    producer_snapshots.truncate_and_reload(states, tmp_path, 12, 21, 0)
-    assert (len(states), states.snapshot_offset) == (2, 20)
-    producer_snapshots.truncate_and_reload(states, tmp_path, 20, 21, 0)
-    assert (len(states), states.snapshot_offset, snapshot_offsets(tmp_path)) == (2, 20, [])
-    producer_snapshots.increment_log_start(states, tmp_path, 40)
-    assert (states.end_offset, states.snapshot_offset) == (40, 40)
-
-
-def test_a_full_truncation(tmp_path: Path) -> None:
-    states = states_at(10, tmp_path)
-    states_at(20, tmp_path)
-    producer_snapshots.truncate_fully(states, tmp_path, 50)
-    assert (len(states), states.end_offset, states.snapshot_offset) == (0, 50, 0)
-    assert snapshot_offsets(tmp_path) == []
-
-
-def test_deletion_of_old_and_stray_snapshots(tmp_path: Path) -> None:
-    def given(*offsets: int) -> None:
-        for offset in offsets:
-            snapshot_path(tmp_path, offset).touch()
-
-    given(1, 5, 9)
-    producer_snapshots.delete_before(tmp_path, 5)
-    assert snapshot_offsets(tmp_path) == [5, 9]
-    given(3, 12, 15)
-    producer_snapshots.remove_stray(tmp_path, {0, 5, 9})
-    assert snapshot_offsets(tmp_path) == [5, 9, 15]
-    producer_snapshots.remove_stray(tmp_path, {5, 20})
-    assert snapshot_offsets(tmp_path) == [5]
-    given(6)
-    producer_snapshots.remove_stray(tmp_path, set())
-    assert snapshot_offsets(tmp_path) == [6]
