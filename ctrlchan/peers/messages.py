@@ -1,21 +1,15 @@
-"""Requests to the controller and its answers through kio."""
+"""Requests to other nodes and their answers through kio."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from functools import cache
-from importlib import import_module
 from typing import Any, Final
 
 from kio.schema.index import api_key_map
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
 
-from ctrlchan.array_lengths import check_array_lengths
-from ctrlchan.errors import DecodeError, ErrorCode
-from ctrlchan.server.api_names import camel_case
+from ctrlchan.errors import ErrorCode
+from ctrlchan.server.kio_entities import decode, encode, message_type, part_type
 
 __all__ = ["decode_answer", "encode_request", "is_refused", "part"]
 
@@ -24,25 +18,17 @@ _NOT_CONTROLLER: Final = ErrorCode.NOT_CONTROLLER.to_bytes(2)
 
 def part(api: str, version: int, kind: str, /, **fields: Any) -> Any:
     """Return a part of a request. ``api``: kio's name, such as "create_topics"."""
-    return getattr(_schema(api, version, "request"), kind)(**fields)
+    return part_type(api, version, "request", kind)(**fields)
 
 
 def encode_request(api: str, version: int, /, **fields: Any) -> bytes:
     """Return the body of a request."""
-    buffer = io.BytesIO()
-    message = part(api, version, camel_case(api) + "Request", **fields)
-    entity_writer(type(message))(buffer, message)
-    return buffer.getvalue()
+    return encode(message_type(api, version, "request")(**fields))
 
 
-def decode_answer(api: str, version: int, body: bytes) -> Any:
-    """Return kio's object of a response. Raises DecodeError."""
-    entity = getattr(_schema(api, version, "response"), camel_case(api) + "Response")
-    try:
-        check_array_lengths(entity, body)
-        return entity_reader(entity)(memoryview(body), 0)[0]
-    except (SerialError, ValueError, KeyError) as error:
-        raise DecodeError(str(error) or type(error).__name__, api=api, version=version) from error
+def decode_answer(api: str, version: int, answer: bytes, offset: int = 0) -> Any:
+    """Return kio's object of a response whose body begins at the offset. Raises DecodeError."""
+    return decode(message_type(api, version, "response"), answer, offset)
 
 
 def is_refused(api_key: int, version: int, body: bytes) -> bool:
@@ -62,8 +48,3 @@ def _error_codes(entity: Any) -> Iterator[int]:
             for one in value:
                 if is_dataclass(one):
                     yield from _error_codes(one)
-
-
-@cache
-def _schema(api: str, version: int, direction: str) -> Any:
-    return import_module(f"kio.schema.{api}.v{version}.{direction}")

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
-from importlib import import_module
 from typing import Any, get_args, get_origin, get_type_hints
 
 from kio.schema.errors import ErrorCode as KioError
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
 from kio.static.primitive import i32Timedelta
 
-from ctrlchan.array_lengths import check_array_lengths
 from ctrlchan.errors import DecodeError
 from ctrlchan.server.api import Request
-from ctrlchan.server.api_names import camel_case
+from ctrlchan.server.kio_entities import decode, encode, message_type, part_type
 
 __all__ = [
     "NOT_ASKED",
@@ -48,19 +43,17 @@ class ClientMessages:
 
     def decode(self, request: Request) -> Any:
         """Decode the request's body. Bytes after it are ignored, as by Kafka. Raises DecodeError."""
-        name = camel_case(self.api) + "Request"
-        entity = getattr(_schema(self.api, self.version, "request"), name)
+        entity = message_type(self.api, self.version, "request")
+        body = decode(entity, request.frame, request.offset)
         try:
-            check_array_lengths(entity, request.frame, request.offset)
-            body, _ = entity_reader(entity)(request.frame, request.offset)
             _refuse_null_arrays(body)
-        except (SerialError, ValueError, KeyError) as error:
-            raise DecodeError(str(error) or type(error).__name__, api=name, version=self.version) from error
+        except ValueError as error:
+            raise DecodeError(str(error), api=entity.__name__, version=self.version) from error
         return body
 
     def part_type(self, name: str) -> Any:
         """Return kio's type of a part of the response."""
-        return getattr(_schema(self.api, self.version, "response"), name)
+        return part_type(self.api, self.version, "response", name)
 
     def part(self, kind: str, /, **fields: Any) -> Any:
         """Return a part of the response with those of `fields` that this version has."""
@@ -69,20 +62,15 @@ class ClientMessages:
 
     def encode(self, part: Any) -> bytes:
         """Return the bytes of a part of the response."""
-        buffer = io.BytesIO()
-        entity_writer(type(part))(buffer, part)
-        return buffer.getvalue()
+        return encode(part)
 
     def response(self, **fields: Any) -> bytes:
         """Return the response's bytes with those of `fields` that this version has.
 
         The client is not throttled when `fields` has no ``throttle_time``.
         """
-        buffer = io.BytesIO()
-        entity = self.part_type(camel_case(self.api) + "Response")
-        known = only_known_fields(entity, {"throttle_time": _NOT_THROTTLED, **fields})
-        entity_writer(entity)(buffer, entity(**known))
-        return buffer.getvalue()
+        entity = message_type(self.api, self.version, "response")
+        return encode(entity(**only_known_fields(entity, {"throttle_time": _NOT_THROTTLED, **fields})))
 
 
 def only_known_fields(entity: Any, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,11 +104,6 @@ def _array_fields(entity: Any) -> tuple[tuple[str, bool, bool], ...]:
                 has_arrays = hasattr(element, "__dataclass_fields__") and bool(_array_fields(element))
                 found.append((name, len(choices) > 1, has_arrays))
     return tuple(found)
-
-
-@cache
-def _schema(api: str, version: int, direction: str) -> Any:
-    return import_module(f"kio.schema.{api}.v{version}.{direction}")
 
 
 @cache

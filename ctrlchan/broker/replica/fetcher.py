@@ -16,17 +16,16 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from time import monotonic, monotonic_ns
 from typing import Any, Final
 
 from ctrlchan._codec import encode_request_header
-from ctrlchan.array_lengths import check_array_lengths
 from ctrlchan.broker.config.parts import FetcherSettings
 from ctrlchan.broker.log._batches import read_header
 from ctrlchan.broker.log._log import EARLIEST, LATEST, Log
 from ctrlchan.broker.replica._partitions import Partition
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.varints import encode_uvarint
 
@@ -259,7 +258,7 @@ class _FetcherThread(threading.Thread):
             ]
         parts.append(_END)
         answer = self._exchange(_FETCH, _FETCH_VERSION, _FLEXIBLE_HEADER, b"".join(parts))
-        return _decode("fetch", _FETCH_VERSION, "FetchResponse", answer, 5)
+        return decode_answer("fetch", _FETCH_VERSION, answer, 5)
 
     def _apply(self, followed: dict[Key, _Followed], response: Any) -> None:
         """Apply the answer to each partition that is followed in the same leader epoch as at the request."""
@@ -343,18 +342,19 @@ class _FetcherThread(threading.Thread):
             )
 
     def _list_offset(self, one: _Followed, timestamp: int) -> int:
-        schema: Any = import_module(f"kio.schema.list_offsets.v{_LIST_OFFSETS_VERSION}.request")
-        asked = schema.ListOffsetsPartition(
+        api, version = "list_offsets", _LIST_OFFSETS_VERSION
+        asked = part(
+            api,
+            version,
+            "ListOffsetsPartition",
             partition_index=one.partition.partition,
             current_leader_epoch=one.leader_epoch,
             timestamp=timestamp,
         )
-        topic = schema.ListOffsetsTopic(name=one.partition.topic, partitions=(asked,))
-        body = _encode(
-            schema.ListOffsetsRequest(replica_id=self._broker_id, isolation_level=0, topics=(topic,))
-        )
-        answer = self._exchange(_LIST_OFFSETS, _LIST_OFFSETS_VERSION, _PLAIN_HEADER, body)
-        response = _decode("list_offsets", _LIST_OFFSETS_VERSION, "ListOffsetsResponse", answer, 4)
+        topic = part(api, version, "ListOffsetsTopic", name=one.partition.topic, partitions=(asked,))
+        body = encode_request(api, version, replica_id=self._broker_id, isolation_level=0, topics=(topic,))
+        answer = self._exchange(_LIST_OFFSETS, version, _PLAIN_HEADER, body)
+        response = decode_answer(api, version, answer, 4)
         found = response.topics[0].partitions[0]
         if found.error_code:
             raise KafkaError(int(found.error_code))
@@ -455,21 +455,3 @@ def _read(connection: socket.socket, size: int) -> bytes:
             raise ConnectionResetError("the leader has closed the connection")
         view = view[count:]
     return bytes(data)
-
-
-def _decode(api: str, version: int, name: str, answer: bytes, begin: int) -> Any:
-    from kio.serial import entity_reader
-
-    entity = getattr(import_module(f"kio.schema.{api}.v{version}.response"), name)
-    check_array_lengths(entity, answer, begin)
-    return entity_reader(entity)(answer, begin)[0]
-
-
-def _encode(request: Any) -> bytes:
-    import io
-
-    from kio.serial import entity_writer
-
-    body = io.BytesIO()
-    entity_writer(type(request))(body, request)
-    return body.getvalue()
