@@ -7,12 +7,12 @@ authorizer and without quotas.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from time import monotonic
 
-from ctrlchan.controller.admin.topics import NewPartitions, create_partitions, has_leaders
+from ctrlchan.controller.admin.topics import NewPartitions, create_partitions
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.server.leaders import topics_without_leaders
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.api import Api, Reply, Request
@@ -53,7 +53,8 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
         results = {name: created.get(name, repeated) for name in counts}
     missing: set[str] = set()
     if not body.validate_only:
-        missing = await _wait(core, results, deadline)
+        changed = {name: result for name, result in results.items() if isinstance(result, int)}
+        missing = await topics_without_leaders(core, changed, deadline)
     parts = []
     for name, result in results.items():
         error = result if isinstance(result, KafkaError) else None
@@ -66,18 +67,3 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
 API: Api[ServerCore] = Api(
     key=37, name="CreatePartitions", lowest=0, highest=3, flexible_from=2, handle=_handle
 )
-
-
-async def _wait(core: ServerCore, results: Mapping[str, int | KafkaError], deadline: float) -> set[str]:
-    """Wait until the topics have leaders; return the names of those that do not have them in time."""
-    missing = {name: result for name, result in results.items() if isinstance(result, int)}
-
-    def complete(controller: ControllerCore) -> bool:
-        for name in [name for name, count in missing.items() if has_leaders(controller, name, count)]:
-            del missing[name]
-        return not missing
-
-    left = deadline - monotonic()
-    if missing and left > 0:
-        await core.wait_until(complete, left)
-    return set(missing)

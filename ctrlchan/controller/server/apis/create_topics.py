@@ -12,9 +12,10 @@ from time import monotonic
 from typing import Any, Final
 
 from ctrlchan.config.definitions import Configs, ConfigSource, broker_names, effective_configs
-from ctrlchan.controller.admin.topics import CreatedTopic, NewTopic, create_topics, has_leaders
+from ctrlchan.controller.admin.topics import CreatedTopic, NewTopic, create_topics
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.server.leaders import topics_without_leaders
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.api import Api, Reply, Request
@@ -51,7 +52,8 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
         results = {name: created.get(name, repeated) for name in counts}
     missing: set[str] = set()
     if not validate_only:
-        missing = await _wait(core, results, deadline)
+        made = {name: len(one.assignment) for name, one in results.items() if isinstance(one, CreatedTopic)}
+        missing = await topics_without_leaders(core, made, deadline)
     late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     answers = _Answers(messages, core.config.topic_defaults)
     for topic in body.topics:
@@ -70,23 +72,6 @@ def _new_topic(topic: Any) -> NewTopic:
         assignment={one.partition_index: one.broker_ids for one in topic.assignments},
         configs=[(config.name, config.value) for config in topic.configs],
     )
-
-
-async def _wait(core: ServerCore, results: Mapping[str, _Result], deadline: float) -> set[str]:
-    """Wait until the new topics have leaders; return the names of those that have none in time."""
-    missing = {
-        name: len(result.assignment) for name, result in results.items() if isinstance(result, CreatedTopic)
-    }
-
-    def complete(controller: ControllerCore) -> bool:
-        for name in [name for name, count in missing.items() if has_leaders(controller, name, count)]:
-            del missing[name]
-        return not missing
-
-    left = deadline - monotonic()
-    if missing and left > 0:
-        await core.wait_until(complete, left)
-    return set(missing)
 
 
 class _Answers:
