@@ -5,7 +5,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ctrlchan/*.pyx ctrlchan/_c/* ctrlchan/zookeeper/*.pyx ctrlchan/channel/*/*.p[xy][dx] ctrlchan/_wire/* \
-  ctrlchan/server/*.p[xy][dx] ctrlchan/server/*/* ctrlchan/broker/*/*.p[xy][dx] ctrlchan/broker/*/*.h ctrlchan/broker/handlers/_fetching/*)
+  ctrlchan/server/*.p[xy][dx] ctrlchan/server/*/* ctrlchan/broker/*/*.p[xy][dx] ctrlchan/broker/*/*.h ctrlchan/broker/handlers/_fetching/* \
+  tests/simulation/*.pyx tests/unit/server/*.pyx)
 # Stamps: what is installed, for the main job, for everything and for all tests. A target that runs tests needs no other
 # target to have run before: tests/unit/test_installed_packages.py compares what is installed with what is imported.
 CHANNEL := $(VENV)/.channel

@@ -132,6 +132,7 @@ extensions = [
 if not CHANNEL_ONLY:
     extensions += [
         extension("ctrlchan._c.locks", c_parts, trace=False),
+        extension("ctrlchan._c.clock_functions", c_parts, trace=False),
         *(
             extension(f"ctrlchan.broker.log.{name}", log_parts)
             for name in ("_batches", "_producers", "_files", "_segment", "_leader_epochs", *LOG_LAYERS)
@@ -140,7 +141,6 @@ if not CHANNEL_ONLY:
         extension("ctrlchan.zookeeper._states", c_parts),
         # Their threads are not Python's: nothing traces them.
         extension("ctrlchan.server._processor", server_parts, trace=False),
-        extension("ctrlchan.server._echo", server_parts, trace=False),
         extension("ctrlchan.broker.metadata._snapshot", metadata_parts, trace=False),
         *(
             extension(f"ctrlchan.broker.replica.{name}", replica_parts, trace=False)
@@ -151,6 +151,13 @@ if not CHANNEL_ONLY:
             for name in ("_hot", "_produce", "_fetch")
         ),
         extension("ctrlchan.broker.handlers._group_messages", message_parts),
+    ]
+
+# A build in place is a checkout's, which has the tests: no wheel has their extensions.
+if not CHANNEL_ONLY and "--inplace" in sys.argv:
+    extensions += [
+        extension(name, [*server_parts, *log_parts], trace=False)
+        for name in ("tests.unit.server._echo",)
     ]
 
 # Guarded: where processes are spawned, Cython's workers import this file again.

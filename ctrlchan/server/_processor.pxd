@@ -3,6 +3,35 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from ctrlchan._c.clock_functions cimport Clock
+
+cdef extern from "server/_loop/poller.h" nogil:
+    int READABLE, WRITABLE, BROKEN
+    ctypedef struct Ready:
+        void* owner
+        int events
+    # The address of a peer: IPv4 addresses are kept in the form that IPv6 has for them.
+    ctypedef struct Peer:
+        uint8_t ip[16]
+        int32_t port
+    # What a server needs of the operating system beside the time. A poller with more fields has this struct as its first one.
+    ctypedef struct PollerFunctions:
+        void (*open)(const PollerFunctions*, int* poller, int* waker) noexcept nogil
+        void (*close)(const PollerFunctions*, int poller, const int* waker) noexcept nogil
+        int (*add)(const PollerFunctions*, int poller, int fd, int events, void* owner) noexcept nogil
+        int (*change)(const PollerFunctions*, int poller, int fd, int before, int events, void* owner) noexcept nogil
+        void (*remove)(const PollerFunctions*, int poller, int fd) noexcept nogil
+        int (*wait)(const PollerFunctions*, int poller, Ready* ready, int size, int64_t timeout_ms) noexcept nogil
+        void (*ring)(const PollerFunctions*, const int* waker) noexcept nogil
+        void (*clear)(const PollerFunctions*, const int* waker) noexcept nogil
+        int (*accept)(const PollerFunctions*, int listener, Peer* peer) noexcept nogil
+        void (*configure)(const PollerFunctions*, int fd, int send_buffer) noexcept nogil
+        int64_t (*receive)(const PollerFunctions*, int fd, void* data, int64_t size) noexcept nogil
+        int64_t (*send)(const PollerFunctions*, int fd, const void* data, int64_t size, bint more) noexcept nogil
+        int64_t (*send_file)(const PollerFunctions*, int fd, int file, int64_t position, int64_t size) noexcept nogil
+        void (*hold_back)(const PollerFunctions*, int fd, bint on) noexcept nogil
+        void (*close_connection)(const PollerFunctions*, int fd) noexcept nogil
+
 
 cdef enum Result:
     # What a hot handler returns.
@@ -107,10 +136,18 @@ cdef class HotHandler:
     cdef void* context
 
 
+# Readiness and connections: the operating system's, or a test's own, whose class sets ``functions``. The server keeps a
+# reference until it has stopped.
+cdef class Poller:
+    cdef const PollerFunctions* functions
+
+
 # The threads of one server. ``network`` is valid as long as the object lives.
 cdef class NetworkThreads:
     cdef Network* network
     cdef HotHandler hot
+    cdef Clock clock
+    cdef Poller poller
     cdef readonly tuple listener_names
     # A processor did not end: the memory must stay.
     cdef bint is_kept

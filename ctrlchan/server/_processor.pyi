@@ -1,6 +1,8 @@
 from collections.abc import Iterable
 from enum import IntEnum
 
+from ctrlchan._c.clock_functions import Clock
+
 class EventKind(IntEnum):
     WRONG_SIZE = 0
     TOO_MANY_OF_IP = 1
@@ -12,6 +14,7 @@ class EventKind(IntEnum):
 Part = bytes | bytearray | memoryview | tuple[int, int, int]
 
 class HotHandler: ...
+class Poller: ...
 
 class RequestContext:
     @property
@@ -42,9 +45,13 @@ class NetworkThreads:
         max_per_ip: int,
         per_ip_overrides: list[tuple[bytes, int]],
         send_buffer: int,
+        clock: Clock | None = None,
+        poller: Poller | None = None,
     ) -> None: ...
     def start(self) -> None: ...
     def stop(self, timeout: float) -> bool: ...
+    def turn(self, index: int) -> int | None: ...
+    def accept(self, index: int) -> int | None: ...
     def take(self, timeout: float) -> RequestContext | None: ...
     @property
     def closed(self) -> bool: ...

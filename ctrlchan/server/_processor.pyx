@@ -12,6 +12,9 @@ that arrived together are sent together.
 A connection that is closed while a handler thread has its request gives up its descriptor at once; its slot is
 free again when the answer has come, which is dropped.
 
+Time, readiness and bytes come from functions that the owner hands in (``Clock``, ``Poller``): the operating system's, or
+those of a simulation, which takes one turn of a loop at a time on its own thread (``NetworkThreads.turn``).
+
 Places for later: TLS is another ``Transport`` (three functions that move bytes of a connection), given with
 the connection by its acceptor. SASL is a state of a connection in which no request goes to the hot handler
 and frames have Kafka's smaller limit; handler threads answer them until the peer is authenticated.
@@ -30,6 +33,8 @@ cimport cython
 
 from ctrlchan._c.atomics cimport count, counted
 from ctrlchan._c.bytes cimport get_i32, put_i32
+from ctrlchan._c.clock_functions cimport Clock, ClockFunctions, monotonic_ns_of
+# Of the operating system, also where a server has another clock: Python threads wait by it.
 from ctrlchan._c.clocks cimport monotonic_ns
 from ctrlchan._c.locks cimport (
     CONNECTION_QUOTAS,
@@ -53,36 +58,18 @@ from ctrlchan._c.locks cimport (
 import ipaddress
 import os
 
+from ctrlchan._c.clock_functions import SYSTEM_CLOCK
+
 cdef extern from "server/_loop/poller.h" nogil:
     ctypedef struct pthread_t:
         pass
     int pthread_join(pthread_t, void**)
 
-    int READABLE, WRITABLE, BROKEN, MSG_MORE, MSG_NOSIGNAL, F_DUPFD_CLOEXEC, EWOULDBLOCK
-    ctypedef struct Ready:
-        void* owner
-        int events
-    ctypedef struct Peer:
-        uint8_t ip[16]
-        int32_t port
-
-    int poller_open()
-    int poller_add(int poller, int fd, int events, void* owner)
-    int poller_change(int poller, int fd, int before, int events, void* owner)
-    void poller_remove(int poller, int fd)
-    int poller_wait(int poller, Ready* ready, int size, int64_t timeout_ms)
-    int waker_open(int* fds)
-    void waker_ring(const int* fds)
-    void waker_clear(const int* fds)
-    void waker_close(const int* fds)
-    int64_t send_file(int socket, int file, int64_t position, int64_t size)
-    int accept_peer(int listener, Peer* peer)
-    void configure_connection(int fd, int send_buffer)
+    int F_DUPFD_CLOEXEC, EWOULDBLOCK
+    const PollerFunctions SYSTEM_POLLER_FUNCTIONS
     int start_thread(pthread_t* thread, void* (*run)(void*) noexcept nogil, void* argument)
     void name_thread(const char* name)
 
-    int64_t recv(int fd, void* data, size_t size, int flags)
-    int64_t send(int fd, const void* data, size_t size, int flags)
     int close(int fd)
     int fcntl(int fd, int command, ...)
 
@@ -242,6 +229,8 @@ cdef struct Processor:
     int pool_count
     Counters counters
     int64_t started_ns
+    # For how long the poller may wait in the next turn: milliseconds, -1 for ever
+    int64_t wait_ms
     bint is_joinable
 
     Mutex mutex
@@ -265,6 +254,8 @@ cdef struct Acceptor:
     int listener_fd
     int poller
     int waker[2]
+    # What the poller watches at the listener
+    int interest
     int first_processor
     int processor_count
     int next_processor
@@ -325,6 +316,9 @@ cdef struct Events:
 cdef struct Network:
     HotFunction hot
     void* hot_context
+    # They belong to the Python objects that the threads keep.
+    const ClockFunctions* clock
+    const PollerFunctions* poller
     int64_t max_request_bytes
     # -1: connections may be idle for ever.
     int64_t idle_ns

@@ -13,5 +13,6 @@ class FetchApi(HotApi):
         max_bytes: int = 57_671_680,
         sessions: int = 1000,
         eviction_ms: int = 120_000,
+        seed: int | None = None,
     ) -> None: ...
     def counters(self) -> dict[str, int]: ...

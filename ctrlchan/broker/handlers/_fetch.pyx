@@ -158,7 +158,7 @@ cdef Result handle(FetchApi self, HotRequest* hot, const RequestHeader* header, 
             # A handler thread refuses the request, in Python.
             return QUEUE
         count_shared(&self.requests, 1)
-        current.session = open_session(self.cache, &current.request, wall_ms(), &current.kind, &error)
+        current.session = open_session(self.cache, &current.request, wall_ms(self.table), &current.kind, &error)
         if current.session == NULL:
             return CLOSE if error == NONE else put_session_error(answer, header, error, NO_SESSION)
     lock(&current.session.mutex)
@@ -244,7 +244,7 @@ cdef void put_answer(
             note_answer(session, &reading.answers[i], current.kind == INCREMENTAL)
     count_shared(&self.bytes_out, size)
     if current.kind == FULL:
-        session_id = add_session(self.cache, session, session.count, wall_ms())
+        session_id = add_session(self.cache, session, session.count, wall_ms(self.table))
     elif current.kind == INCREMENTAL:
         session_id = session.id
     put_head(answer, header, NONE, session_id)
@@ -274,12 +274,12 @@ cdef class FetchApi(HotApi):
 
     ``metadata``: says which other partitions the cluster has, and names the leaders that a client should ask instead.
     ``max_bytes``: fetch.max.bytes. ``sessions``: max.incremental.fetch.session.cache.slots. ``eviction_ms``: how long a
-    session is kept for sure.
+    session is kept for sure. ``seed``: of the ids of sessions, None for a random one.
     """
 
     def __cinit__(
         self, PartitionTable partitions not None, CurrentMetadata metadata not None, *, int64_t max_bytes=57_671_680,
-        int32_t sessions=1000, int64_t eviction_ms=120_000
+        int32_t sessions=1000, int64_t eviction_ms=120_000, seed=None
     ):
         cdef int32_t i
         if not 0 <= sessions <= MOST_SESSIONS:
@@ -291,7 +291,7 @@ cdef class FetchApi(HotApi):
             raise MemoryError()
         open_mutex(&self.cache.mutex, FETCH_SESSION_CACHE)
         self.cache.capacity, self.cache.eviction_ms = sessions, eviction_ms
-        self.cache.seed = int.from_bytes(os.urandom(8))
+        self.cache.seed = int.from_bytes(os.urandom(8)) if seed is None else seed
         self.cache.places = <FetchSession**>calloc(max(1, sessions), sizeof(FetchSession*))
         self.cache.free_places = <int32_t*>calloc(max(1, sessions), sizeof(int32_t))
         if self.cache.places == NULL or self.cache.free_places == NULL:

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
+from ctrlchan._c.clock_functions cimport Clock, ClockFunctions
 from ctrlchan.broker.metadata._snapshot cimport CurrentMetadata, Snapshot
 from ctrlchan.server._processor cimport Answer, HotHandler, HotRequest, Network, NetworkThreads, Result
 
@@ -73,3 +74,8 @@ cdef class BrokerHandler(HotHandler):
     # Which entries have faults that a test wants: bit i for entry i. Read without a lock.
     cdef uint32_t faulty
     cdef object fault_answer
+    # Of the server
+    cdef Clock clock
+    cdef const ClockFunctions* time
+
+    cdef _set_clock(self, Clock clock)

@@ -12,7 +12,7 @@ from libc.stdlib cimport free, realloc
 
 from ctrlchan._c.atomics cimport count_shared, counted
 from ctrlchan._c.bytes cimport put_i32
-from ctrlchan._c.clocks cimport monotonic_ns
+from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
 from ctrlchan.broker.metadata._snapshot cimport Snapshot, encode_endpoints
 from ctrlchan.server._processor cimport (
     ARRIVED,
@@ -31,6 +31,8 @@ from ctrlchan.server._processor cimport (
     append_room,
 )
 from ctrlchan.server._cursor cimport Cursor, read_i16, read_i32, skip_tags, take
+
+from ctrlchan._c.clock_functions import SYSTEM_CLOCK
 
 logger = logging.getLogger("ctrlchan.broker")
 
@@ -79,7 +81,7 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
             result = entry.function(entry.context, request, &header, answer)
             if result == DONE or result == NO_ANSWER:
                 count_shared(&entry.answered, 1)
-                count_shared(&entry.total_ns, monotonic_ns() - request.arrived_ns)
+                count_shared(&entry.total_ns, monotonic_ns_of((<BrokerHandler>context).time) - request.arrived_ns)
                 count_shared(&entry.bytes_in, request.size + SIZE_BYTES)
             return result
     return QUEUE
@@ -161,7 +163,11 @@ cdef class BrokerHandler(HotHandler):
         for api in self.apis:
             self.entries[self.count] = api.entry
             self.count += 1
+        self._set_clock(SYSTEM_CLOCK)
         self.function, self.context = handle_request, <void*>self
+
+    cdef _set_clock(self, Clock clock):
+        self.clock, self.time = clock, clock.functions
 
     def totals(self):
         """Return for each API key: requests that were answered here, their milliseconds, their bytes.
@@ -197,8 +203,9 @@ cdef class BrokerHandler(HotHandler):
         self.faulty = faulty
 
     def attach(self, NetworkThreads threads not None):
-        """Give the APIs the processors whose requests they park. The threads keep this object, not the reverse."""
+        """Give the APIs the processors whose requests they park, and the server's clock. The threads keep this object."""
         cdef HotApi api
+        self._set_clock(threads.clock)
         for api in self.apis:
             api.network = threads.network
             api.set_listeners(threads.listener_names)

@@ -429,7 +429,7 @@ cdef Result handle_produce(void* context, HotRequest* request, const RequestHead
     cdef Result result = DONE
     if request.reason != ARRIVED:
         return go_on(<ProduceApi>context, request, header, answer)
-    now_ms = wall_ms()
+    now_ms = wall_ms(&(<ProduceApi>context).table.table)
     produce.count, produce.room, produce.parts = 0, FEW_PARTS, produce.few
     if not read_request(&(<ProduceApi>context).table.table, header, now_ms, &produce):
         end_produce(&produce)

@@ -18,13 +18,13 @@ from collections import namedtuple
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.errno cimport EINTR, ENOMEM, errno
+from libc.errno cimport ENOMEM, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, qsort
 from libc.string cimport memset
 from posix.fcntl cimport O_CREAT, O_TRUNC, O_WRONLY
-from posix.unistd cimport close, fsync, write
+from posix.unistd cimport close
 
 from ctrlchan._c.bytes cimport get_i16, get_i32, get_i64, put_i16, put_i32, put_i64
 from ctrlchan._c.error_codes cimport (
@@ -51,6 +51,7 @@ from ctrlchan.broker.log._batches cimport (
 
 cdef extern from "<fcntl.h>" nogil:
     int openat(int directory, const char* path, int flags, int mode)
+from ctrlchan.broker.log._files cimport check_disk, flush_file, write_all
 
 cdef enum:
     NO_EPOCH = -1
@@ -386,25 +387,23 @@ cdef class ProducerStates:
         """Write the snapshot file of ``end_offset``, if it is after the last one; return 0 or an errno."""
         cdef char name[64]
         cdef uint8_t* data
-        cdef int64_t size, done = 0, n
+        cdef int64_t size
         cdef int fd, error
         if self.end_offset <= self.snapshot_offset:
             return 0
-        error = self.encode(&data, &size)
+        error = check_disk()
+        if not error:
+            error = self.encode(&data, &size)
         if error:
             return error
         snprintf(name, sizeof(name), "%020lld.snapshot", <long long>self.end_offset)
         fd = openat(directory_fd, name, O_CREAT | O_TRUNC | O_WRONLY, 0o644)
         if fd < 0:
             error = errno
-        while not error and done < size:
-            n = write(fd, data + done, size - done)
-            if n >= 0:
-                done += n
-            elif errno != EINTR:
-                error = errno
-        if not error and sync and fsync(fd) < 0:
-            error = errno
+        if not error:
+            error = write_all(fd, data, size)
+        if not error and sync:
+            error = flush_file(fd)
         if fd >= 0 and close(fd) < 0 and not error:
             error = errno
         free(data)

@@ -20,15 +20,20 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, strlen
 from posix.fcntl cimport O_CREAT, O_RDWR, open
 from posix.stat cimport fstat, struct_stat
-from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, unlink
+from posix.unistd cimport close, pread
 
 from ctrlchan._c.atomics cimport add_and_get
 from ctrlchan._c.bytes cimport get_i32, get_i64, put_i32, put_i64
 from ctrlchan.broker.log._batches cimport HEADER_BYTES, OFFSET_AND_LENGTH_BYTES, Batch, has_valid_crc, read_batch
-from ctrlchan.broker.log._files cimport PATH_BYTES
-
-cdef extern from "<stdio.h>":
-    int c_rename "rename"(const char* old, const char* new) nogil
+from ctrlchan.broker.log._files cimport (
+    PATH_BYTES,
+    check_disk,
+    delete_file,
+    flush_file,
+    rename_path,
+    resize_file,
+    write_at,
+)
 
 cdef extern from "<fcntl.h>":
     int O_CLOEXEC
@@ -80,21 +85,12 @@ cdef int pread_all(int fd, uint8_t* data, int64_t size, int64_t position) noexce
     return DONE
 
 
-cdef int pwrite_all(int fd, const uint8_t* data, int64_t size, int64_t position) noexcept nogil:
-    cdef ssize_t put
-    while size > 0:
-        put = pwrite(fd, data, size, position)
-        if put < 0:
-            if errno == EINTR:
-                continue
-            return errno
-        data, size, position = data + put, size - put, position + put
-    return DONE
-
-
 cdef int open_file(Segment* segment, const char* kind, int flags, int* fd, int64_t* size) noexcept nogil:
     cdef char path[PATH_BYTES]
     cdef struct_stat status
+    cdef int fault = check_disk() if flags & O_CREAT else 0
+    if fault != 0:
+        return fault
     snprintf(path, PATH_BYTES, "%s%s%s", segment.path, kind, segment.suffix)
     fd[0] = open(path, O_RDWR | O_CLOEXEC | flags, FILE_MODE)
     if fd[0] < 0:
@@ -222,13 +218,14 @@ cdef inline bint no_descriptor(int error) noexcept nogil:
 cdef int resize_index(Index* index, int64_t size) noexcept nogil:
     """Give the file room for ``size`` bytes, rounded down to whole entries, and at least for those it has."""
     cdef int64_t capacity = max(size // index.width, <int64_t>index.entries)
+    cdef int error
     index.capacity = <int32_t>capacity
     if index.fd < 0:
         return use_index(index) if index.is_ragged else DONE
-    if ftruncate(index.fd, capacity * index.width) != 0:
-        return errno
-    index.is_ragged = False
-    return DONE
+    error = resize_file(index.fd, capacity * index.width)
+    if error == DONE:
+        index.is_ragged = False
+    return error
 
 
 cdef int cut_index(Index* index, int32_t entries) noexcept nogil:
@@ -240,11 +237,8 @@ cdef int cut_index(Index* index, int32_t entries) noexcept nogil:
     if error != DONE:
         return error
     index.entries = entries
-    if ftruncate(index.fd, <int64_t>entries * index.width) != 0:
-        return errno
-    if ftruncate(index.fd, <int64_t>index.capacity * index.width) != 0:
-        return errno
-    return DONE
+    error = resize_file(index.fd, <int64_t>entries * index.width)
+    return error if error != DONE else resize_file(index.fd, <int64_t>index.capacity * index.width)
 
 
 cdef int read_entry(Index* index, int32_t slot, uint8_t* entry) noexcept nogil:
@@ -346,7 +340,7 @@ cdef int index_offset(Segment* segment, int64_t offset, int64_t position) noexce
         return error
     put_i32(entry, <int32_t>(offset - segment.base_offset))
     put_i32(entry + 4, <int32_t>position)
-    error = pwrite_all(segment.offsets.fd, entry, OFFSET_ENTRY, <int64_t>segment.offsets.entries * OFFSET_ENTRY)
+    error = write_at(segment.offsets.fd, entry, OFFSET_ENTRY, <int64_t>segment.offsets.entries * OFFSET_ENTRY)
     if error != DONE:
         return error
     segment.offsets.entries += 1
@@ -370,7 +364,7 @@ cdef int index_timestamp(Segment* segment, bint last) noexcept nogil:
         return error
     put_i64(entry, timestamp)
     put_i32(entry + TIME_OFFSET_AT, <int32_t>(offset - segment.base_offset))
-    error = pwrite_all(segment.times.fd, entry, TIME_ENTRY, <int64_t>segment.times.entries * TIME_ENTRY)
+    error = write_at(segment.times.fd, entry, TIME_ENTRY, <int64_t>segment.times.entries * TIME_ENTRY)
     if error != DONE:
         return error
     segment.times.entries += 1
@@ -407,7 +401,7 @@ cdef int append(
     cdef int error
     if not 0 <= last_offset - segment.base_offset <= MAX_INT32:
         return OVERFLOW
-    error = pwrite_all(segment.fd, data, size, position)
+    error = write_at(segment.fd, data, size, position)
     if error == DONE:
         if max_timestamp > segment.max_timestamp:
             segment.max_timestamp, segment.offset_of_max_timestamp = max_timestamp, offset_of_max_timestamp
@@ -420,8 +414,7 @@ cdef int append(
             segment.bytes_since_index = 0
     if error != DONE:
         # The log goes offline after this error. If truncating fails, recovery truncates the file.
-        if ftruncate(segment.fd, position) != 0:
-            pass
+        resize_file(segment.fd, position)
         return error
     if position == 0:
         segment.first_timestamp = max_timestamp
@@ -753,8 +746,9 @@ cdef int truncate_segment(Segment* segment, int64_t offset, int64_t now_ms, int6
     if error != DONE:
         return error
     if found != NOT_FOUND:
-        if ftruncate(segment.fd, position) != 0:
-            return errno
+        error = resize_file(segment.fd, position)
+        if error != DONE:
+            return error
         removed[0] = segment.size - position
         segment.size = position
     if segment.size == 0:
@@ -847,8 +841,10 @@ cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int6
     if ending != NOT_FOUND and ending != CORRUPT and ending != OLD_FORMAT:
         return ending
     removed[0] = segment.size - valid
-    if removed[0] > 0 and ftruncate(segment.fd, valid) != 0:
-        return errno
+    if removed[0] > 0:
+        error = resize_file(segment.fd, valid)
+        if error != DONE:
+            return error
     segment.size = valid
     segment.bytes_since_index = 0
     return make_inactive(segment)
@@ -859,14 +855,13 @@ cdef int recover_segment(Segment* segment, OnBatch on_batch, void* context, int6
 
 cdef int flush_segment(Segment* segment) noexcept nogil:
     """Make all bytes survive a crash of the machine. A reference is enough; the mutex is not needed."""
-    if fsync(segment.fd) != 0:
-        return errno
+    cdef int error = flush_file(segment.fd)
     # Nothing was written to an index that was not opened.
-    if segment.offsets.fd >= 0 and fsync(segment.offsets.fd) != 0:
-        return errno
-    if segment.times.fd >= 0 and fsync(segment.times.fd) != 0:
-        return errno
-    return DONE
+    if error == DONE and segment.offsets.fd >= 0:
+        error = flush_file(segment.offsets.fd)
+    if error == DONE and segment.times.fd >= 0:
+        error = flush_file(segment.times.fd)
+    return error
 
 
 cdef int change_suffix(Segment* segment, const char* suffix) noexcept nogil:
@@ -874,12 +869,13 @@ cdef int change_suffix(Segment* segment, const char* suffix) noexcept nogil:
     cdef char old[PATH_BYTES]
     cdef char new[PATH_BYTES]
     cdef const char** kinds = [".log", ".index", ".timeindex", ".txnindex"]
-    cdef int i
+    cdef int i, error
     for i in range(4):
         snprintf(old, PATH_BYTES, "%s%s%s", segment.path, kinds[i], segment.suffix)
         snprintf(new, PATH_BYTES, "%s%s%s", segment.path, kinds[i], suffix)
-        if c_rename(old, new) != 0 and errno != ENOENT:
-            return errno
+        error = rename_path(old, new)
+        if error != DONE and error != ENOENT:
+            return error
     snprintf(segment.suffix, SUFFIX_BYTES, "%s", suffix)
     return DONE
 
@@ -898,7 +894,7 @@ cdef int add_aborted(
         put_i64(entry + ABORTED_FIRST_AT, first_offset)
         put_i64(entry + ABORTED_LAST_AT, last_offset)
         put_i64(entry + ABORTED_STABLE_AT, last_stable_offset)
-        error = pwrite_all(fd, entry, ABORTED_ENTRY, size - size % ABORTED_ENTRY)
+        error = write_at(fd, entry, ABORTED_ENTRY, size - size % ABORTED_ENTRY)
         segment.aborted = size // ABORTED_ENTRY + 1
     if fd >= 0:
         close(fd)
@@ -988,8 +984,8 @@ cdef int truncate_aborted(Segment* segment, int64_t offset) noexcept nogil:
         if error == DONE and get_i64(entry + ABORTED_LAST_AT) >= offset:
             break
         position += ABORTED_ENTRY
-    if error == DONE and position < size and ftruncate(fd, position) != 0:
-        error = errno
+    if error == DONE and position < size:
+        error = resize_file(fd, position)
     segment.aborted = position // ABORTED_ENTRY
     if fd >= 0:
         close(fd)
@@ -1001,11 +997,12 @@ cdef int remove_files(const char* folder, int64_t base_offset) noexcept nogil:
     cdef char file[PATH_BYTES]
     cdef const char** kinds = [".log", ".index", ".timeindex", ".txnindex"]
     cdef int i
+    cdef int error = DONE
     for i in range(4):
         snprintf(file, PATH_BYTES, "%s/%020lld%s", folder, <long long>base_offset, kinds[i])
-        if unlink(file) != 0 and errno != ENOENT:
-            return errno
-    return DONE
+        if error == DONE:
+            error = delete_file(file)
+    return error
 
 
 cdef int move_segment(Segment* segment, const char* folder) noexcept nogil:

@@ -6,6 +6,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
+from ctrlchan._c.clock_functions cimport ClockFunctions
 from ctrlchan._c.locks cimport Condition, Mutex, lock, unlock
 from ctrlchan.broker.log._batches cimport Appended, Rules
 from ctrlchan.server._processor cimport Network
@@ -115,6 +116,8 @@ cdef enum:
 
 
 cdef struct Table:
+    # Of the PartitionTable; never another one
+    const ClockFunctions* clock
     Mutex mutex
     int32_t broker_id
     # Hash tables of lists. ``capacity``: a power of two
@@ -188,8 +191,8 @@ cdef int16_t update_follower(
     PartitionState* partition, int32_t replica_id, int64_t fetch_offset, int64_t start_offset, int64_t broker_epoch,
     int64_t now_ms
 ) noexcept nogil
-# Milliseconds since 1970.
-cdef int64_t wall_ms() noexcept nogil
+# Milliseconds since 1970, by the table's clock.
+cdef int64_t wall_ms(const Table* table) noexcept nogil
 
 # What follows is for ``_partitions`` and ``_partition_roles``. These take the table's mutex.
 cdef bint has_topic_id(const PartitionState* partition) noexcept nogil

@@ -9,7 +9,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
-from ctrlchan._c.clocks cimport NEVER, wall_clock_ms
+from ctrlchan._c.clock_functions cimport wall_ms_of
+from ctrlchan._c.clocks cimport NEVER
 from ctrlchan._c.error_codes cimport (
     KAFKA_STORAGE_ERROR,
     NONE,
@@ -30,8 +31,8 @@ cdef enum:
     LEAST_CAPACITY = 64
 
 
-cdef int64_t wall_ms() noexcept nogil:
-    return wall_clock_ms()
+cdef int64_t wall_ms(const Table* table) noexcept nogil:
+    return wall_ms_of(table.clock)
 
 
 # -- the table

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
+from ctrlchan._c.clock_functions cimport Clock
 from ctrlchan.broker.replica._partition_state cimport PartitionState, Table
 
 
@@ -9,6 +10,9 @@ cdef class Partition
 
 cdef class PartitionTable:
     cdef Table table
+    cdef Clock clock
+    # Without: ``serve_events`` does what the thread does
+    cdef bint has_thread
     # (topic, index) -> Partition
     cdef dict found
     # Removed partitions that may be pinned

@@ -12,7 +12,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
-from ctrlchan._c.clocks cimport NEVER, monotonic_ns
+from ctrlchan._c.clock_functions cimport Clock, monotonic_ns_of
+from ctrlchan._c.clocks cimport NEVER
 from ctrlchan._c.error_codes cimport (
     CORRUPT_MESSAGE,
     INVALID_TIMESTAMP,
@@ -92,6 +93,7 @@ import threading
 from collections import namedtuple
 from concurrent.futures import Future
 
+from ctrlchan._c.clock_functions import SYSTEM_CLOCK
 from ctrlchan.broker.log._batches import check, record_errors
 from ctrlchan.errors import KafkaError
 
@@ -129,7 +131,8 @@ cdef class PartitionTable:
     ``isr_wanted(partition, wanted)`` is called on the table's thread, or by ``shrink_isrs``, when a leader wants another
     ISR (``WantedIsr``: it has the epochs of the state that it was made from); ``Partition.set_isr`` or ``keep_isr`` is the answer. None: the ISR only changes by ``make_leader``.
     ``storage_failed(partition)`` is called on the table's thread when an append has met an I/O error. ``max_lag_ms``:
-    replica.lag.time.max.ms. ``close`` ends the thread.
+    replica.lag.time.max.ms. ``clock``: None for the operating system's. ``close`` ends the thread. ``has_thread`` False:
+    there is none, and ``serve_events`` does on the caller's thread what it would do.
     """
 
     def __cinit__(self, *args, **kwargs):
@@ -137,13 +140,20 @@ cdef class PartitionTable:
         open_mutex(&self.table.event_mutex, PARTITION_EVENTS)
         open_condition(&self.table.event_condition)
         self.table.live_count = -1
+        self.clock, self.table.clock = SYSTEM_CLOCK, (<Clock>SYSTEM_CLOCK).functions
         cdef bint has_room
         with nogil:
             has_room = open_table(&self.table)
         if not has_room:
             raise MemoryError()
 
-    def __init__(self, int32_t broker_id, *, isr_wanted=None, storage_failed=None, int64_t max_lag_ms=30_000):
+    def __init__(
+        self, int32_t broker_id, *, isr_wanted=None, storage_failed=None, int64_t max_lag_ms=30_000, Clock clock=None,
+        bint has_thread=True
+    ):
+        if clock is not None:
+            self.clock, self.table.clock = clock, clock.functions
+        self.has_thread = has_thread
         self.table.broker_id, self.table.max_lag_ms = broker_id, max_lag_ms
         self.table.changes_isr = isr_wanted is not None
         self.isr_wanted, self.storage_failed = isr_wanted, storage_failed
@@ -232,7 +242,7 @@ cdef class PartitionTable:
     def shrink_isrs(self, now_ms=None):
         """Ask for an ISR without the followers that lag, for each partition led here (Partition.maybeShrinkIsr)."""
         cdef Partition partition
-        cdef int64_t now = wall_ms() if now_ms is None else now_ms
+        cdef int64_t now = wall_ms(&self.table) if now_ms is None else now_ms
         if self.isr_wanted is None:
             return
         for partition in self.partitions():
@@ -245,7 +255,7 @@ cdef class PartitionTable:
     cdef _start(self):
         """Start the thread if it does not run."""
         with self.lock:
-            if self.thread is None and not self.table.closed:
+            if self.has_thread and self.thread is None and not self.table.closed:
                 self.thread = threading.Thread(target=self._run, name="partition-events", daemon=True)
                 self.thread.start()
 
@@ -266,35 +276,44 @@ cdef class PartitionTable:
             partition._complete_appends()
 
     def _run(self):
+        while self._turn(True):
+            pass
+
+    def serve_events(self):
+        """Do on this thread what the table's thread would do now; return the nanoseconds until an append expires."""
+        while self._turn(False):
+            pass
+        return self._expire()
+
+    def _turn(self, bint may_wait):
+        """Answer expired appends and serve one event. Return whether to go on: there may be another one."""
         cdef PartitionState* p
         cdef Partition partition
-        cdef int64_t wait_ns
+        cdef int64_t wait_ns = self._expire()
         cdef int events = 0
         cdef bint closed
-        while True:
-            wait_ns = self._expire()
-            with nogil:
-                lock(&self.table.event_mutex)
-                if self.table.first_event == NULL and not self.table.closed and not self.table.has_deadline:
-                    wait(&self.table.event_condition, &self.table.event_mutex, wait_ns)
-                self.table.has_deadline = False
-                p = self.table.first_event
-                if p != NULL:
-                    self.table.first_event = p.next_event
-                    if p.next_event == NULL:
-                        self.table.last_event = NULL
-                    events, p.events = p.events, 0
-                closed = self.table.closed
-                unlock(&self.table.event_mutex)
+        with nogil:
+            lock(&self.table.event_mutex)
+            if may_wait and self.table.first_event == NULL and not self.table.closed and not self.table.has_deadline:
+                wait(&self.table.event_condition, &self.table.event_mutex, wait_ns)
+            self.table.has_deadline = False
+            p = self.table.first_event
             if p != NULL:
-                # The event has pinned it, so that it lives at least until here.
-                partition = <Partition>p.owner
-                with nogil:
-                    release_partition(p)
-                if not closed:
-                    self._serve(partition, events)
-            elif closed:
-                return
+                self.table.first_event = p.next_event
+                if p.next_event == NULL:
+                    self.table.last_event = NULL
+                events, p.events = p.events, 0
+            closed = self.table.closed
+            unlock(&self.table.event_mutex)
+        if p == NULL:
+            return may_wait and not closed
+        # The event has pinned it, so that it lives at least until here.
+        partition = <Partition>p.owner
+        with nogil:
+            release_partition(p)
+        if not closed:
+            self._serve(partition, events)
+        return True
 
     def _serve(self, Partition partition, int events):
         """Do what ``raise_event`` has asked for."""
@@ -316,7 +335,7 @@ cdef class PartitionTable:
     def _expire(self):
         """Answer the appends whose time is over; return the nanoseconds until the next one."""
         cdef WaitingAppend append
-        cdef int64_t now = monotonic_ns()
+        cdef int64_t now = monotonic_ns_of(self.table.clock)
         expired = []
         with self.lock:
             while self.deadlines:
@@ -626,7 +645,7 @@ cdef class Partition:
         Raises KafkaError where the leader epoch cannot be written.
         """
         cdef Role role
-        cdef int64_t now = wall_ms()
+        cdef int64_t now = wall_ms(self.state.table)
         cdef int result
         if leader_epoch < 0:
             raise ValueError(f"{self.topic}-{self.state.index}: leader epoch {leader_epoch}")
@@ -674,7 +693,7 @@ cdef class Partition:
     def update_config(self, config):
         """Take new settings of the topic, a LogConfig."""
         cdef TopicSettings settings = settings_of(config.check())
-        cdef int64_t now = wall_ms()
+        cdef int64_t now = wall_ms(self.state.table)
         with nogil:
             set_settings(&self.state, &settings, now)
 
@@ -686,7 +705,7 @@ cdef class Partition:
         Source: Partition.handleAlterPartitionUpdate.
         """
         cdef int32_t epoch = ANY_EPOCH if leader_epoch is None else leader_epoch
-        cdef int64_t now = wall_ms()
+        cdef int64_t now = wall_ms(self.state.table)
         cdef Ids ids = ids_of(isr)
         with nogil:
             commit_isr(&self.state, &ids, partition_epoch, epoch, now)
@@ -778,7 +797,7 @@ cdef class Partition:
             copied = p.rules
             unlock_partition(p)
         rules.rules = copied
-        rules.rules.now_ms, rules.rules.origin, rules.rules.refuses_zstd = wall_ms(), origin, refuses_zstd
+        rules.rules.now_ms, rules.rules.origin, rules.rules.refuses_zstd = wall_ms(p.table), origin, refuses_zstd
         if refused == NONE:
             error, checked = check(data, rules)
             if error == NONE:
@@ -823,7 +842,7 @@ cdef class Partition:
         table._start()
         with table.lock:
             table.numbers += 1
-            heapq.heappush(table.deadlines, (monotonic_ns() + 1_000_000 * max(0, timeout_ms), table.numbers, append))
+            heapq.heappush(table.deadlines, (monotonic_ns_of(table.table.clock) + 1_000_000 * max(0, timeout_ms), table.numbers, append))
             is_first = table.deadlines[0][2] is append
         if is_first:
             with nogil:

@@ -208,15 +208,28 @@ class _FetcherThread(threading.Thread):
     def _next(self) -> dict[Key, _Followed]:
         """Return the partitions to fetch now; empty after a wait for one."""
         with self._changed:
-            now = monotonic()
-            ready = {key: one for key, one in self._followed.items() if one.resume_at <= now}
+            ready = self._ready()
             if not ready and not self._ended.is_set():
                 next_at = min((one.resume_at for one in self._followed.values()), default=math.inf)
-                self._changed.wait(None if next_at == math.inf else max(0.0, next_at - now))
+                self._changed.wait(None if next_at == math.inf else max(0.0, next_at - self._now()))
             return ready
+
+    def _ready(self) -> dict[Key, _Followed]:
+        """Return the partitions that may be fetched now. Requires ``_changed``."""
+        now = self._now()
+        return {key: one for key, one in self._followed.items() if one.resume_at <= now}
+
+    def _now(self) -> float:
+        """Return the time that ``resume_at`` is compared with: seconds that never go back."""
+        return monotonic()
 
     def _fetch(self, followed: dict[Key, _Followed]) -> Any:
         """Send a Fetch request for these partitions; return kio's response."""
+        body = self._fetch_body(followed)
+        return _decode_fetch(self._exchange(_FETCH, _FETCH_VERSION, _FLEXIBLE_HEADER, body))
+
+    def _fetch_body(self, followed: dict[Key, _Followed]) -> bytes:
+        """Return a Fetch request for these partitions, without its header."""
         settings = self._settings
         topics: dict[str, list[bytes]] = {}
         for (topic, index), one in followed.items():
@@ -257,8 +270,7 @@ class _FetcherThread(threading.Thread):
                 b"\0",
             ]
         parts.append(_END)
-        answer = self._exchange(_FETCH, _FETCH_VERSION, _FLEXIBLE_HEADER, b"".join(parts))
-        return decode_answer("fetch", _FETCH_VERSION, answer, 5)
+        return b"".join(parts)
 
     def _apply(self, followed: dict[Key, _Followed], response: Any) -> None:
         """Apply the answer to each partition that is followed in the same leader epoch as at the request."""
@@ -363,7 +375,7 @@ class _FetcherThread(threading.Thread):
     def _pause(self, one: _Followed, error: KafkaError) -> None:
         """Fetch a partition later, or only after the controller has sent it again."""
         fenced = error.code == ErrorCode.FENCED_LEADER_EPOCH
-        one.resume_at = math.inf if fenced else monotonic() + self._settings.backoff_ms / 1000
+        one.resume_at = math.inf if fenced else self._now() + self._settings.backoff_ms / 1000
         left_out = self._failures.admit(self._leader, monotonic_ns())
         if left_out is not None:
             logger.info(
@@ -455,3 +467,8 @@ def _read(connection: socket.socket, size: int) -> bytes:
             raise ConnectionResetError("the leader has closed the connection")
         view = view[count:]
     return bytes(data)
+
+
+def _decode_fetch(answer: bytes) -> Any:
+    """Return kio's response of an answer with its header."""
+    return decode_answer("fetch", _FETCH_VERSION, answer, 5)

@@ -3,12 +3,13 @@
 cdef void accept_all(Acceptor* a, int64_t* pause_ms) noexcept nogil:
     """Accept until no connection waits. ``pause_ms`` is set when accepting must pause."""
     cdef Network* network = a.network
+    cdef const PollerFunctions* poller = network.poller
     cdef Processor* p
     cdef Peer peer
     cdef int64_t limit
     cdef int fd, error
     while reserve_connection(network):
-        fd = accept_peer(a.listener_fd, &peer)
+        fd = poller.accept(poller, a.listener_fd, &peer)
         if fd < 0:
             error = errno
             release_connection(network, NULL)
@@ -24,35 +25,45 @@ cdef void accept_all(Acceptor* a, int64_t* pause_ms) noexcept nogil:
         if limit >= 0:
             report(network, TOO_MANY_OF_IP, limit, &peer)
             count(&a.rejected, 1)
-            close(fd)
+            poller.close_connection(poller, fd)
             release_connection(network, NULL)
             continue
-        configure_connection(fd, network.send_buffer)
+        poller.configure(poller, fd, network.send_buffer)
         p = &network.processors[a.first_processor + a.next_processor]
         a.next_processor = (a.next_processor + 1) % a.processor_count
         if not give_connection(p, fd, a.index, &PLAINTEXT, &peer):
             report(network, NO_MEMORY, 0, &peer)
             release_connection(network, peer.ip)
-            close(fd)
+            poller.close_connection(poller, fd)
     pause_ms[0] = -1
+
+
+cdef int64_t prepare_accept(Acceptor* a) noexcept nogil:
+    """Accept what waits, and return for how many milliseconds the poller may wait for more; -1: for ever."""
+    cdef const PollerFunctions* poller = a.network.poller
+    # 0: wait for connections; more: pause so long; -1: pause until a connection is closed.
+    cdef int64_t pause_ms = 0
+    cdef int wanted
+    accept_all(a, &pause_ms)
+    wanted = READABLE if pause_ms == 0 else 0
+    if wanted != a.interest:
+        if poller.change(poller, a.poller, a.listener_fd, a.interest, wanted, a) == 0:
+            a.interest = wanted
+    return pause_ms if pause_ms > 0 else -1
+
+
+cdef void wait_for_peers(Acceptor* a, int64_t wait_ms) noexcept nogil:
+    cdef const PollerFunctions* poller = a.network.poller
+    cdef Ready ready[READY_AT_ONCE]
+    cdef int i, events = poller.wait(poller, a.poller, ready, READY_AT_ONCE, wait_ms)
+    for i in range(events):
+        if ready[i].owner == NULL:
+            poller.clear(poller, a.waker)
 
 
 cdef void* run_acceptor(void* argument) noexcept nogil:
     cdef Acceptor* a = <Acceptor*>argument
-    cdef Ready ready[READY_AT_ONCE]
-    cdef int64_t pause_ms
-    cdef int interest = READABLE, wanted, i, events
     name_thread("kafka-acceptor")
     while not counted(&a.network.stopping):
-        # 0: wait for connections; more: pause so long; -1: pause until a connection is closed.
-        pause_ms = 0
-        accept_all(a, &pause_ms)
-        wanted = READABLE if pause_ms == 0 else 0
-        if wanted != interest:
-            if poller_change(a.poller, a.listener_fd, interest, wanted, a) == 0:
-                interest = wanted
-        events = poller_wait(a.poller, ready, READY_AT_ONCE, pause_ms if pause_ms > 0 else -1)
-        for i in range(events):
-            if ready[i].owner == NULL:
-                waker_clear(a.waker)
+        wait_for_peers(a, prepare_accept(a))
     return NULL

@@ -8,15 +8,18 @@
 
 
 cdef int64_t receive_plain(Connection* c, void* room, int64_t size) noexcept nogil:
-    return recv(c.fd, room, size, 0)
+    cdef const PollerFunctions* poller = c.processor.network.poller
+    return poller.receive(poller, c.fd, room, size)
 
 
 cdef int64_t send_plain(Connection* c, const void* data, int64_t size, bint more) noexcept nogil:
-    return send(c.fd, data, size, MSG_NOSIGNAL | (MSG_MORE if more else 0))
+    cdef const PollerFunctions* poller = c.processor.network.poller
+    return poller.send(poller, c.fd, data, size, more)
 
 
 cdef int64_t send_range_plain(Connection* c, const FileRange* part, int64_t size) noexcept nogil:
-    return send_file(c.fd, part.fd, part.position, size)
+    cdef const PollerFunctions* poller = c.processor.network.poller
+    return poller.send_file(poller, c.fd, part.fd, part.position, size)
 
 
 cdef Transport PLAINTEXT
@@ -114,8 +117,9 @@ cdef void unlink_active(Connection* c) noexcept nogil:
 
 cdef void open_connection(Connection* c, int fd) noexcept nogil:
     cdef Processor* p = c.processor
-    if p.phase != RUNNING or poller_add(p.poller, fd, READABLE, c) < 0:
-        close(fd)
+    cdef const PollerFunctions* poller = p.network.poller
+    if p.phase != RUNNING or poller.add(poller, p.poller, fd, READABLE, c) < 0:
+        poller.close_connection(poller, fd)
         release_connection(p.network, c.peer.ip)
         free_slot(c)
         return
@@ -130,11 +134,12 @@ cdef void open_connection(Connection* c, int fd) noexcept nogil:
 cdef void close_connection(Connection* c) noexcept nogil:
     """Close the socket. The slot is free again when no handler works on a request of the connection."""
     cdef Processor* p = c.processor
+    cdef const PollerFunctions* poller = p.network.poller
     cdef HotRequest request
     if c.fd < 0:
         return
-    poller_remove(p.poller, c.fd)
-    close(c.fd)
+    poller.remove(poller, p.poller, c.fd)
+    poller.close_connection(poller, c.fd)
     c.fd = -1
     unlink_active(c)
     forget_sent(c)
@@ -367,23 +372,11 @@ cdef void make_ready(Connection* c) noexcept nogil:
 
 # -- bytes out
 
-cdef extern from *:
-    """
-    /* On: bytes that do not fill a segment wait, so that a file range leaves together with the bytes around it. */
-    static inline void hold_back(int fd, int on) {
-    #ifdef TCP_CORK
-        setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
-    #else
-        (void)fd, (void)on;
-    #endif
-    }
-    """
-    void hold_back(int fd, bint on) nogil
-
 
 cdef bint flush(Connection* c) noexcept nogil:
     """Send. Return True when everything is sent; False when the peer must read first, or is gone."""
     cdef Processor* p = c.processor
+    cdef const PollerFunctions* poller = p.network.poller
     cdef Answer* out = &c.out
     cdef FileRange* part
     cdef int64_t until, size, left = BYTES_PER_TURN
@@ -392,13 +385,13 @@ cdef bint flush(Connection* c) noexcept nogil:
         until = part.at if part != NULL else out.size
         if part != NULL and not c.holds_back:
             c.holds_back = True
-            hold_back(c.fd, True)
+            poller.hold_back(poller, c.fd, True)
         if c.sent < until:
             size = c.transport.send(c, out.data + c.sent, until - c.sent, part != NULL)
         elif part == NULL:
             if c.holds_back:
                 c.holds_back = False
-                hold_back(c.fd, False)
+                poller.hold_back(poller, c.fd, False)
             forget_sent(c)
             return True
         elif part.size == 0:
@@ -448,8 +441,9 @@ cdef void watch(Connection* c) noexcept nogil:
 
 
 cdef void set_interest(Connection* c, int events) noexcept nogil:
+    cdef const PollerFunctions* poller = c.processor.network.poller
     if events != c.interest:
-        if poller_change(c.processor.poller, c.fd, c.interest, events, c) < 0:
+        if poller.change(poller, c.processor.poller, c.fd, c.interest, events, c) < 0:
             close_connection(c)
         else:
             c.interest = events

@@ -1,6 +1,7 @@
-/* What differs between Linux and macOS: polling, waking a thread, sending a file range.
+/* What a server needs of the operating system: polling, waking a thread, connections and their bytes.
  *
- * Polling is level-triggered. A poller never reports a descriptor that was removed before poller_wait. */
+ * Polling is level-triggered. A poller never reports a descriptor that was removed before poller_wait.
+ * PollerFunctions, at the end, are all that the loops call. SYSTEM_POLLER_FUNCTIONS are those of this file. */
 #ifndef CTRLCHAN_POLLER_H
 #define CTRLCHAN_POLLER_H
 
@@ -19,7 +20,6 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "_c/thread_signals.h"
@@ -212,5 +212,87 @@ static inline void configure_connection(int fd, int send_buffer) {
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     if (send_buffer != -1) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer);
 }
+
+/* On: bytes that do not fill a segment wait, so that a file range leaves together with the bytes around it. */
+static inline void hold_back(int fd, int on) {
+#ifdef TCP_CORK
+    setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
+#else
+    (void)fd, (void)on;
+#endif
+}
+
+/* -- the functions that the owner of a server may replace */
+
+typedef struct PollerFunctions PollerFunctions;
+struct PollerFunctions {
+    /* Opens a poller that `ring` wakes: its waker is reported with the owner NULL. Numbers are -1 after an error. */
+    void (*open)(const PollerFunctions *self, int *poller, int waker[2]);
+    void (*close)(const PollerFunctions *self, int poller, const int waker[2]);
+    int (*add)(const PollerFunctions *self, int poller, int fd, int events, void *owner);
+    int (*change)(const PollerFunctions *self, int poller, int fd, int before, int events, void *owner);
+    void (*remove)(const PollerFunctions *self, int poller, int fd);
+    int (*wait)(const PollerFunctions *self, int poller, Ready *ready, int size, int64_t timeout_ms);
+    /* Any thread may call it. */
+    void (*ring)(const PollerFunctions *self, const int waker[2]);
+    void (*clear)(const PollerFunctions *self, const int waker[2]);
+
+    /* Returns a connection of a listener that was added, or -1 with errno. */
+    int (*accept)(const PollerFunctions *self, int listener, Peer *peer);
+    void (*configure)(const PollerFunctions *self, int fd, int send_buffer);
+    /* Return how many bytes were moved, or -1 with errno. */
+    int64_t (*receive)(const PollerFunctions *self, int fd, void *data, int64_t size);
+    int64_t (*send)(const PollerFunctions *self, int fd, const void *data, int64_t size, int more);
+    int64_t (*send_file)(const PollerFunctions *self, int fd, int file, int64_t position, int64_t size);
+    void (*hold_back)(const PollerFunctions *self, int fd, int on);
+    void (*close_connection)(const PollerFunctions *self, int fd);
+};
+
+#define SELF const PollerFunctions *self
+
+static void system_open(SELF, int *poller, int waker[2]) {
+    (void)self;
+    *poller = poller_open();
+    if (*poller >= 0 && waker_open(waker) >= 0) poller_add(*poller, waker[0], READABLE, NULL);
+}
+static void system_close(SELF, int poller, const int waker[2]) {
+    (void)self;
+    waker_close(waker);
+    if (poller >= 0) close(poller);
+}
+static int system_add(SELF, int poller, int fd, int events, void *owner) {
+    (void)self;
+    return poller_add(poller, fd, events, owner);
+}
+static int system_change(SELF, int poller, int fd, int before, int events, void *owner) {
+    (void)self;
+    return poller_change(poller, fd, before, events, owner);
+}
+static void system_remove(SELF, int poller, int fd) { (void)self, poller_remove(poller, fd); }
+static int system_wait(SELF, int poller, Ready *ready, int size, int64_t timeout_ms) {
+    (void)self;
+    return poller_wait(poller, ready, size, timeout_ms);
+}
+static void system_ring(SELF, const int waker[2]) { (void)self, waker_ring(waker); }
+static void system_clear(SELF, const int waker[2]) { (void)self, waker_clear(waker); }
+static int system_accept(SELF, int listener, Peer *peer) { return (void)self, accept_peer(listener, peer); }
+static void system_configure(SELF, int fd, int send_buffer) { (void)self, configure_connection(fd, send_buffer); }
+static int64_t system_receive(SELF, int fd, void *data, int64_t size) { return (void)self, recv(fd, data, size, 0); }
+static int64_t system_send(SELF, int fd, const void *data, int64_t size, int more) {
+    return (void)self, send(fd, data, size, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+}
+static int64_t system_send_file(SELF, int fd, int file, int64_t position, int64_t size) {
+    return (void)self, send_file(fd, file, position, size);
+}
+static void system_hold_back(SELF, int fd, int on) { (void)self, hold_back(fd, on); }
+static void system_close_connection(SELF, int fd) { (void)self, close(fd); }
+
+#undef SELF
+
+static const PollerFunctions SYSTEM_POLLER_FUNCTIONS = {
+    system_open,      system_close, system_add,       system_change,  system_remove,
+    system_wait,      system_ring,  system_clear,     system_accept,  system_configure,
+    system_receive,   system_send,  system_send_file, system_hold_back, system_close_connection,
+};
 
 #endif

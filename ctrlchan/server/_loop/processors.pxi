@@ -54,6 +54,11 @@ cdef bint put_in_mailbox(Connection* c) noexcept nogil:
     return wake
 
 
+cdef void ring(Processor* p) noexcept nogil:
+    """Wake the processor, which waits or is about to."""
+    p.network.poller.ring(p.network.poller, p.waker)
+
+
 cdef bint give_connection(Processor* p, int fd, int listener, const Transport* transport, const Peer* peer) noexcept nogil:
     """Hand an accepted socket to the processor. Return False without memory."""
     cdef Connection* c
@@ -65,7 +70,7 @@ cdef bint give_connection(Processor* p, int fd, int listener, const Transport* t
         wake = put_in_mailbox(c)
     unlock(&p.mutex)
     if wake:
-        waker_ring(p.waker)
+        ring(p)
     return c != NULL
 
 
@@ -79,7 +84,7 @@ cdef void give_answer(Connection* c, Result result, Answer* answer) noexcept nog
     cdef bint wake = put_in_mailbox(c)
     unlock(&p.mutex)
     if wake:
-        waker_ring(p.waker)
+        ring(p)
 
 
 @cython.overflowcheck(False)
@@ -102,7 +107,7 @@ cdef void complete(Network* network, uint64_t token) noexcept nogil:
             wake = put_in_mailbox(c)
     unlock(&p.mutex)
     if wake:
-        waker_ring(p.waker)
+        ring(p)
 
 
 cdef void open_mail(Connection* c) noexcept nogil:
@@ -169,7 +174,7 @@ cdef int64_t sleep_ms(Processor* p) noexcept nogil:
     if p.network.idle_ns >= 0 and p.earliest != NULL:
         idle = (p.earliest.last_active + p.network.idle_ns) // 1000000 + 1
         until = idle if until < 0 else min(until, idle)
-    return -1 if until < 0 else max(0, until - monotonic_ns() // 1000000)
+    return -1 if until < 0 else max(0, until - monotonic_ns_of(p.network.clock) // 1000000)
 
 
 cdef void expire(Processor* p) noexcept nogil:
@@ -213,60 +218,78 @@ cdef bint drop_and_forget(Connection* c) noexcept nogil:
     return held
 
 
-cdef void* run_processor(void* argument) noexcept nogil:
-    cdef Processor* p = <Processor*>argument
+cdef bint runs(const Processor* p) noexcept nogil:
+    return p.phase != ENDING and not (p.phase == DRAINING and p.earliest == NULL)
+
+
+cdef void prepare_wait(Processor* p) noexcept nogil:
+    """Find for how long the poller may wait. From here on other threads wake the processor."""
+    p.wait_ms = 0 if p.ready != NULL else sleep_ms(p)
+    lock(&p.mutex)
+    p.sleeping = p.wait_ms != 0 and p.first_mail == NULL and p.wanted_phase == p.phase
+    if not p.sleeping:
+        p.wait_ms = 0
+    unlock(&p.mutex)
+
+
+cdef void take_turn(Processor* p) noexcept nogil:
+    """Wait as ``prepare_wait`` has said, then do all that is due: ready connections, mail, timers, a new phase."""
+    cdef const PollerFunctions* poller = p.network.poller
     cdef Ready ready[READY_AT_ONCE]
     cdef Connection* mail
     cdef Connection* c
     cdef Phase phase
-    cdef int64_t timeout
     cdef int i, events
-    name_thread("kafka-processor")
-    p.now = monotonic_ns()
-    while p.phase != ENDING and not (p.phase == DRAINING and p.earliest == NULL):
-        timeout = 0 if p.ready != NULL else sleep_ms(p)
-        lock(&p.mutex)
-        p.sleeping = timeout != 0 and p.first_mail == NULL and p.wanted_phase == p.phase
-        if not p.sleeping:
-            timeout = 0
-        unlock(&p.mutex)
-        count(&p.counters.idle_ns, -monotonic_ns())
-        events = poller_wait(p.poller, ready, READY_AT_ONCE, timeout)
-        p.now = monotonic_ns()
-        count(&p.counters.idle_ns, p.now)
-        lock(&p.mutex)
-        p.sleeping = False
-        mail = p.first_mail
-        p.first_mail = p.last_mail = NULL
-        phase = p.wanted_phase
-        unlock(&p.mutex)
-        for i in range(events):
-            if ready[i].owner == NULL:
-                waker_clear(p.waker)
-            else:
-                serve(<Connection*>ready[i].owner, ready[i].events)
-        while mail != NULL:
-            c = mail
-            # Read before the connection may enter the next mailbox.
-            mail = c.next_mail
-            open_mail(c)
-        expire(p)
-        c = p.ready
-        p.ready = NULL
-        while c != NULL:
-            mail = c.next_ready
-            c.is_ready = False
-            if c.fd >= 0 and c.state == IDLE:
-                advance(c)
-            c = mail
-        mail = NULL
-        if phase != p.phase:
-            change_phase(p, phase)
+    count(&p.counters.idle_ns, -monotonic_ns_of(p.network.clock))
+    events = poller.wait(poller, p.poller, ready, READY_AT_ONCE, p.wait_ms)
+    p.now = monotonic_ns_of(p.network.clock)
+    count(&p.counters.idle_ns, p.now)
+    lock(&p.mutex)
+    p.sleeping = False
+    mail = p.first_mail
+    p.first_mail = p.last_mail = NULL
+    phase = p.wanted_phase
+    unlock(&p.mutex)
+    for i in range(events):
+        if ready[i].owner == NULL:
+            poller.clear(poller, p.waker)
+        else:
+            serve(<Connection*>ready[i].owner, ready[i].events)
+    while mail != NULL:
+        c = mail
+        # Read before the connection may enter the next mailbox.
+        mail = c.next_mail
+        open_mail(c)
+    expire(p)
+    c = p.ready
+    p.ready = NULL
+    while c != NULL:
+        mail = c.next_ready
+        c.is_ready = False
+        if c.fd >= 0 and c.state == IDLE:
+            advance(c)
+        c = mail
+    if phase != p.phase:
+        change_phase(p, phase)
+
+
+cdef void end_processor(Processor* p) noexcept nogil:
+    """Close all connections, and tell who waits for the end."""
     change_phase(p, ENDING)
     lock(&p.mutex)
     p.ended = True
     broadcast(&p.changed)
     unlock(&p.mutex)
+
+
+cdef void* run_processor(void* argument) noexcept nogil:
+    cdef Processor* p = <Processor*>argument
+    name_thread("kafka-processor")
+    p.now = monotonic_ns_of(p.network.clock)
+    while runs(p):
+        prepare_wait(p)
+        take_turn(p)
+    end_processor(p)
     return NULL
 
 
@@ -275,7 +298,7 @@ cdef void want_phase(Processor* p, Phase phase) noexcept nogil:
     p.wanted_phase = phase
     p.sleeping = False
     unlock(&p.mutex)
-    waker_ring(p.waker)
+    ring(p)
 
 
 cdef bint wait_for_end(Processor* p, int64_t deadline) noexcept nogil:

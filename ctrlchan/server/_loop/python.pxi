@@ -4,6 +4,13 @@ cdef class HotHandler:
     """Answers requests on the threads of the processors. A subclass sets ``function`` and ``context``."""
 
 
+cdef class Poller:
+    """Readiness and connections of the operating system. A subclass that sets ``functions`` has others."""
+
+    def __cinit__(self):
+        self.functions = &SYSTEM_POLLER_FUNCTIONS
+
+
 cdef object peer_of(const Peer* peer):
     """Return the address of a peer as text, and its port."""
     address = ipaddress.IPv6Address(PyBytes_FromStringAndSize(<const char*>peer.ip, 16))
@@ -106,26 +113,30 @@ cdef void close_range(void* owner) noexcept nogil:
     close(<int><size_t>owner)
 
 
+@cython.no_gc_clear
 cdef class NetworkThreads:
     """Acceptors and processors of a server, with the request queue. ``SocketServer`` is its public face.
 
     ``listeners``: names and listening sockets' descriptors, which belong to this object from here on.
     ``per_ip_overrides``: packed IPv6 addresses (IPv4 as mapped ones) and limits. ``idle_ns``: -1 for never.
+    ``clock``, ``poller``: None for those of the operating system.
     """
 
     def __cinit__(self, list listeners, HotHandler hot=None, *, int processors, int64_t max_request_bytes,
                   int64_t queue_capacity, int64_t idle_ns, int64_t max_connections, int64_t max_per_ip,
-                  list per_ip_overrides, int send_buffer):
+                  list per_ip_overrides, int send_buffer, Clock clock=None, Poller poller=None):
         cdef Network* network
         cdef int i
         cdef bytes packed
         if not 0 < processors * len(listeners) <= MAX_PROCESSORS:
             raise ValueError(f"{processors} processors for each of {len(listeners)} listeners")
         self.hot = hot
+        self.clock, self.poller = clock or SYSTEM_CLOCK, poller or Poller()
         self.listener_names = tuple(name for name, _ in listeners)
         network = self.network = <Network*>calloc(1, sizeof(Network))
         if network == NULL:
             raise MemoryError()
+        network.clock, network.poller = self.clock.functions, self.poller.functions
         if hot is not None:
             network.hot, network.hot_context = hot.function, hot.context
         network.max_request_bytes, network.idle_ns, network.send_buffer = max_request_bytes, idle_ns, send_buffer
@@ -182,7 +193,7 @@ cdef class NetworkThreads:
         for i in range(network.acceptor_count):
             check_descriptors(network.acceptors[i].poller, network.acceptors[i].waker)
         for i in range(network.processor_count):
-            network.processors[i].started_ns = monotonic_ns()
+            network.processors[i].started_ns = monotonic_ns_of(network.clock)
             network.processors[i].ended = False
             error = start_thread(&network.processors[i].thread, run_processor, &network.processors[i])
             if error:
@@ -209,7 +220,7 @@ cdef class NetworkThreads:
             count(&network.stopping, 1)
             for i in range(network.acceptor_count):
                 if network.acceptors[i].is_started:
-                    waker_ring(network.acceptors[i].waker)
+                    network.poller.ring(network.poller, network.acceptors[i].waker)
                     pthread_join(network.acceptors[i].thread, NULL)
                     network.acceptors[i].is_started = False
                 close_acceptor(&network.acceptors[i])
@@ -236,6 +247,43 @@ cdef class NetworkThreads:
             self.is_kept = True
             Py_INCREF(self)
         return ended
+
+    # -- without threads
+
+    def turn(self, int index):
+        """Take one turn of a processor on this thread. Return after how many milliseconds the next one is due, -1 for never.
+
+        It is due at once when the poller has something for it. None: the processor has ended, because the server was
+        stopped. Only for servers that were not started; the first turns do no more than to prepare the next ones.
+        """
+        cdef Processor* p = &self.network.processors[index]
+        cdef int64_t wait_ms = -1
+        if not 0 <= index < self.network.processor_count or p.is_joinable:
+            raise ValueError(f"processor {index}: there is none, or its thread runs")
+        with nogil:
+            if runs(p):
+                take_turn(p)
+            if runs(p):
+                prepare_wait(p)
+                wait_ms = p.wait_ms
+            else:
+                end_processor(p)
+        return wait_ms if runs(p) else None
+
+    def accept(self, int index):
+        """Take one turn of an acceptor on this thread. Return as ``turn``."""
+        cdef Acceptor* a = &self.network.acceptors[index]
+        cdef int64_t wait_ms
+        if not 0 <= index < self.network.acceptor_count or a.is_started:
+            raise ValueError(f"acceptor {index}: there is none, or its thread runs")
+        if counted(&self.network.stopping):
+            return None
+        with nogil:
+            wait_for_peers(a, 0)
+            wait_ms = prepare_accept(a)
+        return wait_ms
+
+    # -- the request queue
 
     def take(self, double timeout):
         """Return the oldest request of the queue, or None when none came within ``timeout`` seconds.
@@ -295,7 +343,7 @@ cdef class NetworkThreads:
         processors = []
         for i in range(network.processor_count):
             c = &network.processors[i].counters
-            idle_ns, now = counted(&c.idle_ns), monotonic_ns()
+            idle_ns, now = counted(&c.idle_ns), monotonic_ns_of(network.clock)
             processors.append((
                 counted(&c.connections), counted(&c.opened), counted(&c.requests), counted(&c.bytes_in),
                 counted(&c.bytes_out), idle_ns if idle_ns >= 0 else idle_ns + now, counted(&c.expired),
@@ -336,18 +384,15 @@ cdef void open_processor(Network* network, int index) noexcept:
     p.waker[0] = p.waker[1] = -1
     open_mutex(&p.mutex, PROCESSOR)
     open_condition(&p.changed)
-    open_wheel(&p.wheel, monotonic_ns() // 1000000)
-    p.poller = poller_open()
-    if p.poller >= 0 and waker_open(p.waker) >= 0:
-        poller_add(p.poller, p.waker[0], READABLE, NULL)
+    p.now = monotonic_ns_of(network.clock)
+    open_wheel(&p.wheel, p.now // 1000000)
+    network.poller.open(network.poller, &p.poller, p.waker)
     network.processor_count += 1
 
 
 cdef void close_polling(Processor* p) noexcept nogil:
     """Close what the thread polled. Nobody wakes a thread that has ended. May be called again."""
-    waker_close(p.waker)
-    if p.poller >= 0:
-        close(p.poller)
+    p.network.poller.close(p.network.poller, p.poller, p.waker)
     p.poller = p.waker[0] = p.waker[1] = -1
 
 
@@ -358,7 +403,7 @@ cdef void free_processor(Processor* p) noexcept:
         for k in range(SLOTS_PER_CHUNK):
             c = &p.chunks[i][k]
             if c.new_fd >= 0:
-                close(c.new_fd)
+                p.network.poller.close_connection(p.network.poller, c.new_fd)
             free_answer(&c.answer)
             free_answer(&c.out)
             free(c.data)
@@ -375,20 +420,19 @@ cdef void open_acceptor(Network* network, int index, int fd, int processors) noe
     a.network, a.index, a.listener_fd = network, index, fd
     a.first_processor, a.processor_count = index * processors, processors
     a.waker[0] = a.waker[1] = -1
-    a.poller = poller_open()
-    if a.poller >= 0 and waker_open(a.waker) >= 0:
-        poller_add(a.poller, a.waker[0], READABLE, NULL)
-        poller_add(a.poller, fd, READABLE, a)
+    a.interest = READABLE
+    network.poller.open(network.poller, &a.poller, a.waker)
+    if a.poller >= 0:
+        network.poller.add(network.poller, a.poller, fd, READABLE, a)
     network.acceptor_count += 1
 
 
 cdef void close_acceptor(Acceptor* a) noexcept nogil:
     """Close the listening socket and what the thread used. May be called again."""
+    cdef const PollerFunctions* poller = a.network.poller
     if a.listener_fd >= 0:
-        close(a.listener_fd)
-    if a.poller >= 0:
-        close(a.poller)
-    waker_close(a.waker)
+        poller.close_connection(poller, a.listener_fd)
+    poller.close(poller, a.poller, a.waker)
     a.listener_fd = a.poller = a.waker[0] = a.waker[1] = -1
 
 

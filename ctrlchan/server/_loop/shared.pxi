@@ -69,7 +69,7 @@ cdef void release_connection(Network* network, const uint8_t* ip) noexcept nogil
     unlock(&quotas.mutex)
     if wake:
         for i in range(network.acceptor_count):
-            waker_ring(network.acceptors[i].waker)
+            network.poller.ring(network.poller, network.acceptors[i].waker)
 
 
 cdef IpCount** place_of(Quotas* quotas, const uint8_t* ip) noexcept nogil:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ctrlchan.server._echo import EchoHandler
 from ctrlchan.server._processor import HotHandler, RequestContext
 from ctrlchan.server.socket_server import Listener, SocketServer, SocketServerSettings
 from tests.kafka.waiting import wait_until
+from tests.unit.server._echo import EchoHandler
 
 LOCAL = Listener("PLAINTEXT", "127.0.0.1", 0)
 

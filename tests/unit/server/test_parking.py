@@ -6,8 +6,8 @@ import random
 import threading
 from contextlib import ExitStack
 
-from ctrlchan.server._echo import complete_request
 from tests.kafka.waiting import wait_until
+from tests.unit.server._echo import complete_request
 from tests.unit.server.serving import (
     Client,
     EchoHandler,

@@ -145,7 +145,8 @@ cdef int64_t read_partition(
     unlock_partition(partition)
     if follows and answer.error == NONE and answer.diverging_epoch < 0 and hot.reason == ARRIVED and watcher == NULL:
         answer.error = update_follower(
-            partition, request.replica_id, cached.fetch_offset, cached.start_offset, request.replica_epoch, wall_ms()
+            partition, request.replica_id, cached.fetch_offset, cached.start_offset, request.replica_epoch,
+            wall_ms(self.table)
         )
     if answer.error != NONE:
         return 0

@@ -1,0 +1,3 @@
+class Clock: ...
+
+SYSTEM_CLOCK: Clock
