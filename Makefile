@@ -1,6 +1,6 @@
 # The two commands are `make run` and `make test`; both do all set-up of their own. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run cluster unit acceptance pipeline-demo test soak chaos fuzz check format docs bench ext debug sanitize clean
+.PHONY: help run cluster unit acceptance pipeline-demo test soak chaos simulate fuzz check format docs bench ext debug sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,7 +39,7 @@ else
 endif
 
 unit: $(RUN) $(VENV)/.unit  ## install what is missing, then run the unit tests (no Java, no Spark; two minutes)
-	$(BIN)/python -m pytest tests/unit -n 2 --dist loadfile
+	$(BIN)/python -m pytest tests/unit tests/simulation -n 2 --dist loadfile
 
 pipeline-demo: $(RUN) $(VENV)/.spark  ## install what is missing, then let the report find a slow broker and a stale one
 	$(BIN)/ctrlchan pipeline demo --output build/pipeline-demo --overwrite
@@ -52,6 +52,9 @@ soak: $(ALL_TESTS)  ## push under random faults for SECONDS (600): nothing may b
 
 chaos: $(ALL_TESTS)  ## a cluster of real processes under faults for SECONDS (600); SEED repeats a run: nothing may be lost
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+simulate: $(ALL_TESTS)  ## histories of simulated brokers: SEEDS (1000) new ones, or from SEED on; SEED alone repeats one
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
 
 fuzz: $(ALL_TESTS)  ## mutated requests to a broker that stores records, for SECONDS (600): nothing may end or grow
 	$(BIN)/python -m tests.soak.frames $(SECONDS)
@@ -85,7 +88,7 @@ debug: $(ALL_TESTS)  ## build the extensions with checks of bounds and locks, an
 	  || { cat build.log; exit 1; }
 	cd build/debug && PYTHONPATH="$$PWD" CTRLCHAN_CHECKED=1 $(CURDIR)/$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit/locks \
 	  tests/unit/codec tests/unit/channel tests/unit/zookeeper/test_state_decoder.py tests/unit/broker \
-	  tests/conformance tests/fault/test_storing_broker.py
+	  tests/simulation tests/conformance tests/fault/test_storing_broker.py
 
 # Java and other children must not have the sanitizers' libraries; objects must not come from Python's arenas.
 sanitize: $(RUN) $(VENV)/.check  ## build the extensions with gcc's sanitizers, and run tests of codec and channel on that build

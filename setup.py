@@ -157,7 +157,7 @@ if not CHANNEL_ONLY:
 if not CHANNEL_ONLY and "--inplace" in sys.argv:
     extensions += [
         extension(name, [*server_parts, *log_parts], trace=False)
-        for name in ("tests.unit.server._echo",)
+        for name in ("tests.unit.server._echo", "tests.simulation._operating_system")
     ]
 
 # Guarded: where processes are spawned, Cython's workers import this file again.

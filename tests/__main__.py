@@ -17,7 +17,12 @@ from typing import Final
 SUITES: Final = {
     "spark": ["tests/spark"],
     "acceptance": ["tests/acceptance", "tests/kafka", "tests/chaos"],
-    "unit": ["tests/unit", "--ignore=tests/unit/controller", "--ignore=tests/unit/zookeeper"],
+    "unit": [
+        "tests/unit",
+        "tests/simulation",
+        "--ignore=tests/unit/controller",
+        "--ignore=tests/unit/zookeeper",
+    ],
     "faults": ["tests/fault", "tests/conformance"],
     "controller": ["tests/unit/controller", "tests/unit/zookeeper"],
 }
