@@ -9,13 +9,11 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.handlers import update_metadata
-from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.server.apis.metadata import API
 from ctrlchan.server.request_handler import RequestHandler
-from ctrlchan.state import Endpoint, SecurityProtocol
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
+from tests.unit.broker.cores import broker_core, storing_core
 from tests.unit.broker.local_broker import Part, client_frame, control_frame
 
 _ROUNDS: Final = 7
@@ -37,7 +35,7 @@ def microseconds(handler: RequestHandler[Any], frame: bytes, requests: int) -> f
 
 def main() -> None:
     """Print the figures."""
-    core = BrokerCore(0, Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "localhost", 9092))
+    core = broker_core(0)
     core.metadata.state = generate(GeneratorConfig())
     handler = RequestHandler(core, {_METADATA: API})
     asked: list[tuple[str, list[str] | None, int]] = [
@@ -48,7 +46,7 @@ def main() -> None:
     for what, topics, requests in asked:
         frame = client_frame(_METADATA, _VERSION, topics=topics)
         print(f"{what} of 100 partitions: {microseconds(handler, frame, requests):,.0f} µs")
-    storing = StoringCore(0, core.endpoint)
+    storing = storing_core(0)
     updated = RequestHandler(storing, {update_metadata.API.key: update_metadata.API})
     every = [Part(f"topic-{topic}", partition) for topic in range(1_000) for partition in range(100)]
     for what, parts, requests in (("all", every, 3), ("one", every[:1], 200)):

@@ -7,19 +7,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kio.static.primitive import i32Timedelta
 
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
+from ctrlchan.broker.node import BrokerNode
 from ctrlchan.broker.replica.isr_changes import AlteredPartition, IsrChange, IsrChanges
 from ctrlchan.errors import KafkaError
 from ctrlchan.peers.connection import Address, Answer, ControllerConnections, OutgoingRequest
 from ctrlchan.peers.messages import decode_answer, encode_request, part
-from ctrlchan.state import Endpoint
 from ctrlchan.state.brokers import parse_host_port
 
-__all__ = ["ControlledBroker", "ControllerClient", "NewTopic"]
+__all__ = ["ControllerClient", "NewTopic"]
 
 _T = TypeVar("_T")
 
@@ -50,33 +50,22 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-class ControlledBroker(Protocol):
-    """The broker that asks. ``metadata`` is read under ``metadata.state.lock``."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def endpoint(self) -> Endpoint: ...
-    @property
-    def metadata(self) -> MetadataCache: ...
-
-
 class ControllerClient:
     """Sends requests to the controller of the broker's cluster. All methods are thread-safe.
 
+    ``node``: the broker that asks. ``metadata`` is read under ``metadata.state.lock``.
     ``address``: ``HOST:PORT`` of a controller that is not among the live brokers; None: the controller is the
     broker that the metadata names. Futures fail with KafkaError: REQUEST_TIMED_OUT without an answer.
     """
 
-    def __init__(self, core: ControlledBroker, address: str | None = None) -> None:
-        self._core = core
+    def __init__(self, node: BrokerNode, metadata: MetadataCache, address: str | None = None) -> None:
+        self._node = node
+        self._metadata = metadata
         self._address: Address | None = None if address is None else parse_host_port(address)
         # As in Kafka, an ISR does not wait behind a topic whose creation takes long.
-        self._connections = ControllerConnections(self._find, f"broker-{core.id}-to-controller")
-        self._forwarding = ControllerConnections(self._find, f"broker-{core.id}-forwarding")
-        self._isr_changes = IsrChanges(self._connections.send, lambda: (core.id, core.epoch))
+        self._connections = ControllerConnections(self._find, f"broker-{node.id}-to-controller")
+        self._forwarding = ControllerConnections(self._find, f"broker-{node.id}-forwarding")
+        self._isr_changes = IsrChanges(self._connections.send, lambda: (node.id, node.epoch))
 
     def stop(self) -> None:
         """Close the connections; requests that are not answered fail."""
@@ -155,7 +144,7 @@ class ControllerClient:
 
     def _encode_identity(self, api: str, version: int) -> bytes:
         """Return the body of a request that only says which broker asks."""
-        return encode_request(api, version, broker_id=self._core.id, broker_epoch=self._core.epoch)
+        return encode_request(api, version, broker_id=self._node.id, broker_epoch=self._node.epoch)
 
     def _ask(
         self,
@@ -183,10 +172,10 @@ class ControllerClient:
     def _find(self) -> Address | None:
         if self._address is not None:
             return self._address
-        metadata = self._core.metadata
+        metadata = self._metadata
         with metadata.state.lock:
             controller = metadata.state.controller_id
-            for node in metadata.nodes(self._core.endpoint.listener):
+            for node in metadata.nodes(self._node.endpoint.listener):
                 if node.id == controller:
                     return node.host, node.port
         return None

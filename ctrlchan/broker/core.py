@@ -1,95 +1,85 @@
-"""The state of one broker, without its socket and without its APIs."""
+"""BrokerCore: what the handlers of a broker share."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
+from ctrlchan.broker.node import BrokerNode
 from ctrlchan.config.definitions import DescribedConfig, topic_configs
-from ctrlchan.state import Broker, Endpoint, SecurityProtocol
+from ctrlchan.state import Broker, Endpoint
 
 if TYPE_CHECKING:
     from ctrlchan.broker.coordinator.group_service import GroupService
-    from ctrlchan.broker.replica._partitions import PartitionTable
     from ctrlchan.broker.replica.replica_manager import ReplicaManager
 
-__all__ = ["BrokerCore", "core_of"]
-
-C = TypeVar("C", bound="BrokerCore")
+__all__ = ["BrokerCore"]
 
 
+@dataclass(frozen=True, kw_only=True)
 class BrokerCore:
-    """Holds what a broker has been sent, and its own registration.
+    """The parts of a broker. No part is replaced; what changes is inside of the parts.
 
-    Belongs to the event loop's thread. In a broker that stores records ``lock`` guards it: handler threads
-    hold it while an API uses the core. ``metadata`` has a lock of its own, ``metadata.state.lock``.
-
-    ``endpoint``: the listener that other brokers and the controller connect to, and the only one of a broker
-    that stores no records; ``more_endpoints``: others. Metadata shows the live brokers that have the listener
-    of the request.
-    ``epoch``: of its registration; requests with a lower broker epoch are refused. -1: all are accepted.
-    ``configs``: its settings under Kafka's names; DescribeConfigs shows them as static broker configs.
-    ``partitions``, ``replica_manager``, ``groups``: of a broker that stores records (``StoringCore``).
+    Belongs to the event loop's thread. In a broker that stores records ``lock`` guards ``replicas``: handler
+    threads hold it while an API uses the core. ``metadata`` has a lock of its own, ``metadata.state.lock``.
+    ``replica_manager`` and ``groups``: of a broker that stores records (``StoringCore``).
     """
 
-    def __init__(
-        self,
-        broker_id: int,
-        endpoint: Endpoint,
-        *,
-        epoch: int = -1,
-        rack: str | None = None,
-        cluster_id: str = DEFAULT_CLUSTER_ID,
-        configs: Mapping[str, str] | None = None,
-    ) -> None:
-        self.id = broker_id
-        self.endpoint = endpoint
-        self.more_endpoints: tuple[Endpoint, ...] = ()
-        self.epoch = epoch
-        self.rack = rack
-        self.configs = dict(configs or {})
-        self.controller_epoch = 0
-        self.metadata = self._new_metadata(cluster_id)
-        self.replicas = HostedReplicas()
-        self.lock = threading.RLock()
-        self.partitions: PartitionTable | None = None
-        self.replica_manager: ReplicaManager | None = None
-        self.groups: GroupService | None = None
-        #: Own configs of topics: topic -> Kafka's name -> value.
-        self.topic_overrides: dict[str, dict[str, str]] = {}
-        #: Dynamic configs of this broker, and of all brokers.
-        self.dynamic: tuple[dict[str, str], dict[str, str]] = {}, {}
+    node: BrokerNode
+    metadata: MetadataCache
+    replicas: HostedReplicas = field(default_factory=HostedReplicas)
+    lock: AbstractContextManager[object] = field(default_factory=threading.RLock)
+    replica_manager: ReplicaManager | None = None
+    groups: GroupService | None = None
 
-    def _new_metadata(self, cluster_id: str) -> MetadataCache:
-        return MetadataCache(cluster_id)
+    @property
+    def id(self) -> int:
+        return self.node.id
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self.node.endpoint
+
+    @property
+    def epoch(self) -> int:
+        return self.node.epoch
+
+    @property
+    def rack(self) -> str | None:
+        return self.node.rack
 
     @property
     def cluster_id(self) -> str:
-        return self.metadata.state.cluster_id
+        return self.node.cluster_id
 
-    @cluster_id.setter
-    def cluster_id(self, cluster_id: str) -> None:
-        self.metadata.state.cluster_id = cluster_id
+    @property
+    def configs(self) -> Mapping[str, str]:
+        """The static settings, under Kafka's names."""
+        return self.node.configs
 
     @property
     def broker(self) -> Broker:
-        """Id, epoch, endpoints and rack: what a channel needs to connect."""
-        return Broker(self.id, self.epoch, (self.endpoint, *self.more_endpoints), self.rack)
+        return self.node.broker
+
+    @property
+    def controller_epoch(self) -> int:
+        """The highest epoch of a controller whose request was applied."""
+        return self.replicas.controller_epoch
 
     def topic_configs(self, name: str) -> Iterable[DescribedConfig] | None:
-        """Return the configs of a topic, or None if this broker knows no such topic."""
+        """Return the configs of a topic, None: this broker knows no such topic."""
         return None if self.metadata.topic_row(name) is None else topic_configs()
 
-    def dynamic_configs(self, broker_id: int | None) -> Mapping[str, str]:
+    def dynamic_configs(self, _broker_id: int | None) -> Mapping[str, str]:
         """Return the dynamic configs of this broker, or those of all brokers (None)."""
-        own, defaults = self.dynamic
-        return defaults if broker_id is None else own
+        return {}
 
     def describe(self) -> dict[str, Any]:
         """Return what the broker holds, in values that JSON can carry."""
@@ -117,21 +107,3 @@ class BrokerCore:
                 "offline": int(np.count_nonzero(self.replicas.offline)),
             },
         }
-
-
-def core_of(config: BrokerConfig, kind: type[C]) -> C:
-    """Return the state of a new broker."""
-    endpoint, *more = (
-        Endpoint(name, SecurityProtocol.PLAINTEXT, *config.advertised.get(name, (host, port)))
-        for name, host, port in config.listeners
-    )
-    core = kind(
-        config.id,
-        endpoint,
-        epoch=config.epoch,
-        rack=config.rack,
-        cluster_id=config.cluster_id,
-        configs=config.kafka_configs(),
-    )
-    core.more_endpoints = tuple(more)
-    return core

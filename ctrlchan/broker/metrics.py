@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from ctrlchan.server.api_names import api_name
 
 if TYPE_CHECKING:
-    from ctrlchan.broker.server import StoringService
+    from ctrlchan.broker.server import BrokerServer
 
 __all__ = ["BrokerMetrics"]
 
@@ -29,7 +29,7 @@ _PARTITION: Final = ("topic", "partition")
 class BrokerMetrics(Collector):
     """A collector for ``prometheus_client``: register it in a registry. ``service``: the broker."""
 
-    def __init__(self, service: StoringService) -> None:
+    def __init__(self, service: BrokerServer) -> None:
         self._service = service
 
     def collect(self) -> Iterator[Metric]:

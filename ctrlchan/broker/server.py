@@ -20,22 +20,28 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.broker.config.log_configs import LogConfigs
 from ctrlchan.broker.config.parts import check_topic_settings, fetcher_settings, server_settings
 from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
 from ctrlchan.broker.controller_client import ControllerClient
 from ctrlchan.broker.coordinator.group_service import GroupService
-from ctrlchan.broker.core import core_of
 from ctrlchan.broker.faults import Faults
 from ctrlchan.broker.handlers._fetch import FetchApi
 from ctrlchan.broker.handlers._hot import BrokerHandler
 from ctrlchan.broker.handlers._produce import ProduceApi
 from ctrlchan.broker.handlers.table import storing_apis
 from ctrlchan.broker.log.manager import LogManager, LogManagerSettings, read_identity
+from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
+from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
+from ctrlchan.broker.node import BrokerNode
 from ctrlchan.broker.producer_ids import ProducerIds, random_block
+from ctrlchan.broker.replica._partitions import PartitionTable
+from ctrlchan.broker.replica.isr_updates import IsrUpdates
 from ctrlchan.broker.replica.replica_manager import ReplicaManager
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.config.settings import boolean, integer
 from ctrlchan.errors import CtrlchanError, ZooKeeperError
+from ctrlchan.internal_topics import OFFSETS_TOPIC
 from ctrlchan.server.api import Api
 from ctrlchan.server.handler_pool import HandlerPool
 from ctrlchan.server.request_handler import RequestHandler
@@ -47,7 +53,7 @@ from ctrlchan.zookeeper.operations import Create
 if TYPE_CHECKING:
     from ctrlchan.zookeeper.session import ZooKeeperSession
 
-__all__ = ["BrokerState", "Progress", "StoringService"]
+__all__ = ["BrokerServer", "BrokerState", "Progress"]
 
 logger = logging.getLogger("ctrlchan.broker")
 
@@ -72,8 +78,8 @@ class BrokerState(IntEnum):
     SHUTTING_DOWN = 7
 
 
-class StoringService:
-    """Runs one broker with log directories. ``core`` is guarded by ``core.lock``.
+class BrokerServer:
+    """Runs one broker with log directories. ``start`` builds ``core``, whose parts stay until the end.
 
     ``progress``: called for each loaded log, on the threads that load. ``halt``: called when no log
     directory is left online; the broker stops then.
@@ -87,7 +93,7 @@ class StoringService:
         halt: Callable[[], object] | None = None,
     ) -> None:
         self.config = config
-        self.core = core_of(config, StoringCore)
+        self.node = BrokerNode.of(config)
         self.state = BrokerState.NOT_RUNNING
         self._progress = progress
         self._halt = halt
@@ -95,13 +101,22 @@ class StoringService:
         self._stopping = threading.Lock()
         # What ``stop`` does, in reverse order; a ``start`` that fails does it at once.
         self._cleanup = ExitStack()
-        self._handler: RequestHandler[StoringCore]
         #: Set by ``start``.
+        self.core: StoringCore
         self.server: SocketServer
         self.pool: HandlerPool
         self.produce: ProduceApi
         self.fetch: FetchApi
         self.hot: BrokerHandler
+        self._handler: RequestHandler[StoringCore]
+        #: Of a start in progress, too: log directories may fail then.
+        self._config_store: BrokerConfigs | None = None
+        self._logs: LogManager | None = None
+        self._manager: ReplicaManager | None = None
+
+    def use_cluster_id(self, cluster_id: str) -> None:
+        """Take the id that ZooKeeper has; called before ``start``."""
+        self.node.cluster_id = cluster_id
 
     def start(self, session: ZooKeeperSession | None = None) -> Broker:
         """Load the logs and bind the ports; return the broker with its ports.
@@ -109,78 +124,107 @@ class StoringService:
         ``session``: of its registration. Raises ConfigError, LogDirectoryError, and OSError when an address
         cannot be listened on.
         """
-        core, config = self.core, self.config
+        config, node = self.config, self.node
+        configs = node.configs
         self.state = BrokerState.STARTING
         with ExitStack() as cleanup:
             if session is None and config.cluster_id == DEFAULT_CLUSTER_ID:
                 identity = read_identity(config.log_dirs)
                 if identity is not None and identity.cluster_id is not None:
-                    core.cluster_id = identity.cluster_id
-            check_topic_settings(core.configs)
-            core.log_defaults = LogConfig.from_broker_configs(core.configs)
+                    node.cluster_id = identity.cluster_id
+            check_topic_settings(configs)
+            lock = threading.RLock()
+            metadata = PublishedMetadata(node.cluster_id, forwarding_id=None if session is None else node.id)
+            log_configs = LogConfigs(node.id, configs, lock)
             if session is not None:
-                core.config_store = BrokerConfigs(core, session)
-                core.config_store.start()
+                self._config_store = BrokerConfigs(
+                    log_configs, session, lambda name: metadata.snapshot.has_topic(name)
+                )
+                self._config_store.start()
+                cleanup.callback(self._config_store.stop)
             self.state = BrokerState.RECOVERY
             logs = LogManager(
                 config.log_dirs,
-                core.log_defaults,
-                core.id,
-                core.cluster_id,
-                settings=LogManagerSettings.from_configs(core.configs),
+                log_configs.defaults,
+                node.id,
+                node.cluster_id,
+                settings=LogManagerSettings.from_configs(configs),
                 progress=self._progress,
                 on_offline=partial(self._log_dir_failed, session),
             )
-            logs.start(core.topic_log_config)
-            cleanup.callback(lambda: logs.stop(core.epoch))
+            logs.start(log_configs.of)
+            self._logs = logs
+            cleanup.callback(lambda: logs.stop(node.epoch))
             self.state = BrokerState.STARTING
+            controller = None
             if session is not None:
-                core.controller = ControllerClient(core, config.controller)
-                core.metadata.forwarding_id = core.id
-                cleanup.callback(core.controller.stop)
+                controller = ControllerClient(node, metadata, config.controller)
+                cleanup.callback(controller.stop)
+            replicas = HostedReplicas()
+            max_lag_ms = integer(configs, "replica.lag.time.max.ms")
+            isrs = None if controller is None else IsrUpdates(node.id, controller, replicas, lock)
+            table = PartitionTable(
+                node.id,
+                isr_wanted=None if isrs is None else isrs.ask,
+                storage_failed=lambda partition: logs.check_log(partition.topic, partition.partition),
+                max_lag_ms=max_lag_ms,
+            )
+            groups = GroupService(GroupConfig.from_settings(configs), table.get)
             manager = ReplicaManager(
-                core.id,
+                table,
                 logs,
-                self._log_config,
-                core.replicas,
-                core.lock,
-                max_lag_ms=integer(core.configs, "replica.lag.time.max.ms"),
-                find_address=self._address_of,
-                fetching=fetcher_settings(core.configs),
+                partial(self._log_config, log_configs),
+                replicas,
+                lock,
+                max_lag_ms=max_lag_ms,
+                listeners={OFFSETS_TOPIC: groups},
+                find_address=partial(_address_of, node, metadata),
+                fetching=fetcher_settings(configs),
             )
-            manager.start(core.controller)
+            self._manager = manager
             cleanup.callback(manager.stop)
-            core.partitions, core.logs, core.replica_manager = manager.table, logs, manager
-            core.producer_ids = ProducerIds(
-                random_block if core.controller is None else core.controller.allocate_producer_ids
-            )
-            core.groups = manager.groups = GroupService(
-                GroupConfig.from_settings(core.configs), manager.table.get
-            )
-            cleanup.callback(core.groups.stop)
-            self.produce = ProduceApi(manager.table, core.metadata.current)
+            cleanup.callback(groups.stop)
+            log_configs.follow(manager.topics, manager.update_config)
+            self.produce = ProduceApi(table, metadata.current)
             self.fetch = FetchApi(
-                manager.table,
-                core.metadata.current,
-                max_bytes=integer(core.configs, "fetch.max.bytes"),
-                sessions=integer(core.configs, "max.incremental.fetch.session.cache.slots"),
+                table,
+                metadata.current,
+                max_bytes=integer(configs, "fetch.max.bytes"),
+                sessions=integer(configs, "max.incremental.fetch.session.cache.slots"),
             )
-            self.hot = hot = BrokerHandler([self.produce, self.fetch])
-            apis = storing_apis(core)
-            self._handler = RequestHandler(core, apis, core.lock)
-            core.faults = Faults(partial(self._faults_changed, hot, apis))
+            self.hot = BrokerHandler([self.produce, self.fetch])
+            apis = storing_apis(
+                forwards=controller is not None, alters_configs=self._config_store is not None
+            )
+            self.core = StoringCore(
+                node=node,
+                lock=lock,
+                metadata=metadata,
+                replicas=replicas,
+                replica_manager=manager,
+                logs=logs,
+                log_configs=log_configs,
+                groups=groups,
+                producer_ids=ProducerIds(
+                    random_block if controller is None else controller.allocate_producer_ids
+                ),
+                faults=Faults(partial(self._faults_changed, self.hot, apis)),
+                controller=controller,
+                config_store=self._config_store,
+            )
+            self._handler = RequestHandler(self.core, apis, lock)
             self.server = SocketServer(
-                [Listener(*listener) for listener in config.listeners], server_settings(core.configs), hot
+                [Listener(*listener) for listener in config.listeners], server_settings(configs), self.hot
             )
             self.pool = HandlerPool(
-                core.id, self.server.requests, self._handler.serve, integer(core.configs, "num.io.threads")
+                node.id, self.server.requests, self._handler.serve, integer(configs, "num.io.threads")
             )
-            hot.attach(self.server.threads)
+            self.hot.attach(self.server.threads)
             cleanup.callback(self._stop_serving)
-            core.endpoint, *more = map(self._with_port, core.broker.endpoints)
-            core.more_endpoints = tuple(more)
+            node.endpoint, *more = map(self._with_port, node.broker.endpoints)
+            node.more_endpoints = tuple(more)
             self._cleanup = cleanup.pop_all()
-        return core.broker
+        return node.broker
 
     @property
     def ports(self) -> dict[str, int]:
@@ -195,7 +239,7 @@ class StoringService:
 
     def serve(self) -> None:
         """Answer requests."""
-        self.core.replica_manager.serve()
+        self.core.replica_manager.serve(shrinks_isrs=self.core.controller is not None)
         self.core.groups.start()
         self.pool.start()
         self.server.start()
@@ -209,8 +253,6 @@ class StoringService:
                 self._shut_down_controlled()
             self.state = BrokerState.SHUTTING_DOWN
             self._cleanup.close()
-            if self.core.config_store is not None:
-                self.core.config_store.stop()
             self.state = BrokerState.NOT_RUNNING
 
     def describe(self) -> dict[str, Any]:
@@ -226,18 +268,17 @@ class StoringService:
     def _stop_serving(self) -> None:
         self.server.stop(_DRAIN_SECONDS)
         if not self.pool.join(_HANDLER_SECONDS):
-            logger.error("broker %d: a request is still handled after %.0f s", self.core.id, _HANDLER_SECONDS)
+            logger.error("broker %d: a request is still handled after %.0f s", self.node.id, _HANDLER_SECONDS)
 
     def registered(self, epoch: int) -> None:
         """Take the epoch of a new registration; configs may have changed before it.
 
         A registration behind the first is of a new session, where nothing watches configs yet.
         """
-        with self.core.lock:
-            self.core.epoch = epoch
+        self.node.epoch = epoch
         is_first, self._is_registered = not self._is_registered, True
-        if not is_first and self.core.config_store is not None:
-            self.core.config_store.read_again()
+        if not is_first and self._config_store is not None:
+            self._config_store.read_again()
 
     def _faults_changed(
         self, hot: BrokerHandler, apis: Mapping[int, Api[StoringCore]], names: frozenset[str]
@@ -271,47 +312,46 @@ class StoringService:
             logger.info("broker %d: still leads %d partitions", core.id, len(remaining))
         logger.warning("broker %d: stops without a controlled shutdown", core.id)
 
-    def _log_config(self, topic: str, is_new: bool) -> LogConfig:
-        """Return the settings of a topic that gets a log. No notification comes for a new topic's configs."""
-        core = self.core
-        if core.config_store is not None and (is_new or topic not in core.topic_overrides):
+    def _log_config(self, log_configs: LogConfigs, topic: str, is_new: bool) -> LogConfig:
+        """Return the settings of a topic that gets a log. Nobody announces the configs of a new topic."""
+        if self._config_store is not None and (is_new or topic not in log_configs.own):
             try:
-                core.topic_overrides[topic] = dict(core.config_store.read_topic_config(topic) or {})
+                log_configs.own[topic] = dict(self._config_store.read_topic_config(topic) or {})
             except ZooKeeperError as error:
-                logger.warning("broker %d: the configs of %s cannot be read: %s", core.id, topic, error)
-        return core.topic_log_config(topic)
-
-    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
-        """Return the address of another broker on the inter-broker listener, or None."""
-        core = self.core
-        with core.metadata.state.lock:
-            nodes = core.metadata.nodes(core.endpoint.listener)
-        return next(((node.host, node.port) for node in nodes if node.id == broker_id), None)
+                logger.warning("broker %d: the configs of %s cannot be read: %s", self.node.id, topic, error)
+        return log_configs.of(topic)
 
     def _log_dir_failed(
         self, session: ZooKeeperSession | None, path: Path, partitions: list[tuple[str, int]]
     ) -> None:
         """Stop serving the partitions of a log directory. Source: ``ReplicaManager.handleLogDirFailure``."""
-        core = self.core
-        logger.error("broker %d: log directory %s is offline", core.id, path)
-        if core.replica_manager is not None:
-            core.replica_manager.log_dir_failed(partitions)
-        if core.logs is not None and not core.logs.online_dirs:
-            logger.critical("broker %d: ends, because all log directories have failed", core.id)
+        broker_id = self.node.id
+        logger.error("broker %d: log directory %s is offline", broker_id, path)
+        if self._manager is not None:
+            self._manager.log_dir_failed(partitions)
+        if self._logs is not None and not self._logs.online_dirs:
+            logger.critical("broker %d: ends, because all log directories have failed", broker_id)
             # This thread is one of the log manager's, which the end waits for.
-            threading.Thread(target=self._stop_at_once, name=f"broker-{core.id}-end").start()
+            threading.Thread(target=self._stop_at_once, name=f"broker-{broker_id}-end").start()
             if self._halt is not None:
                 self._halt()
         elif session is not None:
             try:
                 session.create_path(paths.LOG_DIR_EVENT_NOTIFICATIONS)
-                event = nodes.encode_log_dir_event(core.id)
+                event = nodes.encode_log_dir_event(broker_id)
                 session.multi([Create(paths.log_dir_event_notification(), event, sequential=True)])
             except ZooKeeperError as error:
                 # The next registration brings a LeaderAndIsr with all partitions.
-                logger.warning("broker %d: the controller cannot be notified: %s", core.id, error)
+                logger.warning("broker %d: the controller cannot be notified: %s", broker_id, error)
 
     def _stop_at_once(self) -> None:
         """Stop without a controlled shutdown."""
         self.state = BrokerState.SHUTTING_DOWN
         self.stop()
+
+
+def _address_of(node: BrokerNode, metadata: PublishedMetadata, broker_id: int) -> tuple[str, int] | None:
+    """Return where another broker listens for this one."""
+    with metadata.state.lock:
+        nodes = metadata.nodes(node.endpoint.listener)
+    return next(((one.host, one.port) for one in nodes if one.id == broker_id), None)

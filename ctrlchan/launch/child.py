@@ -24,7 +24,7 @@ from ctrlchan.launch.host import BrokerHost
 from ctrlchan.metadata_broker.service import BrokerService
 
 if TYPE_CHECKING:
-    from ctrlchan.broker.server import StoringService
+    from ctrlchan.broker.server import BrokerServer
 
 __all__ = ["main"]
 
@@ -79,7 +79,7 @@ async def _serve(out: Any) -> None:
     transport.close()
 
 
-def _started(service: BrokerService | StoringService) -> dict[str, Any]:
+def _started(service: BrokerService | BrokerServer) -> dict[str, Any]:
     broker = service.core.broker
     endpoints = [(one.listener, one.host, one.port) for one in broker.endpoints]
     return {"epoch": broker.epoch, "endpoints": endpoints, "ports": service.ports}

@@ -133,7 +133,7 @@ class EmbeddedBroker(FaultTarget):
         """Give the broker's registration a new epoch, as after a restart."""
 
         def change(core: BrokerCore) -> None:
-            core.epoch = epoch
+            core.node.epoch = epoch
 
         self.inspect(change)
 
@@ -186,10 +186,9 @@ class _Threads:
 
     def __init__(self, config: BrokerConfig) -> None:
         # Imported here: a broker without a log directory needs none of it.
-        from ctrlchan.broker.server import StoringService
+        from ctrlchan.broker.server import BrokerServer
 
-        self._service = StoringService(config)
-        self.core = self._service.core
+        self._service = BrokerServer(config)
         self.describe = self._service.describe
         self.close = self._service.stop
         self._service.start()
@@ -198,6 +197,7 @@ class _Threads:
         except BaseException:
             self._service.stop()
             raise
+        self.core = self._service.core
 
     def inspect(self, function: Callable[[BrokerCore], T]) -> T:
         with self.core.lock:

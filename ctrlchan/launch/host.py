@@ -16,7 +16,7 @@ from ctrlchan.metadata_broker.service import BrokerService, answer_threads
 from ctrlchan.state import Broker
 
 if TYPE_CHECKING:
-    from ctrlchan.broker.server import Progress, StoringService
+    from ctrlchan.broker.server import BrokerServer, Progress
     from ctrlchan.launch.registration import Registrations
 
 __all__ = ["BrokerHost"]
@@ -51,7 +51,7 @@ class BrokerHost:
     @property
     def brokers(self) -> list[Broker]:
         """Return the brokers with their ports and epochs."""
-        return [service.core.broker for service in self.services]
+        return [service.node.broker for service in self.services]
 
     def describe(self) -> list[dict[str, Any]]:
         """Return what each broker holds and its counters, in values that JSON can carry."""
@@ -59,7 +59,7 @@ class BrokerHost:
 
     def change_faults(self, broker_id: int, fault: Mapping[str, Any] | None) -> None:
         """Add a fault to a broker that stores records; None ends all its faults."""
-        (faults,) = (one.core.faults for one in self._storing() if one.core.id == broker_id)
+        (faults,) = (one.core.faults for one in self._storing() if one.node.id == broker_id)
         if fault is None:
             faults.clear()
         else:
@@ -99,13 +99,13 @@ class BrokerHost:
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._blocking.shutdown()
 
-    def _service(self, config: BrokerConfig, progress: Progress | None) -> BrokerService | StoringService:
+    def _service(self, config: BrokerConfig, progress: Progress | None) -> BrokerService | BrokerServer:
         if not config.log_dirs:
             return BrokerService(config, self._executor)
         # Imported here: a broker without a log directory needs none of it.
-        from ctrlchan.broker.server import StoringService
+        from ctrlchan.broker.server import BrokerServer
 
-        return StoringService(config, progress, halt=partial(self._halt, config.id))
+        return BrokerServer(config, progress, halt=partial(self._halt, config.id))
 
     def _halt(self, broker_id: int) -> None:
         """End the process of a broker without log directories; unregister one that shares its process."""
@@ -114,7 +114,7 @@ class BrokerHost:
         if self._registrations is not None:
             self._registrations.unregister(broker_id)
 
-    def _storing(self) -> list[StoringService]:
+    def _storing(self) -> list[BrokerServer]:
         return [service for service in self.services if not isinstance(service, BrokerService)]
 
     async def _connect(self, zookeeper: str) -> None:
@@ -123,10 +123,10 @@ class BrokerHost:
         from ctrlchan.launch.registration import SESSION_TIMEOUT, Registrations
 
         loop = asyncio.get_running_loop()
-        by_id = {service.core.id: service for service in self.services}
+        by_id = {service.node.id: service for service in self.services}
 
         def set_epoch(broker_id: int, epoch: int) -> None:
-            by_id[broker_id].core.epoch = epoch
+            by_id[broker_id].node.epoch = epoch
 
         def registered(broker_id: int, epoch: int) -> None:
             service = by_id[broker_id]
@@ -143,7 +143,7 @@ class BrokerHost:
         self._registrations = registrations
         if cluster_id is not None and not self._keep_cluster_id:
             for service in self.services:
-                service.core.cluster_id = cluster_id
+                service.use_cluster_id(cluster_id)
 
     async def _in_thread(self, function: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._blocking, function)

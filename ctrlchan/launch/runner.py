@@ -79,11 +79,11 @@ def _serve_metrics(stack: ExitStack, host: BrokerHost, port: int) -> None:
     from prometheus_client import CollectorRegistry, start_http_server
 
     from ctrlchan.broker.metrics import BrokerMetrics
-    from ctrlchan.broker.server import StoringService
+    from ctrlchan.broker.server import BrokerServer
 
     registry = CollectorRegistry()
     for service in host.services:
-        if isinstance(service, StoringService):
+        if isinstance(service, BrokerServer):
             registry.register(BrokerMetrics(service))
     try:
         server, thread = start_http_server(port, "127.0.0.1", registry)

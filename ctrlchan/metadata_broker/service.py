@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ctrlchan.broker.config.broker_config import BrokerConfig
-from ctrlchan.broker.core import BrokerCore, core_of
+from ctrlchan.broker.core import BrokerCore
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
+from ctrlchan.broker.node import BrokerNode
 from ctrlchan.metadata_broker.table import served_apis
 from ctrlchan.server.asyncio_server import Server
 from ctrlchan.server.request_handler import RequestHandler
@@ -26,7 +28,8 @@ class BrokerService:
 
     def __init__(self, config: BrokerConfig, executor: ThreadPoolExecutor) -> None:
         self.config = config
-        self.core = core_of(config, BrokerCore)
+        self.node = BrokerNode.of(config)
+        self.core = BrokerCore(node=self.node, metadata=MetadataCache(config.cluster_id))
         self._handler = RequestHandler(self.core, served_apis())
         self._server = Server(
             self._handler.handle,
@@ -38,11 +41,15 @@ class BrokerService:
             response_delay=config.response_delay,
         )
 
+    def use_cluster_id(self, cluster_id: str) -> None:
+        """Take the id that ZooKeeper has."""
+        self.node.cluster_id = self.core.metadata.state.cluster_id = cluster_id
+
     async def start(self) -> Broker:
         """Listen, and return the broker with its port. Raises OSError."""
         port = await self._server.start()
         if not self.core.endpoint.port:
-            self.core.endpoint = dataclasses.replace(self.core.endpoint, port=port)
+            self.node.endpoint = dataclasses.replace(self.node.endpoint, port=port)
         return self.core.broker
 
     @property

@@ -38,6 +38,7 @@ from ctrlchan.state import Broker, ClusterState
 from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.table import FIXED_COLUMNS, make_partitions
 from tests.unit.batch.manual_channel import ManualChannel, publish
+from tests.unit.broker.cores import broker_core
 
 Row = Mapping[str, Any]
 
@@ -154,7 +155,7 @@ def replicas_of(core: BrokerCore) -> dict[tuple[str, int], tuple[Any, ...]]:
 
 
 def new_core(broker: Broker) -> BrokerCore:
-    return BrokerCore(broker.id, broker.endpoints[0], epoch=broker.epoch, rack=broker.rack)
+    return broker_core(broker.id, endpoint=broker.endpoints[0], epoch=broker.epoch, rack=broker.rack)
 
 
 def _order(row: Row) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from ctrlchan.errors import ConfigError, ZooKeeperError
@@ -39,9 +39,6 @@ class ConfiguredBroker(Protocol):
     def set_broker_configs(self, own: Mapping[str, str], defaults: Mapping[str, str]) -> object:
         """Take the dynamic configs of this broker, and those of all brokers. Raises ConfigError."""
 
-    def has_topic(self, name: str) -> bool:
-        """Return whether the metadata has a topic."""
-
 
 class _Nodes(ConfigNodes, NotificationNodes):
     """A broker's writes to ZooKeeper: they do not check the controller epoch."""
@@ -53,11 +50,16 @@ class _Nodes(ConfigNodes, NotificationNodes):
 class BrokerConfigs:
     """Gives a broker its configs at the start and whenever they change; reads and writes them for its APIs.
 
-    ``session``: of the broker's registration, which has started. Reads and writes raise ZooKeeperError.
+    ``session``: of the broker's registration, which has started. ``has_topic``: whether the metadata has a
+    topic. Reads and writes raise ZooKeeperError.
     """
 
-    def __init__(self, broker: ConfiguredBroker, session: ZooKeeperSession) -> None:
+    def __init__(
+        self, broker: ConfiguredBroker, session: ZooKeeperSession, has_topic: Callable[[str], bool]
+    ) -> None:
         self._broker = broker
+        #: Returns whether the metadata has a topic.
+        self.has_topic = has_topic
         self._nodes = _Nodes(session)
         # Notifications that are done. Their numbers are no help: a node may have any name.
         self._seen: frozenset[str] = frozenset()
@@ -92,10 +94,6 @@ class BrokerConfigs:
             self._thread.join(_STOP_SECONDS)
 
     # -- for the APIs
-
-    def has_topic(self, name: str) -> bool:
-        """Return whether the metadata has a topic."""
-        return self._broker.has_topic(name)
 
     def read_topic_config(self, name: str) -> Mapping[str, str] | None:
         """Return the configs that are set for a topic, or None if the topic has no node."""

@@ -32,7 +32,7 @@ class _Described:
         store = self._core.config_store
         if not self._core.has_topic(name):
             return None
-        own: Mapping[str, str] = self._core.topic_overrides.get(name, {})
+        own: Mapping[str, str] = self._core.log_configs.own.get(name, {})
         if store is not None:
             own = store.read_topic_config(name) or {}
         behind = (

@@ -53,7 +53,7 @@ def _become_leader_or_follower(core: BrokerCore, message: LeaderAndIsrRequest) -
         # Kafka's ``topicIds()`` makes a map of the topic states and throws.
         raise control.Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic comes twice")
     control.check_controller_epoch(core, message)
-    core.controller_epoch = message.controller_epoch
+    core.replicas.controller_epoch = message.controller_epoch
     return _Transition(core, message).run()
 
 

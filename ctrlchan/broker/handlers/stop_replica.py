@@ -34,7 +34,7 @@ API = Api(key=STOP_REPLICA, name="StopReplica", lowest=0, highest=4, flexible_fr
 def _stop_replicas(core: BrokerCore, message: StopReplicaRequest) -> ControlResponse:
     control.check_broker_epoch(core, message)
     control.check_controller_epoch(core, message)
-    core.controller_epoch = message.controller_epoch
+    core.replicas.controller_epoch = message.controller_epoch
     replicas = core.replicas
     keys = replicas.keys_of(message.topics, message.topic_row, message.partition)
     hashes = topic_partition_hashes(

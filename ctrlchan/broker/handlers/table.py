@@ -39,10 +39,11 @@ GROUP_APIS: Final[tuple[Api[StoringCore], ...]] = (
 )
 
 
-def storing_apis(core: StoringCore) -> Mapping[int, Api[StoringCore]]:
-    """Return every API of a broker that stores records, by key. ``core`` has its services already.
+def storing_apis(*, forwards: bool, alters_configs: bool) -> Mapping[int, Api[StoringCore]]:
+    """Return every API of a broker that stores records, by key.
 
-    Without ZooKeeper there is no controller to forward requests to, and nowhere to write configs.
+    ``forwards``: there is a controller that requests are forwarded to. ``alters_configs``: there is a
+    ZooKeeper to write configs to.
     """
     apis: list[Api[StoringCore]] = [
         produce.API,
@@ -60,8 +61,8 @@ def storing_apis(core: StoringCore) -> Mapping[int, Api[StoringCore]]:
         describe_cluster.API,
         describe_producers.API,
     ]
-    if core.controller is not None:
+    if forwards:
         apis += forwarded.APIS
-    if core.config_store is not None:
+    if alters_configs:
         apis += (alter_configs.ALTER, alter_configs.INCREMENTAL_ALTER)
     return with_api_versions(apis)

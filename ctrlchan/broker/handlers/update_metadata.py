@@ -39,9 +39,9 @@ def _update(core: BrokerCore, message: UpdateMetadataRequest) -> ControlResponse
         core.metadata.update(message)
     except RepeatedListenerError as error:
         raise control.Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
-    core.controller_epoch = message.controller_epoch
-    if core.partitions is not None:
-        core.partitions.set_live_brokers(core.metadata.live_ids.tolist())
+    core.replicas.controller_epoch = message.controller_epoch
+    if core.replica_manager is not None:
+        core.replica_manager.table.set_live_brokers(core.metadata.live_ids.tolist())
     if core.groups is not None and (deleted := _deleted_partitions(message)):
         core.groups.on_partitions_deleted(deleted)
     return _response(message, ErrorCode.NONE)

@@ -54,6 +54,8 @@ class HostedReplicas:
     offline: UInt8
 
     def __init__(self) -> None:
+        #: The highest epoch of a controller whose request was applied.
+        self.controller_epoch = 0
         self._numbers: dict[bytes, int] = {}
         self._names: list[bytes] = []
         self._clear()

@@ -34,12 +34,12 @@ class MetadataCache(MetadataLookups):
     ``state`` may hold topics without partitions: Kafka keeps their ids too, and shows them to no client.
     """
 
-    def __init__(self, cluster_id: str = "") -> None:
+    def __init__(self, cluster_id: str = "", *, forwarding_id: int | None = None) -> None:
         super().__init__(ClusterState.empty(cluster_id=cluster_id))
         self._kraft_controller = False
         self._row_by_id: dict[bytes, int] | None = None
         #: The id of this broker if it forwards requests to the controller, else None.
-        self.forwarding_id: int | None = None
+        self.forwarding_id = forwarding_id
         #: Called after each update, under ``state.lock``, until they return True.
         self.after_update: list[Callable[[], bool]] = []
 

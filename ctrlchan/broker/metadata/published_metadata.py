@@ -15,8 +15,8 @@ class PublishedMetadata(MetadataCache):
     which is held while an UpdateMetadata is applied, and never while logs are opened.
     """
 
-    def __init__(self, cluster_id: str = "") -> None:
-        super().__init__(cluster_id)
+    def __init__(self, cluster_id: str = "", *, forwarding_id: int | None = None) -> None:
+        super().__init__(cluster_id, forwarding_id=forwarding_id)
         self.current = CurrentMetadata(self._snapshot(None))
 
     @property

@@ -27,7 +27,7 @@ from ctrlchan.broker.core import BrokerCore
 from ctrlchan.messages.trees import Tree, message_of
 from ctrlchan.metadata_broker.table import served_apis
 from ctrlchan.server.request_handler import RequestHandler
-from ctrlchan.state import Endpoint, SecurityProtocol
+from tests.unit.broker.cores import broker_core
 
 OURS = 1  # id of the local broker
 EPOCH = 50  # its broker epoch
@@ -139,8 +139,7 @@ class LocalBroker:
     """Sends requests to ``core``; their heads are valid by default (see ``control_frame``)."""
 
     def __init__(self, core: BrokerCore | None = None) -> None:
-        endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 9092)
-        self.core = core or BrokerCore(OURS, endpoint, epoch=EPOCH, cluster_id="the-cluster")
+        self.core = core or broker_core(OURS, epoch=EPOCH, cluster_id="the-cluster")
         self.handler = RequestHandler(self.core, served_apis())
 
     def leader_and_isr(self, *parts: Part, version: int = 7, **head: Any) -> tuple[int, Errors]:

@@ -18,11 +18,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kio.schema.errors import ErrorCode as KioError
 
 from ctrlchan import TEMPORARY, EmbeddedCluster
-from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import DecodeError
 from ctrlchan.server.apis import acls
 from ctrlchan.server.request_handler import RequestHandler
-from ctrlchan.state import Endpoint, SecurityProtocol
+from tests.unit.broker.cores import storing_core
 from tests.unit.broker.local_broker import client_frame, read_client_response
 
 DESCRIBE_ACLS = 29
@@ -38,7 +37,7 @@ FIELDS: dict[str, Any] = {
 
 
 def asked(**fields: Any) -> bytes:
-    core = StoringCore(1, Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "localhost", 9092))
+    core = storing_core(1)
     handler = RequestHandler(core, {api.key: api for api in acls.APIS})
     answer = handler.serve(client_frame(DESCRIBE_ACLS, 3, **FIELDS | fields), "PLAINTEXT", "127.0.0.1")
     assert isinstance(answer, tuple)

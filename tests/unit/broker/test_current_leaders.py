@@ -125,7 +125,7 @@ def test_clients_are_answered_while_logs_are_opened(
         frame = client_frame(api_key, version, **fields)
         return read_client_response(api_key, version, exchange("127.0.0.1", broker.port, frame))
 
-    moved: Any = broker.inspect(lambda core: core.partitions.get("moved", 0))  # type: ignore[union-attr]
+    moved: Any = broker.inspect(lambda core: core.replica_manager.table.get("moved", 0))  # type: ignore[union-attr]
     leading = threading.Thread(target=send, args=(broker, LEADER_AND_ISR, Part("slow", leader_epoch=1)))
     with ExitStack() as stack:
         parked = stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), timeout=10))

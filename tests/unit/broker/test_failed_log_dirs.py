@@ -16,7 +16,7 @@ import ctrlchan
 from ctrlchan._codec import LEADER_AND_ISR
 from ctrlchan.broker.config.broker_config import BrokerConfig
 from ctrlchan.broker.log import manager
-from ctrlchan.broker.server import StoringService
+from ctrlchan.broker.server import BrokerServer
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.zookeeper import nodes, paths
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
@@ -34,9 +34,9 @@ ALPHA = Part("alpha", 0, replicas=(1,), isr=(1,)), Part("alpha", 1, replicas=(1,
 @contextmanager
 def storing(
     log_dirs: list[Path], session: ZooKeeperSession, halted: threading.Event
-) -> Iterator[StoringService]:
+) -> Iterator[BrokerServer]:
     config = BrokerConfig(id=1, log_dirs=tuple(map(str, log_dirs)), configs={"num.io.threads": "1"})
-    service = StoringService(config, halt=halted.set)
+    service = BrokerServer(config, halt=halted.set)
     service.start(session)
     try:
         service.serve()
@@ -45,7 +45,7 @@ def storing(
         service.stop()
 
 
-def lead(service: StoringService, *parts: Part) -> list[tuple[str, int, int]]:
+def lead(service: BrokerServer, *parts: Part) -> list[tuple[str, int, int]]:
     """Send LeaderAndIsr; return the error of each partition."""
     frame = control_frame(LEADER_AND_ISR, 7, parts, live=[LiveBroker(1)], broker_epoch=-1)
     answer = exchange("127.0.0.1", service.core.endpoint.port, frame)
@@ -54,7 +54,7 @@ def lead(service: StoringService, *parts: Part) -> list[tuple[str, int, int]]:
     return sorted(errors)
 
 
-def fail(service: StoringService, partition: int) -> Path:
+def fail(service: BrokerServer, partition: int) -> Path:
     """Let the disk fail under an append; return the log directory."""
     log = service.core.logs.log("alpha", partition)
     assert log is not None
@@ -67,7 +67,7 @@ def fail(service: StoringService, partition: int) -> Path:
     return log.folder.parent
 
 
-def append(service: StoringService, partition: int) -> int:
+def append(service: BrokerServer, partition: int) -> int:
     """Append a record; return the error."""
     found = service.core.partitions.get("alpha", partition)
     assert found is not None

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from ctrlchan import TEMPORARY, ChannelConfig, EmbeddedCluster, Endpoint, SecurityProtocol
 from ctrlchan.broker.config.broker_config import BrokerConfig
 from ctrlchan.broker.handlers import metadata
-from ctrlchan.broker.server import StoringService
+from ctrlchan.broker.server import BrokerServer
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
@@ -71,7 +71,7 @@ def test_a_broker_without_a_controller_answers_in_the_end(
 ) -> None:
     monkeypatch.setattr(metadata, "_FIRST_UPDATE_SECONDS", 0.1)
     with ZooKeeperSession(ZooKeeperSettings(connect=zookeeper)) as session:
-        service = StoringService(BrokerConfig(id=1, log_dirs=[str(tmp_path)], configs=CONFIGS))
+        service = BrokerServer(BrokerConfig(id=1, log_dirs=[str(tmp_path)], configs=CONFIGS))
         service.start(session)
         service.serve()
         try:

@@ -106,7 +106,7 @@ def test_higher_or_unknown_broker_epoch(broker: LocalBroker, broker_epoch: int) 
 
 
 def test_a_broker_without_an_epoch_accepts_every_epoch(broker: LocalBroker) -> None:
-    broker.core.epoch = -1
+    broker.core.node.epoch = -1
     assert broker.leader_and_isr(Part(), broker_epoch=0) == (0, [("alpha", 0, 0)])
 
 

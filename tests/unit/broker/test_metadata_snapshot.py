@@ -13,8 +13,7 @@ from kio.serial import entity_reader
 from ctrlchan._codec import Topics
 from ctrlchan.broker.metadata._snapshot import CurrentMetadata, MetadataSnapshot
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
-from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.state import Endpoint, SecurityProtocol
+from tests.unit.broker.cores import storing_core
 from tests.unit.broker.local_broker import LiveBroker, LocalBroker, Part, topic_id
 
 LISTENERS = ("PLAINTEXT", "OTHER", "ÜBER")
@@ -23,8 +22,7 @@ ROUNDS = 120
 
 @pytest.fixture
 def broker() -> LocalBroker:
-    endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 9092)
-    return LocalBroker(StoringCore(1, endpoint, epoch=50))
+    return LocalBroker(storing_core(1, epoch=50))
 
 
 def metadata_of(broker: LocalBroker) -> PublishedMetadata:

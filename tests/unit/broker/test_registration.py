@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ctrlchan.broker.config.broker_config import BrokerConfig
-from ctrlchan.broker.config.log_config import LogConfig
-from ctrlchan.broker.server import StoringService
+from ctrlchan.broker.config.log_configs import LogConfigs
+from ctrlchan.broker.server import BrokerServer
 from ctrlchan.launch.registration import Registrations
 from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
@@ -56,23 +56,20 @@ def test_a_registration_waits_for_a_former_one_over_a_lost_connection() -> None:
 
 def test_configs_are_read_again_after_each_later_registration(tmp_path: Path) -> None:
     """Also by a broker that does not serve yet: the watches of the former session are gone."""
-    service = StoringService(BrokerConfig(id=1, log_dirs=[str(tmp_path)]))
+    service = BrokerServer(BrokerConfig(id=1, log_dirs=[str(tmp_path)]))
     reads: list[int] = []
-    store: Any = SimpleNamespace(read_again=lambda: reads.append(service.core.epoch))
-    service.core.config_store = store
+    store: Any = SimpleNamespace(read_again=lambda: reads.append(service.node.epoch))
+    service._config_store = store
     for epoch in (5, 6, 7):
         service.registered(epoch)
     assert reads == [6, 7]
 
 
-def test_configs_of_a_topic_that_cannot_be_are_not_used(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    core = StoringService(BrokerConfig(id=1, log_dirs=[str(tmp_path)])).core
-    core.log_defaults = LogConfig.from_broker_configs({"log.segment.bytes": "100"})
-    core.topic_overrides = {"bad": {"segment.bytes": "many"}, "good": {"segment.bytes": "200"}}
-    assert core.topic_log_config("bad") == core.log_defaults
-    assert core.topic_log_config("good").segment_bytes == 200
+def test_configs_of_a_topic_that_cannot_be_are_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    configs = LogConfigs(1, {"log.segment.bytes": "100"}, threading.RLock())
+    configs.own |= {"bad": {"segment.bytes": "many"}, "good": {"segment.bytes": "200"}}
+    assert configs.of("bad") == configs.defaults
+    assert configs.of("good").segment_bytes == 200
     assert (
         "the configs of topic bad are not used: Invalid value many for configuration segment.bytes"
         in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -208,12 +209,12 @@ def test_configs_of_topics_and_brokers_reach_open_logs(broker: EmbeddedBroker) -
         return found.segment_bytes, found.retention_ms
 
     assert inspect(broker, config) == (1 << 30, 604_800_000)
-    inspect(broker, lambda core: core.set_topic_configs("alpha", {"segment.bytes": "4096"}))
-    inspect(broker, lambda core: core.set_broker_configs({"log.retention.ms": "77"}, {}))
+    inspect(broker, lambda core: core.log_configs.set_topic_configs("alpha", {"segment.bytes": "4096"}))
+    inspect(broker, lambda core: core.log_configs.set_broker_configs({"log.retention.ms": "77"}, {}))
     assert inspect(broker, config) == (4096, 77)
     with pytest.raises(ConfigError):
-        inspect(broker, lambda core: core.set_topic_configs("alpha", {"segment.bytes": "x"}))
-    assert inspect(broker, lambda core: core.topic_overrides) == {"alpha": {"segment.bytes": "4096"}}
+        inspect(broker, lambda core: core.log_configs.set_topic_configs("alpha", {"segment.bytes": "x"}))
+    assert inspect(broker, lambda core: core.log_configs.own) == {"alpha": {"segment.bytes": "4096"}}
 
 
 class _Controller:
@@ -234,7 +235,8 @@ def test_the_controller_moves_leaders_before_a_broker_ends(enabled: str, asked: 
     configs = {"controlled.shutdown.enable": enabled, "controlled.shutdown.retry.backoff.ms": "0"}
     controller = _Controller()
     with EmbeddedBroker(1, log_dir=ctrlchan.TEMPORARY, configs=configs) as broker:
-        inspect(broker, lambda core: setattr(core, "controller", controller))
+        server: Any = broker._runner._service  # type: ignore[attr-defined]
+        server.core = replace(server.core, controller=controller)
     assert controller.asked == asked
 
 

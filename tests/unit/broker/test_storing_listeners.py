@@ -13,7 +13,7 @@ import pytest
 from ctrlchan import TEMPORARY, EmbeddedBroker, EmbeddedCluster
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.broker.config.broker_config import BrokerConfig
-from ctrlchan.broker.server import StoringService
+from ctrlchan.broker.server import BrokerServer
 from ctrlchan.cli.broker_properties import read_broker_properties
 from ctrlchan.errors import ConfigError
 from ctrlchan.launch.registration import registration_json
@@ -38,7 +38,7 @@ def test_each_listener_shows_its_own_addresses(tmp_path: Path) -> None:
         log_dirs=[str(tmp_path)],
         configs={"num.io.threads": "1"},
     )
-    service = StoringService(config)
+    service = BrokerServer(config)
     broker = service.start()
     service.serve()
     try:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 
 import pytest
 
 from ctrlchan.broker.config.broker_config import BrokerConfig
 from ctrlchan.broker.controller_client import ControllerClient
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.embedded.controller import LocalController
 from ctrlchan.launch.processes import BrokerProcesses
 from tests.kafka.waiting import wait_until
+from tests.unit.broker.cores import node_of
 
 ClientOf = Callable[[int], ControllerClient]
 
@@ -44,8 +44,8 @@ def client_of(controller: LocalController, brokers: BrokerProcesses) -> Iterator
 
     def make(broker_id: int) -> ControllerClient:
         (broker,) = (one for one in brokers.brokers if one.id == broker_id)
-        core = SimpleNamespace(id=broker_id, epoch=broker.epoch, lock=threading.RLock())
-        clients.append(ControllerClient(core, controller.address))
+        node = node_of(broker_id, epoch=broker.epoch)
+        clients.append(ControllerClient(node, MetadataCache(), controller.address))
         return clients[-1]
 
     yield make

@@ -6,12 +6,11 @@ import socket
 import struct
 import threading
 from contextlib import suppress
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from ctrlchan.broker.controller_client import ControllerClient, NewTopic
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.replica.isr_changes import AlteredPartition, IsrChange
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.term.events import ControllerState
@@ -21,6 +20,7 @@ from ctrlchan.peers.connection import ControllerConnections, OutgoingRequest
 from tests.kafka.ports import free_port
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.controller.conftest import ClientOf
+from tests.unit.broker.cores import node_of
 
 SECONDS = 30.0
 API_VERSIONS, CREATE_TOPICS, ALTER_PARTITION = 18, 19, 56
@@ -78,8 +78,7 @@ def test_the_leaders_of_a_broker_that_shuts_down_are_moved(client_of: ClientOf) 
 
 
 def test_a_controller_that_is_gone_does_not_hold_up_the_end_of_a_broker() -> None:
-    core: Any = SimpleNamespace(id=1, epoch=1, lock=threading.RLock())
-    client = ControllerClient(core, f"127.0.0.1:{free_port()}")
+    client = ControllerClient(node_of(1, epoch=1), MetadataCache(), f"127.0.0.1:{free_port()}")
     with pytest.raises(KafkaError, match="did not answer"):
         client.controlled_shutdown().result(SECONDS)
     client.stop()
@@ -133,9 +132,8 @@ class OtherController:
 
 
 def test_an_isr_does_not_wait_behind_requests_of_clients() -> None:
-    core: Any = SimpleNamespace(id=1, epoch=1, lock=threading.RLock())
     with OtherController({CREATE_TOPICS: (0, 7), ALTER_PARTITION: (0, 3)}) as silent:
-        client = ControllerClient(core, f"127.0.0.1:{silent.port}")
+        client = ControllerClient(node_of(1, epoch=1), MetadataCache(), f"127.0.0.1:{silent.port}")
         for _ in range(20):
             client.forward(CREATE_TOPICS, 7, flexible=True, body=b"")
         client.alter_partition(IsrChange("t", bytes(range(16)), 0, 0, 0, (1,)))
@@ -145,9 +143,8 @@ def test_an_isr_does_not_wait_behind_requests_of_clients() -> None:
 
 @pytest.mark.parametrize(("highest", "topic_id", "sent"), [(1, bytes(range(16)), 1), (3, bytes(16), 1)])
 def test_a_request_has_a_version_that_the_controller_serves(highest: int, topic_id: bytes, sent: int) -> None:
-    core: Any = SimpleNamespace(id=1, epoch=1, lock=threading.RLock())
     with OtherController({ALTER_PARTITION: (0, highest), CREATE_TOPICS: (0, 4)}) as other:
-        client = ControllerClient(core, f"127.0.0.1:{other.port}")
+        client = ControllerClient(node_of(1, epoch=1), MetadataCache(), f"127.0.0.1:{other.port}")
         with pytest.raises(KafkaError, match="does not serve this version of CreateTopics") as refused:
             client.forward(CREATE_TOPICS, 7, flexible=True, body=b"").result(SECONDS)
         assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION

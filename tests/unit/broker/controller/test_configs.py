@@ -18,6 +18,9 @@ from tests.kafka.waiting import wait_until
 from tests.kafka.zookeeper import ZooKeeperServer
 from tests.unit.zookeeper.sessions import away, session
 
+#: Of the metadata.
+NO_TOPICS: frozenset[str] = frozenset()
+
 
 class Broker:
     """A broker that keeps what it is given."""
@@ -36,9 +39,6 @@ class Broker:
         LogConfig.from_broker_configs({**defaults, **own})
         self.dynamic = (own, defaults)
 
-    def has_topic(self, name: str) -> bool:
-        return name in self.topics
-
 
 @pytest.fixture
 def one() -> Iterator[ZooKeeperSession]:
@@ -47,11 +47,11 @@ def one() -> Iterator[ZooKeeperSession]:
 
 
 def test_a_broker_gets_its_configs_and_the_changes(one: ZooKeeperSession) -> None:
-    writer = BrokerConfigs(Broker(), one)
+    writer = BrokerConfigs(Broker(), one, NO_TOPICS.__contains__)
     writer.write_topic_config("old", {"retention.ms": "1"})
     writer.write_broker_config(None, {"log.retention.ms": "2"})
     broker = Broker()
-    configs = BrokerConfigs(broker, one)
+    configs = BrokerConfigs(broker, one, NO_TOPICS.__contains__)
     configs.start()
     assert broker.topics == {"old": {"retention.ms": "1"}}
     assert broker.dynamic == ({}, {"log.retention.ms": "2"})
@@ -78,10 +78,10 @@ def test_stopping_does_not_wait_for_zookeeper() -> None:
         session(f"127.0.0.1:{proxy.port}") as one,
         session(server.address) as other,
     ):
-        writer = BrokerConfigs(Broker(), other)
+        writer = BrokerConfigs(Broker(), other, NO_TOPICS.__contains__)
         writer.write_topic_config("t", {"max.message.bytes": "1"})
         broker = Broker()
-        configs = BrokerConfigs(broker, one)
+        configs = BrokerConfigs(broker, one, NO_TOPICS.__contains__)
         configs.start()
         [thread] = [each for each in threading.enumerate() if each.name == "broker-7-configs"]
         with away(proxy, one):
@@ -107,12 +107,12 @@ def waits_for_a_connection(thread: threading.Thread) -> bool:
 def test_values_that_cannot_be_harm_nothing_else(
     one: ZooKeeperSession, caplog: pytest.LogCaptureFixture
 ) -> None:
-    writer = BrokerConfigs(Broker(), one)
+    writer = BrokerConfigs(Broker(), one, NO_TOPICS.__contains__)
     writer.write_topic_config("bad", {"segment.bytes": "x" * 40_000})
     writer.write_topic_config("good", {"segment.bytes": "100"})
     writer.write_broker_config(None, {"log.segment.bytes": "many"})
     broker = Broker()
-    configs = BrokerConfigs(broker, one)
+    configs = BrokerConfigs(broker, one, NO_TOPICS.__contains__)
     configs.start()
     assert broker.topics == {"good": {"segment.bytes": "100"}}
     writer.write_topic_config("bad", {"segment.bytes": "-1"})
@@ -130,10 +130,10 @@ def test_values_that_cannot_be_harm_nothing_else(
 
 @pytest.mark.parametrize("name", ["zzz", "config_change_9999999999", "config_change_x", "a"])
 def test_a_notification_of_another_name_hides_no_other(one: ZooKeeperSession, name: str) -> None:
-    writer = BrokerConfigs(Broker(), one)
+    writer = BrokerConfigs(Broker(), one, NO_TOPICS.__contains__)
     writer.write_topic_config("t", {"segment.ms": "1"})
     broker = Broker()
-    configs = BrokerConfigs(broker, one)
+    configs = BrokerConfigs(broker, one, NO_TOPICS.__contains__)
     configs.start()
     one.create(f"/config/changes/{name}", b"{")
     for value in ("2", "3"):
@@ -148,10 +148,10 @@ def changes_are_taken_after_a_lost_connection(port: int, chroot: str = "") -> No
         session(f"127.0.0.1:{proxy.port}{chroot}") as one,
         session(f"127.0.0.1:{port}{chroot}") as other,
     ):
-        writer = BrokerConfigs(Broker(), other)
+        writer = BrokerConfigs(Broker(), other, NO_TOPICS.__contains__)
         writer.write_topic_config("t", {"max.message.bytes": "1"})
         broker = Broker()
-        configs = BrokerConfigs(broker, one)
+        configs = BrokerConfigs(broker, one, NO_TOPICS.__contains__)
         configs.start()
         for number in (2, 4):
             with away(proxy, one):

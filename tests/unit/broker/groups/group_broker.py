@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,12 +18,12 @@ from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.coordinator.group_service import GroupService
 from ctrlchan.broker.handlers import init_producer_id
 from ctrlchan.broker.handlers.table import GROUP_APIS
-from ctrlchan.broker.producer_ids import ProducerIds, random_block
+from ctrlchan.broker.producer_ids import Block, ProducerIds, random_block
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.internal_topics import OFFSETS_TOPIC
 from ctrlchan.server.api import Reply, Request
-from ctrlchan.state import Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until
+from tests.unit.broker.cores import storing_core
 from tests.unit.broker.groups.partitions import FaultyPartitions
 from tests.unit.broker.local_broker import (
     CORRELATION_ID,
@@ -195,13 +195,22 @@ def errors_of(response: Any) -> list[tuple[str, int, int]]:
 
 
 @contextmanager
-def group_broker(folder: Path, config: GroupConfig = CONFIG, *, leads: bool = True) -> Iterator[GroupBroker]:
-    """A broker with ``__consumer_offsets`` of one partition, which it leads if `leads`."""
+def group_broker(
+    folder: Path,
+    config: GroupConfig = CONFIG,
+    *,
+    leads: bool = True,
+    allocate: Callable[[], Future[Block]] | None = None,
+    controller: Any = None,
+) -> Iterator[GroupBroker]:
+    """A broker with ``__consumer_offsets`` of one partition, which it leads if `leads`.
+
+    ``allocate``: asks for blocks of producer ids; None: any block. ``controller``: its ControllerClient.
+    """
     partitions = FaultyPartitions(folder)
-    endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 9092)
-    core = StoringCore(OURS, endpoint, epoch=EPOCH)
-    core.groups = groups = GroupService(config, partitions.get)
-    core.producer_ids = ProducerIds(random_block)
+    groups = GroupService(config, partitions.get)
+    ids = ProducerIds(random_block if allocate is None else allocate)
+    core = storing_core(OURS, epoch=EPOCH, groups=groups, producer_ids=ids, controller=controller)
     groups.start()
     try:
         broker = GroupBroker(core)

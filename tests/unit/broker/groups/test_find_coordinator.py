@@ -19,10 +19,12 @@ from tests.unit.broker.local_broker import Part
 GROUPS, TRANSACTIONS, SHARES = 0, 1, 2
 
 
+CONFIG = GroupConfig(offsets_topic_partitions=7, offsets_topic_replication_factor=2)
+
+
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[GroupBroker]:
-    config = GroupConfig(offsets_topic_partitions=7, offsets_topic_replication_factor=2)
-    with group_broker(tmp_path, config, leads=False) as made:
+    with group_broker(tmp_path, CONFIG, leads=False) as made:
         yield made
 
 
@@ -58,9 +60,14 @@ def test_no_coordinator_while_the_partition_has_no_leader(broker: GroupBroker) -
         assert found.error_message == "The coordinator is not available."
 
 
-def test_the_topic_is_created_when_a_client_asks(
-    broker: GroupBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_the_topic_cannot_be_created_without_a_controller(
+    broker: GroupBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
+    assert find(broker, 6, GROUP)[0].error_code.value == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert "no controller" in caplog.text
+
+
+def test_the_topic_is_created_when_a_client_asks(tmp_path: Path) -> None:
     class Controller:
         def __init__(self) -> None:
             self.asked: list[NewTopic] = []
@@ -70,12 +77,9 @@ def test_the_topic_is_created_when_a_client_asks(
             self.asked += topics
             return Future()
 
-    assert find(broker, 6, GROUP)[0].error_code.value == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert "no controller" in caplog.text
-
     controller = Controller()
-    monkeypatch.setattr(broker.core, "controller", controller)
-    assert fields(find(broker, 6, GROUP)[0]) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+    with group_broker(tmp_path, CONFIG, leads=False, controller=controller) as broker:
+        assert fields(find(broker, 6, GROUP)[0]) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
     configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
     assert controller.asked == [NewTopic(OFFSETS_TOPIC, 7, 2, configs)]
 

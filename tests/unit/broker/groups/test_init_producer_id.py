@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ctrlchan.broker.handlers import init_producer_id
-from ctrlchan.broker.producer_ids import Block, ProducerIds
+from ctrlchan.broker.producer_ids import Block
 from ctrlchan.errors import ErrorCode
 from ctrlchan.rate_limit import LogRateLimit
 from tests.unit.broker.groups.group_broker import DEADLINE, GroupBroker, group_broker, ms
@@ -42,23 +42,23 @@ def answer(future: Future[Any]) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("version", range(HIGHEST + 1))
-def test_ids_of_a_block_that_comes_later(broker: GroupBroker, version: int) -> None:
+def test_ids_of_a_block_that_comes_later(tmp_path: Path, version: int) -> None:
     block: Future[Block] = Future()
-    broker.core.producer_ids = ProducerIds(lambda: block)
-    sent = [send(broker, version), send(broker, version)]
-    assert not any(one.done() for one in sent)
-    block.set_result((4_000, 1_000))
-    assert [answer(one) for one in sent] == [(0, 4_000, 0), (0, 4_001, 0)]
-    # A producer that begins a new epoch gets a new id.
-    assert answer(send(broker, version, producer_id=4_000, producer_epoch=3)) == (0, 4_002, 0)
+    with group_broker(tmp_path, leads=False, allocate=lambda: block) as broker:
+        sent = [send(broker, version), send(broker, version)]
+        assert not any(one.done() for one in sent)
+        block.set_result((4_000, 1_000))
+        assert [answer(one) for one in sent] == [(0, 4_000, 0), (0, 4_001, 0)]
+        # A producer that begins a new epoch gets a new id.
+        assert answer(send(broker, version, producer_id=4_000, producer_epoch=3)) == (0, 4_002, 0)
 
 
-def test_without_a_block_the_client_tries_again(broker: GroupBroker) -> None:
+def test_without_a_block_the_client_tries_again(tmp_path: Path) -> None:
     block: Future[Block] = Future()
-    broker.core.producer_ids = ProducerIds(lambda: block)
-    sent = send(broker, HIGHEST)
-    block.set_exception(TimeoutError("no controller"))
-    assert answer(sent) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+    with group_broker(tmp_path, leads=False, allocate=lambda: block) as broker:
+        sent = send(broker, HIGHEST)
+        block.set_exception(TimeoutError("no controller"))
+        assert answer(sent) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
 
 
 def test_an_id_without_an_epoch_is_invalid(broker: GroupBroker) -> None:

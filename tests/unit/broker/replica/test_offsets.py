@@ -20,7 +20,7 @@ from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.server.api import Api, Reply, Request
-from ctrlchan.state import Endpoint, SecurityProtocol
+from tests.unit.broker.cores import storing_core
 from tests.unit.broker.log.made_batches import batch
 from tests.unit.broker.replica.fetching import BROKER, EPOCH, FOLLOWER, OTHER, VALUE, marker
 
@@ -35,8 +35,7 @@ OFFSET_NOT_AVAILABLE = 78
 
 @pytest.fixture
 def core() -> Iterator[StoringCore]:
-    core = StoringCore(BROKER, Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 1))
-    core.partitions = PartitionTable(BROKER)
+    core = storing_core(BROKER, partitions=PartitionTable(BROKER))
     yield core
     for partition in core.partitions.partitions():
         if partition.log is not None:

@@ -16,9 +16,12 @@ from ctrlchan._codec import StringColumn, Topics
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.broker.metadata.hosted_replicas import Assignment, HostedReplicas
+from ctrlchan.broker.replica._partitions import PartitionTable
 from ctrlchan.broker.replica.isr_changes import IsrChange
+from ctrlchan.broker.replica.isr_updates import IsrUpdates
 from ctrlchan.broker.replica.replica_manager import ReplicaManager
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.internal_topics import OFFSETS_TOPIC
 
 FAR_AHEAD_MS = 10**15
 
@@ -59,27 +62,44 @@ def assignment(topic: str = "alpha", *, partition: int = 0, leader: int = 1) -> 
     return Assignment(topic, partition, bytes(16), leader, 5, 7, (1, 2), (1, 2), True)
 
 
+@dataclass
+class Rig:
+    """A ReplicaManager, and what it notifies."""
+
+    manager: ReplicaManager
+    replicas: HostedReplicas
+    controller: Any
+    groups: Any
+
+
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[ReplicaManager]:
+def rig(tmp_path: Path) -> Iterator[Rig]:
     logs = LogManager([tmp_path], LogConfig(), 1, "a-cluster")
     logs.start()
-    replicas = HostedReplicas()
+    replicas, lock = HostedReplicas(), threading.RLock()
     topics = Topics(StringColumn.from_strings(["alpha"]))
     keys = replicas.keys_of(topics, np.zeros(1, np.int32), np.zeros(1, np.int32))
     replicas.create(keys, topics)
     replicas.assign(np.array([0]), {"leader_epoch": np.int32(5), "partition_epoch": np.int32(7)}, {})
+    controller: Any = Controller()
+    groups: Any = Groups()
+    table = PartitionTable(1, isr_wanted=IsrUpdates(1, controller, replicas, lock).ask, max_lag_ms=1_000)
     made = ReplicaManager(
-        1, logs, lambda _topic, _is_new: LogConfig(), replicas, threading.RLock(), max_lag_ms=1_000
+        table,
+        logs,
+        lambda _topic, _is_new: LogConfig(),
+        replicas,
+        lock,
+        max_lag_ms=1_000,
+        listeners={OFFSETS_TOPIC: groups},
     )
-    made.start(Controller())
-    made.groups = Groups()
-    yield made
+    yield Rig(made, replicas, controller, groups)
     made.stop()
     logs.stop()
 
 
-def test_the_controller_commits_a_smaller_isr(manager: ReplicaManager) -> None:
-    controller: Any = manager.controller
+def test_the_controller_commits_a_smaller_isr(rig: Rig) -> None:
+    manager, controller = rig.manager, rig.controller
     assert manager.make_leaders([assignment()]) == {}
     partition = manager.table.get("alpha", 0)
     assert partition is not None
@@ -89,14 +109,14 @@ def test_the_controller_commits_a_smaller_isr(manager: ReplicaManager) -> None:
     controller.answers[0].set_result(Altered())
     assert (partition.isr, partition.partition_epoch) == ((1,), 8)
     # A LeaderAndIsr with the old partition epoch, which comes late, is older now.
-    assert manager._replicas.columns.partition_epoch.tolist() == [8]
+    assert rig.replicas.columns.partition_epoch.tolist() == [8]
 
 
 @pytest.mark.parametrize(
     "answer", [Altered(error=ErrorCode.OPERATION_NOT_ATTEMPTED), KafkaError(ErrorCode.REQUEST_TIMED_OUT)]
 )
-def test_a_refused_isr_is_asked_for_again(manager: ReplicaManager, answer: Any) -> None:
-    controller: Any = manager.controller
+def test_a_refused_isr_is_asked_for_again(rig: Rig, answer: Any) -> None:
+    manager, controller = rig.manager, rig.controller
     manager.make_leaders([assignment()])
     partition = manager.table.get("alpha", 0)
     assert partition is not None
@@ -110,8 +130,8 @@ def test_a_refused_isr_is_asked_for_again(manager: ReplicaManager, answer: Any) 
     assert len(controller.asked) == 2
 
 
-def test_the_group_coordinator_knows_which_offsets_are_led_here(manager: ReplicaManager) -> None:
-    groups: Any = manager.groups
+def test_the_group_coordinator_knows_which_offsets_are_led_here(rig: Rig) -> None:
+    manager, groups = rig.manager, rig.groups
     offsets = "__consumer_offsets"
     manager.make_leaders([assignment(offsets, partition=3), assignment()])
     manager.make_followers([assignment(offsets, partition=4, leader=2)])

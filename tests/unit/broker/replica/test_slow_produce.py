@@ -14,10 +14,10 @@ from ctrlchan.broker.handlers import produce
 from ctrlchan.broker.log import compression
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable
-from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
 from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
+from tests.unit.broker.cores import storing_core
 from tests.unit.broker.log.batches import PlainBatch, PlainRecord
 from tests.unit.broker.log.made_batches import batch, headers
 from tests.unit.broker.replica.serving import OTHER, OURS, outcomes, produce_frame, produced
@@ -37,8 +37,8 @@ class Rig:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.core = StoringCore(OURS, endpoint(9001))
-        self.core.partitions = self.table = PartitionTable(OURS)
+        self.table = PartitionTable(OURS)
+        self.core = storing_core(OURS, port=9001, partitions=self.table)
         state = self.core.metadata.state
         state.set_brokers(
             [Broker(OURS, 1, (endpoint(9001),), None), Broker(OTHER, 1, (endpoint(9002),), "rack")]

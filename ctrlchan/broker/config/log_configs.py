@@ -1,0 +1,74 @@
+"""LogConfigs: the settings of all logs of a broker, as they change."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+
+from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.config.definitions import cluster_wide_configs
+from ctrlchan.errors import ConfigError
+
+__all__ = ["LogConfigs"]
+
+logger = logging.getLogger("ctrlchan.broker")
+
+
+class LogConfigs:
+    """The settings of topics, over those of the broker, over Kafka's defaults. ``lock`` guards them.
+
+    ``static``: the broker's own settings, by Kafka's names. Raises ConfigError.
+    """
+
+    def __init__(
+        self, broker_id: int, static: Mapping[str, str], lock: AbstractContextManager[object]
+    ) -> None:
+        self.id = broker_id
+        self._static = static
+        self._lock = lock
+        #: Settings of topics that have no own ones.
+        self.defaults = LogConfig.from_broker_configs(static)
+        #: Own configs of topics: topic -> Kafka's name -> value.
+        self.own: dict[str, dict[str, str]] = {}
+        self._topics: Callable[[], Collection[str]] = tuple
+        self._update: Callable[[str, LogConfig], object] = lambda _topic, _config: None
+
+    def follow(
+        self, topics: Callable[[], Collection[str]], update: Callable[[str, LogConfig], object]
+    ) -> None:
+        """Give open logs their new settings from now on. ``topics``: those that have a log."""
+        with self._lock:
+            self._topics, self._update = topics, update
+
+    def of(self, topic: str) -> LogConfig:
+        """Return the settings of a topic's logs; those of the broker where the topic's cannot be used."""
+        try:
+            return self.defaults.with_topic_configs(self.own.get(topic, {}))
+        except ConfigError as error:
+            logger.error("broker %d: the configs of topic %s are not used: %s", self.id, topic, error)
+            return self.defaults
+
+    def set_topic_configs(self, topic: str, own: Mapping[str, str]) -> None:
+        """Replace a topic's own configs; its open logs follow. Raises ConfigError."""
+        config = self.defaults.with_topic_configs(own)
+        with self._lock:
+            if own:
+                self.own[topic] = dict(own)
+            else:
+                self.own.pop(topic, None)
+            self._update(topic, config)
+
+    def set_broker_configs(self, own: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+        """Replace the dynamic configs of this broker and of all; logs follow. Raises ConfigError."""
+        dynamic = cluster_wide_configs()
+        effective = dict(self._static)
+        for configs in (defaults, own):
+            effective |= {name: value for name, value in configs.items() if name in dynamic}
+        log_defaults = LogConfig.from_broker_configs(effective)
+        with self._lock:
+            if log_defaults == self.defaults:
+                return
+            self.defaults = log_defaults
+            for topic in self._topics():
+                self._update(topic, self.of(topic))
