@@ -1,6 +1,6 @@
 # The two commands are `make run` and `make test`; both do all set-up of their own. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run cluster unit acceptance pipeline-demo test soak chaos simulate fuzz check format docs bench ext debug sanitize clean
+.PHONY: help run cluster unit acceptance pipeline-demo test soak chaos simulate fuzz check format docs bench ext debug coverage sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,6 +14,7 @@ RUN := $(VENV)/.run
 ALL_TESTS := $(RUN) $(VENV)/.unit $(VENV)/.spark
 BENCH_ARGS ?=
 SECONDS ?= 600
+COVERED := tests/simulation tests/unit/server tests/unit/broker/replica tests/unit/broker/log tests/unit/locks
 # Tests that start no process.
 SANITIZED := tests/unit/codec $(patsubst %,tests/unit/channel/test_%.py,entries fast_path connection_protocol shared_memory) \
   $(patsubst %,tests/conformance/test_%.py,fuzz golden malformed) tests/unit/zookeeper/test_state_decoder.py \
@@ -89,6 +90,15 @@ debug: $(ALL_TESTS)  ## build the extensions with checks of bounds and locks, an
 	cd build/debug && PYTHONPATH="$$PWD" CTRLCHAN_CHECKED=1 $(CURDIR)/$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit/locks \
 	  tests/unit/codec tests/unit/channel tests/unit/zookeeper/test_state_decoder.py tests/unit/broker \
 	  tests/simulation tests/conformance tests/fault/test_storing_broker.py
+
+coverage: $(ALL_TESTS)  ## count in a copy which lines of the Cython sources the tests of the data plane run (needs gcov)
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@tar cf - --exclude='*.so' --exclude=__pycache__ --exclude='*.egg-info' ctrlchan tests bench docs tools .ci *.md pyproject.toml \
+	  setup.py Makefile LICENSE | tar xf - -C build/coverage
+	@cd build/coverage && CTRLCHAN_COVERAGE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace > build.log 2>&1 \
+	  || { cat build.log; exit 1; }
+	cd build/coverage && PYTHONPATH="$$PWD" $(CURDIR)/$(BIN)/python -m pytest -q -n 2 --dist loadfile $(COVERED)
+	@cd build/coverage && $(CURDIR)/$(BIN)/python tools/coverage.py
 
 # Java and other children must not have the sanitizers' libraries; objects must not come from Python's arenas.
 sanitize: $(RUN) $(VENV)/.check  ## build the extensions with gcc's sanitizers, and run tests of codec and channel on that build

@@ -2,7 +2,8 @@
 
 ``CTRLCHAN_DEBUG=1`` builds with bounds checks, None checks, overflow checks and line tracing (slow; for
 finding errors, and for coverage of the .pyx). ``CTRLCHAN_SANITIZE=1`` builds with gcc's address and
-undefined-behaviour sanitizers; ``make sanitize`` runs tests on that build. ``CTRLCHAN_PREBUILT=1`` builds
+undefined-behaviour sanitizers; ``make sanitize`` runs tests on that build. ``CTRLCHAN_COVERAGE=1`` lets gcov
+count the lines that run; ``make coverage`` does it. ``CTRLCHAN_PREBUILT=1`` builds
 no extensions: tools/install.py has compiled them in place. ``CTRLCHAN_CHANNEL_ONLY=1`` leaves out what the
 main job does not need: the extensions of the controller and of brokers that store records.
 """
@@ -16,6 +17,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = os.environ.get("CTRLCHAN_DEBUG", "") not in ("", "0")
+COVERAGE = os.environ.get("CTRLCHAN_COVERAGE", "") not in ("", "0")
 SANITIZE = os.environ.get("CTRLCHAN_SANITIZE", "") not in ("", "0")
 PREBUILT = os.environ.get("CTRLCHAN_PREBUILT", "") not in ("", "0")
 CHANNEL_ONLY = os.environ.get("CTRLCHAN_CHANNEL_ONLY", "") not in ("", "0")
@@ -35,7 +37,7 @@ directives = {
     # Signatures are in the .pyi files; pickling is refused; the source need not be repeated in the C.
     "embedsignature": False,
     "auto_pickle": False,
-    "emit_code_comments": DEBUG,
+    "emit_code_comments": DEBUG or COVERAGE,
     "freethreading_compatible": False,
 }
 
@@ -56,6 +58,10 @@ else:
     # -fno-strict-aliasing: pointers to columns are passed as `void**`.
     compile_args = ["-O3", "-g0", "-fno-strict-aliasing", *BASELINE]
 link_args = []
+if COVERAGE:
+    # gcov counts the lines of the C files; their comments say which lines of the Cython sources they are.
+    compile_args += ["-O0", "-g", "--coverage"]
+    link_args = ["--coverage"]
 if SANITIZE:
     link_args = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
     # After -O3 and -g0: the vector code of a release stays, and reports have function names and lines.
