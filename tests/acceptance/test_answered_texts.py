@@ -19,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from ctrlchan.errors import ErrorCode
 from tests.acceptance.clients import TIMEOUT
 from tests.acceptance.either_cluster import EitherCluster
 from tests.kafka.waiting import wait_until
@@ -66,7 +67,13 @@ def test_timestamps_out_of_range(either: EitherCluster, admin: Any) -> None:
         "topic_data": (part(PRODUCE, 9, "TopicProduceData", name=topic, partition_data=(data,)),),
     }
     with connection(address) as client:
-        (answer,) = client.ask(PRODUCE, 9, fields).responses[0].partition_responses
+
+        def answered() -> Any:
+            """The broker that named the leader may know the topic before the leader does."""
+            (answer,) = client.ask(PRODUCE, 9, fields).responses[0].partition_responses
+            return None if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else answer
+
+        answer = wait_until(answered, what="the leader knows the topic")
     assert answer.error_code == 32
     assert answer.error_message == "One or more records have been rejected due to invalid timestamp"
     for index, one in enumerate(answer.record_errors):
