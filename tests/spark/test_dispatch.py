@@ -202,7 +202,7 @@ def test_a_newer_controller_stops_all_brokers(spark: SparkSession, tmp_path: Pat
             one.gate.clear()
 
         def newer(core: ctrlchan.broker.core.BrokerCore) -> None:
-            core.controller_epoch = EPOCH + 1
+            core.replicas.controller_epoch = EPOCH + 1
 
         brokers[0].embedded.inspect(newer)
 

@@ -39,7 +39,7 @@ def test_a_controller_whose_epoch_is_behind_is_elected_with_a_higher_one(
     """A broker that answers 11, while ZooKeeper names no other controller."""
 
     def remember(core: object) -> None:
-        core.controller_epoch = 3  # type: ignore[attr-defined]
+        core.replicas.controller_epoch = 3  # type: ignore[attr-defined]
 
     cluster.brokers[1].inspect(remember)
     cluster.start_brokers(3)
