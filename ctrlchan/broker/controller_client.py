@@ -15,7 +15,8 @@ from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.node import BrokerNode
 from ctrlchan.broker.replica.isr_changes import AlteredPartition, IsrChange, IsrChanges
 from ctrlchan.errors import KafkaError
-from ctrlchan.peers.connection import Address, Answer, ControllerConnections, OutgoingRequest
+from ctrlchan.peers.connection import Address
+from ctrlchan.peers.controller_connections import Answer, ControllerConnections, OutgoingRequest
 from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.state.brokers import parse_host_port
 

@@ -11,7 +11,8 @@ from kio.static.primitive import i32Timedelta
 
 from ctrlchan.broker.log.records import read_records
 from ctrlchan.errors import ErrorCode, KafkaError
-from ctrlchan.peers.connection import Address, ControllerConnections, OutgoingRequest
+from ctrlchan.peers.connection import Address
+from ctrlchan.peers.controller_connections import ControllerConnections, OutgoingRequest
 from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.state.brokers import format_host_port
 

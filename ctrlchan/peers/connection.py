@@ -1,37 +1,25 @@
-"""ControllerConnections: sends requests to the controller until they are answered.
-
-Each connection begins with ApiVersions: a request has the highest version that the controller serves, too.
-Source: ``kafka.server.NodeToControllerChannelManager`` of Kafka 3.9.
-"""
+"""PeerConnection: a connection to another node, on which one request is under way at a time."""
 
 from __future__ import annotations
 
-import logging
 import socket
 import struct
-import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Final
 
 from ctrlchan._codec import decode_response_header, encode_request_header
-from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
-from ctrlchan.peers.messages import is_refused
-from ctrlchan.server.api_names import api_name
+from ctrlchan.errors import DecodeError, ErrorCode
 
-__all__ = ["Address", "Answer", "ControllerConnections", "OutgoingRequest"]
+__all__ = ["Address", "PeerConnection"]
 
-_LOG: Final = logging.getLogger("ctrlchan.broker")
-
-#: Requests under way at once, each on a connection of its own: CreateTopics waits for its effect there.
-_CONNECTIONS: Final = 8
 _CONNECT_SECONDS: Final = 5.0
-_PAUSE_SECONDS: Final = 0.1
-_MAX_ANSWER: Final = 100 * 2**20
-#: What an answer may take longer than the request allows the controller.
-_MARGIN_SECONDS: Final = 5.0
+#: Seconds that a step may take after the deadline.
+_LEAST_SECONDS: Final = 0.1
+_LARGEST_ANSWER: Final = 2**31 - 1
+#: Bytes of an answer that memory is taken for before they are there.
+_AT_ONCE: Final = 2**20
 _API_VERSIONS: Final = 18
 #: Of ApiVersions v0: error code and number of APIs; then key, lowest and highest version of each.
 _VERSIONS_HEAD: Final = struct.Struct(">hi")
@@ -40,150 +28,8 @@ _VERSIONS_ENTRY: Final = struct.Struct(">hhh")
 Address = tuple[str, int]
 
 
-class OutgoingRequest(NamedTuple):
-    """A request to the controller.
-
-    ``versions``: in which it can be sent. ``flexible_from``: the first version whose headers have tagged
-    fields. ``encode``: returns the body in a version.
-    """
-
-    api_key: int
-    versions: range
-    flexible_from: int
-    encode: Callable[[int], bytes]
-
-
-class Answer(NamedTuple):
-    """The body of the controller's answer, and the version that it has."""
-
-    version: int
-    body: bytes
-
-
-class ControllerConnections:
-    """Sends requests to the controller, on threads that start when they are needed.
-
-    ``find``: returns the controller's address, None while nobody is known to be the controller; any thread
-    calls it. ``client_id``: in request headers.
-    """
-
-    def __init__(self, find: Callable[[], Address | None], client_id: str) -> None:
-        self._find = find
-        self._client_id = client_id.encode()
-        self._executor = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="to-controller")
-        self._stopped = threading.Event()
-        self._lock = threading.Lock()
-        self._idle: list[_Connection] = []
-        self._open: set[_Connection] = set()
-
-    def send(self, request: OutgoingRequest, timeout: float, *, once: bool = False) -> Future[Answer]:
-        """Return the answer to a request.
-
-        A request is sent again when its connection fails or the answer is NOT_CONTROLLER: the metadata still
-        named a former controller. ``once``: it is sent once, on a new connection. The future fails with
-        KafkaError: REQUEST_TIMED_OUT after ``timeout`` seconds without another answer, UNSUPPORTED_VERSION
-        when the controller serves no version of the request.
-        """
-        deadline = monotonic() + timeout + _MARGIN_SECONDS
-        try:
-            return self._executor.submit(self._exchange, request, deadline, once)
-        except RuntimeError:  # the executor is shut down
-            stopped: Future[Answer] = Future()
-            stopped.set_exception(_timed_out())
-            return stopped
-
-    def stop(self) -> None:
-        """Close every connection; requests under way fail."""
-        self._stopped.set()
-        with self._lock:
-            for connection in self._open:
-                connection.shut_down()
-        self._executor.shutdown(cancel_futures=True)
-        for connection in self._idle:
-            connection.close()
-        self._idle.clear()
-
-    def _exchange(self, request: OutgoingRequest, deadline: float, once: bool) -> Answer:
-        while not self._stopped.is_set() and monotonic() < deadline:
-            address = self._find()
-            if address is not None:
-                try:
-                    answer = self._try(address, request, deadline, once)
-                    if once or not is_refused(request.api_key, *answer):
-                        return answer
-                    _LOG.info("%s:%d is not the controller any more", *address)
-                except DecodeError as error:
-                    _LOG.warning("the answer of the controller at %s:%d: %s", *address, error)
-                except OSError as error:
-                    _LOG.info("no answer of the controller at %s:%d: %s", *address, error)
-            if once:
-                break
-            self._stopped.wait(_PAUSE_SECONDS)
-        raise _timed_out()
-
-    def _try(self, address: Address, request: OutgoingRequest, deadline: float, on_new: bool) -> Answer:
-        """Send a request once. Raises OSError, DecodeError, KafkaError. ``on_new``: on a new connection."""
-        connection = None if on_new else self._take(address)
-        if connection is None:
-            connection = self._connect(address)
-        is_usable = False
-        try:
-            if not connection.versions:
-                connection.ask_versions(deadline)
-            version = _common_version(request, connection.versions)
-            if version is None:
-                is_usable = True
-                raise KafkaError(
-                    ErrorCode.UNSUPPORTED_VERSION,
-                    f"The controller does not serve this version of {api_name(request.api_key)}.",
-                )
-            body = connection.exchange(
-                request.api_key, version, version >= request.flexible_from, request.encode(version), deadline
-            )
-            is_usable = True
-        finally:
-            self._give_back(connection, is_usable)
-        return Answer(version, body)
-
-    def _take(self, address: Address) -> _Connection | None:
-        """Return an idle connection to this address, or None."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-            for place, connection in enumerate(idle):
-                if connection.address == address:
-                    self._idle = idle[:place] + idle[place + 1 :]
-                    return connection
-        for connection in idle:  # of a former controller
-            self._close(connection)
-        return None
-
-    def _give_back(self, connection: _Connection, is_usable: bool) -> None:
-        """Keep a connection for the next request, or close it."""
-        with self._lock:
-            if is_usable and not self._stopped.is_set():
-                self._idle.append(connection)
-                return
-        self._close(connection)
-
-    def _connect(self, address: Address) -> _Connection:
-        """Return a new connection. Raises OSError."""
-        connection = _Connection(address, self._client_id)
-        with self._lock:
-            self._open.add(connection)
-            stopped = self._stopped.is_set()
-        if stopped:
-            self._close(connection)
-            raise ConnectionAbortedError("the broker stops")
-        return connection
-
-    def _close(self, connection: _Connection) -> None:
-        with self._lock:
-            self._open.discard(connection)
-        connection.close()
-
-
-class _Connection:
-    """A connection to the controller; one request is under way at a time. The constructor raises OSError.
+class PeerConnection:
+    """A connection to another node. The constructor connects, and raises OSError.
 
     ``versions``: the lowest and the highest version of each API key; empty before ``ask_versions``.
     """
@@ -197,7 +43,7 @@ class _Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask_versions(self, deadline: float) -> None:
-        """Ask which versions the controller serves. Raises OSError, DecodeError."""
+        """Ask which versions the other node serves. Raises OSError, DecodeError."""
         body = self.exchange(_API_VERSIONS, 0, False, b"", deadline)
         entries = body[_VERSIONS_HEAD.size :]
         if len(body) < _VERSIONS_HEAD.size or len(entries) % _VERSIONS_ENTRY.size:
@@ -208,15 +54,18 @@ class _Connection:
         self.versions = {key: (low, high) for key, low, high in _VERSIONS_ENTRY.iter_unpack(entries)}
 
     def exchange(self, api_key: int, version: int, flexible: bool, body: bytes, deadline: float) -> bytes:
-        """Send a request and return the body of its answer. Raises OSError, DecodeError."""
-        self._socket.settimeout(max(_PAUSE_SECONDS, deadline - monotonic()))
+        """Send a request and return the body of its answer. Raises OSError, DecodeError.
+
+        ``flexible``: the headers have tagged fields. ``deadline``: monotonic seconds.
+        """
+        self._socket.settimeout(max(_LEAST_SECONDS, deadline - monotonic()))
         self._correlation_id = (self._correlation_id + 1) % 2**31
         header = encode_request_header(
             2 if flexible else 1, api_key, version, self._correlation_id, self._client_id
         )
         self._socket.sendall((len(header) + len(body)).to_bytes(4, "big") + header + body)
         size = int.from_bytes(self._read(4), "big", signed=True)
-        if not 0 <= size <= _MAX_ANSWER:
+        if not 0 <= size <= _LARGEST_ANSWER:
             raise DecodeError(f"a frame of {size} bytes", api="ResponseHeader")
         answer = self._read(size)
         answered, header_size, _ = decode_response_header(answer, int(flexible))
@@ -227,28 +76,27 @@ class _Connection:
         return answer[header_size:]
 
     def shut_down(self) -> None:
-        """Let a request that is under way fail."""
+        """Let a request that is under way fail. Any thread may call it."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        """Give the socket back."""
         self._socket.close()
 
     def _read(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
-            part = self._socket.recv(min(size - len(data), 2**16))
-            if not part:
-                raise ConnectionResetError("the controller has closed the connection")
-            data += part
+            received = len(data)
+            # Whoever names a large size has not sent it yet.
+            data.extend(bytes(min(size - received, max(received, _AT_ONCE))))
+            with memoryview(data) as view:
+                at = received
+                while at < len(data):
+                    count = self._socket.recv_into(view[at:])
+                    if not count:
+                        raise ConnectionResetError(
+                            f"{self.address[0]}:{self.address[1]} has closed the connection"
+                        )
+                    at += count
         return bytes(data)
-
-
-def _common_version(request: OutgoingRequest, served: Mapping[int, tuple[int, int]]) -> int | None:
-    """Return the highest version of a request that the controller serves, or None."""
-    lowest, highest = served.get(request.api_key, (0, -1))
-    return max((one for one in request.versions if lowest <= one <= highest), default=None)
-
-
-def _timed_out() -> KafkaError:
-    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The controller did not answer in time.")

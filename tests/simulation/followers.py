@@ -11,6 +11,7 @@ from ctrlchan.broker.log._log import EARLIEST
 from ctrlchan.broker.replica import fetcher
 from ctrlchan.broker.replica._partitions import Partition
 from ctrlchan.errors import KafkaError
+from ctrlchan.peers.messages import decode_answer
 from tests.simulation.link import Link, Pending
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class SimulatedFetcher(fetcher._FetcherThread):
         followed = self._ready()
         body = self._fetch_body(followed)
         number = self.link.next_id()
-        head = encode_request_header(fetcher._FLEXIBLE_HEADER, 1, fetcher._FETCH_VERSION, number, b"f")
+        head = encode_request_header(2, 1, fetcher.FETCH_VERSION, number, b"f")
         offsets = {key: one.partition.log.end_offset for key, one in followed.items() if one.partition.log}
         pending = Pending(
             number,
@@ -80,7 +81,7 @@ class SimulatedFetcher(fetcher._FetcherThread):
         assert followed is not None
         with self._broker.entered():
             try:
-                self._apply(followed, fetcher._decode_fetch(answer))
+                self._apply(followed, decode_answer("fetch", fetcher.FETCH_VERSION, answer, 5))
             except (OSError, KafkaError) as error:
                 name = type(error).__name__
                 self._broker.history.note("fetcher failed", self._broker_id, self._leader, name)
@@ -101,7 +102,7 @@ class SimulatedFetcher(fetcher._FetcherThread):
         if self.link is not None and not self.link.is_lost:
             self.link.reset()
 
-    def _exchange(self, api_key: int, version: int, header_version: int, body: bytes) -> bytes:
+    def _exchange(self, api_key: int, version: int, flexible: bool, body: bytes) -> bytes:
         raise AssertionError("only ListOffsets is asked for at once, by _list_offset")
 
     def _list_offset(self, one: Any, timestamp: int) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from ctrlchan.broker.handlers.effects import when_seen
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import CtrlchanError, KafkaError
-from ctrlchan.peers.connection import Answer
+from ctrlchan.peers.controller_connections import Answer
 from ctrlchan.peers.messages import decode_answer
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis.lookups import MetadataLookups

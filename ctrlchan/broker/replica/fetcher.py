@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import socket
 import struct
 import threading
 from collections.abc import Callable
@@ -19,28 +18,24 @@ from dataclasses import dataclass
 from time import monotonic, monotonic_ns
 from typing import Any, Final
 
-from ctrlchan._codec import encode_request_header
 from ctrlchan.broker.config.parts import FetcherSettings
 from ctrlchan.broker.log._batches import read_header
 from ctrlchan.broker.log._log import EARLIEST, LATEST, Log
 from ctrlchan.broker.replica._partitions import Partition
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.peers.connection import Address, PeerConnection
 from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.varints import encode_uvarint
 
-__all__ = ["Address", "ReplicaFetchers"]
+__all__ = ["ReplicaFetchers"]
 
 logger = logging.getLogger("ctrlchan.broker")
 
-Address = tuple[str, int]
-
-_FETCH, _FETCH_VERSION = 1, 12  # the first version with diverging epochs, the last one with names
+_FETCH, FETCH_VERSION = 1, 12  # the first version with diverging epochs, the last one with names
 _LIST_OFFSETS, _LIST_OFFSETS_VERSION = 2, 5
-_FLEXIBLE_HEADER, _PLAIN_HEADER = 2, 1
 _OFFSET_OUT_OF_RANGE: Final = 1
 _UNDEFINED: Final = -1
-_CONNECT_SECONDS: Final = 5.0
 #: Time for an answer beyond the time that the leader may wait.
 _MARGIN_SECONDS: Final = 30.0
 
@@ -147,8 +142,7 @@ class _FetcherThread(threading.Thread):
         self._changed = threading.Condition()
         self._followed: dict[Key, _Followed] = {}
         self._ended = threading.Event()
-        self._connection: socket.socket | None = None
-        self._correlation_id = 0
+        self._connection: PeerConnection | None = None
 
     # -- what is followed
 
@@ -175,8 +169,7 @@ class _FetcherThread(threading.Thread):
             self._followed.clear()
             self._changed.notify()
             if self._connection is not None:
-                with suppress(OSError):
-                    self._connection.shutdown(socket.SHUT_RDWR)
+                self._connection.shut_down()
 
     # -- the thread
 
@@ -226,7 +219,7 @@ class _FetcherThread(threading.Thread):
     def _fetch(self, followed: dict[Key, _Followed]) -> Any:
         """Send a Fetch request for these partitions; return kio's response."""
         body = self._fetch_body(followed)
-        return _decode_fetch(self._exchange(_FETCH, _FETCH_VERSION, _FLEXIBLE_HEADER, body))
+        return decode_answer("fetch", FETCH_VERSION, self._exchange(_FETCH, FETCH_VERSION, True, body))
 
     def _fetch_body(self, followed: dict[Key, _Followed]) -> bytes:
         """Return a Fetch request for these partitions, without its header."""
@@ -365,8 +358,8 @@ class _FetcherThread(threading.Thread):
         )
         topic = part(api, version, "ListOffsetsTopic", name=one.partition.topic, partitions=(asked,))
         body = encode_request(api, version, replica_id=self._broker_id, isolation_level=0, topics=(topic,))
-        answer = self._exchange(_LIST_OFFSETS, version, _PLAIN_HEADER, body)
-        response = decode_answer(api, version, answer, 4)
+        answer = self._exchange(_LIST_OFFSETS, version, False, body)
+        response = decode_answer(api, version, answer)
         found = response.topics[0].partitions[0]
         if found.error_code:
             raise KafkaError(int(found.error_code))
@@ -392,25 +385,17 @@ class _FetcherThread(threading.Thread):
 
     # -- the connection
 
-    def _exchange(self, api_key: int, version: int, header_version: int, body: bytes) -> bytes:
-        """Send a request and return the answer. Raises OSError, or KafkaError without an address."""
+    def _exchange(self, api_key: int, version: int, flexible: bool, body: bytes) -> bytes:
+        """Return the body of the answer to a request. Raises OSError, DecodeError, KafkaError."""
         connection = self._connection or self._connect()
-        self._correlation_id = (self._correlation_id + 1) % 2**31
-        client_id = f"broker-{self._broker_id}-fetcher".encode()
-        header = encode_request_header(header_version, api_key, version, self._correlation_id, client_id)
-        connection.sendall((len(header) + len(body)).to_bytes(4, "big") + header + body)
-        answer = _read(connection, int.from_bytes(_read(connection, 4), "big"))
-        if int.from_bytes(answer[:4], "big") != self._correlation_id:
-            raise ConnectionAbortedError("an answer to another request")
-        return answer
+        deadline = monotonic() + self._settings.max_wait_ms / 1000 + _MARGIN_SECONDS
+        return connection.exchange(api_key, version, flexible, body, deadline)
 
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> PeerConnection:
         address = self._find_address(self._leader)
         if address is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
-        connection = socket.create_connection(address, _CONNECT_SECONDS)
-        connection.settimeout(self._settings.max_wait_ms / 1000 + _MARGIN_SECONDS)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = PeerConnection(address, f"broker-{self._broker_id}-fetcher".encode())
         with self._changed:
             self._connection = connection
             if self._ended.is_set():
@@ -456,19 +441,3 @@ def _common_end(log: Log, epoch: int, end_offset: int) -> int:
         # The next answer says where the two logs diverge.
         end_offset = own.end_offset
     return min(end_offset, log.end_offset)
-
-
-def _read(connection: socket.socket, size: int) -> bytes:
-    data = bytearray(size)
-    view = memoryview(data)
-    while view:
-        count = connection.recv_into(view)
-        if not count:
-            raise ConnectionResetError("the leader has closed the connection")
-        view = view[count:]
-    return bytes(data)
-
-
-def _decode_fetch(answer: bytes) -> Any:
-    """Return kio's response of an answer with its header."""
-    return decode_answer("fetch", _FETCH_VERSION, answer, 5)

@@ -20,8 +20,9 @@ from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.broker.metadata.hosted_replicas import Assignment, HostedReplicas
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable
-from ctrlchan.broker.replica.fetcher import Address, ReplicaFetchers
+from ctrlchan.broker.replica.fetcher import ReplicaFetchers
 from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.peers.connection import Address
 
 __all__ = ["LeadershipListener", "ReplicaManager"]
 

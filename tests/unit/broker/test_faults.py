@@ -16,7 +16,7 @@ from ctrlchan._codec import encode_request_header
 from ctrlchan.broker.faults import FOREVER, Fault, Faults, FaultTarget
 from ctrlchan.broker.handlers.faulty_answers import DisconnectError, answer_of_fault, hot_answer_of_fault
 from ctrlchan.errors import ConfigError
-from ctrlchan.peers.connection import ControllerConnections, OutgoingRequest
+from ctrlchan.peers.controller_connections import ControllerConnections, OutgoingRequest
 from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import KioError

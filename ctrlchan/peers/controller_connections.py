@@ -1,0 +1,181 @@
+"""ControllerConnections: sends requests to the controller until they are answered.
+
+A request has the highest version that the controller serves, too.
+Source: ``kafka.server.NodeToControllerChannelManager`` of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import monotonic
+from typing import Final, NamedTuple
+
+from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
+from ctrlchan.peers.connection import Address, PeerConnection
+from ctrlchan.peers.messages import is_refused
+from ctrlchan.server.api_names import api_name
+
+__all__ = ["Answer", "ControllerConnections", "OutgoingRequest"]
+
+_LOG: Final = logging.getLogger("ctrlchan.broker")
+
+#: Requests under way at once, each on a connection of its own: CreateTopics waits for its effect there.
+_CONNECTIONS: Final = 8
+_PAUSE_SECONDS: Final = 0.1
+#: What an answer may take longer than the request allows the controller.
+_MARGIN_SECONDS: Final = 5.0
+
+
+class OutgoingRequest(NamedTuple):
+    """A request to the controller.
+
+    ``versions``: in which it can be sent. ``flexible_from``: the first version whose headers have tagged
+    fields. ``encode``: returns the body in a version.
+    """
+
+    api_key: int
+    versions: range
+    flexible_from: int
+    encode: Callable[[int], bytes]
+
+
+class Answer(NamedTuple):
+    """The body of the controller's answer, and the version that it has."""
+
+    version: int
+    body: bytes
+
+
+class ControllerConnections:
+    """Sends requests to the controller, on threads that start when they are needed.
+
+    ``find``: returns the controller's address, None while nobody is known to be the controller; any thread
+    calls it. ``client_id``: in request headers.
+    """
+
+    def __init__(self, find: Callable[[], Address | None], client_id: str) -> None:
+        self._find = find
+        self._client_id = client_id.encode()
+        self._executor = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="to-controller")
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._idle: list[PeerConnection] = []
+        self._open: set[PeerConnection] = set()
+
+    def send(self, request: OutgoingRequest, timeout: float, *, once: bool = False) -> Future[Answer]:
+        """Return the answer to a request.
+
+        A request is sent again when its connection fails or the answer is NOT_CONTROLLER: the metadata still
+        named a former controller. ``once``: it is sent once, on a new connection. The future fails with
+        KafkaError: REQUEST_TIMED_OUT after ``timeout`` seconds without another answer, UNSUPPORTED_VERSION
+        when the controller serves no version of the request.
+        """
+        deadline = monotonic() + timeout + _MARGIN_SECONDS
+        try:
+            return self._executor.submit(self._exchange, request, deadline, once)
+        except RuntimeError:  # the executor is shut down
+            stopped: Future[Answer] = Future()
+            stopped.set_exception(_timed_out())
+            return stopped
+
+    def stop(self) -> None:
+        """Close every connection; requests under way fail."""
+        self._stopped.set()
+        with self._lock:
+            for connection in self._open:
+                connection.shut_down()
+        self._executor.shutdown(cancel_futures=True)
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+    def _exchange(self, request: OutgoingRequest, deadline: float, once: bool) -> Answer:
+        while not self._stopped.is_set() and monotonic() < deadline:
+            address = self._find()
+            if address is not None:
+                try:
+                    answer = self._try(address, request, deadline, once)
+                    if once or not is_refused(request.api_key, *answer):
+                        return answer
+                    _LOG.info("%s:%d is not the controller any more", *address)
+                except DecodeError as error:
+                    _LOG.warning("the answer of the controller at %s:%d: %s", *address, error)
+                except OSError as error:
+                    _LOG.info("no answer of the controller at %s:%d: %s", *address, error)
+            if once:
+                break
+            self._stopped.wait(_PAUSE_SECONDS)
+        raise _timed_out()
+
+    def _try(self, address: Address, request: OutgoingRequest, deadline: float, on_new: bool) -> Answer:
+        """Send a request once. Raises OSError, DecodeError, KafkaError. ``on_new``: on a new connection."""
+        connection = None if on_new else self._take(address)
+        if connection is None:
+            connection = self._connect(address)
+        is_usable = False
+        try:
+            if not connection.versions:
+                connection.ask_versions(deadline)
+            version = _common_version(request, connection.versions)
+            if version is None:
+                is_usable = True
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"The controller does not serve this version of {api_name(request.api_key)}.",
+                )
+            body = connection.exchange(
+                request.api_key, version, version >= request.flexible_from, request.encode(version), deadline
+            )
+            is_usable = True
+        finally:
+            self._give_back(connection, is_usable)
+        return Answer(version, body)
+
+    def _take(self, address: Address) -> PeerConnection | None:
+        """Return an idle connection to this address, or None."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            for place, connection in enumerate(idle):
+                if connection.address == address:
+                    self._idle = idle[:place] + idle[place + 1 :]
+                    return connection
+        for connection in idle:  # of a former controller
+            self._close(connection)
+        return None
+
+    def _give_back(self, connection: PeerConnection, is_usable: bool) -> None:
+        """Keep a connection for the next request, or close it."""
+        with self._lock:
+            if is_usable and not self._stopped.is_set():
+                self._idle.append(connection)
+                return
+        self._close(connection)
+
+    def _connect(self, address: Address) -> PeerConnection:
+        """Return a new connection. Raises OSError."""
+        connection = PeerConnection(address, self._client_id)
+        with self._lock:
+            self._open.add(connection)
+            stopped = self._stopped.is_set()
+        if stopped:
+            self._close(connection)
+            raise ConnectionAbortedError("the broker stops")
+        return connection
+
+    def _close(self, connection: PeerConnection) -> None:
+        with self._lock:
+            self._open.discard(connection)
+        connection.close()
+
+
+def _common_version(request: OutgoingRequest, served: Mapping[int, tuple[int, int]]) -> int | None:
+    """Return the highest version of a request that the controller serves, or None."""
+    lowest, highest = served.get(request.api_key, (0, -1))
+    return max((one for one in request.versions if lowest <= one <= highest), default=None)
+
+
+def _timed_out() -> KafkaError:
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The controller did not answer in time.")
