@@ -4,17 +4,22 @@
 created is LEADER_NOT_AVAILABLE: the client asks again. Why a topic was not created is answered, too.
 
 A broker that has just started waits for its first UpdateMetadata. Kafka answers without brokers and
-controller then, and librdkafka does not ask again for minutes, unless it loses its connection.
+controller then, and librdkafka does not ask again for minutes, unless it loses its connection. A controller
+that has just been elected sends the brokers first and the partitions later: a broker that has logs waits for
+these, too. Kafka denies the topics in between, and producers give their records up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
+from time import monotonic
 from typing import Final
 
 from ctrlchan.broker.handlers.auto_create import create_missing
 from ctrlchan.broker.handlers.effects import when_seen
+from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.config.settings import boolean
 from ctrlchan.server.api import Api, Reply, Request
@@ -30,7 +35,7 @@ _FIRST_UPDATE_SECONDS: Final = 20.0
 def _handle(core: StoringCore, request: Request) -> Callable[[], Reply] | Future[Reply]:
     body = decode_metadata(request.frame, request.offset, request.version)
     with core.metadata.state.lock:
-        is_informed = len(core.metadata.live_ids) > 0
+        is_informed = _is_informed(core, core.metadata)
     if core.controller is None or (is_informed and not _missing(core, request, body)):
         return metadata.answer(core, request, body)
     reply: Future[Reply] = Future()
@@ -47,9 +52,21 @@ def _handle(core: StoringCore, request: Request) -> Callable[[], Reply] | Future
         except BaseException as error:  # noqa: BLE001
             reply.set_exception(error)
 
-    is_known = when_seen(core, lambda known: len(known.live_ids) > 0, _FIRST_UPDATE_SECONDS)
+    is_known = when_seen(core, partial(_is_informed, core), _FIRST_UPDATE_SECONDS)
     is_known.add_done_callback(create)
     return reply
+
+
+def _is_informed(core: StoringCore, known: MetadataCache) -> bool:
+    """Return whether a controller has sent what it has. Requires ``metadata.state.lock``."""
+    if not len(known.live_ids):
+        return False
+    # After some time there are no partitions: the topics of the logs were deleted.
+    return (
+        len(known.state.partitions) > 0
+        or not core.logs.logs()
+        or monotonic() - known.first_updated > _FIRST_UPDATE_SECONDS
+    )
 
 
 def _missing(core: StoringCore, request: Request, body: MetadataRequest) -> list[str]:

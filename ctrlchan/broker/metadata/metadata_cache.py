@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,6 +42,8 @@ class MetadataCache(MetadataLookups):
         self._row_by_id: dict[bytes, int] | None = None
         #: The id of this broker if it forwards requests to the controller, else None.
         self.forwarding_id = forwarding_id
+        #: Monotonic seconds of the first update; infinity before it.
+        self.first_updated = math.inf
         #: Called after each update, under ``state.lock``, until they return True.
         self.after_update: list[Callable[[], bool]] = []
 
@@ -54,6 +58,7 @@ class MetadataCache(MetadataLookups):
         brokers = _live_brokers(message)
         with self.state.lock:
             self._apply(message, brokers)
+            self.first_updated = min(self.first_updated, monotonic())
             self.publish()
             if self.after_update:
                 self.after_update = [look for look in self.after_update if not look()]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from ctrlchan import TEMPORARY, ChannelConfig, EmbeddedCluster, Endpoint, SecurityProtocol
+from ctrlchan import TEMPORARY, ChannelConfig, EmbeddedBroker, EmbeddedCluster, Endpoint, SecurityProtocol
+from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
 from ctrlchan.broker.config.broker_config import BrokerConfig
 from ctrlchan.broker.handlers import metadata
 from ctrlchan.broker.server import BrokerServer
@@ -18,8 +20,10 @@ from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
 from ctrlchan.zookeeper.session import ZooKeeperSession
 from ctrlchan.zookeeper.settings import ZooKeeperSettings
+from tests.kafka.waiting import wait_until
 from tests.kafka.wire import exchange
-from tests.unit.broker.local_broker import client_frame, read_client_response
+from tests.unit.broker.local_broker import Part, client_frame, control_frame, read_client_response
+from tests.unit.broker.test_storing_broker import ALONE, send
 
 METADATA = 3
 CONTROLLER = 1000
@@ -43,6 +47,17 @@ def controller_of(zookeeper: str, listener: str = "PLAINTEXT") -> KafkaControlle
             channel=ChannelConfig(controller_id=CONTROLLER, inter_broker_listener=listener),
         )
     )
+
+
+@contextmanager
+def started(config: BrokerConfig, session: ZooKeeperSession) -> Iterator[BrokerServer]:
+    server = BrokerServer(config)
+    server.start(session)
+    server.serve()
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def test_metadata_wait_for_the_first_controller(zookeeper: str) -> None:
@@ -70,16 +85,31 @@ def test_a_broker_without_a_controller_answers_in_the_end(
     zookeeper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "_FIRST_UPDATE_SECONDS", 0.1)
-    with ZooKeeperSession(ZooKeeperSettings(connect=zookeeper)) as session:
-        service = BrokerServer(BrokerConfig(id=1, log_dirs=[str(tmp_path)], configs=CONFIGS))
-        service.start(session)
-        service.serve()
-        try:
-            answer = exchange("127.0.0.1", service.ports["PLAINTEXT"], ALL_TOPICS)
-        finally:
-            service.stop()
+    with (
+        ZooKeeperSession(ZooKeeperSettings(connect=zookeeper)) as session,
+        started(BrokerConfig(id=1, log_dirs=[str(tmp_path)], configs=CONFIGS), session) as server,
+    ):
+        answer = exchange("127.0.0.1", server.ports["PLAINTEXT"], ALL_TOPICS)
     answered = read_client_response(METADATA, 12, answer)
     assert (answered.brokers, answered.topics, answered.controller_id) == ((), (), -1)
+
+
+def test_metadata_wait_for_the_partitions_of_a_broker_with_logs(zookeeper: str, tmp_path: Path) -> None:
+    """A controller that has just been elected sends the brokers, then LeaderAndIsr, then the partitions."""
+    with EmbeddedBroker(1, log_dir=tmp_path) as broker:
+        send(broker, LEADER_AND_ISR, Part("alpha", 0, **ALONE))
+    with (
+        ZooKeeperSession(ZooKeeperSettings(connect=zookeeper)) as session,
+        ThreadPoolExecutor(1) as executor,
+        started(BrokerConfig(id=1, log_dirs=[str(tmp_path)], configs=CONFIGS), session) as server,
+    ):
+        address = "127.0.0.1", server.ports["PLAINTEXT"]
+        exchange(*address, control_frame(UPDATE_METADATA, 8, []))
+        asked = executor.submit(exchange, *address, client_frame(METADATA, 12, topics=["alpha"]))
+        wait_until(lambda: server.core.metadata.after_update, what="the client waits")
+        exchange(*address, control_frame(UPDATE_METADATA, 8, [Part("alpha", 0, **ALONE)]))
+        (topic,) = read_client_response(METADATA, 12, asked.result(60)).topics
+    assert topic.error_code.value == 0
 
 
 def test_clients_without_the_controllers_listener_create_topics(zookeeper: str) -> None:
