@@ -21,8 +21,8 @@
 #include <sys/sendfile.h>
 #include <unistd.h>
 
-#include "../../ctrlchan/_wire/bytes.h"
-#include "../../ctrlchan/broker/log/crc32c.h"
+#include "../../ctrlchan/_c/bytes.h"
+#include "../../ctrlchan/_c/crc32c.h"
 
 enum {
     PRODUCE = 0,

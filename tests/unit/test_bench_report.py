@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from bench.report import results_of, tables, write
 
+ROOT: Final = Path(__file__).parents[2]
 RUN: dict[str, Any] = {
     "datetime": "2026-01-02T03:04:05+00:00",
     "commit_info": {"id": "0123456789abcdef", "dirty": False},
@@ -143,3 +145,15 @@ def test_a_table_without_a_place_raises(tmp_path: Path) -> None:
     file.write_text(prose("codec"))
     with pytest.raises(ValueError, match="no place for the table 'push'"):
         write(results_of(a_run(PUSH), COMMAND), tmp_path / "results.json", file)
+
+
+def test_headers_of_the_limits_in_c_exist() -> None:
+    """The programs are compiled when a suite runs: a header that was moved is noticed here."""
+    sources = [*(ROOT / "bench").rglob("*.c")]
+    included = [
+        (source.parent / name)
+        for source in sources
+        for name in re.findall(r'^#include "([^"]+)"', source.read_text(), re.MULTILINE)
+    ]
+    assert included
+    assert [str(one) for one in included if not one.exists()] == []
