@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ctrlchan._codec import (
     CtrlchanError,
@@ -45,9 +45,6 @@ from ctrlchan._codec import (
     ProtocolError,
     UnsupportedVersionError,
 )
-
-if TYPE_CHECKING:
-    from ctrlchan.channel.queues._entries import Outcome, Sent
 
 __all__ = [
     "ChannelClosedError",
@@ -217,11 +214,12 @@ class ChannelClosedError(ChannelError):
 class OutcomesTimeoutError(ChannelError, TimeoutError):
     """Some requests had no outcome within the time given to ``ControllerChannelManager.wait``.
 
-    ``outcomes``: the outcomes of the requests that ended, in the order of the call. ``pending``: the ``Sent``
-    of the others, in the same order.
+    ``outcomes``: the ``Outcome`` of each request that ended, in the order of the call. ``pending``: the
+    ``Sent`` of the others, in the same order. Both types are the channel's, of which nothing is imported
+    here.
     """
 
-    def __init__(self, message: str, outcomes: Sequence[Outcome], pending: Sequence[Sent]) -> None:
+    def __init__(self, message: str, outcomes: Sequence[Any], pending: Sequence[Any]) -> None:
         super().__init__(message)
         self.outcomes = list(outcomes)
         self.pending = list(pending)

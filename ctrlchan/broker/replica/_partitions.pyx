@@ -96,6 +96,7 @@ from concurrent.futures import Future
 from ctrlchan._c.clock_functions import SYSTEM_CLOCK
 from ctrlchan.broker.log._batches import check, record_errors
 from ctrlchan.errors import KafkaError
+from ctrlchan.internal_topics import INTERNAL_TOPICS
 
 cdef enum:
     ALL = -1
@@ -116,7 +117,6 @@ ProduceResult = namedtuple(
 WantedIsr = namedtuple("WantedIsr", "isr leader_epoch partition_epoch")
 
 _COMPRESSION_TYPES = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 #: Errors that Kafka answers without the start offset of the log.
 _WITHOUT_START = frozenset((
     CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
@@ -197,7 +197,7 @@ cdef class PartitionTable:
         cdef Partition added = Partition.__new__(Partition)
         cdef bint has_room
         added.table, added.topic, added.name = self, topic, topic.encode()
-        open_state(added, &self.table, topic in _INTERNAL_TOPICS)
+        open_state(added, &self.table, topic in INTERNAL_TOPICS)
         added.state.index = partition
         memcpy(added.state.topic_id, PyBytes_AS_STRING(topic_id), TOPIC_ID_BYTES)
         with nogil:
