@@ -103,7 +103,6 @@ cdef enum:
     FETCH_KEY = 1
     LOWEST_VERSION = 4
     HIGHEST_VERSION = 17
-
     TOPIC_ID_BYTES = 16
     READ_COMMITTED = 1
     # The number of a codec in compression.type

@@ -79,8 +79,6 @@ cdef enum:
     ZSTD_FROM = 7
     RECORD_ERRORS_FROM = 8
     CURRENT_LEADER_FROM = 10
-
-
     NO_ACKS = 0
     LEADER = 1
     ALL = -1

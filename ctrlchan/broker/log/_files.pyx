@@ -3,15 +3,12 @@
 from libc.errno cimport EINTR, ENAMETOOLONG, ENOENT, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdio cimport snprintf
-from posix.fcntl cimport O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY, open
+from posix.fcntl cimport O_CLOEXEC, O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY, open
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close, fsync, ftruncate, pwrite, unlink, write
 
 cdef extern from "<stdio.h>":
     int c_rename "rename"(const char* old, const char* new) nogil
-
-cdef extern from "<fcntl.h>":
-    int O_CLOEXEC
 
 cdef extern from *:
     """

@@ -23,7 +23,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, qsort
 from libc.string cimport memset
-from posix.fcntl cimport O_CREAT, O_TRUNC, O_WRONLY
+from posix.fcntl cimport O_CREAT, O_TRUNC, O_WRONLY, openat
 from posix.unistd cimport close
 
 from ctrlchan._c.bytes cimport get_i16, get_i32, get_i64, put_i16, put_i32, put_i64
@@ -49,8 +49,6 @@ from ctrlchan.broker.log._batches cimport (
     read_marker,
 )
 
-cdef extern from "<fcntl.h>" nogil:
-    int openat(int directory, const char* path, int flags, int mode)
 from ctrlchan.broker.log._files cimport check_disk, flush_file, write_all
 
 cdef enum:

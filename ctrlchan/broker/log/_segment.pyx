@@ -18,7 +18,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, strlen
-from posix.fcntl cimport O_CREAT, O_RDWR, open
+from posix.fcntl cimport O_CLOEXEC, O_CREAT, O_RDWR, open
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close, pread
 
@@ -34,9 +34,6 @@ from ctrlchan.broker.log._files cimport (
     resize_file,
     write_at,
 )
-
-cdef extern from "<fcntl.h>":
-    int O_CLOEXEC
 
 cdef enum:
     # Bytes of an entry.
