@@ -14,6 +14,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from ctrlchan.packages import require_pyarrow
+
 if TYPE_CHECKING:
     from ctrlchan.journal.channels import read_channels
     from ctrlchan.journal.compaction import Compacted, compact_journal
@@ -46,6 +48,7 @@ def __getattr__(name: str) -> object:
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require_pyarrow()
     return getattr(import_module(f"{__name__}.{module}"), name)
 
 

@@ -167,3 +167,38 @@ def test_the_main_job_needs_no_extension_that_is_built_after_it(monkeypatch: pyt
         [sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, timeout=60, check=False
     )
     assert (ran.returncode, ran.stdout) == (0, "1\n"), ran.stderr
+
+
+def without_pyarrow(code: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code where pyarrow is not installed."""
+    hidden = f"import sys; sys.modules['pyarrow'] = None\n{code}"
+    return subprocess.run(
+        [sys.executable, "-c", hidden], input="", capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from ctrlchan import Journal",
+        "from ctrlchan.journal import read_journal",
+        "from ctrlchan.state.storage.snapshot import read_snapshot",
+        "import ctrlchan; ctrlchan.ClusterState.empty(controller_id=0, controller_epoch=1).to_arrow()",
+        "import sys; sys.argv[1:] = ['snapshot', 'show', '.']; from ctrlchan.cli import main; main()",
+    ],
+)
+def test_what_needs_pyarrow_says_what_to_install(code: str) -> None:
+    ran = without_pyarrow(code)
+    assert ran.returncode
+    assert "need pyarrow: pip install 'ctrlchan[parquet]'" in ran.stderr
+
+
+def test_a_cluster_with_records_needs_no_pyarrow(tmp_path: Path) -> None:
+    ran = without_pyarrow(
+        "import ctrlchan\n"
+        f"with ctrlchan.EmbeddedCluster(count=1, log_dir={str(tmp_path)!r}) as cluster:\n"
+        "    print(cluster.bootstrap_servers)\n"
+        "import ctrlchan.cli.cluster, ctrlchan.cli.broker, ctrlchan.cli.controller, ctrlchan.testing.plugin"
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "127.0.0.1:" in ran.stdout
