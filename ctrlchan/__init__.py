@@ -12,7 +12,14 @@ carry NumPy and Arrow for it.
 from __future__ import annotations
 
 import importlib
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any, Final
+
+if PathFinder.find_spec(f"{__name__}._codec", __path__) is None:
+    raise ImportError(
+        "this source checkout of ctrlchan is not compiled: `python -m pip install -e .` does it with a C "
+        "compiler, `make run` does all set-up in .venv"
+    )
 
 if TYPE_CHECKING:
     from ctrlchan.batch import ControllerBrokerRequestBatch

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import ctrlchan
 from ctrlchan.cli import commands, pipeline
 from ctrlchan.cli.lazy import LazyCommand
 
@@ -202,3 +204,18 @@ def test_a_cluster_with_records_needs_no_pyarrow(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert "127.0.0.1:" in ran.stdout
+
+
+def test_a_checkout_without_a_build_says_what_to_do(tmp_path: Path) -> None:
+    package = Path(ctrlchan.__file__).parent
+    shutil.copytree(package, tmp_path / "ctrlchan", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    ran = subprocess.run(
+        [sys.executable, "-c", "import ctrlchan"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode
+    assert "this source checkout of ctrlchan is not compiled: `python -m pip install -e .`" in ran.stderr
