@@ -54,7 +54,7 @@ class NewTopic:
 class ControllerClient:
     """Sends requests to the controller of the broker's cluster. All methods are thread-safe.
 
-    ``node``: the broker that asks. ``metadata`` is read under ``metadata.state.lock``.
+    ``node``: the broker that asks.
     ``address``: ``HOST:PORT`` of a controller that is not among the live brokers; None: the controller is the
     broker that the metadata names. Futures fail with KafkaError: REQUEST_TIMED_OUT without an answer.
     """
@@ -171,15 +171,7 @@ class ControllerClient:
         return result
 
     def _find(self) -> Address | None:
-        if self._address is not None:
-            return self._address
-        metadata = self._metadata
-        with metadata.state.lock:
-            controller = metadata.state.controller_id
-            for node in metadata.nodes(self._node.endpoint.listener):
-                if node.id == controller:
-                    return node.host, node.port
-        return None
+        return self._address or self._metadata.address_of(self._node.endpoint.listener)
 
 
 def _check(answer: Any) -> None:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.config.group_config import GroupConfig
-from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.config.log_configs import LogConfigs
 from ctrlchan.broker.config.parts import check_topic_settings, fetcher_settings, server_settings
 from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
@@ -132,23 +131,33 @@ class BrokerServer:
                 identity = read_identity(config.log_dirs)
                 if identity is not None and identity.cluster_id is not None:
                     node.cluster_id = identity.cluster_id
+            # All settings are read before the first part is made.
             check_topic_settings(configs)
+            log_settings, group_config = (
+                LogManagerSettings.from_configs(configs),
+                GroupConfig.from_settings(configs),
+            )
+            fetching, serving = fetcher_settings(configs), server_settings(configs)
+            max_lag_ms = integer(configs, "replica.lag.time.max.ms")
+            max_fetch_bytes = integer(configs, "fetch.max.bytes")
+            sessions = integer(configs, "max.incremental.fetch.session.cache.slots")
+            handler_threads = integer(configs, "num.io.threads")
             lock = threading.RLock()
             metadata = PublishedMetadata(node.cluster_id, forwarding_id=None if session is None else node.id)
             log_configs = LogConfigs(node.id, configs, lock)
+            store = None
             if session is not None:
-                self._config_store = BrokerConfigs(
-                    log_configs, session, lambda name: metadata.snapshot.has_topic(name)
-                )
-                self._config_store.start()
-                cleanup.callback(self._config_store.stop)
+                store = BrokerConfigs(log_configs, session, lambda name: metadata.snapshot.has_topic(name))
+                self._config_store = store
+                store.start()
+                cleanup.callback(store.stop)
             self.state = BrokerState.RECOVERY
             logs = LogManager(
                 config.log_dirs,
                 log_configs.defaults,
                 node.id,
                 node.cluster_id,
-                settings=LogManagerSettings.from_configs(configs),
+                settings=log_settings,
                 progress=self._progress,
                 on_offline=partial(self._log_dir_failed, session),
             )
@@ -161,7 +170,6 @@ class BrokerServer:
                 controller = ControllerClient(node, metadata, config.controller)
                 cleanup.callback(controller.stop)
             replicas = HostedReplicas()
-            max_lag_ms = integer(configs, "replica.lag.time.max.ms")
             isrs = None if controller is None else IsrUpdates(node.id, controller, replicas, lock)
             table = PartitionTable(
                 node.id,
@@ -169,33 +177,32 @@ class BrokerServer:
                 storage_failed=lambda partition: logs.check_log(partition.topic, partition.partition),
                 max_lag_ms=max_lag_ms,
             )
-            groups = GroupService(GroupConfig.from_settings(configs), table.get)
+            cleanup.callback(table.close)
+            groups = GroupService(group_config, table.get)
+            cleanup.callback(groups.stop)
             manager = ReplicaManager(
                 table,
                 logs,
-                partial(self._log_config, log_configs),
+                partial(log_configs.of_new_log, None if store is None else store.read_topic_config),
                 replicas,
                 lock,
                 max_lag_ms=max_lag_ms,
                 listeners={OFFSETS_TOPIC: groups},
-                find_address=partial(_address_of, node, metadata),
-                fetching=fetcher_settings(configs),
+                find_address=partial(metadata.address_of, config.listener),
+                fetching=fetching,
             )
             self._manager = manager
             cleanup.callback(manager.stop)
-            cleanup.callback(groups.stop)
             log_configs.follow(manager.topics, manager.update_config)
             self.produce = ProduceApi(table, metadata.current)
             self.fetch = FetchApi(
                 table,
                 metadata.current,
-                max_bytes=integer(configs, "fetch.max.bytes"),
-                sessions=integer(configs, "max.incremental.fetch.session.cache.slots"),
+                max_bytes=max_fetch_bytes,
+                sessions=sessions,
             )
             self.hot = BrokerHandler([self.produce, self.fetch])
-            apis = storing_apis(
-                forwards=controller is not None, alters_configs=self._config_store is not None
-            )
+            apis = storing_apis(forwards=controller is not None, alters_configs=store is not None)
             self.core = StoringCore(
                 node=node,
                 lock=lock,
@@ -210,15 +217,13 @@ class BrokerServer:
                 ),
                 faults=Faults(partial(self._faults_changed, self.hot, apis)),
                 controller=controller,
-                config_store=self._config_store,
+                config_store=store,
             )
             self._handler = RequestHandler(self.core, apis, lock)
             self.server = SocketServer(
-                [Listener(*listener) for listener in config.listeners], server_settings(configs), self.hot
+                [Listener(*listener) for listener in config.listeners], serving, self.hot
             )
-            self.pool = HandlerPool(
-                node.id, self.server.requests, self._handler.serve, integer(configs, "num.io.threads")
-            )
+            self.pool = HandlerPool(node.id, self.server.requests, self._handler.serve, handler_threads)
             self.hot.attach(self.server.threads)
             cleanup.callback(self._stop_serving)
             node.endpoint, *more = map(self._with_port, node.broker.endpoints)
@@ -312,15 +317,6 @@ class BrokerServer:
             logger.info("broker %d: still leads %d partitions", core.id, len(remaining))
         logger.warning("broker %d: stops without a controlled shutdown", core.id)
 
-    def _log_config(self, log_configs: LogConfigs, topic: str, is_new: bool) -> LogConfig:
-        """Return the settings of a topic that gets a log. Nobody announces the configs of a new topic."""
-        if self._config_store is not None and (is_new or topic not in log_configs.own):
-            try:
-                log_configs.own[topic] = dict(self._config_store.read_topic_config(topic) or {})
-            except ZooKeeperError as error:
-                logger.warning("broker %d: the configs of %s cannot be read: %s", self.node.id, topic, error)
-        return log_configs.of(topic)
-
     def _log_dir_failed(
         self, session: ZooKeeperSession | None, path: Path, partitions: list[tuple[str, int]]
     ) -> None:
@@ -348,10 +344,3 @@ class BrokerServer:
         """Stop without a controlled shutdown."""
         self.state = BrokerState.SHUTTING_DOWN
         self.stop()
-
-
-def _address_of(node: BrokerNode, metadata: PublishedMetadata, broker_id: int) -> tuple[str, int] | None:
-    """Return where another broker listens for this one."""
-    with metadata.state.lock:
-        nodes = metadata.nodes(node.endpoint.listener)
-    return next(((one.host, one.port) for one in nodes if one.id == broker_id), None)

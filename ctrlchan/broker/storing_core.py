@@ -44,7 +44,3 @@ class StoringCore(BrokerCore):
     @property
     def partitions(self) -> PartitionTable:
         return self.replica_manager.table
-
-    def has_topic(self, name: str) -> bool:
-        """Return whether the metadata has a topic."""
-        return self.metadata.snapshot.has_topic(name)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.config.definitions import cluster_wide_configs
-from ctrlchan.errors import ConfigError
+from ctrlchan.errors import ConfigError, ZooKeeperError
 
 __all__ = ["LogConfigs"]
 
@@ -33,21 +33,34 @@ class LogConfigs:
         self.own: dict[str, dict[str, str]] = {}
         self._topics: Callable[[], Collection[str]] = tuple
         self._update: Callable[[str, LogConfig], object] = lambda _topic, _config: None
+        # Until ``follow``: the settings with which the logs of each topic were loaded.
+        self._loaded: dict[str, set[LogConfig]] | None = {}
 
     def follow(
         self, topics: Callable[[], Collection[str]], update: Callable[[str, LogConfig], object]
     ) -> None:
-        """Give open logs their new settings from now on. ``topics``: those that have a log."""
+        """Give open logs their new settings from now on, and those that changed while they were loaded.
+
+        ``topics``: those that have a log.
+        """
         with self._lock:
             self._topics, self._update = topics, update
+            loaded, self._loaded = self._loaded or {}, None
+            for topic in topics():
+                config = self.of(topic)
+                if loaded.get(topic) != {config}:
+                    update(topic, config)
 
     def of(self, topic: str) -> LogConfig:
         """Return the settings of a topic's logs; those of the broker where the topic's cannot be used."""
         try:
-            return self.defaults.with_topic_configs(self.own.get(topic, {}))
+            config = self.defaults.with_topic_configs(self.own.get(topic, {}))
         except ConfigError as error:
             logger.error("broker %d: the configs of topic %s are not used: %s", self.id, topic, error)
-            return self.defaults
+            config = self.defaults
+        if self._loaded is not None:
+            self._loaded.setdefault(topic, set()).add(config)
+        return config
 
     def set_topic_configs(self, topic: str, own: Mapping[str, str]) -> None:
         """Replace a topic's own configs; its open logs follow. Raises ConfigError."""
@@ -58,6 +71,21 @@ class LogConfigs:
             else:
                 self.own.pop(topic, None)
             self._update(topic, config)
+
+    def of_new_log(
+        self, read: Callable[[str], Mapping[str, str] | None] | None, topic: str, is_new: bool
+    ) -> LogConfig:
+        """Return the settings of a topic that gets a log; nobody announces the configs of a new topic.
+
+        ``read``: returns a topic's own configs, or raises ZooKeeperError; None: there is no ZooKeeper.
+        """
+        with self._lock:
+            if read is not None and (is_new or topic not in self.own):
+                try:
+                    self.own[topic] = dict(read(topic) or {})
+                except ZooKeeperError as error:
+                    logger.warning("broker %d: the configs of %s cannot be read: %s", self.id, topic, error)
+            return self.of(topic)
 
     def set_broker_configs(self, own: Mapping[str, str], defaults: Mapping[str, str]) -> None:
         """Replace the dynamic configs of this broker and of all; logs follow. Raises ConfigError."""

@@ -30,7 +30,7 @@ class _Described:
     def topic_configs(self, name: str) -> list[DescribedConfig] | None:
         """Return the configs of a topic, or None if there is no such topic."""
         store = self._core.config_store
-        if not self._core.has_topic(name):
+        if not self._core.metadata.snapshot.has_topic(name):
             return None
         own: Mapping[str, str] = self._core.log_configs.own.get(name, {})
         if store is not None:

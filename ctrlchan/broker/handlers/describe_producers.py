@@ -48,7 +48,7 @@ def _partition(core: StoringCore, messages: ClientMessages, topic: str, partitio
     hosted = core.partitions.get(topic, partition)
     if reason is not None:
         error, text = KioError.invalid_topic_exception, f"Topic name is invalid: {reason}"
-    elif not core.has_topic(topic):
+    elif not core.metadata.snapshot.has_topic(topic):
         error, text = KioError.unknown_topic_or_partition, "This broker knows no such topic"
     elif hosted is not None and hosted.is_offline:
         error = KioError.kafka_storage_error

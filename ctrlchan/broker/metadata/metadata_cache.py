@@ -47,6 +47,16 @@ class MetadataCache(MetadataLookups):
         #: Called after each update, under ``state.lock``, until they return True.
         self.after_update: list[Callable[[], bool]] = []
 
+    def address_of(self, listener: str, broker_id: int | None = None) -> tuple[str, int] | None:
+        """Return the host and port of a live broker's listener, or None while they are not known.
+
+        ``broker_id`` None: the controller. Takes ``state.lock``.
+        """
+        with self.state.lock:
+            wanted = self.state.controller_id if broker_id is None else broker_id
+            nodes = self.nodes(listener)
+        return next(((one.host, one.port) for one in nodes if one.id == wanted), None)
+
     # -- changes
 
     def update(self, message: UpdateMetadataRequest) -> None:

@@ -190,12 +190,11 @@ class ReplicaManager:
             self._isr_thread.start()
 
     def stop(self) -> None:
-        """End the threads. Appends that wait for followers are answered."""
+        """End the threads. The owner of the table closes it afterwards."""
         self._stopped.set()
         self._fetchers.stop()
         if self._isr_thread.ident is not None:
             self._isr_thread.join()
-        self.table.close()
 
     def _truncate(self, topic: str, partition: int, offset: int) -> None:
         self._logs.truncate({(topic, partition): offset})

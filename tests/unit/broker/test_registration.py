@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from ctrlchan.broker import server
 from ctrlchan.broker.config.broker_config import BrokerConfig
 from ctrlchan.broker.config.log_configs import LogConfigs
+from ctrlchan.broker.replica._partitions import PartitionTable
 from ctrlchan.broker.server import BrokerServer
+from ctrlchan.errors import ConfigError
 from ctrlchan.launch.registration import Registrations
 from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
@@ -74,3 +77,41 @@ def test_configs_of_a_topic_that_cannot_be_are_not_used(caplog: pytest.LogCaptur
         "the configs of topic bad are not used: Invalid value many for configuration segment.bytes"
         in caplog.text
     )
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"group.min.session.timeout.ms": "20000", "group.max.session.timeout.ms": "10000"},
+        {"replica.fetch.max.bytes": "x"},
+        {"num.io.threads": "0"},
+        {"fetch.max.bytes": "1"},
+    ],
+)
+def test_a_start_with_settings_that_cannot_be_makes_no_part(tmp_path: Path, configs: dict[str, str]) -> None:
+    before = set(threading.enumerate())
+    service = BrokerServer(BrokerConfig(id=1, log_dirs=[str(tmp_path)], configs=configs))
+    with pytest.raises(ConfigError):
+        service.start()
+    assert [thread.name for thread in set(threading.enumerate()) - before] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_that_fails_closes_the_partition_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[PartitionTable] = []
+
+    class Table(PartitionTable):
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    def fail(*_: object) -> None:
+        raise OSError("no part")
+
+    monkeypatch.setattr(server, "PartitionTable", Table)
+    monkeypatch.setattr(server, "GroupService", fail)
+    with pytest.raises(OSError, match="no part"):
+        BrokerServer(BrokerConfig(id=1, log_dirs=[str(tmp_path)])).start()
+    assert len(closed) == 1

@@ -95,6 +95,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     )
     yield Rig(made, replicas, controller, groups)
     made.stop()
+    table.close()
     logs.stop()
 
 
