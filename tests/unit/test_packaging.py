@@ -1,7 +1,8 @@
-"""Tests that the source distribution has every file for building and using the package."""
+"""The source distribution has every file for building and using the package, and what README shows."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -27,3 +28,10 @@ def test_the_source_distribution_is_whole(tmp_path: Path) -> None:
     }
     assert sources - inside == set()
     assert {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= inside
+    links = {
+        link for link in re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text()) if "://" not in link
+    }
+    assert "docs/push.svg" in links
+    assert links - inside == set()
+    # README's commands.
+    assert {"Makefile", "tools/install.py", "tools/venv.sh", "tests/conftest.py"} <= inside
