@@ -90,17 +90,7 @@ channel_parts = [
     "ctrlchan/channel/senders/_request.pxd",
     "ctrlchan/channel/wire/_records.pxd",
 ]
-log_parts = [
-    *c_parts,
-    "ctrlchan/broker/log/_batches.pxd",
-    "ctrlchan/broker/log/_files.pxd",
-    "ctrlchan/broker/log/_leader_epochs.pxd",
-    "ctrlchan/broker/log/_producers.pxd",
-    "ctrlchan/broker/log/_segment.pxd",
-    *sorted(glob.glob("ctrlchan/broker/log/_log*.pxd")),
-]
-# Each stands on the one before it.
-LOG_LAYERS = ("_log_files", "_log_offsets", "_log_loading", "_log_reads", "_log_deletion", "_log")
+log_parts = [*c_parts, *sorted(glob.glob("ctrlchan/broker/log/*.pxd"))]
 metadata_parts = [*c_parts, "ctrlchan/broker/metadata/_snapshot.pxd"]
 replica_parts = [
     *log_parts,
@@ -140,10 +130,9 @@ if not CHANNEL_ONLY:
         extension("ctrlchan._c.locks", c_parts, trace=False),
         extension("ctrlchan._c.clock_functions", c_parts, trace=False),
         *(
-            extension(f"ctrlchan.broker.log.{name}", log_parts)
-            for name in ("_batches", "_producers", "_files", "_segment", "_leader_epochs", *LOG_LAYERS)
+            extension(path.removesuffix(".pyx").replace(os.sep, "."), log_parts)
+            for path in sorted(glob.glob("ctrlchan/broker/log/*.pyx"))
         ),
-        extension("ctrlchan.broker.log._cleaner", []),
         extension("ctrlchan.zookeeper._states", c_parts),
         # Their threads are not Python's: nothing traces them.
         extension("ctrlchan.server._processor", server_parts, trace=False),

@@ -42,7 +42,8 @@ from ctrlchan.broker.log._log_reads cimport (
     Isolation,
     Range,
 )
-from ctrlchan.broker.log._segment cimport AbortedEntry, Segment, release
+from ctrlchan.broker.log._segment cimport Segment, release
+from ctrlchan.broker.log._transaction_index cimport AbortedEntry
 from ctrlchan.broker.metadata._snapshot cimport (
     NO_ROW,
     CurrentMetadata,

@@ -8,7 +8,7 @@ cdef struct EpochStart:
     int64_t offset
 
 
-# Not thread-safe: the mutex of the log guards it. Functions that write return 0, an errno or a result of ``_segment``.
+# Not thread-safe: the mutex of the log guards it. Functions that write return 0, an errno or a result of ``_parts``.
 @cython.final
 cdef class LeaderEpochs:
     cdef EpochStart* starts

@@ -12,7 +12,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, strdup
 
 from ctrlchan.broker.log._files cimport replace_file
-from ctrlchan.broker.log._segment cimport DONE, NO_MEMORY
+from ctrlchan.broker.log._parts cimport DONE, NO_MEMORY
 
 import os
 from pathlib import Path

@@ -24,15 +24,13 @@ from ctrlchan.broker.log._batches cimport (
 )
 from ctrlchan.broker.log._log_deletion cimport LogDeletion
 from ctrlchan.broker.log._producers cimport ProducerStates, ProducerUpdate
+from ctrlchan.broker.log._parts cimport DONE, NO_MEMORY
 from ctrlchan.broker.log._segment cimport (
-    DONE,
-    NO_MEMORY,
     Segment,
     acquire,
     append,
     flush_segment,
     make_inactive,
-    move_segment,
     release,
     should_roll,
 )
@@ -325,7 +323,7 @@ cdef class Log(LogDeletion):
     ) noexcept nogil:
         """Find the segments that ``flush`` flushes, and the offset where they end; each has a reference of the caller's.
 
-        ``unflushed``: memory that the caller frees. Returns a result of ``_segment``. Requires the mutex.
+        ``unflushed``: memory that the caller frees. Returns a result of ``_parts``. Requires the mutex.
         """
         cdef int32_t i
         cdef int result

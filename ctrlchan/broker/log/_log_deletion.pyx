@@ -8,17 +8,15 @@ from ctrlchan._c.clocks cimport NEVER
 from ctrlchan._c.error_codes cimport KAFKA_STORAGE_ERROR
 from ctrlchan._c.locks cimport lock, unlock
 from ctrlchan.broker.log._batches cimport Batch
-from ctrlchan.broker.log._files cimport flush_folder, modification_time
-from ctrlchan.broker.log._log_files cimport LogFiles, Removed, why
+from ctrlchan.broker.log._log_files cimport LogFiles, Removed
 from ctrlchan.broker.log._log_reads cimport LogReads
+from ctrlchan.broker.log._files cimport change_suffix, flush_folder, modification_time
+from ctrlchan.broker.log._indexes cimport bytes_of
+from ctrlchan.broker.log._parts cimport DONE, NO_MEMORY, why
 from ctrlchan.broker.log._segment cimport (
-    DONE,
-    NO_MEMORY,
     Scan,
     Segment,
-    add_aborted,
     append,
-    change_suffix,
     flush_segment,
     largest_timestamp,
     make_inactive,
@@ -28,6 +26,7 @@ from ctrlchan.broker.log._segment cimport (
     start_scan,
     truncate_segment,
 )
+from ctrlchan.broker.log._transaction_index cimport AbortedEntry, add_aborted
 
 import os
 from typing import NamedTuple
@@ -82,7 +81,7 @@ cdef class LogDeletion(LogReads):
         return deleted
 
     cdef int take_out_old(self, int64_t now_ms, Removed* removed) noexcept nogil:
-        """Take out what ``delete_old_segments`` deletes. Returns a result of ``_segment``. Requires the mutex."""
+        """Take out what ``delete_old_segments`` deletes. Returns a result of ``_parts``. Requires the mutex."""
         cdef int64_t excess
         cdef int32_t i = 0
         cdef int result
@@ -114,7 +113,7 @@ cdef class LogDeletion(LogReads):
         return self.high_watermark_ >= (self.segments[i + 1].base_offset if i + 1 < self.count else self.end_offset_)
 
     cdef int take_out_first(self, int32_t number, int64_t now_ms, Removed* removed) noexcept nogil:
-        """Take out the first segments; the log begins behind them. Returns a result of ``_segment``."""
+        """Take out the first segments; the log begins behind them. Returns a result of ``_parts``."""
         cdef int result = DONE
         if number == 0:
             return DONE
@@ -210,7 +209,7 @@ cdef class LogDeletion(LogReads):
         self.check(result)
 
     cdef int begin_again(self, int64_t offset, int64_t start_offset, int64_t now_ms, Removed* removed) noexcept nogil:
-        """Put an empty segment in the place of all segments. Returns a result of ``_segment``. Requires the mutex."""
+        """Put an empty segment in the place of all segments. Returns a result of ``_parts``. Requires the mutex."""
         cdef Segment* segment = NULL
         cdef int result
         self.require_mutex()
@@ -310,7 +309,7 @@ cdef class LogDeletion(LogReads):
         return is_done
 
     cdef int put_in_place(self, CleanedSegment cleaned, const Removed* replaced, bint* is_done) noexcept nogil:
-        """Do what ``replace_segments`` does. Returns a result of ``_segment``. Requires the mutex."""
+        """Do what ``replace_segments`` does. Returns a result of ``_parts``. Requires the mutex."""
         cdef int32_t first = self.floor_segment(replaced.offsets[0]), i
         cdef int result
         self.require_mutex()
@@ -320,15 +319,15 @@ cdef class LogDeletion(LogReads):
         for i in range(replaced.count):
             if self.segments[first + i].base_offset != replaced.offsets[i]:
                 return DONE
-        result = change_suffix(cleaned.segment, b".swap")
+        result = change_suffix(&cleaned.segment.name, b".swap")
         # From here on a crash leaves the new segment, see _finish_swaps.
         if result == DONE:
             result = flush_folder(self.c_folder)
         for i in range(first, first + replaced.count):
             if result == DONE:
-                result = change_suffix(self.segments[i], b".deleted")
+                result = change_suffix(&self.segments[i].name, b".deleted")
         if result == DONE:
-            result = change_suffix(cleaned.segment, b"")
+            result = change_suffix(&cleaned.segment.name, b"")
         if result == DONE:
             result = flush_folder(self.c_folder)
         if result != DONE:
@@ -359,7 +358,7 @@ cdef struct Info:
 
 
 cdef int describe_segment(Segment* segment, Info* info) noexcept nogil:
-    """Describe a segment, whose log is locked; return a result of ``_segment``."""
+    """Describe a segment, whose log is locked; return a result of ``_parts``."""
     cdef Scan scan
     cdef Batch batch
     cdef int64_t position
@@ -368,8 +367,7 @@ cdef int describe_segment(Segment* segment, Info* info) noexcept nogil:
     if scan_next(&scan, &batch, &position) == DONE:
         info.first_timestamp = batch.max_timestamp
     info.largest_timestamp = largest_timestamp(segment)
-    info.index_bytes = segment.offsets.entries * segment.offsets.width
-    info.time_index_bytes = segment.times.entries * segment.times.width
+    info.index_bytes, info.time_index_bytes = bytes_of(&segment.indexes.offsets), bytes_of(&segment.indexes.times)
     return modification_time(segment.fd, &info.modified_ns)
 
 
@@ -406,9 +404,10 @@ cdef class CleanedSegment:
 
     def add_aborted(self, one):
         """Add an AbortedTransaction to the transaction index."""
-        self.check(add_aborted(
-            self.segment, one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset
-        ))
+        cdef AbortedEntry entry = AbortedEntry(
+            one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset
+        )
+        self.check(add_aborted(&self.segment.transactions, &entry))
 
     def finish(self, modified_ns):
         """Flush the files; ``modified_ns``: when the last replaced segment was written. Raises KafkaError and OSError."""

@@ -4,9 +4,6 @@ from ctrlchan._c.locks cimport Mutex
 from ctrlchan.broker.log._producers cimport ProducerStates
 from ctrlchan.broker.log._segment cimport Segment
 
-cdef str why(int result)
-
-
 # The first offsets of segments that were taken out of a log: their files are to be deleted.
 cdef struct Removed:
     int64_t* offsets

@@ -15,26 +15,16 @@ from posix.fcntl cimport open as open_fd
 from posix.unistd cimport close as close_fd
 
 from ctrlchan._c.clocks cimport NEVER
-from ctrlchan._c.error_codes cimport CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, UNSUPPORTED_FOR_MESSAGE_FORMAT
+from ctrlchan._c.error_codes cimport KAFKA_STORAGE_ERROR
 from ctrlchan._c.locks cimport LOG, close_mutex, lock, open_mutex, require, unlock
-from ctrlchan.broker.log._files cimport PATH_BYTES, rename_path
+from ctrlchan.broker.log._files cimport PATH_BYTES, change_suffix, remove_files, rename_path, set_path
+from ctrlchan.broker.log._indexes cimport resize_indexes
+from ctrlchan.broker.log._parts cimport DONE, NO_MEMORY, OFFLINE, error_code, why
 from ctrlchan.broker.log._segment cimport (
-    CORRUPT,
-    DONE,
-    NOT_FOUND,
-    NO_MEMORY,
-    OFFLINE,
-    OLD_FORMAT,
-    OUT_OF_ORDER,
-    OVERFLOW,
     Segment,
-    change_suffix,
     make_inactive,
-    move_segment,
     open_segment,
     release,
-    remove_files,
-    resize_indexes,
 )
 
 import os
@@ -56,19 +46,6 @@ SEGMENT_KINDS = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, 
 def wall_ms():
     """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000
-
-
-cdef str why(int result):
-    """Return the text of a result of ``_segment``."""
-    if result > 0:
-        return os.strerror(result)
-    return {
-        CORRUPT: "a batch whose header cannot be true",
-        OLD_FORMAT: "records of format 0 or 1, where only format 2 is supported",
-        OVERFLOW: "an offset that is too far from the first one of its segment",
-        OUT_OF_ORDER: "an offset that is not above the one before it",
-        NO_MEMORY: "out of memory",
-    }.get(result, f"result {result}")
 
 
 cdef class LogFiles:
@@ -131,7 +108,7 @@ cdef class LogFiles:
         return OFFLINE if self.closed_ or self.failure else DONE
 
     cdef int check(self, int result) except -1:
-        """Raise KafkaError for a result of ``_segment`` that is an error."""
+        """Raise KafkaError for a result of ``_parts`` that is an error."""
         if result == OFFLINE:
             raise KafkaError(KAFKA_STORAGE_ERROR, f"{self.folder}: {'closed' if self.closed_ else why(self.failure)}")
         if result != DONE:
@@ -140,12 +117,10 @@ cdef class LogFiles:
 
     cdef int fail(self, int result) noexcept nogil:
         """Return Kafka's error code of a result, and take the log offline where the disk is at fault."""
-        if result == CORRUPT or result == NOT_FOUND:
-            return CORRUPT_MESSAGE
-        if result == OLD_FORMAT:
-            return UNSUPPORTED_FOR_MESSAGE_FORMAT
-        self.failure = result
-        return KAFKA_STORAGE_ERROR
+        cdef int code = error_code(result)
+        if code == KAFKA_STORAGE_ERROR:
+            self.failure = result
+        return code
 
     @property
     def offline(self):
@@ -255,7 +230,7 @@ cdef class LogFiles:
         self.require_mutex()
         if self.active().base_offset == base_offset and self.active().size == 0:
             # A segment without a record is only rolled because its index has no room.
-            return resize_indexes(self.active(), self.index_bytes)
+            return resize_indexes(&self.active().indexes, self.index_bytes)
         error = remove_files(self.c_folder, base_offset)
         if error == DONE:
             error = make_inactive(self.active())
@@ -290,7 +265,7 @@ cdef class LogFiles:
             return NO_MEMORY
         removed.offsets = offsets
         for i in range(first, end):
-            changed = change_suffix(self.segments[i], b".deleted")
+            changed = change_suffix(&self.segments[i].name, b".deleted")
             result = changed if result == DONE else result
             snprintf(
                 snapshot, PATH_BYTES, "%s/%020lld.snapshot", self.c_folder, <long long>self.segments[i].base_offset
@@ -345,7 +320,7 @@ cdef class LogFiles:
         return left
 
     cdef int rename_folder(self, const char* folder) noexcept nogil:
-        """Rename the folder; return 0, an errno or a result of ``_segment``. Requires the mutex.
+        """Rename the folder; return 0, an errno or a result of ``_parts``. Requires the mutex.
 
         ``folder`` is valid for as long as the log has it.
         """
@@ -356,7 +331,7 @@ cdef class LogFiles:
             return result
         self.c_folder = folder
         for i in range(self.count):
-            result = move_segment(self.segments[i], folder)
+            result = set_path(&self.segments[i].name, folder, self.segments[i].base_offset)
             if result != DONE:
                 return result
         return DONE

@@ -4,27 +4,23 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ctrlchan._c.error_codes cimport KAFKA_STORAGE_ERROR
 from ctrlchan.broker.log._batches cimport Batch
-from ctrlchan.broker.log._log_files cimport Removed, why
+from ctrlchan.broker.log._log_files cimport Removed
 from ctrlchan.broker.log._log_offsets cimport LogOffsets
+from ctrlchan.broker.log._indexes cimport are_sane, close_indexes, resize_indexes
+from ctrlchan.broker.log._parts cimport DONE, OLD_FORMAT, OUT_OF_ORDER, why
 from ctrlchan.broker.log._segment cimport (
-    DONE,
-    OLD_FORMAT,
-    OUT_OF_ORDER,
     Scan,
     Segment,
-    aborted_are_sane,
-    close_indexes,
     ends_whole,
-    indexes_are_sane,
     next_offset_of,
     open_segment,
     recover_segment,
     release,
-    resize_indexes,
     scan_next,
     start_scan,
     truncate_segment,
 )
+from ctrlchan.broker.log._transaction_index cimport transactions_are_sane
 
 import os
 import zlib
@@ -98,8 +94,8 @@ cdef class LogLoading(LogOffsets):
                 self.check(self.add_segment(segment))
             for i in range(self.count if clean else 0):
                 # Not those that recovery has written, which are flushed later.
-                close_indexes(self.segments[i])
-            self.check(resize_indexes(self.active(), self.index_bytes))
+                close_indexes(&self.segments[i].indexes)
+            self.check(resize_indexes(&self.active().indexes, self.index_bytes))
         except OSError as raised:
             raise KafkaError(KAFKA_STORAGE_ERROR, str(raised)) from raised
         self.end_offset_ = end
@@ -205,7 +201,8 @@ cdef class LogLoading(LogOffsets):
                 raise LogDirectoryError(f"{self.folder / name}: {why(OLD_FORMAT)}")
             if result > 0:
                 self.check(result)
-            if (missing or not indexes_are_sane(segment) or not aborted_are_sane(segment)) and segment.size > 0:
+            is_sane = are_sane(&segment.indexes, segment.size) and transactions_are_sane(&segment.transactions)
+            if segment.size > 0 and (missing or not is_sane):
                 damaged.append(self.count - 1)
         return damaged
 
@@ -234,7 +231,7 @@ cdef class LogLoading(LogOffsets):
         self.check(result)
 
     cdef int _recover_segment(self, int32_t i, int64_t start_offset, int64_t now_ms, int64_t* removed) except -100:
-        """Recover a segment from its batches alone; return a result of ``_segment``."""
+        """Recover a segment from its batches alone; return a result of ``_parts``."""
         cdef Recovery recovery
         cdef int result
         if self.producers.end_offset != self.segments[i].base_offset:

@@ -9,19 +9,16 @@ from ctrlchan.broker.log._batches cimport CONTROL, REPLICATION, TRANSACTIONAL, B
 from ctrlchan.broker.log._log_files cimport LogFiles
 from ctrlchan.broker.log._leader_epochs cimport EpochStart
 from ctrlchan.broker.log._producers cimport Producer, ProducerUpdate, describe_producers
+from ctrlchan.broker.log._files cimport read_at
+from ctrlchan.broker.log._parts cimport CORRUPT, DONE, NOT_FOUND, NO_MEMORY
 from ctrlchan.broker.log._segment cimport (
-    CORRUPT,
-    DONE,
-    NOT_FOUND,
-    NO_MEMORY,
     Scan,
     Segment,
-    add_aborted,
     find_offset,
-    pread_all,
     scan_next,
     start_scan,
 )
+from ctrlchan.broker.log._transaction_index cimport AbortedEntry, add_aborted
 
 from ctrlchan.broker.log import names
 from ctrlchan.broker.log._leader_epochs import EpochEnd
@@ -129,7 +126,7 @@ cdef class LogOffsets(LogFiles):
     # -- leader epochs
 
     cdef int begin_epoch(self, int32_t epoch, int64_t* start_offset) noexcept nogil:
-        """Do what ``assign_leader_epoch`` does, and find the end of the log. Returns a result of ``_segment``."""
+        """Do what ``assign_leader_epoch`` does, and find the end of the log. Returns a result of ``_parts``."""
         cdef int result = self.lock_online()
         start_offset[0] = self.end_offset_
         if result == DONE:
@@ -197,7 +194,7 @@ cdef class LogOffsets(LogFiles):
     cdef int take_update(self, Segment* segment, const Batch* batch, const ProducerUpdate* update) noexcept nogil:
         """Update the producer of a written batch, and the transactions that limit READ_COMMITTED readers."""
         cdef Ended* ended
-        cdef int64_t last_stable
+        cdef AbortedEntry aborted
         self.require_mutex()
         self.producers.update(update)
         if batch.producer_id < 0 or not batch.attributes & (TRANSACTIONAL | CONTROL):
@@ -215,10 +212,10 @@ cdef class LogOffsets(LogFiles):
         self.ended_count = self.ended_count + 1
         if segment == NULL or not update.is_aborted:
             return DONE
-        last_stable = self.first_undecided if self.first_undecided >= 0 else batch.base_offset + batch.last_offset_delta + 1
-        return add_aborted(
-            segment, batch.producer_id, update.txn_first_offset, batch.base_offset + batch.last_offset_delta, last_stable
-        )
+        aborted.producer_id, aborted.first_offset = batch.producer_id, update.txn_first_offset
+        aborted.last_offset = batch.base_offset + batch.last_offset_delta
+        aborted.last_stable_offset = self.first_undecided if self.first_undecided >= 0 else aborted.last_offset + 1
+        return add_aborted(&segment.transactions, &aborted)
 
     cdef int replay_batch(self, Segment* segment, const uint8_t* data, const Batch* batch) noexcept nogil:
         """Apply a batch that is in the log to its producer; CORRUPT for a control batch without a marker.
@@ -248,7 +245,7 @@ cdef class LogOffsets(LogFiles):
                 data = <uint8_t*>malloc(batch.size)
                 if data == NULL:
                     return NO_MEMORY
-                result = pread_all(segment.fd, data, batch.size, position)
+                result = read_at(segment.fd, data, batch.size, position)
             if result == DONE:
                 # A control batch without a marker changes no producer; it was acknowledged.
                 self.replay_batch(NULL, data, &batch)
@@ -316,7 +313,7 @@ cdef class LogOffsets(LogFiles):
         """Bring the producers to where they were at ``end_offset``: a snapshot that is valid, and the batches behind it.
 
         ``snapshot_offset`` -1: there is no snapshot. ``snapshot`` NULL: it was not read; all batches serve as well.
-        Returns a result of ``_segment``. Requires the mutex.
+        Returns a result of ``_parts``. Requires the mutex.
         """
         cdef int64_t base, after
         cdef int32_t i

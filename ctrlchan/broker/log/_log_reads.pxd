@@ -1,7 +1,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 from ctrlchan.broker.log._log_loading cimport LogLoading
-from ctrlchan.broker.log._segment cimport AbortedEntry, Segment
+from ctrlchan.broker.log._segment cimport Segment
+from ctrlchan.broker.log._transaction_index cimport AbortedEntry
 
 
 cdef enum Isolation:

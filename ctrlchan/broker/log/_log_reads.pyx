@@ -7,10 +7,9 @@ from ctrlchan._c.error_codes cimport KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RA
 from ctrlchan._c.locks cimport lock, unlock
 from ctrlchan.broker.log._batches cimport Batch
 from ctrlchan.broker.log._log_loading cimport LogLoading
+from ctrlchan.broker.log._indexes cimport offset_above
+from ctrlchan.broker.log._parts cimport DONE, NOT_FOUND
 from ctrlchan.broker.log._segment cimport (
-    DONE,
-    NOT_FOUND,
-    AbortedEntry,
     Scan,
     Segment,
     acquire,
@@ -18,12 +17,11 @@ from ctrlchan.broker.log._segment cimport (
     find_offset,
     find_timestamp,
     largest_timestamp,
-    offset_above,
-    read_aborted,
     release,
     scan_next,
     start_scan,
 )
+from ctrlchan.broker.log._transaction_index cimport AbortedEntry, read_aborted
 
 import os
 from typing import NamedTuple
@@ -198,7 +196,7 @@ cdef class LogReads(LogLoading):
         found[0] = NULL
         count[0] = 0
         lock(&self.mutex)
-        result = offset_above(records.segment, records.position + records.size, &end)
+        result = offset_above(&records.segment.indexes, records.position + records.size, &end)
         if result == DONE and end < 0:
             following = self.floor_segment(records.segment.base_offset) + 1
             end = self.segments[following].base_offset if following < self.count else self.end_offset_
@@ -218,7 +216,7 @@ cdef class LogReads(LogLoading):
         cdef int result
         self.require_mutex()
         for i in range(max(self.floor_segment(from_offset), 0), self.count):
-            result = read_aborted(self.segments[i], from_offset, end_offset, found, count, &is_last)
+            result = read_aborted(&self.segments[i].transactions, from_offset, end_offset, found, count, &is_last)
             if result != DONE or is_last:
                 return result
         return DONE
@@ -279,7 +277,7 @@ cdef class LogReads(LogLoading):
         """Find offset and epoch of LATEST, EARLIEST and EARLIEST_LOCAL, else where ``_first_record`` begins.
 
         ``found.segment`` has a reference, which the caller gives back; NULL: there is no record. Requires the mutex.
-        Returns a result of ``_segment``.
+        Returns a result of ``_parts``.
         """
         cdef Segment* segment = NULL
         cdef int32_t i

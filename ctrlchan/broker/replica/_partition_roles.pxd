@@ -42,7 +42,7 @@ cdef struct Wish:
     int32_t partition_epoch
 
 
-# Lead from the end of the log. Nothing is done if the partition epoch is older. Returns a result of ``_segment``.
+# Lead from the end of the log. Nothing is done if the partition epoch is older. Returns a result of ``_parts``.
 cdef int become_leader(PartitionState* partition, Role* role, int64_t now_ms) noexcept nogil
 # Stop leading, and wake all requests that wait for the partition. A role without a log keeps the epochs. With a log,
 # nothing is done if the partition epoch of the role is older.

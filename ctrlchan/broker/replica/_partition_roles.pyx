@@ -5,7 +5,7 @@ from libc.stdlib cimport malloc
 
 from ctrlchan._c.locks cimport require
 from ctrlchan.broker.log._log cimport Log
-from ctrlchan.broker.log._segment cimport DONE
+from ctrlchan.broker.log._parts cimport DONE
 from ctrlchan.broker.replica._partition_state cimport (
     Follower,
     PartitionState,

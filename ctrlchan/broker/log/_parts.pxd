@@ -1,0 +1,38 @@
+# What the parts of a log share: the results of their functions, and the rule for the mutex.
+#
+# A part (the segments, the leader epochs, the producers) has no lock. ``Log`` has the mutex: its methods alone lock and
+# unlock it, and use the parts in between. While a log is loaded, no other thread has it, and there is no mutex to lock.
+
+from ctrlchan._c.locks cimport Mutex, require
+
+
+# Results of functions without the GIL that are no errno, which is positive.
+cdef enum:
+    DONE = 0
+    # The end of the file, or a batch that is longer than what is left of it.
+    NOT_FOUND = -1
+    # A batch whose header cannot be true.
+    CORRUPT = -2
+    # A batch of format 0 or 1.
+    OLD_FORMAT = -3
+    # An offset that is not within 2^31 of the segment's first one.
+    OVERFLOW = -4
+    # Recovery: an offset that is not above an earlier one.
+    OUT_OF_ORDER = -5
+    NO_MEMORY = -6
+    # The log was closed, or an earlier error has taken it offline.
+    OFFLINE = -7
+
+
+cdef inline void require_mutex(const Mutex* mutex) noexcept nogil:
+    """State that this thread has locked the mutex of the log. NULL: no other thread has the log yet."""
+    if mutex != NULL:
+        require(mutex)
+
+
+# Return the text of a result.
+cdef str why(int result)
+# Return Kafka's error code of a result that is not DONE; KAFKA_STORAGE_ERROR: the disk is at fault.
+cdef int error_code(int result) noexcept nogil
+# Raise KafkaError for a result that is not DONE.
+cdef int check_result(int result, folder) except -1

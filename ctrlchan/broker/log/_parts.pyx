@@ -1,0 +1,31 @@
+"""The results of the functions of a log's parts, as texts and as Kafka's errors."""
+
+from ctrlchan._c.error_codes cimport CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+import os
+
+from ctrlchan.errors import KafkaError
+
+
+cdef str why(int result):
+    if result > 0:
+        return os.strerror(result)
+    return {
+        CORRUPT: "a batch whose header cannot be true",
+        OLD_FORMAT: "records of format 0 or 1, where only format 2 is supported",
+        OVERFLOW: "an offset that is too far from the first one of its segment",
+        OUT_OF_ORDER: "an offset that is not above the one before it",
+        NO_MEMORY: "out of memory",
+    }.get(result, f"result {result}")
+
+
+cdef int error_code(int result) noexcept nogil:
+    if result == CORRUPT or result == NOT_FOUND:
+        return CORRUPT_MESSAGE
+    return UNSUPPORTED_FOR_MESSAGE_FORMAT if result == OLD_FORMAT else KAFKA_STORAGE_ERROR
+
+
+cdef int check_result(int result, folder) except -1:
+    if result != DONE:
+        raise KafkaError(error_code(result), f"{folder}: {why(result)}")
+    return 0
