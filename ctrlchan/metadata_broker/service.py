@@ -24,15 +24,19 @@ def answer_threads() -> ThreadPoolExecutor:
 
 
 class BrokerService:
-    """Runs one broker that stores no records. Only the event loop's thread may use ``core``."""
+    """Runs one broker that stores no records.
+
+    The event loop's thread alone changes ``core``. Threads of ``executor`` read the metadata, under the lock
+    of its state.
+    """
 
     def __init__(self, config: BrokerConfig, executor: ThreadPoolExecutor) -> None:
         self.config = config
         self.node = BrokerNode.of(config)
         self.core = BrokerCore(node=self.node, metadata=MetadataCache(config.cluster_id))
-        self._handler = RequestHandler(self.core, served_apis())
+        self._handler = RequestHandler(self.core, served_apis(), executor=executor)
         self._server = Server(
-            self._handler.handle,
+            self._handler.serve,
             config.host,
             config.port,
             executor=executor,

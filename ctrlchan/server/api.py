@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-__all__ = ["Api", "Core", "Handler", "Reply", "Request"]
+from ctrlchan.errors import ProtocolError
+
+__all__ = ["Api", "Buffers", "CannotAnswer", "Core", "Handler", "Reply", "Request"]
+
+#: A response in parts, without the size before it. Empty: nothing is sent.
+Buffers: TypeAlias = Sequence[bytes | bytearray | memoryview]
 
 #: What an API answers from: ``BrokerCore`` for an embedded broker.
 Core = TypeVar("Core", contravariant=True)
@@ -39,10 +44,13 @@ class Reply(NamedTuple):
     is_sent: bool = True  # False: the client wants no response (Produce with acks=0)
 
 
-#: Returns the reply, a function that makes the reply, may take long and must not use the core, an awaitable
-#: that gives the reply (only where asyncio serves), or a Future of it (only where handler threads serve).
+#: Returns the reply or a Future of it. A handler does not wait for another thread, unless its API ``blocks``.
 #: Raises ProtocolError for a body that cannot be decoded: the connection is closed, as by Kafka.
-Handler: TypeAlias = Callable[[Core, Request], Reply | Callable[[], Reply] | Awaitable[Reply] | Future[Reply]]
+Handler: TypeAlias = Callable[[Core, Request], Reply | Future[Reply]]
+
+
+class CannotAnswer(ProtocolError):
+    """The server cannot answer this request now: the connection is closed, and the peer asks another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +61,8 @@ class Api(Generic[Core]):
     its response header v1 except for ApiVersions (a client decodes that before it has the version).
     ``named_since``: first version whose request header has a client id.
     ``answers_any_version``: a version out of range is handled too, instead of closing the connection.
-    ``locks_core``: a handler thread holds ``core.lock`` while it calls ``handle``.
+    ``locks_core``: ``core.lock`` is held while ``handle`` runs, where the core has one.
+    ``blocks``: ``handle`` may take long or wait for a lock, so an event loop has a thread call it.
     """
 
     key: int
@@ -66,6 +75,7 @@ class Api(Generic[Core]):
     answers_any_version: bool = False
     named_since: int = 0
     locks_core: bool = True
+    blocks: bool = False
 
     def request_header_version(self, version: int) -> int:
         if version >= self.flexible_from:

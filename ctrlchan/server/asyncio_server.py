@@ -23,26 +23,23 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from inspect import isawaitable
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from typing import Any, Protocol, cast
 
 import numpy as np
 
 from ctrlchan.errors import ProtocolError
 from ctrlchan.rate_limit import LogRateLimit
+from ctrlchan.server.api import Buffers, CannotAnswer
 from ctrlchan.state.brokers import format_host_port
 
 __all__ = [
     "DEFAULT_IDLE_TIMEOUT",
     "DEFAULT_MAX_REQUEST_BYTES",
-    "Answer",
     "AuthenticationFailed",
     "Authenticator",
-    "Buffers",
-    "CannotAnswer",
     "FrameHandler",
     "Server",
     "cannot_listen",
@@ -63,12 +60,9 @@ _REFUSAL_DELAY = 0.1  # seconds; Kafka's connection.failed.authentication.delay.
 
 _NOTHING = memoryview(b"")
 
-Buffers = Sequence[bytes | bytearray | memoryview]
-#: The response's buffers, a function that makes them on a thread because it may take long, or an awaitable
-#: that gives them. The next request of the connection waits. A lost connection does not cancel an answer.
-Answer = Buffers | Callable[[], Buffers] | Awaitable[Buffers]
-#: Gets a frame without its size. A ProtocolError closes the connection, as Kafka does.
-FrameHandler = Callable[[memoryview], Answer]
+#: Gets a frame without its size; returns the response, or a Future of it that any thread may end: the next
+#: request of the connection waits. A ProtocolError closes the connection, as Kafka does.
+FrameHandler = Callable[[memoryview], Buffers | Future[Buffers]]
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> OSError:
@@ -82,10 +76,6 @@ class AuthenticationFailed(ProtocolError):
     def __init__(self, reason: str, response: Buffers = ()) -> None:
         super().__init__(reason)
         self.response = response
-
-
-class CannotAnswer(ProtocolError):
-    """The server cannot answer this request now: the connection is closed, and the peer asks another one."""
 
 
 class Authenticator(Protocol):
@@ -106,8 +96,8 @@ class Authenticator(Protocol):
 class Server:
     """Listens on one address and hands every frame to ``handle``. Belongs to one event loop.
 
-    ``tls``: a server's context; None: plaintext. ``authenticator`` makes one for each connection; None:
-    nobody has to authenticate.
+    ``executor``: its threads call authenticators. ``tls``: a server's context; None: plaintext.
+    ``authenticator`` makes one for each connection; None: nobody has to authenticate.
     ``max_request_bytes``: a larger (or negative) size closes the connection. ``idle_timeout``: seconds
     without a byte in either direction after which a connection is closed; None: never. ``response_delay``:
     seconds between the handling of a request and its answer, for brokers that are to be slow. Lines about
@@ -137,8 +127,6 @@ class Server:
         self.idle_timeout = idle_timeout
         self.response_delay = response_delay
         self.connections: set[_Connection] = set()
-        #: Awaitable answers that are not finished.
-        self.answers: set[asyncio.Future[Buffers]] = set()
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BUFFER))
         self._log_limit = LogRateLimit()
         self._listener: socket.socket | None = None
@@ -182,10 +170,6 @@ class Server:
         closed = [connection.abort() for connection in list(self.connections)]
         if closed:
             await asyncio.wait(closed)
-        for answer in self.answers:
-            answer.cancel()
-        if self.answers:
-            await asyncio.wait(self.answers)
 
     async def _stop_connecting(self) -> None:
         connecting = dict(self._connecting)
@@ -409,27 +393,48 @@ class _Connection(asyncio.BufferedProtocol):
 
         def close() -> None:
             if not self._transport.is_closing():
-                self._transport.writelines(failed.response)
+                if failed.response:
+                    self._send(failed.response)
                 self._transport.close()
 
         self._loop.call_later(_REFUSAL_DELAY, close)
 
     # -- answers
 
-    def _answer_delayed(self, answer: Answer) -> None:
+    def _answer_delayed(self, answer: Buffers | Future[Buffers]) -> None:
         self.answering = False
         if not self._transport.is_closing():
             self._answer(answer)
             self._advance()
 
-    def _answer(self, answer: Answer) -> None:
-        if isawaitable(answer):
-            self._answer_when_done(answer)
-        elif callable(answer):
-            self._answer_later(answer)
+    def _answer(self, answer: Buffers | Future[Buffers]) -> None:
+        if isinstance(answer, Future):
+            self.answering = True
+            answer.add_done_callback(self._wake)
         else:
-            self.last_active = self._loop.time()
-            self._transport.writelines(answer)
+            self._send(answer)
+
+    def _wake(self, answer: Future[Buffers]) -> None:
+        """Go on with an answer that has ended on any thread."""
+        # A server that has stopped drops the answer.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._answered, answer)
+
+    def _answered(self, answer: Future[Buffers]) -> None:
+        self.answering = False
+        try:
+            parts = answer.result()
+        except BaseException as error:  # noqa: BLE001  (as in _handle_frames)
+            self._fail(error)
+            return
+        if not self._transport.is_closing():
+            self._send(parts)
+            self._advance()
+
+    def _send(self, answer: Buffers) -> None:
+        self.last_active = self._loop.time()
+        if answer:
+            self._transport.writelines((_size(answer), *answer))
 
     def _next_frame(self) -> memoryview | None:
         """Return the next complete frame, or None when more bytes must be received first."""
@@ -457,30 +462,11 @@ class _Connection(asyncio.BufferedProtocol):
         self._filled = available
         return None
 
-    def _answer_later(self, make: Callable[[], Buffers]) -> None:
-        self.answering = True
-        future = self._loop.run_in_executor(self._server.executor, make)
-        future.add_done_callback(self._answered)
-
-    def _answer_when_done(self, answer: Awaitable[Buffers]) -> None:
-        self.answering = True
-        future = asyncio.ensure_future(answer)
-        self._server.answers.add(future)
-        future.add_done_callback(self._server.answers.discard)
-        future.add_done_callback(self._answered)
-
-    def _answered(self, future: asyncio.Future[Buffers]) -> None:
-        self.answering = False
-        if future.cancelled():
-            return
-        error = future.exception()
-        if error is not None:
-            self._fail(error)
-        elif not self._transport.is_closing():
-            self.last_active = self._loop.time()
-            self._transport.writelines(future.result())
-            self._advance()
-
     def _pause_reading(self) -> None:
         if not self._transport.is_closing():
             self._transport.pause_reading()
+
+
+def _size(answer: Buffers) -> bytes:
+    """Return the size of a response, as it stands before it."""
+    return sum(map(len, answer)).to_bytes(_SIZE_BYTES, "big")

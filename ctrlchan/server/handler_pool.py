@@ -12,7 +12,7 @@ from typing import Final
 from ctrlchan.errors import ProtocolError
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.server._processor import RequestContext
-from ctrlchan.server.asyncio_server import Buffers
+from ctrlchan.server.api import Buffers
 from ctrlchan.server.socket_server import RequestQueue
 
 __all__ = ["HandlerPool"]

@@ -23,7 +23,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from ctrlchan._codec import decode_request_header, encode_response_header
 from ctrlchan.errors import DecodeError, ErrorCode
 from ctrlchan.field_reader import FieldReader, compact
-from ctrlchan.server.asyncio_server import AuthenticationFailed, Buffers
+from ctrlchan.server.api import Buffers
+from ctrlchan.server.asyncio_server import AuthenticationFailed
 
 __all__ = ["MECHANISMS", "Credentials", "SaslServer", "ScramCredential"]
 
@@ -134,7 +135,7 @@ class SaslServer:
         known = wanted in self._mechanisms
         code = ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_SASL_MECHANISM
         names = b"".join(_INT16.pack(len(name)) + name.encode() for name in self._mechanisms)
-        answer = _framed(
+        answer = (
             encode_response_header(0, header.correlation_id),
             _INT16.pack(code) + _INT32.pack(len(self._mechanisms)) + names,
         )
@@ -159,9 +160,9 @@ class SaslServer:
             answer = self._exchange.receive(token)
         except _RefusedError as refused:
             body = _authenticate_body(version, ErrorCode.SASL_AUTHENTICATION_FAILED, str(refused), b"")
-            raise AuthenticationFailed(self._reason(refused), _framed(head, body)) from None
+            raise AuthenticationFailed(self._reason(refused), (head, body)) from None
         self._complete()
-        return _framed(head, _authenticate_body(version, ErrorCode.NONE, None, answer))
+        return head, _authenticate_body(version, ErrorCode.NONE, None, answer)
 
     def _token(self, token: bytes) -> Buffers:
         try:
@@ -170,7 +171,7 @@ class SaslServer:
             # Without a header there is no place for an error.
             raise AuthenticationFailed(self._reason(refused)) from None
         self._complete()
-        return _framed(answer)
+        return (answer,)
 
     def _complete(self) -> None:
         if self._exchange.complete:
@@ -262,7 +263,3 @@ def _authenticate_body(version: int, code: int, message: str | None, token: byte
         return _INT16.pack(code) + compact(text) + compact(token) + lifetime + b"\0"
     nullable = _INT16.pack(-1) if text is None else _INT16.pack(len(text)) + text
     return _INT16.pack(code) + nullable + _INT32.pack(len(token)) + token + lifetime
-
-
-def _framed(*parts: bytes) -> Buffers:
-    return (_INT32.pack(sum(map(len, parts))), *parts)

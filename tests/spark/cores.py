@@ -134,9 +134,7 @@ class Cores(ManualChannel):
 def _handle(core: BrokerCore, frame: bytes) -> None:
     """Let a broker handle one request; the response has no error."""
     handler = RequestHandler(core, served_apis())
-    answer = handler.handle(memoryview(frame))
-    if callable(answer):
-        answer()
+    handler.serve(frame)
     assert not any(counters.errors for counters in handler.counters.values())
 
 

@@ -20,11 +20,10 @@ __all__ = ["ALTER", "INCREMENTAL_ALTER"]
 _LOG: Final = logging.getLogger("ctrlchan.broker")
 
 
-def _handler(api: str) -> Callable[[StoringCore, Request], Callable[[], Reply]]:
-    def handle(core: StoringCore, request: Request) -> Callable[[], Reply]:
+def _handler(api: str) -> Callable[[StoringCore, Request], Reply]:
+    def handle(core: StoringCore, request: Request) -> Reply:
         messages = ClientMessages(api, request.version)
-        body = messages.decode(request)
-        return lambda: _reply(core, messages, body)
+        return _reply(core, messages, messages.decode(request))
 
     return handle
 
@@ -49,6 +48,7 @@ ALTER: Api[StoringCore] = Api(
     flexible_from=2,
     handle=_handler("alter_configs"),
     locks_core=False,
+    blocks=True,
 )
 INCREMENTAL_ALTER: Api[StoringCore] = Api(
     key=44,
@@ -58,4 +58,5 @@ INCREMENTAL_ALTER: Api[StoringCore] = Api(
     flexible_from=1,
     handle=_handler("incremental_alter_configs"),
     locks_core=False,
+    blocks=True,
 )

@@ -16,7 +16,7 @@ from ctrlchan.config.settings import integer
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ctrlchan.rate_limit import LogRateLimit
-from ctrlchan.server.when_done import when_done
+from ctrlchan.server.futures import when_done
 from ctrlchan.topic_names import why_invalid
 
 __all__ = ["create_missing", "create_topic"]

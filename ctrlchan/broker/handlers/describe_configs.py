@@ -6,7 +6,7 @@ documentation of each config.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.config.definitions import Configs, ConfigSource, DescribedConfig, effective_configs
@@ -52,11 +52,18 @@ class _Described:
         return self._dynamic[broker_id]
 
 
-def _handle(core: StoringCore, request: Request) -> Callable[[], Reply]:
-    # Without the core's lock: configs are read from ZooKeeper.
-    return lambda: describe_configs.describe(_Described(core), request)
+def _handle(core: StoringCore, request: Request) -> Reply:
+    return describe_configs.describe(_Described(core), request)
 
 
+# Without the core's lock, because configs are read from ZooKeeper.
 API: Api[StoringCore] = Api(
-    key=32, name="DescribeConfigs", lowest=0, highest=4, flexible_from=4, handle=_handle, locks_core=False
+    key=32,
+    name="DescribeConfigs",
+    lowest=0,
+    highest=4,
+    flexible_from=4,
+    handle=_handle,
+    locks_core=False,
+    blocks=True,
 )

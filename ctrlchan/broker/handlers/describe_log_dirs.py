@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from ctrlchan.broker.log.manager import LogDirSizes, LogManager
@@ -22,23 +21,25 @@ class LogsCore(Protocol):
     def logs(self) -> LogManager | None: ...
 
 
-def _handle(core: LogsCore, request: Request) -> Callable[[], Reply]:
+def _handle(core: LogsCore, request: Request) -> Reply:
     messages = ClientMessages("describe_log_dirs", request.version)
     topics = messages.decode(request).topics
     wanted = None if topics is None else {(one.topic, index) for one in topics for index in one.partitions}
-    logs = core.logs
-
-    def reply() -> Reply:
-        # The sizes of many replicas, and the disk's free space, take their time.
-        directories = [] if logs is None else logs.folder_sizes()
-        results = tuple(_result(messages, directory, wanted) for directory in directories)
-        return Reply(messages.response(error_code=KioError.none, results=results))
-
-    return reply
+    directories = [] if core.logs is None else core.logs.folder_sizes()
+    results = tuple(_result(messages, directory, wanted) for directory in directories)
+    return Reply(messages.response(error_code=KioError.none, results=results))
 
 
+# The sizes of many replicas, and the disk's free space, take their time.
 API: Api[LogsCore] = Api(
-    key=35, name="DescribeLogDirs", lowest=0, highest=4, flexible_from=2, handle=_handle, locks_core=False
+    key=35,
+    name="DescribeLogDirs",
+    lowest=0,
+    highest=4,
+    flexible_from=2,
+    handle=_handle,
+    locks_core=False,
+    blocks=True,
 )
 
 

@@ -11,7 +11,6 @@ these, too. Kafka denies the topics in between, and producers give their records
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic
@@ -25,6 +24,7 @@ from ctrlchan.config.settings import boolean
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis import metadata
 from ctrlchan.server.apis._metadata import MetadataRequest, decode_metadata
+from ctrlchan.server.futures import then
 
 __all__ = ["API"]
 
@@ -32,29 +32,15 @@ __all__ = ["API"]
 _FIRST_UPDATE_SECONDS: Final = 20.0
 
 
-def _handle(core: StoringCore, request: Request) -> Callable[[], Reply] | Future[Reply]:
+def _handle(core: StoringCore, request: Request) -> Reply | Future[Reply]:
     body = decode_metadata(request.frame, request.offset, request.version)
     with core.metadata.state.lock:
         is_informed = _is_informed(core, core.metadata)
     if core.controller is None or (is_informed and not _missing(core, request, body)):
         return metadata.answer(core, request, body)
-    reply: Future[Reply] = Future()
-
-    def create(_: Future[bool]) -> None:
-        try:
-            create_missing(core, _missing(core, request, body)).add_done_callback(answer)
-        except BaseException as error:  # noqa: BLE001  (who sends the answer gets it)
-            reply.set_exception(error)
-
-    def answer(created: Future[dict[str, int]]) -> None:
-        try:
-            reply.set_result(metadata.answer(core, request, body, created.result())())
-        except BaseException as error:  # noqa: BLE001
-            reply.set_exception(error)
-
     is_known = when_seen(core, partial(_is_informed, core), _FIRST_UPDATE_SECONDS)
-    is_known.add_done_callback(create)
-    return reply
+    created = then(is_known, lambda _: create_missing(core, _missing(core, request, body)))
+    return then(created, lambda errors: metadata.answer(core, request, body, errors))
 
 
 def _is_informed(core: StoringCore, known: MetadataCache) -> bool:

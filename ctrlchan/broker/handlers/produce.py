@@ -31,8 +31,8 @@ from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import DecodeError, ErrorCode, ProtocolError
 from ctrlchan.internal_topics import INTERNAL_TOPICS
 from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.futures import then, when_done
 from ctrlchan.server.kio_messages import ClientMessages
-from ctrlchan.server.when_done import when_done
 
 __all__ = ["API"]
 
@@ -123,21 +123,15 @@ def _when_done(
     results: Mapping[Key, ProduceResult | Future[ProduceResult]],
 ) -> Future[Reply]:
     """Return the reply that is made when all appends are acknowledged."""
-    answer: Future[Reply] = Future()
     waiting = [result for result in results.values() if isinstance(result, Future)]
 
-    def finish(_: object) -> None:
-        try:
-            known = {
-                key: result.result() if isinstance(result, Future) else result
-                for key, result in results.items()
-            }
-            answer.set_result(_reply(core, request, acks, known))
-        except Exception as error:  # noqa: BLE001  (who sends the answer gets it)
-            answer.set_exception(error)
+    def reply(_: None) -> Reply:
+        known = {
+            key: result.result() if isinstance(result, Future) else result for key, result in results.items()
+        }
+        return _reply(core, request, acks, known)
 
-    when_done(waiting).add_done_callback(finish)
-    return answer
+    return then(when_done(waiting), reply)
 
 
 def _reply(core: StoringCore, request: Request, acks: int, results: Mapping[Key, ProduceResult]) -> Reply:

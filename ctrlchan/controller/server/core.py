@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.controller.handlers.producer_ids import Allocation, next_block
+from ctrlchan.controller.handlers.producer_ids import next_block
 from ctrlchan.controller.server.metadata import ControllerMetadata
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.controller.term.event_loop import EventLoop
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError, NotControllerError, SessionExpiredError
-from ctrlchan.server.asyncio_server import CannotAnswer
+from ctrlchan.server.api import CannotAnswer
+from ctrlchan.server.futures import then
 from ctrlchan.state import Endpoint
 from ctrlchan.zookeeper.quotas import QuotaEntity
 
 __all__ = ["ClusterView", "ProducerIds", "ServerCore"]
 
 A = TypeVar("A")
+R = TypeVar("R")
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
@@ -38,28 +40,34 @@ class ClusterView:
 
 
 class ProducerIds:
-    """Hands out producer ids of blocks that the controller allocates for itself, on the server's thread."""
+    """Hands out producer ids of blocks that the controller allocates for itself. Any thread may take one."""
 
     def __init__(self) -> None:
         self._next = self._end = 0
-        self._allocating = asyncio.Lock()
+        self._lock = threading.Lock()
 
-    async def take(self, core: ServerCore) -> int | KafkaError:
-        """Return an id that nobody else has, or the error to answer with."""
-        async with self._allocating:
+    def take(self) -> int | None:
+        """Return an id that nobody else has, or None if a block must be allocated first."""
+        with self._lock:
             if self._next == self._end:
-
-                def allocate(controller: ControllerCore) -> Allocation:
-                    return next_block(controller, core.id)
-
-                block = await core.call(ControllerState.IDLE, "AllocateProducerIds", allocate)
-                if isinstance(block, KafkaError):
-                    return block
-                if block.error:
-                    return KafkaError(block.error)
-                self._next, self._end = block.first, block.first + block.length
+                return None
             self._next += 1
             return self._next - 1
+
+    def allocate(self, controller: ControllerCore) -> int:
+        """Return an id, of another block if there is none left; on the event loop's thread.
+
+        Raises KafkaError if there is no block.
+        """
+        taken = self.take()
+        if taken is not None:
+            return taken
+        block = next_block(controller, controller.config.controller_id)
+        if block.error:
+            raise KafkaError(block.error)
+        with self._lock:
+            self._next, self._end = block.first + 1, block.first + block.length
+        return block.first
 
 
 class ServerCore:
@@ -67,7 +75,8 @@ class ServerCore:
 
     ``endpoint``: the listener's advertised endpoint. ``current``: returns the core of this term, None while
     this is not the controller. ``read_cluster_id``: returns the id of the cluster. Both are thread-safe.
-    ``producer_ids``: of all listeners.
+    ``producer_ids``: of all listeners. ``replies``: makes the answers, after the event loop has done what was
+    asked for: the event loop must not wait for that.
     """
 
     def __init__(
@@ -78,6 +87,7 @@ class ServerCore:
         current: Callable[[], ControllerCore | None],
         read_cluster_id: Callable[[], str],
         producer_ids: ProducerIds,
+        replies: Executor,
     ) -> None:
         self.config = config
         self.endpoint = endpoint
@@ -85,6 +95,7 @@ class ServerCore:
         self._current = current
         self._read_cluster_id = read_cluster_id
         self.producer_ids = producer_ids
+        self._replies = replies
 
     @property
     def id(self) -> int:
@@ -126,45 +137,74 @@ class ServerCore:
             raise CannotAnswer("this controller is not active, or is just taking over")
         return core
 
-    async def call(
-        self, kind: ControllerState, name: str, function: Callable[[ControllerCore], T]
-    ) -> T | KafkaError:
-        """Run ``function`` on the event loop's thread; return its result, or the error to answer with.
+    def call(
+        self,
+        kind: ControllerState,
+        name: str,
+        function: Callable[[ControllerCore], T],
+        reply: Callable[[T | KafkaError], R | Future[R]],
+    ) -> Future[R]:
+        """Run ``function`` on the event loop's thread; return what ``reply`` makes of its result.
 
-        ``name``: Kafka's name of the event, for logs.
+        ``reply`` gets a KafkaError where the request is to be answered with one. ``name``: Kafka's name of
+        the event, for logs.
         """
-        return await self._result(self._loop.call(kind, function, name), name)
+        return self._reply(self._loop.call(kind, function, name), name, reply)
 
-    async def call_jointly(
+    def call_jointly(
         self,
         kind: ControllerState,
         name: str,
         function: Callable[[ControllerCore, Sequence[A]], Sequence[T | Exception]],
         argument: A,
-    ) -> T | KafkaError:
+        reply: Callable[[T | KafkaError], R | Future[R]],
+    ) -> Future[R]:
         """Do the same for several calls of a function at once, as ``EventLoop.call_jointly``."""
-        return await self._result(self._loop.call_jointly(kind, function, argument, name), name)
+        return self._reply(self._loop.call_jointly(kind, function, argument, name), name, reply)
 
-    async def _result(self, future: Future[T], name: str) -> T | KafkaError:
-        try:
-            return await asyncio.wrap_future(future)
-        except KafkaError as error:
-            return error
-        except SessionExpiredError as error:
-            # Another controller may be elected already; this one is about to resign. The client asks again.
-            _LOG.warning("%s was not done: %s", name, error)
-            return KafkaError(ErrorCode.NOT_CONTROLLER)
-        except Exception:  # noqa: BLE001  (Kafka answers so, and keeps the connection)
-            _LOG.exception("%s failed", name)
-            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    def _reply(
+        self, done: Future[T], name: str, reply: Callable[[T | KafkaError], R | Future[R]]
+    ) -> Future[R]:
+        # Errors are results, too.
+        ended: Future[Future[T]] = Future()
+        done.add_done_callback(ended.set_result)
 
-    async def wait_until(self, condition: Callable[[ControllerCore], bool], timeout: float) -> None:
-        """Wait until ``condition`` holds, the time is over, or this is not the controller any more."""
-        try:
-            await asyncio.wrap_future(self._loop.wait_until(condition, timeout))
-        except NotControllerError:
-            _LOG.info("a request that waited for its effect ends: this controller has resigned")
+        def answer(done: Future[T]) -> R | Future[R]:
+            result = _result(done, name)
+            return reply(result)
+
+        return then(ended, answer, self._replies)
+
+    def wait_until(
+        self,
+        condition: Callable[[ControllerCore], bool],
+        timeout: float,
+        reply: Callable[[], R | Future[R]],
+    ) -> Future[R]:
+        """Return what ``reply`` makes when ``condition`` holds, or the time or this term is over."""
+
+        def ended(result: bool | KafkaError) -> R | Future[R]:
+            if isinstance(result, KafkaError):
+                _LOG.info("a request that waited for its effect ends: this controller has resigned")
+            return reply()
+
+        return self._reply(self._loop.wait_until(condition, timeout), "Wait", ended)
 
     def describe(self) -> dict[str, Any]:
         """Return the listener, in values that JSON can carry."""
         return {"listener": self.endpoint.listener, "host": self.endpoint.host, "port": self.endpoint.port}
+
+
+def _result(done: Future[T], name: str) -> T | KafkaError:
+    """Return the result of an event, or the error to answer with."""
+    try:
+        return done.result()
+    except KafkaError as error:
+        return error
+    except SessionExpiredError as error:
+        # Another controller may be elected already; this one is about to resign. The client asks again.
+        _LOG.warning("%s was not done: %s", name, error)
+        return KafkaError(ErrorCode.NOT_CONTROLLER)
+    except Exception:  # noqa: BLE001  (Kafka answers so, and keeps the connection)
+        _LOG.exception("%s failed", name)
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from time import monotonic
 
 from ctrlchan.controller.admin.topics import has_leaders
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.server.api import Reply
 
-__all__ = ["topics_without_leaders"]
+__all__ = ["when_led"]
 
 
-async def topics_without_leaders(core: ServerCore, counts: Mapping[str, int], deadline: float) -> set[str]:
-    """Wait until topics have so many partitions, all with leaders; return the names of those that have not.
+def when_led(
+    core: ServerCore, counts: Mapping[str, int], deadline: float, reply: Callable[[set[str]], Reply]
+) -> Reply | Future[Reply]:
+    """Wait until topics have so many partitions, all with leaders, and reply.
 
-    ``deadline``: monotonic seconds.
+    ``reply`` gets the names of the topics that have not. ``deadline``: monotonic seconds.
     """
     missing = dict(counts)
 
@@ -25,6 +29,6 @@ async def topics_without_leaders(core: ServerCore, counts: Mapping[str, int], de
         return not missing
 
     left = deadline - monotonic()
-    if missing and left > 0:
-        await core.wait_until(complete, left)
-    return set(missing)
+    if not missing or left <= 0:
+        return reply(set(missing))
+    return core.wait_until(complete, left, lambda: reply(set(missing)))

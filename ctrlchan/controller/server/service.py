@@ -26,8 +26,8 @@ from ctrlchan.state import Endpoint
 
 __all__ = ["ControllerServer"]
 
-#: Threads that make long answers, such as the metadata of all topics, and check passwords.
-_ANSWER_THREADS: Final = 4
+#: Threads that call handlers that block, such as the one of Metadata, and check passwords.
+_HANDLER_THREADS: Final = 4
 _VERIFY_MODES: Final = {
     ClientAuth.NONE: ssl.CERT_NONE,
     ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
@@ -59,7 +59,9 @@ class ControllerServer:
         self._read_cluster_id = read_cluster_id
         self._read_user_config = read_user_config
         self._producer_ids = ProducerIds()
-        self._executor = ThreadPoolExecutor(_ANSWER_THREADS, thread_name_prefix="controller-answers")
+        self._executor = ThreadPoolExecutor(_HANDLER_THREADS, thread_name_prefix="controller-handlers")
+        # Its own thread, so that leaders do not wait for clients.
+        self._replies = ThreadPoolExecutor(1, thread_name_prefix="controller-replies")
         self._handlers: list[RequestHandler[ServerCore]] = []
         self._servers: list[Server] = []
         self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
@@ -78,7 +80,7 @@ class ControllerServer:
             self._asyncio, self._stop = self._started.result()
         except BaseException:
             self._thread.join()
-            self._executor.shutdown()
+            self._shut_down()
             raise
         return self.endpoints
 
@@ -86,14 +88,18 @@ class ControllerServer:
         """Close the listeners and every connection; answers that are not finished are dropped."""
         thread = self._thread
         if thread is None:
-            self._executor.shutdown()
+            self._shut_down()
             return
         if threading.current_thread() is thread:
             raise IllegalStateError("a server cannot be closed from its own thread")
         if thread.is_alive() and self._started.exception() is None:
             self._asyncio.call_soon_threadsafe(self._stop.set)
         thread.join()
+        self._shut_down()
+
+    def _shut_down(self) -> None:
         self._executor.shutdown()
+        self._replies.shutdown()
 
     def describe(self) -> list[dict[str, Any]]:
         """Return each listener with the counters of its APIs, in values that JSON can carry."""
@@ -120,11 +126,17 @@ class ControllerServer:
 
     async def _listen(self, listener: Endpoint, context: ssl.SSLContext | None) -> None:
         core = ServerCore(
-            self._config, listener, self._loop, self._current, self._read_cluster_id, self._producer_ids
+            self._config,
+            listener,
+            self._loop,
+            self._current,
+            self._read_cluster_id,
+            self._producer_ids,
+            self._replies,
         )
-        handler = RequestHandler(core, served_apis())
+        handler = RequestHandler(core, served_apis(), executor=self._executor)
         server = Server(
-            handler.handle,
+            handler.serve,
             listener.host,
             listener.port,
             executor=self._executor,

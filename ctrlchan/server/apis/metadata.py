@@ -51,11 +51,20 @@ _Asked = Sequence[tuple[bytes, str | None]]
 _Topic = tuple[int, str | None, bytes, int | None]
 
 
-def _handle(core: ClusterCore, request: Request) -> Callable[[], Reply]:
+def _handle(core: ClusterCore, request: Request) -> Reply:
     return answer(core, request, decode_metadata(request.frame, request.offset, request.version))
 
 
-API = Api(key=3, name="Metadata", lowest=0, highest=12, flexible_from=9, handle=_handle, locks_core=False)
+API = Api(
+    key=3,
+    name="Metadata",
+    lowest=0,
+    highest=12,
+    flexible_from=9,
+    handle=_handle,
+    locks_core=False,
+    blocks=True,
+)
 
 
 def missing_topics(metadata: MetadataLookups, version: int, body: MetadataRequest) -> list[str]:
@@ -71,18 +80,20 @@ def missing_topics(metadata: MetadataLookups, version: int, body: MetadataReques
 
 def answer(
     core: ClusterCore, request: Request, body: MetadataRequest, created: Mapping[str, int] | None = None
-) -> Callable[[], Reply]:
-    """Return the function that makes the reply. It does not use the core, which may have changed by then.
+) -> Reply:
+    """Return the reply. The lock of the metadata is held while rows are copied, not while they are encoded.
 
     ``created``: what is answered for the topics that the request was to create.
     """
     with core.metadata.state.lock:
-        return _answer(core, request, body, created or {})
+        encode = _look_up(core, request, body, created or {})
+    return encode()
 
 
-def _answer(
+def _look_up(
     core: ClusterCore, request: Request, body: MetadataRequest, created: Mapping[str, int]
 ) -> Callable[[], Reply]:
+    """Return the function that encodes the reply, from copies of what the metadata have."""
     listener = request.listener or core.endpoint.listener
     asked = body.topics
     error = ErrorCode.NONE if asked is None else _error_of_request(request.version, asked)

@@ -6,8 +6,8 @@ import hashlib
 import io
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from inspect import isawaitable
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
@@ -153,11 +153,9 @@ class LocalBroker:
 
     def ask(self, frame: bytes) -> bytes:
         """The response frame, without its size."""
-        answer = self.handler.handle(memoryview(frame))
-        assert not isawaitable(answer)
-        response = b"".join(answer() if callable(answer) else answer)
-        assert int.from_bytes(response[:4], "big") == len(response) - 4
-        return response[4:]
+        answer = self.handler.serve(frame)
+        assert not isinstance(answer, Future)
+        return b"".join(answer)
 
     def client(self, api_key: int, version: int, **fields: Any) -> Any:
         """A client's request and response as kio's entities."""

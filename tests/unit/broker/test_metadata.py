@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 import pytest
 
 from ctrlchan.errors import DecodeError, UnsupportedVersionError
+from ctrlchan.server.apis import metadata
+from ctrlchan.server.apis._metadata import PartitionRows
+from ctrlchan.server.apis.lookups import MetadataView
 from tests.unit.broker.local_broker import (
     CORRELATION_ID,
     LiveBroker,
@@ -161,14 +165,27 @@ def test_metadata_is_empty_before_the_first_update() -> None:
     assert (body.brokers, body.topics, body.controller_id) == ((), (), -1)
 
 
-def test_a_deferred_answer_has_the_state_at_its_request(broker: LocalBroker) -> None:
-    answer = broker.handler.handle(memoryview(client_frame(METADATA, 12, topics=["alpha"])))
-    assert callable(answer)
-    for leader_epoch in range(100, 140):
-        broker.update_metadata(Part("alpha", 0, leader=1, leader_epoch=leader_epoch, isr=(1,), replicas=(1,)))
-    before = b"".join(answer())
-    assert b"host-2" in before
-    (topic,) = read_client_response(METADATA, 12, before[4:]).topics
+def test_an_answer_has_the_state_at_its_request(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """UpdateMetadata requests come between the look-up and the encoding, for which no lock is held."""
+
+    begin = metadata._rows
+
+    def update() -> None:
+        for leader_epoch in range(100, 140):
+            broker.update_metadata(
+                Part("alpha", 0, leader=1, leader_epoch=leader_epoch, isr=(1,), replicas=(1,))
+            )
+
+    with ThreadPoolExecutor(1) as other:
+
+        def begin_late(version: int, view: MetadataView) -> PartitionRows:
+            other.submit(update).result(30)
+            return begin(version, view)
+
+        monkeypatch.setattr(metadata, "_rows", begin_late)
+        answer = broker.ask(client_frame(METADATA, 12, topics=["alpha"]))
+    assert b"host-2" in answer
+    (topic,) = read_client_response(METADATA, 12, answer).topics
     assert (topic.partitions[0].leader_epoch, topic.partitions[0].replica_nodes) == (7, (1, 2))
 
 

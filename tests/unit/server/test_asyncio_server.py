@@ -9,8 +9,9 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from queue import SimpleQueue
 from typing import Any
 
 import psutil
@@ -19,7 +20,8 @@ import pytest
 from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.errors import ConfigError, DecodeError
 from ctrlchan.launch.embedded import EmbeddedBroker
-from ctrlchan.server.asyncio_server import Answer, Buffers, Server
+from ctrlchan.server.api import Buffers
+from ctrlchan.server.asyncio_server import Server
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import receive_frame
 from tests.unit.broker.local_broker import CORRELATION_ID, EPOCH, Part, client_frame, control_frame
@@ -27,6 +29,8 @@ from tests.unit.broker.local_broker import CORRELATION_ID, EPOCH, Part, client_f
 UPDATE = control_frame(UPDATE_METADATA, 8, [Part()])
 METADATA = client_frame(3, 12, topics=["alpha"])
 SMALL_BUFFER = 64 * 1024
+
+Answer = Buffers | Future[Buffers]
 
 
 @pytest.fixture
@@ -197,7 +201,7 @@ def test_requests_that_are_sent_ahead_own_memory_until_they_are_handled() -> Non
 
     def wait() -> Buffers:
         release.wait(10)
-        return (b"\0\0\0\0",)
+        return (b"",)
 
     def client(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
@@ -215,7 +219,7 @@ def test_requests_that_are_sent_ahead_own_memory_until_they_are_handled() -> Non
 
     def handle(frame: memoryview) -> Answer:
         seen.append(bytes(frame))
-        return wait if bytes(frame) == b"wait" else (b"\0\0\0\0",)
+        return later(wait) if bytes(frame) == b"wait" else (b"",)
 
     serve(handle, client)
     assert [one for one in seen if len(one) < 1_000] == [b"wait", *(bytes([n]) for n in range(200))]
@@ -308,6 +312,20 @@ def test_a_port_that_is_taken(broker: EmbeddedBroker) -> None:
         EmbeddedBroker(2, port=broker.port)
 
 
+def later(make: Callable[[], Buffers]) -> Future[Buffers]:
+    """Make an answer on a thread."""
+    answer: Future[Buffers] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(make())
+        except Exception as error:  # noqa: BLE001  (the server gets it)
+            answer.set_exception(error)
+
+    threading.Thread(target=run).start()
+    return answer
+
+
 def serve(handle: Callable[[memoryview], Answer], client: Callable[[int], Any], **options: Any) -> None:
     """Runs ``client(port)`` on a thread while a server with this handler listens."""
 
@@ -331,8 +349,8 @@ def test_frames_of_every_size_arrive_whole() -> None:
     frames = [choose.randbytes(size) for size in sizes]
 
     def echo(frame: memoryview) -> Answer:
-        answer: Buffers = (len(frame).to_bytes(4, "big"), bytes(frame))
-        return answer if len(frame) % 2 else lambda: answer
+        answer: Buffers = (bytes(frame),)
+        return answer if len(frame) % 2 else later(lambda: answer)
 
     def client(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
@@ -354,17 +372,16 @@ def test_frames_of_every_size_arrive_whole() -> None:
     serve(echo, client, max_request_bytes=4_000_000)
 
 
-def test_awaited_answers_keep_the_order_and_block_only_their_connection() -> None:
-    """An answer that is awaited holds up the next request of its connection, and no other connection."""
-    entered, release = threading.Event(), threading.Event()
-
-    async def wait() -> Buffers:
-        entered.set()
-        await asyncio.get_running_loop().run_in_executor(None, release.wait, 10)
-        return (b"\0\0\0\1", b"1")
+def test_future_answers_keep_the_order_and_block_only_their_connection() -> None:
+    """A future answer holds up the next request of its connection, and no other connection."""
+    asked: SimpleQueue[Future[Buffers]] = SimpleQueue()
 
     def handle(frame: memoryview) -> Answer:
-        return wait() if bytes(frame) == b"wait" else (b"\0\0\0\1", bytes(frame))
+        if bytes(frame) != b"wait":
+            return (bytes(frame),)
+        answer: Future[Buffers] = Future()
+        asked.put(answer)
+        return answer
 
     def client(port: int) -> None:
         with (
@@ -373,23 +390,25 @@ def test_awaited_answers_keep_the_order_and_block_only_their_connection() -> Non
         ):
             connection.sendall(sized(b"0") + sized(b"wait") + sized(b"2"))
             assert receive_frame(connection) == b"0"
-            assert entered.wait(10)
+            answer = asked.get(timeout=10)
             other.sendall(sized(b"x"))
             assert receive_frame(other) == b"x"
-            release.set()
+            answer.set_result((b"1",))
             assert [receive_frame(connection), receive_frame(connection)] == [b"1", b"2"]
 
     serve(handle, client)
 
 
-def test_an_awaited_answer_that_fails_closes_only_its_connection() -> None:
-    async def fail(error: Exception) -> Buffers:
-        raise error
+def test_a_future_answer_that_fails_closes_only_its_connection() -> None:
+    def fail(error: Exception) -> Answer:
+        answer: Future[Buffers] = Future()
+        answer.set_exception(error)
+        return answer
 
     def handle(frame: memoryview) -> Answer:
         if bytes(frame) == b"garbage":
             return fail(DecodeError("garbage", api="Test"))
-        return fail(RuntimeError("a mistake")) if bytes(frame) == b"mistake" else (b"\0\0\0\0",)
+        return fail(RuntimeError("a mistake")) if bytes(frame) == b"mistake" else (b"",)
 
     def client(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as other:
@@ -402,37 +421,29 @@ def test_an_awaited_answer_that_fails_closes_only_its_connection() -> None:
     serve(handle, client)
 
 
-def test_a_lost_connection_does_not_cancel_an_answer() -> None:
-    """What a request does is done to its end; the end of the server drops what is still awaited."""
-    entered, release, done = threading.Event(), threading.Event(), threading.Event()
-    dropped = threading.Event()
+def test_a_lost_connection_does_not_cancel_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """What a request does is done to its end; a server that has stopped drops the answer."""
+    asked: SimpleQueue[Future[Buffers]] = SimpleQueue()
+    left: list[Future[Buffers]] = []
 
-    async def wait(frame: bytes) -> Buffers:
-        entered.set()
-        try:
-            if frame == b"for ever":
-                await asyncio.get_running_loop().create_future()
-            await asyncio.get_running_loop().run_in_executor(None, release.wait, 10)
-            done.set()
-        except asyncio.CancelledError:
-            dropped.set()
-            raise
-        return (b"\0\0\0\0",)
+    def handle(_: memoryview) -> Answer:
+        answer: Future[Buffers] = Future()
+        asked.put(answer)
+        return answer
 
     def client(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
             connection.sendall(sized(b"wait"))
-            assert entered.wait(10)
-        release.set()
-        assert done.wait(10)
-        assert not dropped.is_set()
-        entered.clear()
+            answer = asked.get(timeout=10)
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
             connection.sendall(sized(b"for ever"))
-            assert entered.wait(10)
+            left.append(asked.get(timeout=10))
+            answer.set_result((b"late",))
+            assert not left[0].cancelled()
 
-    serve(lambda frame: wait(bytes(frame)), client)
-    assert dropped.is_set()
+    serve(handle, client)
+    left[0].set_result((b"too late",))
+    assert not caplog.messages
 
 
 def test_a_frame_keeps_its_memory() -> None:
@@ -441,7 +452,7 @@ def test_a_frame_keeps_its_memory() -> None:
 
     def keep(frame: memoryview) -> Answer:
         kept.append(frame)
-        return (b"\0\0\0\0",)
+        return (b"",)
 
     frames = [bytes([number]) * size for number, size in enumerate([10, 70_000, 10, 5, 70_000, 65_000])]
 
@@ -456,15 +467,15 @@ def test_a_frame_keeps_its_memory() -> None:
 
 
 @pytest.mark.parametrize("error", [DecodeError("unreadable"), RuntimeError("a bug")])
-@pytest.mark.parametrize("later", [False, True])
-def test_a_handler_that_fails_closes_its_connection(error: Exception, later: bool) -> None:
+@pytest.mark.parametrize("on_a_thread", [False, True])
+def test_a_handler_that_fails_closes_its_connection(error: Exception, on_a_thread: bool) -> None:
     def fail() -> Buffers:
         raise error
 
     def handle(frame: memoryview) -> Answer:
         if bytes(frame) == b"well":
-            return (b"\0\0\0\0",)
-        return fail if later else fail()
+            return (b"",)
+        return later(fail) if on_a_thread else fail()
 
     def client(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
@@ -482,7 +493,7 @@ def test_the_server_ends_while_an_answer_is_made() -> None:
     def make() -> Buffers:
         making.set()
         finish.wait(10)
-        return (b"\0\0\0\0",)
+        return (b"",)
 
     def client(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
@@ -490,4 +501,4 @@ def test_the_server_ends_while_an_answer_is_made() -> None:
             assert making.wait(10)
             threading.Timer(0.05, finish.set).start()
 
-    serve(lambda frame: make, client)
+    serve(lambda frame: later(make), client)

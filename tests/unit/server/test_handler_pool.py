@@ -11,7 +11,7 @@ from queue import SimpleQueue
 import pytest
 
 from ctrlchan.errors import DecodeError
-from ctrlchan.server.asyncio_server import Buffers
+from ctrlchan.server.api import Buffers
 from ctrlchan.server.handler_pool import HandlerPool
 from ctrlchan.server.socket_server import Listener, SocketServer
 from tests.kafka.waiting import wait_until

@@ -14,7 +14,8 @@ from kio.serial import entity_reader, entity_writer
 from scramp import ScramClient, ScramMechanism
 
 from ctrlchan.errors import ProtocolError
-from ctrlchan.server.asyncio_server import AuthenticationFailed, Buffers
+from ctrlchan.server.api import Buffers
+from ctrlchan.server.asyncio_server import AuthenticationFailed
 from ctrlchan.server.sasl import MECHANISMS, SaslServer, ScramCredential
 from tests.unit.broker.local_broker import CORRELATION_ID, client_frame, read_client_response
 
@@ -36,11 +37,9 @@ class Users:
         return ScramCredential(*made)
 
 
-def unframed(answer: Buffers | None) -> bytes:
+def joined(answer: Buffers | None) -> bytes:
     assert answer is not None
-    data = b"".join(answer)
-    assert int.from_bytes(data[:4], "big") == len(data) - 4
-    return data[4:]
+    return b"".join(answer)
 
 
 class Client:
@@ -54,12 +53,12 @@ class Client:
         handshake_version = 0 if self.version is None else 1
         frame = client_frame(HANDSHAKE, handshake_version, mechanism=mechanism)
         return read_client_response(
-            HANDSHAKE, handshake_version, unframed(self.server.receive(memoryview(frame)))
+            HANDSHAKE, handshake_version, joined(self.server.receive(memoryview(frame)))
         )
 
     def token(self, token: bytes) -> bytes:
         if self.version is None:
-            return unframed(self.server.receive(memoryview(token)))
+            return joined(self.server.receive(memoryview(token)))
         body = self.authenticate(token)
         assert body.error_code == KioError.none
         assert body.error_message is None
@@ -69,7 +68,7 @@ class Client:
         assert self.version is not None
         frame = client_frame(AUTHENTICATE, self.version, auth_bytes=token)
         answer = self.server.receive(memoryview(frame))
-        return read_client_response(AUTHENTICATE, self.version, unframed(answer))
+        return read_client_response(AUTHENTICATE, self.version, joined(answer))
 
 
 VERSIONS = [None, 0, 1, 2]
@@ -127,7 +126,7 @@ def test_plain_is_refused(version: int, token: bytes, message: str) -> None:
     frame = client_frame(AUTHENTICATE, version, auth_bytes=token)
     with pytest.raises(AuthenticationFailed, match="PLAIN") as failed:
         client.server.receive(memoryview(frame))
-    body = read_client_response(AUTHENTICATE, version, unframed(failed.value.response))
+    body = read_client_response(AUTHENTICATE, version, joined(failed.value.response))
     assert body.error_code == KioError.sasl_authentication_failed
     assert body.error_message == message
     assert not client.server.done
@@ -147,7 +146,7 @@ def test_scram_is_refused(version: int, user: str, password: str) -> None:
         token = scram.get_client_final().encode()
     with pytest.raises(AuthenticationFailed) as failed:
         client.authenticate(token)
-    body = read_client_response(AUTHENTICATE, version, unframed(failed.value.response))
+    body = read_client_response(AUTHENTICATE, version, joined(failed.value.response))
     assert body.error_code == KioError.sasl_authentication_failed
     assert body.error_message == (
         "Authentication failed during authentication due to invalid credentials with SASL mechanism "
@@ -169,7 +168,7 @@ def test_a_mechanism_that_is_not_enabled(version: int) -> None:
     frame = client_frame(HANDSHAKE, version, mechanism="PLAIN")
     with pytest.raises(AuthenticationFailed) as failed:
         server.receive(memoryview(frame))
-    body = read_client_response(HANDSHAKE, version, unframed(failed.value.response))
+    body = read_client_response(HANDSHAKE, version, joined(failed.value.response))
     assert body.error_code == KioError.unsupported_sasl_mechanism
     assert body.mechanisms == ("SCRAM-SHA-512",)
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.producer_ids import Allocation, allocate
 from ctrlchan.controller.server.core import ServerCore
@@ -16,22 +18,24 @@ from ctrlchan.server.kio_messages import ClientMessages, KioError
 __all__ = ["API"]
 
 
-async def _handle(core: ServerCore, request: Request) -> Reply:
+def _handle(core: ServerCore, request: Request) -> Future[Reply]:
     messages = ClientMessages("allocate_producer_ids", request.version)
     body = messages.decode(request)
 
     def allocation(controller: ControllerCore) -> Allocation:
         return allocate(controller, body.broker_id, body.broker_epoch)
 
-    block = await core.call(ControllerState.IDLE, "AllocateProducerIds", allocation)
-    if isinstance(block, KafkaError):
-        block = Allocation(block.code)
-    return Reply(
-        messages.response(
-            error_code=KioError(block.error), producer_id_start=block.first, producer_id_len=block.length
-        ),
-        error_code=block.error,
-    )
+    def reply(block: Allocation | KafkaError) -> Reply:
+        if isinstance(block, KafkaError):
+            block = Allocation(block.code)
+        return Reply(
+            messages.response(
+                error_code=KioError(block.error), producer_id_start=block.first, producer_id_len=block.length
+            ),
+            error_code=block.error,
+        )
+
+    return core.call(ControllerState.IDLE, "AllocateProducerIds", allocation, reply)
 
 
 API: Api[ServerCore] = Api(

@@ -7,7 +7,8 @@ of all brokers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
@@ -43,28 +44,32 @@ class _Store:
         self._core.nodes.write_broker_config(broker_id, config)
 
 
-async def _alter(core: ServerCore, request: Request) -> Reply:
-    return await _handle("alter_configs", core, request)
+def _handler(api: str) -> Callable[[ServerCore, Request], Future[Reply]]:
+    def handle(core: ServerCore, request: Request) -> Future[Reply]:
+        messages = ClientMessages(api, request.version)
+        body = messages.decode(request)
+
+        def change(controller: ControllerCore) -> list[KafkaError | None]:
+            return change_configs(_Store(controller), messages, body)
+
+        def reply(errors: list[KafkaError | None] | KafkaError) -> Reply:
+            if isinstance(errors, KafkaError):
+                errors = [errors] * len(body.resources)
+            return reply_to(messages, body, errors)
+
+        return core.call(ControllerState.TOPIC_CHANGE, "AlterConfigs", change, reply)
+
+    return handle
 
 
-async def _incremental_alter(core: ServerCore, request: Request) -> Reply:
-    return await _handle("incremental_alter_configs", core, request)
-
-
-ALTER: Api[ServerCore] = Api(key=33, name="AlterConfigs", lowest=0, highest=2, flexible_from=2, handle=_alter)
-INCREMENTAL_ALTER: Api[ServerCore] = Api(
-    key=44, name="IncrementalAlterConfigs", lowest=0, highest=1, flexible_from=1, handle=_incremental_alter
+ALTER: Api[ServerCore] = Api(
+    key=33, name="AlterConfigs", lowest=0, highest=2, flexible_from=2, handle=_handler("alter_configs")
 )
-
-
-async def _handle(api: str, core: ServerCore, request: Request) -> Reply:
-    messages = ClientMessages(api, request.version)
-    body = messages.decode(request)
-
-    def change(controller: ControllerCore) -> list[KafkaError | None]:
-        return change_configs(_Store(controller), messages, body)
-
-    errors = await core.call(ControllerState.TOPIC_CHANGE, "AlterConfigs", change)
-    if isinstance(errors, KafkaError):
-        errors = [errors] * len(body.resources)
-    return reply_to(messages, body, errors)
+INCREMENTAL_ALTER: Api[ServerCore] = Api(
+    key=44,
+    name="IncrementalAlterConfigs",
+    lowest=0,
+    highest=1,
+    flexible_from=1,
+    handle=_handler("incremental_alter_configs"),
+)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import struct
+from concurrent.futures import Future
 from typing import Any, Final
 
 import numpy as np
@@ -41,22 +42,25 @@ _PARTITION_EPOCH: Final = struct.Struct(">i")
 _NO_TAGS: Final = b"\0"
 
 
-async def _handle(core: ServerCore, request: Request) -> Reply:
+def _handle(core: ServerCore, request: Request) -> Future[Reply]:
     messages = ClientMessages("alter_partition", request.version)
     body = messages.decode(request)
     asked = _columns(request.version, body)
-    result = await core.call_jointly(ControllerState.ISR_CHANGE, "AlterPartition", alter_partitions, asked)
-    rows = len(asked.partition)
-    if isinstance(result, KafkaError):
-        return Reply(messages.response(error_code=KioError(result.code), topics=()), result.code, 0, rows)
-    if result.error_code:
-        error = KioError(result.error_code)
-        return Reply(messages.response(error_code=error, topics=()), result.error_code, 0, rows)
-    return Reply(
-        response_body(asked, result),
-        partition_errors=int(np.count_nonzero(result.error)),
-        rows=rows,
-    )
+
+    def reply(result: AlterPartitionResult | KafkaError) -> Reply:
+        rows = len(asked.partition)
+        if isinstance(result, KafkaError):
+            return Reply(messages.response(error_code=KioError(result.code), topics=()), result.code, 0, rows)
+        if result.error_code:
+            error = KioError(result.error_code)
+            return Reply(messages.response(error_code=error, topics=()), result.error_code, 0, rows)
+        return Reply(
+            response_body(asked, result),
+            partition_errors=int(np.count_nonzero(result.error)),
+            rows=rows,
+        )
+
+    return core.call_jointly(ControllerState.ISR_CHANGE, "AlterPartition", alter_partitions, asked, reply)
 
 
 API: Api[ServerCore] = Api(

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.reassignment import Answer, Partition, alter
 from ctrlchan.controller.server.core import ServerCore
@@ -17,7 +19,7 @@ from ctrlchan.server.result_fields import answer_fields, by_topic, error_fields
 __all__ = ["API"]
 
 
-async def _handle(core: ServerCore, request: Request) -> Reply:
+def _handle(core: ServerCore, request: Request) -> Future[Reply]:
     messages = ClientMessages("alter_partition_reassignments", request.version)
     body = messages.decode(request)
     asked: dict[Partition, list[int] | None] = {
@@ -29,32 +31,34 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
     def reassign(controller: ControllerCore) -> dict[Partition, Answer]:
         return alter(controller, asked)
 
-    results = await core.call(
-        ControllerState.ALTER_PARTITION_REASSIGNMENT, "ApiPartitionReassignment", reassign
-    )
-    if isinstance(results, KafkaError):
-        return Reply(messages.response(**error_fields(results), responses=()), error_code=results.code)
-    return Reply(
-        messages.response(
-            # Not null: the field's default.
-            **error_fields(None) | {"error_message": ""},
-            responses=tuple(
-                messages.part(
-                    "ReassignableTopicResponse",
-                    name=topic,
-                    partitions=tuple(
-                        messages.part(
-                            "ReassignablePartitionResponse",
-                            partition_index=partition,
-                            **answer_fields(answer),
-                        )
-                        for partition, answer in partitions
-                    ),
-                )
-                for topic, partitions in by_topic(results)
+    def reply(results: dict[Partition, Answer] | KafkaError) -> Reply:
+        if isinstance(results, KafkaError):
+            return Reply(messages.response(**error_fields(results), responses=()), error_code=results.code)
+        return Reply(
+            messages.response(
+                # Not null: the field's default.
+                **error_fields(None) | {"error_message": ""},
+                responses=tuple(
+                    messages.part(
+                        "ReassignableTopicResponse",
+                        name=topic,
+                        partitions=tuple(
+                            messages.part(
+                                "ReassignablePartitionResponse",
+                                partition_index=partition,
+                                **answer_fields(answer),
+                            )
+                            for partition, answer in partitions
+                        ),
+                    )
+                    for topic, partitions in by_topic(results)
+                ),
             ),
-        ),
-        rows=len(asked),
+            rows=len(asked),
+        )
+
+    return core.call(
+        ControllerState.ALTER_PARTITION_REASSIGNMENT, "ApiPartitionReassignment", reassign, reply
     )
 
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 from ctrlchan.controller.admin.scram import Deletion, Upsertion, alter_credentials
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
@@ -17,7 +19,7 @@ from ctrlchan.server.result_fields import error_fields
 __all__ = ["API"]
 
 
-async def _handle(core: ServerCore, request: Request) -> Reply:
+def _handle(core: ServerCore, request: Request) -> Future[Reply]:
     messages = ClientMessages("alter_user_scram_credentials", request.version)
     body = messages.decode(request)
     deletions = [Deletion(user=one.name, mechanism=one.mechanism) for one in body.deletions]
@@ -35,18 +37,20 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
     def alter(controller: ControllerCore) -> dict[str, KafkaError | None]:
         return alter_credentials(controller, deletions, upsertions)
 
-    altered = await core.call(ControllerState.TOPIC_CHANGE, "AlterUserScramCredentials", alter)
-    if isinstance(altered, KafkaError):
-        users = [one.user for one in deletions] + [one.user for one in upsertions]
-        altered = dict.fromkeys(users, altered)
-    return Reply(
-        messages.response(
-            results=tuple(
-                messages.part("AlterUserScramCredentialsResult", user=user, **error_fields(error))
-                for user, error in altered.items()
+    def reply(altered: dict[str, KafkaError | None] | KafkaError) -> Reply:
+        if isinstance(altered, KafkaError):
+            users = [one.user for one in deletions] + [one.user for one in upsertions]
+            altered = dict.fromkeys(users, altered)
+        return Reply(
+            messages.response(
+                results=tuple(
+                    messages.part("AlterUserScramCredentialsResult", user=user, **error_fields(error))
+                    for user, error in altered.items()
+                )
             )
         )
-    )
+
+    return core.call(ControllerState.TOPIC_CHANGE, "AlterUserScramCredentials", alter, reply)
 
 
 API: Api[ServerCore] = Api(

@@ -6,8 +6,9 @@ authorizer; KIP-546.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable
+import socket
+from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import Any
 
 from ctrlchan.controller.admin.client_quotas import Component, QuotaFilter, alter_quotas, entity_of
@@ -24,38 +25,34 @@ from ctrlchan.zookeeper.quotas import QuotaEntity
 __all__ = ["ALTER", "DESCRIBE"]
 
 
-def _describe(core: ServerCore, request: Request) -> Callable[[], Reply]:
+def _describe(core: ServerCore, request: Request) -> Reply:
     messages = ClientMessages("describe_client_quotas", request.version)
     body = messages.decode(request)
 
-    def describe() -> Reply:
-        try:
-            wanted = QuotaFilter(
-                (Component(one.entity_type, one.match_type, one.match) for one in body.components),
-                strict=body.strict,
-            )
-            quotas = wanted.select(core.read_quotas(wanted.types))
-        except KafkaError as error:
-            return Reply(messages.response(**error_fields(error), entries=None), error_code=error.code)
-        entries = tuple(
-            messages.part(
-                "EntryData",
-                entity=_entity(messages, entity),
-                values=tuple(messages.part("ValueData", key=key, value=value) for key, value in of.items()),
-            )
-            for entity, of in quotas.items()
+    try:
+        wanted = QuotaFilter(
+            (Component(one.entity_type, one.match_type, one.match) for one in body.components),
+            strict=body.strict,
         )
-        return Reply(messages.response(**error_fields(None), entries=entries))
+        quotas = wanted.select(core.read_quotas(wanted.types))
+    except KafkaError as error:
+        return Reply(messages.response(**error_fields(error), entries=None), error_code=error.code)
+    entries = tuple(
+        messages.part(
+            "EntryData",
+            entity=_entity(messages, entity),
+            values=tuple(messages.part("ValueData", key=key, value=value) for key, value in of.items()),
+        )
+        for entity, of in quotas.items()
+    )
+    return Reply(messages.response(**error_fields(None), entries=entries))
 
-    # On a thread: the nodes of all entities are read.
-    return describe
 
-
-async def _alter(core: ServerCore, request: Request) -> Reply:
+def _alter(core: ServerCore, request: Request) -> Future[Reply]:
     messages = ClientMessages("alter_client_quotas", request.version)
     body = messages.decode(request)
     named = [[(one.entity_type, one.entity_name) for one in entry.entity] for entry in body.entries]
-    entities = [await _entity_or_error(names) for names in named]
+    entities = [_entity_or_error(names) for names in named]
 
     def alter(controller: ControllerCore) -> list[KafkaError | None]:
         return [one_error(controller, *one) for one in zip(entities, body.entries, strict=True)]
@@ -72,20 +69,22 @@ async def _alter(core: ServerCore, request: Request) -> Reply:
             return error
         return None
 
-    errors = await core.call(ControllerState.TOPIC_CHANGE, "AlterClientQuotas", alter)
-    if isinstance(errors, KafkaError):
-        errors = [errors] * len(named)
-    return Reply(
-        messages.response(
-            entries=tuple(
-                messages.part("EntryData", **error_fields(error), entity=_entity(messages, names))
-                for names, error in zip(named, errors, strict=True)
+    def reply(errors: list[KafkaError | None] | KafkaError) -> Reply:
+        if isinstance(errors, KafkaError):
+            errors = [errors] * len(named)
+        return Reply(
+            messages.response(
+                entries=tuple(
+                    messages.part("EntryData", **error_fields(error), entity=_entity(messages, names))
+                    for names, error in zip(named, errors, strict=True)
+                )
             )
         )
-    )
+
+    return core.call(ControllerState.TOPIC_CHANGE, "AlterClientQuotas", alter, reply)
 
 
-async def _entity_or_error(names: list[tuple[str, str | None]]) -> QuotaEntity | KafkaError:
+def _entity_or_error(names: list[tuple[str, str | None]]) -> QuotaEntity | KafkaError:
     try:
         entity = entity_of(names)
     except KafkaError as error:
@@ -94,7 +93,7 @@ async def _entity_or_error(names: list[tuple[str, str | None]]) -> QuotaEntity |
     if ip is not None:
         try:
             # Brokers look up the name of the node, in which an address of IPv6 has "%3A".
-            await asyncio.get_running_loop().getaddrinfo(sanitized(ip), None)
+            socket.getaddrinfo(sanitized(ip), None)
         except (OSError, UnicodeError):
             return KafkaError(ErrorCode.INVALID_REQUEST, f"{ip} is not a valid IP or resolvable host.")
     return entity
@@ -104,9 +103,11 @@ def _entity(messages: ClientMessages, names: Iterable[tuple[str, str | None]]) -
     return tuple(messages.part("EntityData", entity_type=kind, entity_name=name) for kind, name in names)
 
 
+# The nodes of all entities are read.
 DESCRIBE: Api[ServerCore] = Api(
-    key=48, name="DescribeClientQuotas", lowest=0, highest=1, flexible_from=1, handle=_describe
+    key=48, name="DescribeClientQuotas", lowest=0, highest=1, flexible_from=1, handle=_describe, blocks=True
 )
+# Names are looked up.
 ALTER: Api[ServerCore] = Api(
-    key=49, name="AlterClientQuotas", lowest=0, highest=1, flexible_from=1, handle=_alter
+    key=49, name="AlterClientQuotas", lowest=0, highest=1, flexible_from=1, handle=_alter, blocks=True
 )

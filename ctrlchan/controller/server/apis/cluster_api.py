@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,19 +13,10 @@ __all__ = ["cluster_api"]
 
 
 def cluster_api(api: Api[Any]) -> Api[ServerCore]:
-    """Return the API with a handler that answers from ``ServerCore.cluster``, under the lock of its state."""
+    """Return the API with a handler that answers from ``ServerCore.cluster``."""
 
-    def reply(core: ServerCore, request: Request) -> Reply:
-        cluster = core.cluster()
-        with cluster.metadata.state.lock:
-            answer = api.handle(cluster, request)
-        if callable(answer):
-            answer = answer()
-        assert isinstance(answer, Reply)
-        return answer
+    def handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
+        return api.handle(core.cluster(), request)
 
-    def handle(core: ServerCore, request: Request) -> Callable[[], Reply]:
-        # On a thread: the event loop may hold the lock of the state for some time.
-        return lambda: reply(core, request)
-
-    return cast("Api[ServerCore]", replace(api, handle=handle))
+    # The event loop may hold the lock of the state for some time.
+    return cast("Api[ServerCore]", replace(api, handle=handle, blocks=True))

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.controlled_shutdown import controlled_shutdown
 from ctrlchan.controller.server.core import ServerCore
@@ -16,22 +18,26 @@ from ctrlchan.server.kio_messages import ClientMessages, KioError
 __all__ = ["API"]
 
 
-async def _handle(core: ServerCore, request: Request) -> Reply:
+def _handle(core: ServerCore, request: Request) -> Future[Reply]:
     messages = ClientMessages("controlled_shutdown", request.version)
     body = messages.decode(request)
 
     def shut_down(controller: ControllerCore) -> list[tuple[str, int]]:
         return controlled_shutdown(controller, body.broker_id, getattr(body, "broker_epoch", None))
 
-    remaining = await core.call(ControllerState.CONTROLLED_SHUTDOWN, "ControlledShutdown", shut_down)
-    if isinstance(remaining, KafkaError):
-        code = remaining.code
-        return Reply(messages.response(error_code=KioError(code), remaining_partitions=()), error_code=code)
-    parts = tuple(
-        messages.part("RemainingPartition", topic_name=topic, partition_index=partition)
-        for topic, partition in remaining
-    )
-    return Reply(messages.response(error_code=KioError.none, remaining_partitions=parts))
+    def reply(remaining: list[tuple[str, int]] | KafkaError) -> Reply:
+        if isinstance(remaining, KafkaError):
+            code = remaining.code
+            return Reply(
+                messages.response(error_code=KioError(code), remaining_partitions=()), error_code=code
+            )
+        parts = tuple(
+            messages.part("RemainingPartition", topic_name=topic, partition_index=partition)
+            for topic, partition in remaining
+        )
+        return Reply(messages.response(error_code=KioError.none, remaining_partitions=parts))
+
+    return core.call(ControllerState.CONTROLLED_SHUTDOWN, "ControlledShutdown", shut_down, reply)
 
 
 API: Api[ServerCore] = Api(

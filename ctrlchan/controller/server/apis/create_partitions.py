@@ -7,12 +7,14 @@ authorizer and without quotas.
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import Future
+from functools import partial
 from time import monotonic
 
 from ctrlchan.controller.admin.topics import NewPartitions, create_partitions
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
-from ctrlchan.controller.server.leaders import topics_without_leaders
+from ctrlchan.controller.server.leaders import when_led
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.api import Api, Reply, Request
@@ -22,7 +24,7 @@ from ctrlchan.server.result_fields import error_fields, seconds
 __all__ = ["API"]
 
 
-async def _handle(core: ServerCore, request: Request) -> Reply:
+def _handle(core: ServerCore, request: Request) -> Future[Reply]:
     messages = ClientMessages("create_partitions", request.version)
     body = messages.decode(request)
     deadline = monotonic() + seconds(body.timeout)
@@ -44,24 +46,28 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
     def create(controller: ControllerCore) -> dict[str, int | KafkaError]:
         return create_partitions(controller, topics, validate_only=body.validate_only)
 
-    created = await core.call(ControllerState.TOPIC_CHANGE, "CreatePartitions", create)
-    results: dict[str, int | KafkaError]
-    if isinstance(created, KafkaError):
-        results = dict.fromkeys(counts, created)
-    else:
-        repeated = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-        results = {name: created.get(name, repeated) for name in counts}
-    missing: set[str] = set()
-    if not body.validate_only:
+    def led(created: dict[str, int | KafkaError] | KafkaError) -> Reply | Future[Reply]:
+        results: dict[str, int | KafkaError]
+        if isinstance(created, KafkaError):
+            results = dict.fromkeys(counts, created)
+        else:
+            repeated = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+            results = {name: created.get(name, repeated) for name in counts}
+        if body.validate_only:
+            return reply(results, set())
         changed = {name: result for name, result in results.items() if isinstance(result, int)}
-        missing = await topics_without_leaders(core, changed, deadline)
-    parts = []
-    for name, result in results.items():
-        error = result if isinstance(result, KafkaError) else None
-        if name in missing:
-            error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-        parts.append(messages.part("CreatePartitionsTopicResult", name=name, **error_fields(error)))
-    return Reply(messages.response(results=tuple(parts)))
+        return when_led(core, changed, deadline, partial(reply, results))
+
+    def reply(results: dict[str, int | KafkaError], missing: set[str]) -> Reply:
+        parts = []
+        for name, result in results.items():
+            error = result if isinstance(result, KafkaError) else None
+            if name in missing:
+                error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+            parts.append(messages.part("CreatePartitionsTopicResult", name=name, **error_fields(error)))
+        return Reply(messages.response(results=tuple(parts)))
+
+    return core.call(ControllerState.TOPIC_CHANGE, "CreatePartitions", create, led)
 
 
 API: Api[ServerCore] = Api(

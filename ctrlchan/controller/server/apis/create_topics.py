@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ from ctrlchan.config.definitions import Configs, ConfigSource, broker_names, eff
 from ctrlchan.controller.admin.topics import CreatedTopic, NewTopic, create_topics
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore
-from ctrlchan.controller.server.leaders import topics_without_leaders
+from ctrlchan.controller.server.leaders import when_led
 from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.api import Api, Reply, Request
@@ -32,7 +34,7 @@ _NO_TAGS: Final = b"\0"
 _Result = CreatedTopic | KafkaError
 
 
-async def _handle(core: ServerCore, request: Request) -> Reply:
+def _handle(core: ServerCore, request: Request) -> Future[Reply]:
     messages = ClientMessages("create_topics", request.version)
     body = messages.decode(request)
     deadline = monotonic() + seconds(body.timeout)
@@ -43,22 +45,26 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
     def create(controller: ControllerCore) -> dict[str, _Result]:
         return create_topics(controller, topics, validate_only=validate_only)
 
-    created = await core.call(ControllerState.TOPIC_CHANGE, "CreateTopics", create)
-    results: dict[str, _Result]
-    if isinstance(created, KafkaError):
-        results = dict.fromkeys(counts, created)
-    else:
-        repeated = KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
-        results = {name: created.get(name, repeated) for name in counts}
-    missing: set[str] = set()
-    if not validate_only:
+    def led(created: dict[str, _Result] | KafkaError) -> Reply | Future[Reply]:
+        results: dict[str, _Result]
+        if isinstance(created, KafkaError):
+            results = dict.fromkeys(counts, created)
+        else:
+            repeated = KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+            results = {name: created.get(name, repeated) for name in counts}
+        if validate_only:
+            return reply(results, set())
         made = {name: len(one.assignment) for name, one in results.items() if isinstance(one, CreatedTopic)}
-        missing = await topics_without_leaders(core, made, deadline)
-    late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-    answers = _Answers(messages, core.config.topic_defaults)
-    for topic in body.topics:
-        answers.add(topic.name, results[topic.name], late if topic.name in missing else None)
-    return Reply(answers.response())
+        return when_led(core, made, deadline, partial(reply, results))
+
+    def reply(results: dict[str, _Result], missing: set[str]) -> Reply:
+        late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        answers = _Answers(messages, core.config.topic_defaults)
+        for topic in body.topics:
+            answers.add(topic.name, results[topic.name], late if topic.name in missing else None)
+        return Reply(answers.response())
+
+    return core.call(ControllerState.TOPIC_CHANGE, "CreateTopics", create, led)
 
 
 API: Api[ServerCore] = Api(key=19, name="CreateTopics", lowest=0, highest=7, flexible_from=5, handle=_handle)

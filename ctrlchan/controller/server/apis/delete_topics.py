@@ -7,7 +7,9 @@ created again, if brokers delete them at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -43,7 +45,7 @@ class _Result(NamedTuple):
     error: KafkaError | None
 
 
-async def _handle(core: ServerCore, request: Request) -> Reply:
+def _handle(core: ServerCore, request: Request) -> Future[Reply]:
     messages = ClientMessages("delete_topics", request.version)
     body = messages.decode(request)
     deadline = monotonic() + seconds(body.timeout)
@@ -52,29 +54,30 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
     def delete(controller: ControllerCore) -> list[_Result]:
         return _delete(controller, asked, request.version)
 
-    deleted = await core.call(ControllerState.TOPIC_DELETION, "DeleteTopics", delete)
-    if isinstance(deleted, KafkaError):
-        results = [_Result(*topic, deleted) for topic in asked]
-    else:
-        missing = await _wait(core, deleted, deadline)
+    def gone(deleted: list[_Result] | KafkaError) -> Reply | Future[Reply]:
+        if isinstance(deleted, KafkaError):
+            return reply([_Result(*topic, deleted) for topic in asked], set())
+        return _when_gone(core, deleted, deadline, partial(reply, deleted))
+
+    def reply(results: list[_Result], missing: set[str | None]) -> Reply:
         late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-        results = [
-            result._replace(error=late) if result.error is None and result.name in missing else result
-            for result in deleted
-        ]
-    return Reply(
-        messages.response(
-            responses=tuple(
-                messages.part(
-                    "DeletableTopicResult",
-                    name=result.name,
-                    topic_id=topic_uuid(result.topic_id),
-                    **error_fields(result.error),
+        return Reply(
+            messages.response(
+                responses=tuple(
+                    messages.part(
+                        "DeletableTopicResult",
+                        name=result.name,
+                        topic_id=topic_uuid(result.topic_id),
+                        **error_fields(
+                            late if result.error is None and result.name in missing else result.error
+                        ),
+                    )
+                    for result in results
                 )
-                for result in results
             )
         )
-    )
+
+    return core.call(ControllerState.TOPIC_DELETION, "DeleteTopics", delete, gone)
 
 
 API: Api[ServerCore] = Api(key=20, name="DeleteTopics", lowest=0, highest=6, flexible_from=4, handle=_handle)
@@ -111,8 +114,13 @@ def _delete(controller: ControllerCore, asked: Sequence[_Asked], version: int) -
     return [_Result(*topic, unknown if topic.name is None else errors[topic.name]) for topic in found]
 
 
-async def _wait(core: ServerCore, results: Sequence[_Result], deadline: float) -> set[str | None]:
-    """Wait until the topics are deleted; return the names of those that are not in time."""
+def _when_gone(
+    core: ServerCore,
+    results: Sequence[_Result],
+    deadline: float,
+    reply: Callable[[set[str | None]], Reply],
+) -> Reply | Future[Reply]:
+    """Wait until the topics are deleted; ``reply`` gets the names of those that are not in time."""
     names = {result.name for result in results if result.error is None and result.name is not None}
     missing: set[str | None] = {*names}
 
@@ -123,9 +131,12 @@ async def _wait(core: ServerCore, results: Sequence[_Result], deadline: float) -
     def are_gone(controller: ControllerCore) -> bool:
         return all(is_gone(controller, name) for name in names)
 
+    def deleted() -> Reply | Future[Reply]:
+        if missing:
+            return reply(missing)
+        return core.wait_until(are_gone, min(_GONE_SECONDS, deadline - monotonic()), lambda: reply(missing))
+
     left = deadline - monotonic()
-    if missing and left > 0:
-        await core.wait_until(complete, left)
-        if not missing:
-            await core.wait_until(are_gone, min(_GONE_SECONDS, deadline - monotonic()))
-    return missing
+    if not missing or left <= 0:
+        return reply(missing)
+    return core.wait_until(complete, left, deleted)

@@ -6,7 +6,7 @@ is dynamic is read from ZooKeeper.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ctrlchan.config.definitions import (
     Configs,
@@ -58,11 +58,11 @@ class _Described:
         return self._dynamic[broker_id]
 
 
-def _handle(core: ServerCore, request: Request) -> Callable[[], Reply]:
-    # On a thread: configs are read from ZooKeeper.
-    return lambda: describe_configs.describe(_Described(core), request)
+def _handle(core: ServerCore, request: Request) -> Reply:
+    return describe_configs.describe(_Described(core), request)
 
 
+# Configs are read from ZooKeeper.
 API: Api[ServerCore] = Api(
     key=describe_configs.API.key,
     name=describe_configs.API.name,
@@ -70,4 +70,5 @@ API: Api[ServerCore] = Api(
     highest=describe_configs.API.highest,
     flexible_from=describe_configs.API.flexible_from,
     handle=_handle,
+    blocks=True,
 )

@@ -7,6 +7,7 @@ then, the answer is that they are late.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from time import monotonic
 
 from ctrlchan.controller.core import ControllerCore
@@ -21,7 +22,7 @@ from ctrlchan.server.result_fields import answer_fields, by_topic, seconds
 __all__ = ["API"]
 
 
-async def _handle(core: ServerCore, request: Request) -> Reply:
+def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("elect_leaders", request.version)
     body = messages.decode(request)
     deadline = monotonic() + seconds(body.timeout)
@@ -36,14 +37,16 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
     def elect(controller: ControllerCore) -> dict[Partition, Answer]:
         return elect_leaders(controller, asked, ElectionType(code))
 
-    answers = await core.call(ControllerState.MANUAL_LEADER_BALANCE, "ReplicaLeaderElection", elect)
-    if not isinstance(answers, KafkaError) and monotonic() >= deadline:
-        late: Answer = (ErrorCode.REQUEST_TIMED_OUT, None)
-        answers = {
-            partition: late if answer[0] == ErrorCode.NONE else answer
-            for partition, answer in answers.items()
-        }
-    return _reply(messages, asked, answers)
+    def reply(answers: dict[Partition, Answer] | KafkaError) -> Reply:
+        if not isinstance(answers, KafkaError) and monotonic() >= deadline:
+            late: Answer = (ErrorCode.REQUEST_TIMED_OUT, None)
+            answers = {
+                partition: late if answer[0] == ErrorCode.NONE else answer
+                for partition, answer in answers.items()
+            }
+        return _reply(messages, asked, answers)
+
+    return core.call(ControllerState.MANUAL_LEADER_BALANCE, "ReplicaLeaderElection", elect, reply)
 
 
 API: Api[ServerCore] = Api(key=43, name="ElectLeaders", lowest=0, highest=2, flexible_from=2, handle=_handle)

@@ -6,7 +6,7 @@ broker that is asked: the client tries again. ``KafkaApis.handleFindCoordinatorR
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ctrlchan.controller.server.core import ServerCore
@@ -23,19 +23,9 @@ _TOPICS: Final[Mapping[int, str]] = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
 _SEVERAL_KEYS_SINCE: Final = 4
 
 
-def _handle(core: ServerCore, request: Request) -> Callable[[], Reply]:
+def _handle(core: ServerCore, request: Request) -> Reply:
     messages = ClientMessages("find_coordinator", request.version)
     body = messages.decode(request)
-    # On a thread: the event loop may hold the lock of the state for some time.
-    return lambda: _reply(core, messages, body)
-
-
-API: Api[ServerCore] = Api(
-    key=10, name="FindCoordinator", lowest=0, highest=6, flexible_from=3, handle=_handle
-)
-
-
-def _reply(core: ServerCore, messages: ClientMessages, body: Any) -> Reply:
     topic = _TOPICS.get(getattr(body, "key_type", 0))
     several = messages.version >= _SEVERAL_KEYS_SINCE
     keys = body.coordinator_keys if several else (body.key,)
@@ -49,6 +39,12 @@ def _reply(core: ServerCore, messages: ClientMessages, body: Any) -> Reply:
         messages.part("Coordinator", key=key, **fields) for key, fields in zip(keys, found, strict=True)
     )
     return Reply(messages.response(coordinators=tuple(coordinators)))
+
+
+# The event loop may hold the lock of the state for some time.
+API: Api[ServerCore] = Api(
+    key=10, name="FindCoordinator", lowest=0, highest=6, flexible_from=3, handle=_handle, blocks=True
+)
 
 
 def _fields(

@@ -7,9 +7,11 @@ controller allocates for itself. Transactions have their coordinators elsewhere.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Final
 
 from ctrlchan.controller.server.core import ServerCore
+from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import KafkaError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
@@ -17,26 +19,30 @@ from ctrlchan.server.kio_messages import ClientMessages, KioError
 __all__ = ["API"]
 
 _NO_ID: Final = -1
+_NO_EPOCH: Final = -1
 _FIRST_EPOCH: Final = 0
 
 
-async def _handle(core: ServerCore, request: Request) -> Reply:
+def _handle(core: ServerCore, request: Request) -> Reply | Future[Reply]:
     messages = ClientMessages("init_producer_id", request.version)
     body = messages.decode(request)
-    error, producer_id, epoch = KioError.none, _NO_ID, -1
-    if body.transactional_id is not None:
-        error = KioError.not_coordinator
-    else:
-        taken = await core.producer_ids.take(core)
+
+    def reply(error: KioError, producer_id: int = _NO_ID, epoch: int = _NO_EPOCH) -> Reply:
+        response = messages.response(error_code=error, producer_id=producer_id, producer_epoch=epoch)
+        return Reply(response, error_code=error.value)
+
+    def reply_with(taken: int | KafkaError) -> Reply:
         if isinstance(taken, KafkaError):
             # The answer of a Kafka broker that waits for the controller: every client asks again.
-            error = KioError.coordinator_load_in_progress
-        else:
-            producer_id, epoch = taken, _FIRST_EPOCH
-    return Reply(
-        messages.response(error_code=error, producer_id=producer_id, producer_epoch=epoch),
-        error_code=error.value,
-    )
+            return reply(KioError.coordinator_load_in_progress)
+        return reply(KioError.none, taken, _FIRST_EPOCH)
+
+    if body.transactional_id is not None:
+        return reply(KioError.not_coordinator)
+    taken = core.producer_ids.take()
+    if taken is not None:
+        return reply_with(taken)
+    return core.call(ControllerState.IDLE, "AllocateProducerIds", core.producer_ids.allocate, reply_with)
 
 
 API: Api[ServerCore] = Api(

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.handlers.reassignment import Partition, list_
 from ctrlchan.controller.handlers.replica_assignment import ReplicaAssignment
@@ -18,7 +20,7 @@ from ctrlchan.server.result_fields import by_topic, error_fields
 __all__ = ["API"]
 
 
-async def _handle(core: ServerCore, request: Request) -> Reply:
+def _handle(core: ServerCore, request: Request) -> Future[Reply]:
     messages = ClientMessages("list_partition_reassignments", request.version)
     body = messages.decode(request)
     asked: dict[str, set[int]] | None = None
@@ -30,32 +32,34 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
     def find(controller: ControllerCore) -> dict[Partition, ReplicaAssignment]:
         return list_(controller, asked)
 
-    found = await core.call(ControllerState.LIST_PARTITION_REASSIGNMENT, "ListPartitionReassignments", find)
-    if isinstance(found, KafkaError):
-        return Reply(messages.response(**error_fields(found), topics=()), error_code=found.code)
-    return Reply(
-        messages.response(
-            # Not null: the field's default.
-            **error_fields(None) | {"error_message": ""},
-            topics=tuple(
-                messages.part(
-                    "OngoingTopicReassignment",
-                    name=topic,
-                    partitions=tuple(
-                        messages.part(
-                            "OngoingPartitionReassignment",
-                            partition_index=partition,
-                            replicas=tuple(assignment.replicas),
-                            adding_replicas=tuple(assignment.adding),
-                            removing_replicas=tuple(assignment.removing),
-                        )
-                        for partition, assignment in partitions
-                    ),
-                )
-                for topic, partitions in by_topic(found)
-            ),
+    def reply(found: dict[Partition, ReplicaAssignment] | KafkaError) -> Reply:
+        if isinstance(found, KafkaError):
+            return Reply(messages.response(**error_fields(found), topics=()), error_code=found.code)
+        return Reply(
+            messages.response(
+                # Not null: the field's default.
+                **error_fields(None) | {"error_message": ""},
+                topics=tuple(
+                    messages.part(
+                        "OngoingTopicReassignment",
+                        name=topic,
+                        partitions=tuple(
+                            messages.part(
+                                "OngoingPartitionReassignment",
+                                partition_index=partition,
+                                replicas=tuple(assignment.replicas),
+                                adding_replicas=tuple(assignment.adding),
+                                removing_replicas=tuple(assignment.removing),
+                            )
+                            for partition, assignment in partitions
+                        ),
+                    )
+                    for topic, partitions in by_topic(found)
+                ),
+            )
         )
-    )
+
+    return core.call(ControllerState.LIST_PARTITION_REASSIGNMENT, "ListPartitionReassignments", find, reply)
 
 
 API: Api[ServerCore] = Api(

@@ -6,6 +6,7 @@ own answer in ZooKeeper mode names all features as successful; this one has the 
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 from ctrlchan.controller.core import ControllerCore
@@ -20,7 +21,7 @@ from ctrlchan.server.result_fields import answer_fields
 __all__ = ["API"]
 
 
-async def _handle(core: ServerCore, request: Request) -> Reply:
+def _handle(core: ServerCore, request: Request) -> Future[Reply]:
     messages = ClientMessages("update_features", request.version)
     body = messages.decode(request)
     updates = [FeatureUpdate(one.feature, one.max_version_level, _kind(one)) for one in body.feature_updates]
@@ -29,19 +30,21 @@ async def _handle(core: ServerCore, request: Request) -> Reply:
     def change(controller: ControllerCore) -> UpdateResult:
         return update(controller, updates, validate_only=validate_only)
 
-    result = await core.call(ControllerState.UPDATE_FEATURES, "UpdateFeatures", change)
-    if isinstance(result, KafkaError):
-        result = UpdateResult(result.code, result.message or None, {})
-    return Reply(
-        messages.response(
-            **answer_fields((result.error, result.message)),
-            results=tuple(
-                messages.part("UpdatableFeatureResult", feature=feature, **answer_fields(answer))
-                for feature, answer in result.features.items()
+    def reply(result: UpdateResult | KafkaError) -> Reply:
+        if isinstance(result, KafkaError):
+            result = UpdateResult(result.code, result.message or None, {})
+        return Reply(
+            messages.response(
+                **answer_fields((result.error, result.message)),
+                results=tuple(
+                    messages.part("UpdatableFeatureResult", feature=feature, **answer_fields(answer))
+                    for feature, answer in result.features.items()
+                ),
             ),
-        ),
-        error_code=result.error,
-    )
+            error_code=result.error,
+        )
+
+    return core.call(ControllerState.UPDATE_FEATURES, "UpdateFeatures", change, reply)
 
 
 API: Api[ServerCore] = Api(

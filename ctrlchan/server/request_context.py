@@ -1,0 +1,50 @@
+"""Who sends the requests of a connection, and from where (``RequestContext``, ``KafkaPrincipal``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ctrlchan.state import SecurityProtocol
+from ctrlchan.state.brokers import format_host_port
+
+__all__ = ["ANONYMOUS", "Principal", "RequestContext"]
+
+
+class Principal(NamedTuple):
+    """Who a peer is, as ACLs and quotas name him: ``User:alice``."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+    @classmethod
+    def user(cls, name: str) -> Principal:
+        """Return the principal of a user."""
+        return cls("User", name)
+
+
+#: Who has not authenticated himself.
+ANONYMOUS: Final = Principal.user("ANONYMOUS")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """What all requests of a connection have in common. The server makes it once for each connection.
+
+    ``listener``: its name. ``client_host``: the peer's IP address. ``connection_id``: a number that no other
+    connection of the server has. ``principal``: ANONYMOUS without SASL; a client's certificate gives no name.
+    """
+
+    listener: str
+    security_protocol: SecurityProtocol
+    client_host: str
+    client_port: int
+    connection_id: int
+    principal: Principal = ANONYMOUS
+
+    def __str__(self) -> str:
+        """Return the peer for log lines, such as ``127.0.0.1:50123 (User:alice)``."""
+        return f"{format_host_port(self.client_host, self.client_port)} ({self.principal})"

@@ -1,0 +1,77 @@
+"""From a frame to the thread that calls the handler, and back to the parts of a response."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ctrlchan.errors import DecodeError
+from ctrlchan.server.api import Api, Reply, Request
+from ctrlchan.server.request_handler import RequestHandler
+from tests.unit.broker.local_broker import CORRELATION_ID, client_frame
+
+LIST_GROUPS = 16
+FRAME = client_frame(LIST_GROUPS, 0)
+HEADER = CORRELATION_ID.to_bytes(4, "big")
+CORE: Any = SimpleNamespace(id=1)
+
+
+def api(handle: Any, **more: Any) -> dict[int, Api[Any]]:
+    one: Api[Any] = Api(LIST_GROUPS, "ListGroups", 0, 0, 3, handle, **more)
+    return {LIST_GROUPS: one}
+
+
+def thread_name(_core: object, _request: Request) -> Reply:
+    return Reply(threading.current_thread().name.encode())
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_a_handler_that_blocks_is_called_by_the_executor(blocks: bool) -> None:
+    with ThreadPoolExecutor(1, thread_name_prefix="handlers") as executor:
+        handler = RequestHandler(CORE, api(thread_name, blocks=blocks), executor=executor)
+        answer = handler.serve(FRAME)
+        assert isinstance(answer, Future) is blocks
+        header, body = answer.result(30) if isinstance(answer, Future) else answer
+    assert header == HEADER
+    assert bytes(body).startswith(b"handlers") is blocks
+
+
+def test_a_handler_thread_calls_it_itself() -> None:
+    answer = RequestHandler(CORE, api(thread_name, blocks=True)).serve(FRAME)
+    assert answer == (HEADER, threading.current_thread().name.encode())
+
+
+@pytest.mark.parametrize("locks_core", [False, True])
+def test_the_lock_is_held_for_the_call(locks_core: bool) -> None:
+    lock = threading.Lock()
+    handler = RequestHandler(CORE, api(lambda *_: Reply(b"%d" % lock.locked()), locks_core=locks_core), lock)
+    assert handler.serve(FRAME) == (HEADER, b"%d" % locks_core)
+    assert not lock.locked()
+
+
+def test_a_future_is_answered_and_counted_when_it_ends() -> None:
+    reply: Future[Reply] = Future()
+    handler = RequestHandler(CORE, api(lambda *_: reply))
+    answer = handler.serve(FRAME)
+    assert isinstance(answer, Future)
+    assert not handler.counters
+    reply.set_result(Reply(b"body", error_code=5))
+    assert answer.result(0) == (HEADER, b"body")
+    assert handler.counters["ListGroups"].errors == {"LEADER_NOT_AVAILABLE": 1}
+
+
+def test_a_future_that_fails_fails_the_answer() -> None:
+    reply: Future[Reply] = Future()
+    answer = RequestHandler(CORE, api(lambda *_: reply)).serve(FRAME)
+    reply.set_exception(DecodeError("no groups", api="ListGroups"))
+    assert isinstance(answer, Future)
+    with pytest.raises(DecodeError):
+        answer.result(0)
+
+
+def test_a_reply_that_is_not_sent_has_no_parts() -> None:
+    assert RequestHandler(CORE, api(lambda *_: Reply(b"", is_sent=False))).serve(FRAME) == ()
