@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -215,15 +216,58 @@ _STATE_VALUES = _PARTITION | {
         ),
         # Kafka 0.10.
         (
-            "Broker 1 received LeaderAndIsr request (LeaderAndIsrInfo:x) correlation id 4 from controller 2 epoch 3 "
-            "for partition [a-b,7]",
+            "Broker 1 received LeaderAndIsr request PartitionState(controllerEpoch=1, leader=1, leaderEpoch=0, "
+            "isr=[1, 2], zkVersion=0, replicas=[1, 2]) correlation id 4 from controller 2 epoch 3 for partition "
+            "[a-b,7]",
             {
-                "event": OTHER,
+                "event": "receive_leader_and_isr",
+                "api": "LEADER_AND_ISR",
                 "broker": 1,
                 "role": "broker",
+                "controller_id": 2,
+                "controller_epoch": 3,
                 "correlation_id": 4,
                 "topic": "a-b",
                 "partition": 7,
+                "leader": 1,
+                "leader_epoch": 0,
+                "partition_epoch": 0,
+                "isr": [1, 2],
+                "replicas": [1, 2],
+            },
+        ),
+        (
+            "Error on broker 4 while processing LeaderAndIsr request correlationId 5 received from controller 1 "
+            "epoch 2 for partition [t,0]",
+            {
+                "event": "failed",
+                "api": "LEADER_AND_ISR",
+                "broker": 4,
+                "role": "broker",
+                "controller_id": 1,
+                "controller_epoch": 2,
+                "correlation_id": 5,
+                "topic": "t",
+                "partition": 0,
+            },
+        ),
+        (
+            "Controller 1 epoch 2 sent LeaderAndIsr request (Leader:1,ISR:1,LeaderEpoch:2,ControllerEpoch:1) with new "
+            "assigned replica list 1,2 to leader 1 for partition being reassigned [t,0]",
+            {
+                "event": "reassigned",
+                "api": "LEADER_AND_ISR",
+                "broker": 1,
+                "role": "controller",
+                "controller_id": 1,
+                "controller_epoch": 2,
+                "to": [1],
+                "topic": "t",
+                "partition": 0,
+                "leader": 1,
+                "leader_epoch": 2,
+                "isr": [1],
+                "replicas": [1, 2],
             },
         ),
         # Of a later version.
@@ -263,12 +307,12 @@ _WORDS = st.from_regex(r"[A-Za-z]{1,9}", fullmatch=True)
 _TOPIC_IDS = st.from_regex(r"[A-Za-z0-9_-]{22}", fullmatch=True)
 
 
-@pytest.mark.parametrize(("event", "text"), [(event, text) for event, _, text in messages._MESSAGES])
+@pytest.mark.parametrize(("event", "text"), [(one.event, one.text) for one in messages.MESSAGES])
 @settings(max_examples=15)
 @given(data=st.data())
 def test_every_message_of_the_table_is_parsed(event: str, text: str, data: st.DataObject) -> None:
     """Fill the placeholders with random values: the entry has the event and these values."""
-    filled: dict[str, object] = {}
+    filled: dict[str, Any] = {}
 
     def fill(placeholder: re.Match[str]) -> str:
         name = placeholder[1]
@@ -297,6 +341,15 @@ def test_every_message_of_the_table_is_parsed(event: str, text: str, data: st.Da
             value = data.draw(st.integers(0, 2**31 - 1))
         elif name == "error":
             value = data.draw(_WORDS)
+        elif name == "delete":
+            filled["delete"] = data.draw(st.booleans())
+            return "true" if filled["delete"] else "false"
+        elif name == "address":
+            filled["to"] = [data.draw(_IDS)]
+            return f"{data.draw(_WORDS)}:9092 (id: {filled['to'][0]} rack: null)"
+        elif name == "assignment":
+            filled["replicas"] = data.draw(_LISTS)
+            return f"ReplicaAssignment(replicas={','.join(map(str, filled['replicas']))}, addingReplicas=)"
         elif name == "state":
             return "SomePartitionState(isNew=true)"
         elif name == "answer":
@@ -312,6 +365,8 @@ def test_every_message_of_the_table_is_parsed(event: str, text: str, data: st.Da
 
     message = re.sub(r"\{(\w+)\}", fill, text)
     found = parse(f"{_AT} INFO [Broker id=8] {message} (state.change.logger)", _UTC)
+    if event == "stale_leader_epoch" and filled["leader_epoch"] == filled["known_epoch"]:
+        event = "already_known"
     assert found.event == event
     values = {name: getattr(found, name) for name in filled if name in Entry.__slots__}
     assert values == {name: value for name, value in filled.items() if name in Entry.__slots__}

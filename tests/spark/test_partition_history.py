@@ -159,10 +159,21 @@ def test_without_traces_the_isr_is_expected_to_apply() -> None:
         "[Controller id=1 epoch=1] Changed partition t-0 from NewPartition to OnlinePartition with state "
         "LeaderAndIsr(leader=1, leaderEpoch=0, isr=List(1, 2), partitionEpoch=0)"
     )
-    untraced = tuple(LogCoverage(broker, _ZERO, _ZERO + 60_000_000, 9, 0) for broker in (1, 2))
+    untraced = tuple(LogCoverage(broker, _ZERO, _ZERO + 60_000_000, 9, 0, 4) for broker in (1, 2))
     history = _history([_MADE, decided, _applied(1, 0)], Context(coverage=untraced))
     assert _kinds(history) == [("not_applied", 2, 0)]
     assert _history([_MADE, decided, _applied(1, 0), _applied(2, 0)], Context(coverage=untraced)).faults == []
+
+
+def test_a_log_that_shows_no_epochs_is_a_note() -> None:
+    """Kafka before 2.6 logs below level TRACE nothing about leader epochs."""
+    silent = tuple(LogCoverage(broker, _ZERO, _ZERO + 60_000_000, 9, 0) for broker in (1, 2))
+    history = _history([_MADE, _sent(1, 0), _sent(2, 0)], Context(coverage=silent))
+    assert history.faults == []
+    assert [(one.kind, one.broker, one.leader_epoch) for one in history.findings] == [
+        ("not_known", 1, 0),
+        ("not_known", 2, 0),
+    ]
 
 
 def test_an_older_epoch_is_applied_later() -> None:

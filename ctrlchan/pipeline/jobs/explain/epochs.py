@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -10,8 +10,6 @@ from ctrlchan.pipeline.jobs.explain.model import EpochStep, Incarnation, Located
 from ctrlchan.protocol import LEADER_DURING_DELETE
 
 __all__ = ["incarnations_of"]
-
-#: ``LeaderDuringDelete``: the leader in an UpdateMetadata for a topic that is being deleted.
 
 _DECIDED: Final = {"partition_state", "isr_shrunk", "reassigned"}
 _SENT: Final = {"send_become_leader", "send_become_follower"}
@@ -22,14 +20,22 @@ _APPLIED: Final = {
     "still_follower": "known",
     "already_known": "known",
     "topic_id_assigned": "known",
+    # With the leader epoch of the request: see ``_add_epochs``.
+    "become_leader_done": "leader",
+    "become_follower_done": "follower",
 }
+#: Entries of a LeaderAndIsr request that name the request and not the leader epoch.
+_WITHOUT_EPOCH: Final = {"become_leader_done", "become_follower_done", "still_leader", "still_follower"}
 _REFUSED: Final = {"refused", "failed", "skipped", "stale_leader_epoch"}
 
 
 def incarnations_of(entries: Iterable[LocatedEntry]) -> list[Incarnation]:
-    """Return the incarnations of a partition. ``entries``: ordered by time; so are the leader epochs."""
+    """Return the incarnations of a partition. ``entries``: ordered by time; so are the leader epochs.
+
+    Sets the leader epochs of entries that name only the request.
+    """
     found: list[Incarnation] = []
-    for entry in entries:
+    for entry in _add_epochs(entries):
         if not found or _creates(entry):
             found.append(Incarnation(len(found)))
         found[-1].entries.append(entry)
@@ -37,6 +43,24 @@ def incarnations_of(entries: Iterable[LocatedEntry]) -> list[Incarnation]:
         incarnation.steps = _steps(incarnation)
         incarnation.deleted = next((entry.time for entry in incarnation.entries if _deletes(entry)), None)
     return found
+
+
+def _add_epochs(entries: Iterable[LocatedEntry]) -> Iterator[LocatedEntry]:
+    """Give entries without a leader epoch that of their request, which the broker logged as received.
+
+    Kafka before 2.6 logs the end of a transition ("Completed LeaderAndIsr request") and not its leader epoch.
+    It logs the end also for partitions whose transition failed; these get no epoch.
+    """
+    received: dict[tuple[int | None, ...], int | None] = {}
+    for entry in entries:
+        request = (entry.broker, entry.controller_id, entry.controller_epoch, entry.correlation_id)
+        if entry.event == "receive_leader_and_isr":
+            received[request] = entry.leader_epoch
+        elif entry.event in _REFUSED and entry.api == "LEADER_AND_ISR":
+            received.pop(request, None)
+        elif entry.event in _WITHOUT_EPOCH and entry.leader_epoch is None and entry.known_epoch is None:
+            entry.leader_epoch = received.get(request)
+        yield entry
 
 
 def _creates(entry: LocatedEntry) -> bool:
@@ -85,7 +109,7 @@ def _epoch(entry: LocatedEntry) -> int | None:
 def _update_epoch(step: EpochStep, entry: LocatedEntry) -> None:
     """Set what is not known yet; a later decision of the controller replaces earlier values."""
     decides = entry.event in _DECIDED or entry.event in _SENT
-    if step.leader is None and entry.event == "became_leader":
+    if step.leader is None and entry.event in ("became_leader", "become_leader_done"):
         step.leader = entry.broker
     for name in ("leader", "isr", "replicas", "partition_epoch"):
         value = getattr(entry, name)

@@ -8,6 +8,7 @@ from typing import Final
 
 from ctrlchan.errors import ErrorCode
 from ctrlchan.pipeline.jobs.explain.model import Context, EpochStep, Finding, Incarnation
+from ctrlchan.pipeline.jobs.merge_logs.messages import APPLIED_SINCE
 from ctrlchan.protocol import LEADER_DURING_DELETE, NO_LEADER
 
 __all__ = ["findings_of"]
@@ -20,6 +21,10 @@ _FAILED: Final = {
     "request_failed",
     "refused",
 }
+
+_BECAME: Final = {"became_leader", "became_follower", "become_leader_done", "become_follower_done"}
+#: The release since which brokers log at level INFO that they applied a leader epoch.
+_LOGGED_SINCE: Final = ".".join(map(str, APPLIED_SINCE))
 
 
 def findings_of(incarnations: Sequence[Incarnation], context: Context) -> list[Finding]:
@@ -64,6 +69,13 @@ def _not_applied(incarnation: Incarnation, context: Context) -> Iterator[Finding
                 continue
             if _applied_later(broker, step, incarnation) or _stopped_since(broker, sent, incarnation):
                 continue
+            if progress.received is None and not coverage.shows_applied:
+                text = (
+                    f"leader epoch {step.leader_epoch} is not known to have been applied by broker {broker}: "
+                    f"before Kafka {_LOGGED_SINCE} only a log at level TRACE shows it"
+                )
+                yield Finding("note", "not_known", text, sent, broker, step.leader_epoch)
+                continue
             kind, end = "not_applied", "received it, and did not apply it"
             if progress.received is None and coverage.traces:
                 kind, end = "not_received", "never received it"
@@ -102,7 +114,7 @@ def _older_applied(incarnation: Incarnation) -> Iterator[Finding]:
             cached.pop(broker, None)
         elif entry.event == "receive_stop_replica" and entry.delete:
             applied.pop(broker, None)
-        elif epoch is not None and entry.event in ("became_leader", "became_follower"):
+        elif epoch is not None and entry.event in _BECAME:
             if epoch < applied.get(broker, -1):
                 text = f"broker {broker} applied leader epoch {epoch} after leader epoch {applied[broker]}"
                 yield Finding("fault", "older_epoch_applied", text, entry.time, broker, epoch)
@@ -167,12 +179,13 @@ def _error_answers(incarnation: Incarnation) -> Iterator[Finding]:
     """Find responses with errors.
 
     STALE_CONTROLLER_EPOCH is harmless when the broker was in that leader epoch already: Kafka answers that
-    with the same error.
+    with the same error. Responses before Kafka 1.1 are logged without correlation id.
     """
     known = {
-        (entry.broker, entry.correlation_id, entry.controller_epoch)
+        (entry.broker, correlation_id, entry.controller_epoch)
         for entry in incarnation.entries
         if entry.event == "already_known"
+        for correlation_id in (entry.correlation_id, None)
     }
     for entry in incarnation.entries:
         if entry.event not in ("response", "error_response"):
@@ -185,7 +198,8 @@ def _error_answers(incarnation: Incarnation) -> Iterator[Finding]:
                 and (broker, entry.correlation_id, entry.controller_epoch) in known
             )
             why = " (it was in that leader epoch already)" if harmless else ""
-            text = f"broker {broker} answered {entry.api} with {ErrorCode.name_of(code)}{why}"
+            request = entry.api or "a request"
+            text = f"broker {broker} answered {request} with {ErrorCode.name_of(code)}{why}"
             yield Finding("note" if harmless else "fault", "error_answer", text, entry.time, broker)
 
 

@@ -28,6 +28,7 @@ from ctrlchan.pipeline.jobs.merge_logs.job import (
     merge_logs,
     of_partition,
 )
+from ctrlchan.pipeline.jobs.merge_logs.messages import EVENTS_SINCE_APPLIED
 from ctrlchan.pipeline.jobs.merge_logs.values import Answer
 from ctrlchan.pipeline.spark.tables import read_journal, read_snapshot
 
@@ -88,6 +89,7 @@ def _coverage(entries: DataFrame) -> tuple[LogCoverage, ...]:
             F.count("*"),
             # The logger of a broker's controller may have another level.
             F.count_if((F.col("level") == "TRACE") & (F.col("role") == "broker")),
+            F.count_if(F.col("event").isin(*EVENTS_SINCE_APPLIED)),
         )
         .orderBy("broker")
     )

@@ -36,13 +36,23 @@ class LocatedEntry(Entry):
 
 @dataclass(frozen=True)
 class LogCoverage:
-    """The time span and number of entries of a broker's log. ``traces``: entries of level TRACE."""
+    """The time span and number of entries of a broker's log.
+
+    ``traces``: entries that it wrote at level TRACE as a broker. ``epochs``: entries that only releases of
+    Kafka write that log each applied leader epoch, at level INFO.
+    """
 
     broker: int
     first: int
     last: int
     entries: int
     traces: int
+    epochs: int = 0
+
+    @property
+    def shows_applied(self) -> bool:
+        """Whether the log would show that a leader epoch was applied."""
+        return bool(self.traces or self.epochs)
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,9 @@ _LOGGER: Final = re.compile(r" \(([\w.$-]+)\)$", re.MULTILINE | re.ASCII)
 _PREFIX: Final = re.compile(
     r"\[(?P<role>Broker|Controller) id=(?P<id>-?\d+)(?: epoch=(?P<epoch>-?\d+))?\] ", re.ASCII
 )
-#: Kafka before 1.1 had no prefix.
+#: The prefix before Kafka 1.0; the message went on with a small letter.
 _OLD_PREFIX: Final = re.compile(
-    r"(?P<role>Broker|Controller) (?P<id>\d+)(?: epoch (?P<epoch>\d+))? ", re.ASCII
+    r"^(?P<role>Broker|Controller) (?P<id>\d+)(?: epoch (?P<epoch>\d+))? ", re.ASCII
 )
 _PARTITION: Final = re.compile(
     r"\[(?P<old_topic>[a-zA-Z0-9._-]+),(?P<old_partition>\d+)\]"
@@ -149,8 +149,9 @@ def parse(text: str, zone: ZoneInfo) -> Entry:
         if entry.role == "controller":
             entry.controller_id = entry.broker
             entry.controller_epoch = int32(prefix["epoch"] or "")
-        if prefix.re is _PREFIX:
-            message = message[prefix.end() :]
+        # Kafka 1.1 to 3.9 have both prefixes in some messages.
+        message = _OLD_PREFIX.sub("", message[prefix.end() :], count=1)
+        message = message[:1].upper() + message[1:]
     _fill(entry, message)
     if entry.event.endswith("failed") and entry.error is None and rest:
         entry.error = rest.split("\n", 1)[0].strip()
@@ -179,6 +180,10 @@ def _fill(entry: Entry, text: str) -> None:
         for name, value in state_of(state).items():
             if name in Entry.__slots__:
                 setattr(entry, name, value)
+    if (broker := values.get("broker")) is not None:
+        entry.role, entry.broker = "broker", int32(broker)
+    if (delete := values.get("delete")) is not None:
+        entry.delete = delete == "true"
     for name in _INTS:
         if (value := values.get(name)) is not None:
             setattr(entry, name, int32(value))
@@ -188,6 +193,9 @@ def _fill(entry: Entry, text: str) -> None:
     for name in ("to", "isr", "replicas"):
         if (value := values.get(name)) is not None:
             setattr(entry, name, numbers(value))
+    if entry.event == "stale_leader_epoch" and entry.leader_epoch == entry.known_epoch:
+        # Kafka before 2.3 had one message for both.
+        entry.event = "already_known"
     if (answer := values.get("answer")) is not None:
         entry.error_code = error_code_of(answer)
         entry.partitions = answers_of(answer)
