@@ -115,10 +115,12 @@ class FaultTarget:
         api: str,
         topic: str | None = None,
         partition: int | None = None,
-        error: int | str = ErrorCode.UNKNOWN_SERVER_ERROR,
+        error: int | str | None = None,
         times: int = 1,
     ) -> None:
         """Answer requests with an error of Kafka: its code or its name, such as "NOT_LEADER_OR_FOLLOWER"."""
+        if error is None:
+            raise ConfigError('fail needs an error of Kafka, such as error="NOT_LEADER_OR_FOLLOWER"')
         code = _code(error)
         self._change_faults(Fault(api=_api(api), topic=topic, partition=partition, error=code, times=times))
 

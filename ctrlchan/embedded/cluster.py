@@ -2,76 +2,84 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.faults import Fault, FaultTarget
-from ctrlchan.config.settings import boolean, check_arguments, integer
-from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
+from ctrlchan.config.settings import boolean, integer
+from ctrlchan.embedded.aio import AsyncCalls
+from ctrlchan.embedded.calls import SECONDS, ClusterCalls, wait_for
+from ctrlchan.errors import ConfigError, CtrlchanError
+from ctrlchan.launch.configs import ConfigValue, config_texts
 from ctrlchan.launch.listeners import addresses
-from ctrlchan.launch.log_dirs import LogDir, LogFolder
-from ctrlchan.launch.processes import BrokerProcesses, settings_of_cluster
+from ctrlchan.launch.log_dirs import TEMPORARY, LogDir, LogFolder, kept_brokers
+from ctrlchan.launch.processes import settings_of_cluster
 
 if TYPE_CHECKING:
     from ctrlchan.embedded.controller import LocalController
-    from ctrlchan.embedded.records import TopicRecord
     from ctrlchan.state import Broker
 
 __all__ = ["ClusterBroker", "EmbeddedCluster"]
 
+T = TypeVar("T")
+
 #: Of a cluster without ZooKeeper: the end of a connection to its nodes ends no session, the cluster does.
 _SESSION_TIMEOUT: Final = 60.0
+_ZOOKEEPER_SESSION_TIMEOUT: Final = 10.0
 #: Seconds until all brokers know one another, or what has changed.
 _KNOWN_SECONDS: Final = 60.0
-_PAUSE_SECONDS: Final = 0.02
 _FIRST_CONTROLLER_ID: Final = 1000
 _JOURNAL: Final = "zookeeper.jsonl"
-#: A topic whose leader is moving.
-_RETRIABLE: Final = (
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.REQUEST_TIMED_OUT,
-)
+#: What a socket listens on, and nobody connects to.
+_ALL_ADDRESSES: Final = ("0.0.0.0", "::")
 
 
-class EmbeddedCluster(BrokerProcesses):
-    """`count` brokers with ids from `first_id`, each with a port and a state of its own.
+class EmbeddedCluster(ClusterCalls):
+    """A whole Kafka cluster: `count` brokers with ids from `first_id`, and their controller in this process.
 
-    They listen on free ports from construction to ``close``. ``host``, ``listener``, ``cluster_id``,
-    ``more_listeners``, ``advertised_listeners``: as for ``EmbeddedBroker``; a port there is of the first
-    broker, and others follow. ``epoch``: broker epoch of every broker, or by id (missing: -1). ``racks``:
-    assigned in turn. ``processes``: None is one for each core, or one for each broker of up to twelve that
-    store records. ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers are registered;
-    their epochs and their cluster id come from there. ``session_timeout``: seconds after which killed brokers
-    are not registered any more. ``log_dir``: a folder in which broker N stores records, in ``broker-N``;
-    ``TEMPORARY``: one that is removed by ``close``; None: no records are stored. ``configs``: other settings
-    of brokers that store records, under Kafka's names. ``controller``: HOST:PORT of a controller that is no
-    broker. Raises ConfigError when a value is not valid, and CtrlchanError when a child process does not
-    start or has ended.
+    It runs from construction to ``close``. Brokers store records, elect leaders and serve consumer groups;
+    topics are created by clients, by brokers and by ``create_topic``; leaders move when a broker dies.
 
-    Brokers that store records without ``zookeeper`` have a controller in this process, which is a
-    ``KafkaController``: topics are created by clients and by brokers, and leaders move when a broker dies.
-    Its nodes are in the file ``zookeeper.jsonl`` of ``log_dir``: a cluster with the same ``log_dir`` goes on.
+    ``host``, ``listener``, ``cluster_id``, ``more_listeners``, ``advertised_listeners``: as for
+    ``EmbeddedBroker``. ``port``: of the first broker; other brokers have those that follow, here and in
+    ``more_listeners`` and ``advertised_listeners``; 0: any free one. ``racks``: assigned in turn.
+    ``log_dir``: a folder in which broker N stores records, in ``broker-N``, and the cluster its topics, in
+    ``zookeeper.jsonl``: a later cluster with the same folder goes on; ``TEMPORARY``: a folder that goes with
+    the cluster. ``configs``: settings of the brokers under Kafka's names: texts, numbers, true and false.
+    ``processes``: None is one for each core, or one for each broker of up to twelve that store records.
 
-        with EmbeddedCluster(count=30) as cluster:
-            channel.startup(cluster.brokers)
-        with EmbeddedCluster(1, log_dir=TEMPORARY) as cluster:
+    For tests of controllers: ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers are
+    registered, instead of a controller here; their epochs and their cluster id come from there.
+    ``session_timeout``: seconds after which killed brokers are not registered any more; None: 10, or 60
+    without ZooKeeper, where ``kill_broker`` ends the registration. ``controller``: HOST:PORT of a controller
+    that is no broker. ``log_dir=None``: brokers without records and without a controller, which your own
+    channel drives. ``epoch``: broker epoch of every broker, or by id (missing: -1).
+
+    ``aio`` has the calls that wait, for asyncio. Raises ConfigError when a value is not valid, and
+    CtrlchanError when a child process does not start or has ended.
+
+        with EmbeddedCluster() as cluster:
+            cluster.create_topic("orders", partitions=3)
             producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        with EmbeddedCluster(30, log_dir=None) as brokers:
+            channel.startup(brokers.brokers)
     """
 
     def __init__(
         self,
-        count: int,
+        count: int = 1,
         *,
         first_id: int = 1,
         host: str = "127.0.0.1",
+        port: int = 0,
         listener: str = "PLAINTEXT",
         epoch: int | Mapping[int, int] = -1,
         racks: Sequence[str] = (),
@@ -80,31 +88,38 @@ class EmbeddedCluster(BrokerProcesses):
         advertised_listeners: Mapping[str, str] | None = None,
         processes: int | None = None,
         zookeeper: str | None = None,
-        session_timeout: float = 10.0,
-        log_dir: LogDir = None,
-        configs: Mapping[str, str] | None = None,
+        session_timeout: float | None = None,
+        log_dir: LogDir = TEMPORARY,
+        configs: Mapping[str, ConfigValue] | None = None,
         controller: str | None = None,
     ) -> None:
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise TypeError(f"count: {count!r} is no number of brokers")
         self._controller: LocalController | None = None
-        configs = dict(configs or {})
-        check_arguments(configs)
+        self._closed = False
+        #: The calls that wait, for asyncio.
+        self.aio = AsyncCalls(self)
+        settings = config_texts(configs)
+        _check_hosts({listener: host}, more_listeners or {}, advertised_listeners or {})
         ids = range(first_id, first_id + count)
         with ExitStack() as cleanup:
-            self._folder = folder = LogFolder(log_dir)
+            self._folder = folder = LogFolder(log_dir, made_by_brokers=True)
             cleanup.callback(folder.close)
             if folder.path is not None:
-                configs = settings_of_cluster(count, configs)
+                settings = settings_of_cluster(count, settings)
             if folder.path is not None and zookeeper is None:
+                _check_kept(folder, ids)
                 # The brokers end together, after their controller: nobody could take their leaders over.
-                configs.setdefault("controlled.shutdown.enable", "false")
-                self._controller = _controller(_FIRST_CONTROLLER_ID + ids.stop, configs, folder, listener)
+                settings.setdefault("controlled.shutdown.enable", "false")
+                self._controller = _controller(_FIRST_CONTROLLER_ID + ids.stop, settings, folder, listener)
                 cleanup.callback(self._controller.close)
                 zookeeper, controller = self._controller.zookeeper, self._controller.address
-                session_timeout = _SESSION_TIMEOUT
+                session_timeout = session_timeout or _SESSION_TIMEOUT
             brokers = [
                 BrokerConfig(
                     id=broker_id,
                     host=host,
+                    port=port and port + place,
                     listener=listener,
                     epoch=epoch if isinstance(epoch, int) else epoch.get(broker_id, -1),
                     rack=racks[place % len(racks)] if racks else None,
@@ -112,7 +127,7 @@ class EmbeddedCluster(BrokerProcesses):
                     log_dirs=()
                     if folder.path is None
                     else (os.path.join(folder.path, f"broker-{broker_id}"),),
-                    configs=configs,
+                    configs=settings,
                     controller=controller,
                     more_listeners=[
                         (name, *address) for name, address in addresses(more_listeners, place).items()
@@ -125,14 +140,19 @@ class EmbeddedCluster(BrokerProcesses):
                 brokers,
                 processes=processes,
                 zookeeper=zookeeper,
-                session_timeout=session_timeout,
+                session_timeout=session_timeout or _ZOOKEEPER_SESSION_TIMEOUT,
                 temporary=folder.path if folder.is_temporary else None,
             )
             cleanup.callback(super().close)
             if self._controller is not None:
+                _check_advertised(self.brokers, listener, advertised_listeners or {})
                 self._controller.wait_until_active()
                 self._wait_until_known()
             cleanup.pop_all()
+
+    def __repr__(self) -> str:
+        count = f"{len(self.brokers)} broker{'s' if len(self.brokers) > 1 else ''}"
+        return f"<EmbeddedCluster: {count}, {'closed' if self._closed else self.bootstrap_servers}>"
 
     def broker(self, broker_id: int) -> ClusterBroker:
         """Return one broker, to which faults can be given. Raises KeyError for no such broker."""
@@ -166,53 +186,23 @@ class EmbeddedCluster(BrokerProcesses):
             self._wait_until_known()
         return broker
 
-    def move_leader(self, topic: str, partition: int, broker_id: int) -> None:
-        """Let another in-sync replica lead a partition.
-
-        Raises KafkaError when it cannot, and CtrlchanError in a cluster with ZooKeeper, whose controller is
-        asked by clients.
-        """
-        if self._controller is None:
-            raise CtrlchanError("only a cluster with a controller of its own can move a leader")
-        self._controller.move_leader(topic, partition, broker_id)
-
-    def records(self, topic: str, *, at_least: int = 0, timeout: float = 10.0) -> list[TopicRecord]:
-        """Return all records of a topic that consumers see, by partition and offset.
-
-        ``at_least``: wait until there are so many, for ``timeout`` seconds; then return those that there are.
-        Raises KafkaError for a topic that does not exist, and CtrlchanError when no broker lives.
-        """
-        # Imported here: the messages of clients take time to import.
-        from ctrlchan.embedded.records import read_topic
-
-        deadline = time.monotonic() + timeout
-        while True:
-            living = self._living_brokers()
-            if not living:
-                raise CtrlchanError("no broker of the cluster lives")
-            (endpoint, *_) = living[0].endpoints
-            try:
-                found = read_topic((endpoint.host, endpoint.port), topic)
-            except KafkaError as error:
-                # A leader that does not answer may have been killed a moment ago.
-                is_retriable = (
-                    error.code in _RETRIABLE if at_least else error.code == ErrorCode.REQUEST_TIMED_OUT
-                )
-                if not is_retriable or time.monotonic() > deadline:
-                    raise
-            else:
-                if len(found) >= at_least or time.monotonic() > deadline:
-                    return found
-            time.sleep(_PAUSE_SECONDS)
-
     def close(self) -> None:
         """End the controller, then the brokers, and wait until they have ended."""
+        self._closed = True
         if self._controller is not None:
             self._controller.stop()
         super().close()
         if self._controller is not None:
             self._controller.close()
         self._folder.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
 
     def _change_faults(self, broker_id: int, fault: Fault | None) -> None:
         self._child_of(broker_id).call(
@@ -227,7 +217,7 @@ class EmbeddedCluster(BrokerProcesses):
             ids = {one["id"] for one in described}
             return all(ids <= set(one["metadata"]["live_brokers"]) for one in described)
 
-        _wait(is_known, "the brokers do not know one another")
+        wait_for(is_known, "the brokers do not know one another", time.monotonic() + _KNOWN_SECONDS)
 
 
 class ClusterBroker(FaultTarget):
@@ -261,9 +251,48 @@ def _controller(
     )
 
 
-def _wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _KNOWN_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise CtrlchanError(f"{what} after {_KNOWN_SECONDS:g} s")
-        time.sleep(_PAUSE_SECONDS)
+def _check_kept(folder: LogFolder, ids: range) -> None:
+    """Raise ConfigError when the folder has records of brokers that are none of the cluster's."""
+    if folder.is_temporary or folder.path is None:
+        return
+    kept = kept_brokers(folder.path)
+    if missing := sorted(set(kept) - set(ids)):
+        raise ConfigError(
+            f"{folder.path} has the records of brokers {', '.join(map(str, kept))}, and this cluster has no "
+            f"broker {missing[0]}: start a cluster of {len(kept)}, or use another folder"
+        )
+
+
+def _check_hosts(
+    own: dict[str, str], more_listeners: Mapping[str, str], advertised_listeners: Mapping[str, str]
+) -> None:
+    """Raise ConfigError for a listener that would be advertised at all addresses of this machine."""
+    given = {name: host for name, (host, _) in addresses(more_listeners).items()} | own
+    given |= {name: host for name, (host, _) in addresses(advertised_listeners).items()}
+    for name, host in given.items():
+        if host in _ALL_ADDRESSES:
+            raise ConfigError(
+                f"listener {name}: nobody can connect to {host}: advertised_listeners needs its address for "
+                "others"
+            )
+
+
+def _check_advertised(brokers: Sequence[Broker], listener: str, advertised: Mapping[str, str]) -> None:
+    """Raise ConfigError when a broker does not answer at its advertised address."""
+    if listener not in advertised:
+        return
+    from ctrlchan.peers.connection import PeerConnection
+
+    for broker in brokers:
+        endpoint = broker.endpoints[0]
+        try:
+            connection = PeerConnection((endpoint.host, endpoint.port), b"ctrlchan-cluster")
+            try:
+                connection.ask_versions(time.monotonic() + SECONDS)
+            finally:
+                connection.close()
+        except (OSError, CtrlchanError) as error:
+            raise ConfigError(
+                f"advertised_listeners: broker {broker.id} is not at {endpoint}, where other brokers and the "
+                f"controller look for it: {getattr(error, 'strerror', None) or error}"
+            ) from None

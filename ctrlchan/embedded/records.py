@@ -1,34 +1,31 @@
-"""Reads the records of a topic for assertions, with requests of our own: no client library is needed."""
+"""Reads and writes the records of a topic, for tests: no client library is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
-from functools import partial
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from kio.static.primitive import i32Timedelta
-
 from ctrlchan.broker.log.records import read_records
-from ctrlchan.errors import ErrorCode, KafkaError
+from ctrlchan.embedded.batches import Header, encode_records, partition_of
+from ctrlchan.embedded.requests import ask, check, milliseconds, topic_metadata
+from ctrlchan.errors import ErrorCode
 from ctrlchan.peers.connection import Address
-from ctrlchan.peers.controller_connections import ControllerConnections, OutgoingRequest
-from ctrlchan.peers.messages import decode_answer, encode_request, part
-from ctrlchan.state.brokers import format_host_port
+from ctrlchan.peers.messages import part
 
-__all__ = ["TopicRecord", "read_topic"]
+__all__ = ["PendingWrite", "TopicRecord", "read_topic"]
 
-_SECONDS: Final = 10.0
 _NO_REPLICA: Final = -1
+_ALL_IN_SYNC: Final = -1
 _MAX_BYTES: Final = 2**26
 _EARLIEST: Final = -2
 _CONTROL: Final = 0x20
 #: Of a batch: offset of its length, of its attributes, and what stands before the length ends.
 _LENGTH_AT, _ATTRIBUTES_AT, _LENGTH_END = 8, 21, 12
 
-_METADATA: Final = 3, 8
-_LIST_OFFSETS: Final = 2, 5
+_PRODUCE: Final = 0, 8
 _FETCH: Final = 1, 11
+_LIST_OFFSETS: Final = 2, 5
 
 
 class TopicRecord(NamedTuple):
@@ -39,7 +36,7 @@ class TopicRecord(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: tuple[Header, ...]
 
 
 def read_topic(bootstrap: Address, topic: str) -> list[TopicRecord]:
@@ -48,23 +45,77 @@ def read_topic(bootstrap: Address, topic: str) -> list[TopicRecord]:
     ``bootstrap``: a broker. Raises KafkaError for a topic that does not exist or has no leader, and
     REQUEST_TIMED_OUT when a leader does not answer.
     """
-    metadata = _ask(
-        bootstrap,
-        "metadata",
-        _METADATA,
-        topics=(part("metadata", 8, "MetadataRequestTopic", name=topic),),
-        allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
-    )
-    addresses = {one.node_id: (one.host, one.port) for one in metadata.brokers}
-    (found,) = metadata.topics
-    _check(found.error_code.value, topic)
+    addresses, found = topic_metadata(bootstrap, topic)
     records: list[TopicRecord] = []
     for partition in sorted(found.partitions, key=lambda one: int(one.partition_index)):
-        _check(partition.error_code.value, f"{topic}-{partition.partition_index}")
         records += _read_partition(addresses[partition.leader_id], topic, partition.partition_index)
     return records
+
+
+class PendingWrite:
+    """Records for one topic, of which each batch is appended once: ``go_on`` may be called again.
+
+    All records have the key and the headers. A record is for ``partition``, or for the partition of the key;
+    without both the records are for all partitions in turn, from partition 0 on.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        key: bytes | None,
+        partition: int | None,
+        headers: Sequence[Header],
+    ) -> None:
+        self._topic, self._key, self._partition, self._headers = topic, key, partition, tuple(headers)
+        self._values = list(values)
+        #: By place in ``values``.
+        self._written: dict[int, TopicRecord] = {}
+
+    def go_on(self, bootstrap: Address, timeout: float) -> list[TopicRecord]:
+        """Append what is not appended yet; return all records in their order.
+
+        Raises KafkaError, and the batches of other partitions may be appended then.
+        """
+        addresses, found = topic_metadata(bootstrap, self._topic, create=True)
+        leaders = {int(one.partition_index): addresses.get(one.leader_id) for one in found.partitions}
+        places: dict[int, list[int]] = {}
+        for place in range(len(self._values)):
+            if place not in self._written:
+                places.setdefault(self._partition_at(place, len(leaders)), []).append(place)
+        for partition, own in places.items():
+            leader = leaders.get(partition)
+            if leader is None:
+                check(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._topic}-{partition}")
+                raise AssertionError
+            self._append(leader, partition, own, timeout)
+        return [self._written[place] for place in range(len(self._values))]
+
+    def _partition_at(self, place: int, partitions: int) -> int:
+        if self._partition is not None:
+            return self._partition
+        return place % partitions if self._key is None else partition_of(self._key, partitions)
+
+    def _append(self, leader: Address, partition: int, places: list[int], timeout: float) -> None:
+        api, version = "produce", _PRODUCE[1]
+        values = [self._values[place] for place in places]
+        timestamp = time.time_ns() // 1_000_000
+        batch = encode_records(values, self._key, self._headers, timestamp)
+        data = part(api, version, "PartitionProduceData", index=partition, records=batch)
+        answer = ask(
+            leader,
+            api,
+            _PRODUCE,
+            acks=_ALL_IN_SYNC,
+            timeout=milliseconds(timeout),
+            topic_data=(part(api, version, "TopicProduceData", name=self._topic, partition_data=(data,)),),
+        )
+        found = answer.responses[0].partition_responses[0]
+        check(found.error_code.value, f"{self._topic}-{partition}", found.error_message)
+        for index, (place, value) in enumerate(zip(places, values, strict=True)):
+            self._written[place] = TopicRecord(
+                partition, int(found.base_offset) + index, timestamp, self._key, value, self._headers
+            )
 
 
 def _read_partition(leader: Address, topic: str, partition: int) -> Iterator[TopicRecord]:
@@ -87,7 +138,7 @@ def _read_partition(leader: Address, topic: str, partition: int) -> Iterator[Top
 def _earliest(leader: Address, topic: str, partition: int) -> int:
     api, version = "list_offsets", _LIST_OFFSETS[1]
     asked = part(api, version, "ListOffsetsPartition", partition_index=partition, timestamp=_EARLIEST)
-    answer = _ask(
+    answer = ask(
         leader,
         api,
         _LIST_OFFSETS,
@@ -96,7 +147,7 @@ def _earliest(leader: Address, topic: str, partition: int) -> int:
         topics=(part(api, version, "ListOffsetsTopic", name=topic, partitions=(asked,)),),
     )
     found = answer.topics[0].partitions[0]
-    _check(found.error_code.value, f"{topic}-{partition}")
+    check(found.error_code.value, f"{topic}-{partition}")
     return int(found.offset)
 
 
@@ -110,19 +161,19 @@ def _fetch(leader: Address, topic: str, partition: int, offset: int) -> Any:
         fetch_offset=offset,
         partition_max_bytes=_MAX_BYTES,
     )
-    answer = _ask(
+    answer = ask(
         leader,
         api,
         _FETCH,
         replica_id=_NO_REPLICA,
-        max_wait=i32Timedelta.parse(timedelta()),
+        max_wait=milliseconds(0),
         min_bytes=0,
         topics=(part(api, version, "FetchTopic", topic=topic, partitions=(asked,)),),
         forgotten_topics_data=(),
     )
-    _check(answer.error_code.value, topic)
+    check(answer.error_code.value, topic)
     found = answer.responses[0].partitions[0]
-    _check(found.error_code.value, f"{topic}-{partition}")
+    check(found.error_code.value, f"{topic}-{partition}")
     return found
 
 
@@ -135,25 +186,3 @@ def _batches(data: bytes) -> Iterator[bytes]:
             return
         yield data[at:end]
         at = end
-
-
-def _ask(address: Address, api: str, key_and_version: tuple[int, int], **fields: Any) -> Any:
-    key, version = key_and_version
-    connections = ControllerConnections(lambda: address, "ctrlchan-records")
-    try:
-        request = OutgoingRequest(
-            key, range(version, version + 1), version + 1, partial(encode_request, api, **fields)
-        )
-        # Once: the leader may be dead, and another one in the metadata soon.
-        return decode_answer(api, *connections.send(request, _SECONDS, once=True).result())
-    except KafkaError as error:
-        if error.code != ErrorCode.REQUEST_TIMED_OUT:
-            raise
-        raise KafkaError(error.code, f"no answer of the broker at {format_host_port(*address)}") from None
-    finally:
-        connections.stop()
-
-
-def _check(code: int, what: str) -> None:
-    if code:
-        raise KafkaError(code, f"{what}: {ErrorCode.name_of(code)}")

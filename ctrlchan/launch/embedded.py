@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar, cast
 
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.faults import Fault, FaultTarget
-from ctrlchan.config.settings import check_arguments
 from ctrlchan.errors import ConfigError, IllegalStateError
+from ctrlchan.launch.configs import ConfigValue, config_texts
+from ctrlchan.launch.descriptions import BrokerDescription
 from ctrlchan.launch.listeners import addresses
 from ctrlchan.launch.log_dirs import LogDir, LogFolder
 from ctrlchan.metadata_broker.service import BrokerService, answer_threads
@@ -45,8 +46,8 @@ class EmbeddedBroker(FaultTarget):
     ``response_delay``: seconds that every answer is delayed, of a broker that stores no records. ``log_dir``:
     a folder where records are stored, as Kafka stores them; ``TEMPORARY``: one that is removed by ``close``;
     None: no records are stored. ``configs``: other settings of a broker that stores records, under Kafka's
-    names. Raises ConfigError when a value is not valid, OSError when the broker cannot listen, and
-    LogDirectoryError when the folder cannot be used.
+    names: texts, numbers, true and false. Raises ConfigError when a value is not valid, OSError when the
+    broker cannot listen, and LogDirectoryError when the folder cannot be used.
 
         with EmbeddedBroker(1) as broker:
             channel.startup([broker.broker])
@@ -70,10 +71,10 @@ class EmbeddedBroker(FaultTarget):
         idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT,
         response_delay: float = 0.0,
         log_dir: LogDir = None,
-        configs: Mapping[str, str] | None = None,
+        configs: Mapping[str, ConfigValue] | None = None,
     ) -> None:
         self.id = id
-        check_arguments(configs or {})
+        settings = config_texts(configs)
         self._folder = LogFolder(log_dir)
         with ExitStack() as cleanup:
             cleanup.callback(self._folder.close)
@@ -89,7 +90,7 @@ class EmbeddedBroker(FaultTarget):
                 idle_timeout=idle_timeout,
                 response_delay=response_delay,
                 log_dirs=() if self._folder.path is None else (self._folder.path,),
-                configs=configs or {},
+                configs=settings,
                 more_listeners=[(name, *address) for name, address in addresses(more_listeners).items()],
                 advertised=addresses(advertised_listeners),
             )
@@ -125,7 +126,7 @@ class EmbeddedBroker(FaultTarget):
         """
         return self._runner.inspect(function)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> BrokerDescription:
         """Return what the broker holds and its counters, in values that JSON can carry."""
         return self._runner.describe()
 
@@ -176,7 +177,7 @@ class _Runner(Protocol):
     @property
     def core(self) -> BrokerCore: ...
     def inspect(self, function: Callable[[BrokerCore], T]) -> T: ...
-    def describe(self) -> dict[str, Any]: ...
+    def describe(self) -> BrokerDescription: ...
     def metrics(self) -> Collector: ...
     def close(self) -> None: ...
 
@@ -189,7 +190,6 @@ class _Threads:
         from ctrlchan.broker.server import BrokerServer
 
         self._service = BrokerServer(config)
-        self.describe = self._service.describe
         self.close = self._service.stop
         self._service.start()
         try:
@@ -202,6 +202,9 @@ class _Threads:
     def inspect(self, function: Callable[[BrokerCore], T]) -> T:
         with self.core.lock:
             return function(self.core)
+
+    def describe(self) -> BrokerDescription:
+        return cast(BrokerDescription, self._service.describe())
 
     def metrics(self) -> Collector:
         from ctrlchan.broker.metrics import BrokerMetrics
@@ -240,8 +243,8 @@ class _EventLoop:
         self._loop.call_soon_threadsafe(run)
         return result.result()
 
-    def describe(self) -> dict[str, Any]:
-        return self.inspect(lambda _: self._service.describe())
+    def describe(self) -> BrokerDescription:
+        return cast(BrokerDescription, self.inspect(lambda _: self._service.describe()))
 
     def metrics(self) -> Collector:
         raise ConfigError("metrics: only of a broker with a log directory")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
 import shutil
 import tempfile
 from enum import Enum
@@ -10,7 +13,7 @@ from typing import Final, Literal
 
 from ctrlchan.errors import ConfigError
 
-__all__ = ["TEMPORARY", "LogDir", "LogFolder", "Temporary"]
+__all__ = ["TEMPORARY", "LogDir", "LogFolder", "Temporary", "kept_brokers"]
 
 
 class Temporary(Enum):
@@ -29,21 +32,38 @@ LogDir = str | PathLike[str] | Literal[Temporary.TEMPORARY] | None
 class LogFolder:
     """The folder of a ``log_dir``. ``path``: None where no records are stored.
 
-    ``is_temporary``: ``close`` removes it. Raises ConfigError for an empty path: records do not go to the
-    working directory because a variable was not set.
+    ``is_temporary``: ``close`` removes it. ``made_by_brokers``: a temporary folder has a name here and is
+    made by the processes of the brokers, which remove it when this process was killed; else it is made here.
+    Raises ConfigError for an empty path: records do not go to the working directory because a variable was
+    not set; and for the text "TEMPORARY", which is not ``TEMPORARY``.
     """
 
-    def __init__(self, log_dir: LogDir) -> None:
+    def __init__(self, log_dir: LogDir, *, made_by_brokers: bool = False) -> None:
         self.is_temporary = log_dir is TEMPORARY
         self.path: str | None = None
         if log_dir is TEMPORARY:
-            self.path = tempfile.mkdtemp(prefix="ctrlchan-")
+            name = os.path.join(tempfile.gettempdir(), f"ctrlchan-{secrets.token_hex(8)}")
+            self.path = name if made_by_brokers else tempfile.mkdtemp(prefix="ctrlchan-")
         elif log_dir is not None:
             self.path = fspath(log_dir)
             if not self.path:
                 raise ConfigError("log_dir is empty")
+            if self.path == Temporary.TEMPORARY.value:
+                raise ConfigError(
+                    'log_dir is the text "TEMPORARY": for a temporary folder give ctrlchan.TEMPORARY, '
+                    "for a folder of this name ./TEMPORARY"
+                )
 
     def close(self) -> None:
         """Remove the folder if it is temporary."""
         if self.is_temporary and self.path is not None:
             shutil.rmtree(self.path, ignore_errors=True)
+
+
+def kept_brokers(folder: str | PathLike[str]) -> list[int]:
+    """Return the ids of the brokers that have stored records in a folder, in order: N of ``broker-N``."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(int(found[1]) for name in names if (found := re.fullmatch(r"broker-(\d+)", name)))

@@ -21,6 +21,7 @@ from typing import Any, Self
 from ctrlchan.broker.config.broker_config import BrokerConfig
 from ctrlchan.errors import ConfigError, CtrlchanError
 from ctrlchan.interpreter import child_command
+from ctrlchan.launch.descriptions import BrokerDescription
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from ctrlchan.state.brokers import format_host_port
 
@@ -45,9 +46,9 @@ class BrokerProcesses:
     ``processes``: how many; None: one for each core, but one for each broker of up to twelve that store
     records, so that it can be killed. ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers
     are registered; their epochs and their cluster id come from there. ``session_timeout``: seconds after
-    which killed brokers are not registered any more. ``temporary``: a folder that the children remove when
-    this process was killed. All methods are thread-safe. Raises ConfigError, and CtrlchanError when a child
-    process does not start.
+    which killed brokers are not registered any more. ``temporary``: a folder that the children make, and
+    remove when this process was killed. All methods are thread-safe. Raises ConfigError, and CtrlchanError
+    when a child process does not start.
     """
 
     def __init__(
@@ -102,13 +103,13 @@ class BrokerProcesses:
             raise KeyError(listener)
         return ",".join(format_host_port(one.host, one.port) for one in found)
 
-    def describe(self) -> list[dict[str, Any]]:
-        """Return what ``EmbeddedBroker.describe`` returns of each broker, in the order of ids.
+    def describe(self) -> list[BrokerDescription]:
+        """Return what each broker holds and its counters, in the order of ids.
 
         Brokers that were killed are left out.
         """
         described = [broker for child in self._children if not child.killed for broker in child.describe()]
-        return sorted(described, key=lambda broker: int(broker["id"]))
+        return sorted(described, key=lambda broker: broker["id"])
 
     def pid_of(self, broker_id: int) -> int:
         """Return the process id of this broker. Raises KeyError for no such broker."""
@@ -190,7 +191,7 @@ class BrokerProcesses:
 class _Child:
     """One child process, and the JSON lines to and from it.
 
-    ``temporary``: a folder that is removed with this process, None: none.
+    ``temporary``: a folder that the child makes, and removes when this process was killed; None: none.
     """
 
     def __init__(
@@ -213,7 +214,12 @@ class _Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        settings = {"zookeeper": zookeeper, "session_timeout": session_timeout, "temporary": temporary}
+        settings = {
+            "zookeeper": zookeeper,
+            "session_timeout": session_timeout,
+            "temporary": temporary,
+            "parent": os.getpid(),
+        }
         self._send({"brokers": [asdict(config) for config in configs], **settings})
 
     def wait_ready(self) -> list[Broker]:
@@ -239,8 +245,8 @@ class _Child:
         more = [(name, host, ports[name]) for name, host, _ in config.more_listeners]
         return replace(config, port=ports[config.listener], more_listeners=more)
 
-    def describe(self) -> list[dict[str, Any]]:
-        described: list[dict[str, Any]] = self.call("describe")
+    def describe(self) -> list[BrokerDescription]:
+        described: list[BrokerDescription] = self.call("describe")
         return described
 
     def call(self, message: Any) -> Any:
@@ -261,7 +267,9 @@ class _Child:
 
     def ask_to_stop(self) -> None:
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended
+        with suppress(CtrlchanError, BrokenPipeError):  # it has ended
+            self._send("stop")
+        with suppress(BrokenPipeError):
             self.process.stdin.close()
 
     def wait_stopped(self) -> None:

@@ -11,14 +11,18 @@ UNSUPPORTED_VERSION, which no client retries in silence.
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import Any, Final
 
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.errors import ProtocolError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError, throttled
+from ctrlchan.text import quoted
 
-__all__ = ["FETCH", "PRODUCE"]
+__all__ = ["FETCH", "produce_api"]
+
+_LOG: Final = logging.getLogger("ctrlchan.metadata_broker")
 
 _REFUSAL = "Produce is not supported: an embedded broker stores no records"
 _NO_ACKNOWLEDGEMENT = 0  # `acks`: the producer wants no response
@@ -55,7 +59,23 @@ def _produce(core: BrokerCore, request: Request) -> Reply:
     return Reply(messages.response(responses=responses), partition_errors=partitions, rows=partitions)
 
 
-PRODUCE = Api(key=0, name="Produce", lowest=0, highest=11, flexible_from=9, handle=_produce)
+def produce_api() -> Api[BrokerCore]:
+    """Return Produce of one broker, whose first request is logged as a warning."""
+    is_first = True
+
+    def handle(core: BrokerCore, request: Request) -> Reply:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            _LOG.warning(
+                "broker %d stores no records, and refuses those of client %s: start it with a log directory "
+                "(ctrlchan broker --log-dir FOLDER; in Python log_dir=ctrlchan.TEMPORARY)",
+                core.id,
+                quoted(request.client_id.decode(errors="replace") if request.client_id else ""),
+            )
+        return _produce(core, request)
+
+    return Api(key=0, name="Produce", lowest=0, highest=11, flexible_from=9, handle=handle)
 
 
 def _fetch(core: BrokerCore, request: Request) -> Reply:

@@ -18,7 +18,7 @@ def served_apis() -> Mapping[int, Api[BrokerCore]]:
     """Return every API of a broker that stores no records, by key. ApiVersions announces exactly these."""
     return with_api_versions(
         (
-            refused.PRODUCE,
+            refused.produce_api(),
             refused.FETCH,
             metadata.API,
             *CONTROL_APIS,

@@ -130,7 +130,7 @@ def test_it_ends_while_zookeeper_is_gone(tmp_path: Path, harm: int) -> None:
 def test_it_directs_brokers_and_answers_clients(zookeeper: str) -> None:
     with (
         running(zookeeper) as controller,
-        EmbeddedCluster(2, zookeeper=zookeeper) as brokers,
+        EmbeddedCluster(2, log_dir=None, zookeeper=zookeeper) as brokers,
     ):
         wait_until(
             lambda: all(1000 in one["metadata"]["live_brokers"] for one in brokers.describe()),

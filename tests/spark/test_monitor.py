@@ -421,7 +421,10 @@ def test_a_broken_checkpoint_is_an_error(tmp_path: Path) -> None:
 def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with journal and snapshot; broker 2 was not sent the last change of partition 1."""
     folder = tmp_path_factory.mktemp("stale")
-    with ctrlchan.EmbeddedCluster(count=2) as cluster, ctrlchan.Journal(folder / "journal") as journal:
+    with (
+        ctrlchan.EmbeddedCluster(count=2, log_dir=None) as cluster,
+        ctrlchan.Journal(folder / "journal") as journal,
+    ):
         state = ctrlchan.ClusterState.empty(controller_id=0, controller_epoch=7)
         state.set_brokers(cluster.brokers)
         state.add_topic("orders", {0: [1, 2], 1: [2, 1]})

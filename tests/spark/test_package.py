@@ -77,7 +77,7 @@ def test_the_archive_is_enough(
     assert run.returncode == 0, run.stdout + run.stderr
     assert [one["problems"] for one in json.loads(run.stdout)["executors"]] == [[], []]
     state = ctrlchan.ClusterState.empty(controller_id=0, controller_epoch=1)
-    with ctrlchan.EmbeddedCluster(count=3) as brokers:
+    with ctrlchan.EmbeddedCluster(count=3, log_dir=None) as brokers:
         state.set_brokers(brokers.brokers)
         state.add_topic("orders", {0: [1, 2, 3], 1: [2, 3, 1]})
         rows = state.rows_of_topic("orders")

@@ -32,7 +32,7 @@ def a_snapshot(path: Path) -> ctrlchan.ClusterState:
 def a_journal(path: Path, files: int) -> None:
     """Write a journal of a channel without brokers."""
     config = ctrlchan.ChannelConfig(controller_id=3, connection_setup_timeout=0.2, senders=1)
-    with ctrlchan.EmbeddedCluster(2, first_id=0) as brokers, ctrlchan.Journal(path) as journal:
+    with ctrlchan.EmbeddedCluster(2, log_dir=None, first_id=0) as brokers, ctrlchan.Journal(path) as journal:
         state = generate(GeneratorConfig(topics=2, partitions_per_topic=3, brokers=2, replication=1))
         state.set_brokers(brokers.brokers)
         with ctrlchan.ControllerChannelManager(config, controller_epoch=1, journal=journal) as channel:

@@ -65,7 +65,7 @@ def snapshot(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(count=2) as brokers:
+    with EmbeddedCluster(count=2, log_dir=None) as brokers:
         yield brokers
 
 

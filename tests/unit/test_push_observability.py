@@ -121,7 +121,7 @@ def test_settings_come_from_server_properties_and_options_win(tmp_path: Path) ->
 
 
 def test_a_push_to_embedded_brokers_with_journal_and_metrics(tmp_path: Path) -> None:
-    with EmbeddedCluster(count=2) as cluster:
+    with EmbeddedCluster(count=2, log_dir=None) as cluster:
         state = ClusterState.empty(controller_id=0, controller_epoch=7)
         state.set_brokers(cluster.brokers)
         state.write(tmp_path / "snapshot")

@@ -58,7 +58,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
     lists = ListColumn(
         np.arange(rows, dtype=np.int32) * 3, np.full(rows, 3, np.int32), replicas.astype(np.int32).reshape(-1)
     )
-    with EmbeddedCluster(3, cluster_id="test-cluster") as cluster:
+    with EmbeddedCluster(3, log_dir=None, cluster_id="test-cluster") as cluster:
         shared_body = update_metadata_body(
             8,
             Topics(StringColumn.from_strings(topic(number) for number in range(TOPICS))),

@@ -116,7 +116,8 @@ def test_settings_that_no_request_can_carry_are_refused(name: str) -> None:
             {"listeners": "PLAINTEXT://:9092"},
             r"listeners: is set by arguments \(host, port, more_listeners\)",
         ),
-        ({"num.io.threads": 4}, "num.io.threads: 4 is not a text"),
+        ({"num.io.threads": [4]}, r"num.io.threads: \[4\] is not a text, a number, true or false"),
+        ({"auto.create.topic.enable": False}, "the nearest is auto.create.topics.enable"),
     ],
 )
 def test_configs_that_cannot_be(tmp_path: Path, configs: dict[str, Any], message: str) -> None:
@@ -162,7 +163,7 @@ def test_a_broker_that_cannot_listen_leaves_nothing() -> None:
 
 
 def test_a_cluster() -> None:
-    with EmbeddedCluster(30, racks=["a", "b"], epoch={5: 7}, cluster_id="c") as cluster:
+    with EmbeddedCluster(30, log_dir=None, racks=["a", "b"], epoch={5: 7}, cluster_id="c") as cluster:
         assert [broker.id for broker in cluster.brokers] == list(range(1, 31))
         assert [broker.rack for broker in cluster.brokers[:3]] == ["a", "b", "a"]
         assert [broker.epoch for broker in cluster.brokers[:6]] == [-1, -1, -1, -1, 7, -1]
@@ -184,7 +185,7 @@ def test_a_cluster_leaves_nothing() -> None:
     pids: list[int] = []
 
     def work() -> None:
-        with EmbeddedCluster(3, first_id=0, processes=2) as cluster:
+        with EmbeddedCluster(3, log_dir=None, first_id=0, processes=2) as cluster:
             pids.extend(cluster.pids)
             assert len(cluster.pids) == 2
             # A client that stays connected does not keep it alive.
@@ -198,7 +199,7 @@ def test_a_cluster_that_cannot_start_leaves_nothing() -> None:
     before = set(psutil.Process().children())
     # TEST-NET-1: no machine has this address.
     with pytest.raises(CtrlchanError, match=r"192\.0\.2\.1"):
-        EmbeddedCluster(2, host="192.0.2.1", processes=2)
+        EmbeddedCluster(2, log_dir=None, host="192.0.2.1", processes=2)
     assert set(psutil.Process().children()) <= before
 
 
@@ -209,7 +210,7 @@ def test_invalid_cluster_settings_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_the_error_names_a_child_that_was_killed() -> None:
-    with EmbeddedCluster(2, processes=1) as cluster:
+    with EmbeddedCluster(2, log_dir=None, processes=1) as cluster:
         (pid,) = cluster.pids
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: is_zombie(pid), what="the child is gone", timeout=10)
@@ -218,7 +219,7 @@ def test_the_error_names_a_child_that_was_killed() -> None:
 
 
 def test_a_child_ends_with_sigterm_and_ignores_sigint() -> None:
-    with EmbeddedCluster(1) as cluster:
+    with EmbeddedCluster(1, log_dir=None) as cluster:
         (pid,) = cluster.pids
         os.kill(pid, signal.SIGINT)
         assert cluster.describe()[0]["id"] == 1
@@ -236,7 +237,7 @@ def is_zombie(pid: int) -> bool:
 PARENT = """
 import os, sys, time
 from ctrlchan import EmbeddedCluster
-cluster = EmbeddedCluster(4, processes=2)
+cluster = EmbeddedCluster(4, log_dir=None, processes=2)
 pids = cluster.pids
 if "fork" in sys.argv:
     grandchild = os.fork()
@@ -279,7 +280,7 @@ def test_children_import_nothing_from_the_working_directory(
     monkeypatch.chdir(tmp_path)
     if on_parents_path:
         monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path])
-    with EmbeddedCluster(1) as cluster:
+    with EmbeddedCluster(1, log_dir=None) as cluster:
         assert len(cluster.describe()) == 1
     assert list(tmp_path.glob("*.ran")) == []
 
@@ -322,7 +323,7 @@ def test_a_broker_that_did_not_start_can_be_started_again() -> None:
         cluster.kill_broker(2)
         with pytest.raises(CtrlchanError, match="no broker"):
             cluster.records("orders")
-    with EmbeddedCluster(2, processes=1) as cluster:
+    with EmbeddedCluster(2, log_dir=None, processes=1) as cluster:
         with pytest.raises(ConfigError, match="broker 2 shares its process"):
             cluster.start_broker(2)
         assert [one["id"] for one in cluster.describe()] == [1, 2]

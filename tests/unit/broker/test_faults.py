@@ -111,11 +111,11 @@ def test_requests_on_a_processor_are_hit_too() -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"api": "Produced"}, "no API 'Produced'"),
+        ({"api": "Produced", "error": 1}, "no API 'Produced'"),
         ({"api": "Produce", "error": "NONSENSE"}, "no error 'NONSENSE'"),
-        ({"api": "Produce", "partition": 1}, "needs its topic"),
-        ({"api": "Produce", "times": 0}, "hits 0 requests"),
-        ({"api": "Produce", "times": 1.5}, "hits 1.5 requests"),
+        ({"api": "Produce", "error": 1, "partition": 1}, "needs its topic"),
+        ({"api": "Produce", "error": 1, "times": 0}, "hits 0 requests"),
+        ({"api": "Produce", "error": 1, "times": 1.5}, "hits 1.5 requests"),
         ({"api": "Produce", "error": "NONE"}, "'NONE' is no error"),
         ({"api": "Produce", "seconds": -1}, "a delay of -1 seconds"),
         ({"api": "Produce", "seconds": math.nan}, "a delay of nan seconds"),

@@ -21,7 +21,7 @@ def registered(znodes: KazooClient) -> dict[int, int]:
 
 def test_brokers_are_registered_killed_and_started_again(zookeeper: str, znodes: KazooClient) -> None:
     znodes.create("/cluster/id", b'{"version":"1","id":"the-cluster"}', makepath=True)
-    with EmbeddedCluster(2, processes=2, zookeeper=zookeeper, session_timeout=1.0) as cluster:
+    with EmbeddedCluster(2, log_dir=None, processes=2, zookeeper=zookeeper, session_timeout=1.0) as cluster:
         epochs = {broker.id: broker.epoch for broker in cluster.brokers}
         assert registered(znodes) == epochs
         assert {one["cluster_id"] for one in cluster.describe()} == {"the-cluster"}
@@ -43,7 +43,7 @@ def test_brokers_are_registered_killed_and_started_again(zookeeper: str, znodes:
 
 def test_a_broker_that_shares_its_process_is_not_killed(zookeeper: str) -> None:
     with (
-        EmbeddedCluster(2, processes=1, zookeeper=zookeeper) as cluster,
+        EmbeddedCluster(2, log_dir=None, processes=1, zookeeper=zookeeper) as cluster,
         pytest.raises(ConfigError, match="broker 2 shares its process"),
     ):
         cluster.kill_broker(2)

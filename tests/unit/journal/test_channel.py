@@ -319,7 +319,7 @@ def port_of(peer: Peer) -> int:
 def test_a_journal_of_a_push_to_embedded_brokers(tmp_path: Path) -> None:
     from ctrlchan import ClusterState, ControllerBrokerRequestBatch
 
-    with EmbeddedCluster(count=2) as cluster, Journal(tmp_path) as journal:
+    with EmbeddedCluster(count=2, log_dir=None) as cluster, Journal(tmp_path) as journal:
         state = ClusterState.empty(controller_id=0, controller_epoch=7)
         state.set_brokers(cluster.brokers)
         state.add_topic("topic", {0: [1, 2], 1: [2, 1]})

@@ -193,7 +193,7 @@ class Pushing:
 def pushing(tmp_path: Path, brokers: int, partitions: int) -> Iterator[Pushing]:
     """Push to embedded brokers 1 to ``brokers``, which all have every partition."""
     with (
-        EmbeddedCluster(count=brokers) as cluster,
+        EmbeddedCluster(count=brokers, log_dir=None) as cluster,
         Journal(tmp_path) as journal,
         ControllerChannelManager(config(), 7, journal=journal) as channel,
     ):
@@ -258,7 +258,7 @@ def test_the_coverage_of_requests(tmp_path: Path) -> None:
 
 
 def test_without_a_journal_there_is_no_coverage() -> None:
-    with EmbeddedCluster(count=1) as cluster, ControllerChannelManager(config(), 7) as channel:
+    with EmbeddedCluster(count=1, log_dir=None) as cluster, ControllerChannelManager(config(), 7) as channel:
         state = ClusterState.empty(controller_epoch=7)
         state.set_brokers(cluster.brokers)
         state.add_topic("orders", {0: [1]}, leader=1, leader_epoch=0)

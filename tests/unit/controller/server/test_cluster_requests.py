@@ -73,7 +73,10 @@ def cluster(zookeeper_server: ZooKeeperServer) -> Iterator[Cluster]:
     zookeeper = f"{zookeeper_server.address}{chroot}"
     config = ControllerConfig(controller_id=ID, zookeeper=zookeeper, listeners=(plaintext(),))
     try:
-        with KafkaController(config) as controller, EmbeddedCluster(3, zookeeper=zookeeper) as brokers:
+        with (
+            KafkaController(config) as controller,
+            EmbeddedCluster(3, log_dir=None, zookeeper=zookeeper) as brokers,
+        ):
             controller.wait_until_active(30)
             (endpoint,) = controller.endpoints
             found = Cluster(controller, brokers, f"{endpoint.host}:{endpoint.port}", znodes)

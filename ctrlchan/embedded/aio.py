@@ -1,0 +1,95 @@
+"""The calls of an EmbeddedCluster that wait, for asyncio: each runs on a thread of the loop's executor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ctrlchan.embedded.calls import SECONDS, ClusterCalls
+
+if TYPE_CHECKING:
+    from ctrlchan.embedded.batches import Header
+    from ctrlchan.embedded.groups import ConsumerGroup
+    from ctrlchan.embedded.records import TopicRecord
+    from ctrlchan.launch.configs import ConfigValue
+    from ctrlchan.state import Broker
+
+__all__ = ["AsyncCalls"]
+
+
+class AsyncCalls:
+    """The attribute ``aio`` of an EmbeddedCluster: methods of the same names, arguments and errors.
+
+    A call that is cancelled goes on in its thread.
+    """
+
+    def __init__(self, cluster: ClusterCalls) -> None:
+        self._cluster = cluster
+
+    async def create_topic(
+        self,
+        topic: str,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        *,
+        configs: Mapping[str, ConfigValue] | None = None,
+        timeout: float = SECONDS,
+    ) -> None:
+        """Create a topic, and wait until every broker that lives knows its leaders."""
+        await asyncio.to_thread(
+            self._cluster.create_topic,
+            topic,
+            partitions,
+            replication_factor,
+            configs=configs,
+            timeout=timeout,
+        )
+
+    async def delete_topics(self, *topics: str, timeout: float = SECONDS) -> None:
+        """Delete topics, and wait until no broker that lives knows them."""
+        await asyncio.to_thread(self._cluster.delete_topics, *topics, timeout=timeout)
+
+    async def produce(
+        self,
+        topic: str,
+        *values: bytes | str | None,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timeout: float = SECONDS,
+    ) -> list[TopicRecord]:
+        """Append a record for each value, and return them."""
+        return await asyncio.to_thread(
+            self._cluster.produce,
+            topic,
+            *values,
+            key=key,
+            partition=partition,
+            headers=headers,
+            timeout=timeout,
+        )
+
+    async def records(self, topic: str, *, at_least: int = 0, timeout: float = SECONDS) -> list[TopicRecord]:
+        """Return all records of a topic that consumers see, by partition and offset."""
+        return await asyncio.to_thread(self._cluster.records, topic, at_least=at_least, timeout=timeout)
+
+    async def groups(self, *, timeout: float = SECONDS) -> list[ConsumerGroup]:
+        """Return the consumer groups, by id."""
+        return await asyncio.to_thread(self._cluster.groups, timeout=timeout)
+
+    async def kill_broker(self, broker_id: int) -> None:
+        """Kill the process of this broker with SIGKILL."""
+        await asyncio.to_thread(self._cluster.kill_broker, broker_id)
+
+    async def start_broker(self, broker_id: int) -> Broker:
+        """Start a killed broker again, on the same ports."""
+        return await asyncio.to_thread(self._cluster.start_broker, broker_id)
+
+    async def move_leader(self, topic: str, partition: int, broker_id: int) -> None:
+        """Let another in-sync replica lead a partition."""
+        await asyncio.to_thread(self._cluster.move_leader, topic, partition, broker_id)
+
+    async def close(self) -> None:
+        """End the cluster."""
+        await asyncio.to_thread(self._cluster.close)

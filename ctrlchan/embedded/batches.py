@@ -1,0 +1,72 @@
+"""Makes a batch of records of format 2, and finds the partition of a key as Kafka's producer does.
+
+The layouts are in ``broker/coordinator/offset_batches.py`` (batch) and ``broker/log/records.py`` (record).
+Source: ``DefaultRecordBatch``, ``DefaultRecord`` and ``BuiltInPartitioner`` of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from ctrlchan.broker.log._batches import crc32c_of
+from ctrlchan.varints import encode_uvarint
+
+__all__ = ["Header", "encode_records", "partition_of"]
+
+#: A header of a record.
+Header = tuple[str, bytes | None]
+
+_HEAD: Final = struct.Struct(">qiibI")
+_REST: Final = struct.Struct(">hiqqqhii")
+_MAGIC: Final = 2
+_LENGTH_BEFORE_REST: Final = _HEAD.size - 12
+_NONE: Final = -1
+_NULL: Final = b"\x01"  # the varint -1
+
+_MASK: Final = 0xFFFFFFFF
+_SEED: Final = 0x9747B28C
+_FACTOR: Final = 0x5BD1E995
+
+
+def encode_records(
+    values: Sequence[bytes | None], key: bytes | None, headers: Sequence[Header], timestamp: int
+) -> bytes:
+    """Return an uncompressed batch, one record for each value; all have the key and the headers.
+
+    `timestamp`: of every record, in milliseconds since 1970.
+    """
+    shared = encode_uvarint(2 * len(headers)) + b"".join(
+        _bytes(name.encode()) + _bytes(value) for name, value in headers
+    )
+    parts: list[bytes] = []
+    for index, value in enumerate(values):
+        body = b"".join((b"\0\0", encode_uvarint(2 * index), _bytes(key), _bytes(value), shared))
+        parts += (encode_uvarint(2 * len(body)), body)
+    count = len(values)
+    rest = _REST.pack(0, count - 1, timestamp, timestamp, _NONE, _NONE, _NONE, count) + b"".join(parts)
+    return _HEAD.pack(0, _LENGTH_BEFORE_REST + len(rest), _NONE, _MAGIC, crc32c_of(rest)) + rest
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Return the partition of a key: its murmur2 hash without the sign, modulo the number of partitions."""
+    return (_murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def _bytes(data: bytes | None) -> bytes:
+    return _NULL if data is None else encode_uvarint(2 * len(data)) + data
+
+
+def _murmur2(data: bytes) -> int:
+    """Return ``Utils.murmur2`` as an unsigned number of 32 bits."""
+    value = _SEED ^ len(data)
+    whole = len(data) & ~3
+    for position in range(0, whole, 4):
+        word = int.from_bytes(data[position : position + 4], "little") * _FACTOR & _MASK
+        word = (word ^ word >> 24) * _FACTOR & _MASK
+        value = (value * _FACTOR & _MASK) ^ word
+    if whole < len(data):
+        value = (value ^ int.from_bytes(data[whole:], "little")) * _FACTOR & _MASK
+    value = (value ^ value >> 13) * _FACTOR & _MASK
+    return value ^ value >> 15

@@ -1,0 +1,120 @@
+"""What a test asks an EmbeddedCluster: topics, records, groups, descriptions; also with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from ctrlchan import EmbeddedCluster
+from ctrlchan.errors import CtrlchanError, ErrorCode, KafkaError
+from tests.kafka.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    # No argument says that records are stored: a cluster stores them.
+    with EmbeddedCluster(2, configs={"num.partitions": 3, "auto.create.topics.enable": True}) as started:
+        yield started
+
+
+def test_a_cluster_stores_records_unless_told_otherwise(cluster: EmbeddedCluster) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    errors: list[object] = []
+    producer.produce("by-a-client", b"1", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(60) == 0
+    assert errors == [None]
+    assert [record.value for record in cluster.records("by-a-client")] == [b"1"]
+
+
+def test_topics_are_created_and_deleted(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("created", 4, 2, configs={"retention.ms": 1000, "preallocate": False})
+    for broker in cluster.describe():
+        assert broker["metadata"]["topics"] >= 1
+    assert cluster.records("created") == []
+    with pytest.raises(KafkaError, match="created: TOPIC_ALREADY_EXISTS") as error:
+        cluster.create_topic("created")
+    assert error.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    cluster.create_topic("other")
+    cluster.delete_topics("created", "other")
+    for topic in ("created", "other"):
+        with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            cluster.records(topic)
+    with pytest.raises(KafkaError, match="created: UNKNOWN_TOPIC_OR_PARTITION"):
+        cluster.delete_topics("created")
+    with pytest.raises(KafkaError, match="INVALID_REPLICATION_FACTOR"):
+        cluster.create_topic("too-many", 1, 3)
+
+
+def test_records_are_produced_and_read(cluster: EmbeddedCluster) -> None:
+    produced = cluster.produce("produced", b"1", "zwei", None, "4")
+    assert [(one.partition, one.offset, one.value) for one in produced] == [
+        (0, 0, b"1"),
+        (1, 0, b"zwei"),
+        (2, 0, None),
+        (0, 1, b"4"),
+    ]
+    assert cluster.records("produced") == sorted(produced)
+    (keyed,) = cluster.produce("produced", "5", key="k", headers=[("h", b"x"), ("none", None)])
+    assert (keyed.key, keyed.headers) == (b"k", (("h", b"x"), ("none", None)))
+    (placed,) = cluster.produce("produced", "6", partition=2, key="k")
+    assert placed.partition == 2
+    assert set(cluster.records("produced")) >= {keyed, placed}
+    with pytest.raises(KafkaError, match=r"produced-7: UNKNOWN_TOPIC_OR_PARTITION"):
+        cluster.produce("produced", "7", partition=7, timeout=0.2)
+
+
+def test_records_are_produced_while_a_leader_moves(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("moved", 1, 2)
+    for broker_id in (1, 2, 1):
+        cluster.move_leader("moved", 0, broker_id)
+        cluster.produce("moved", str(broker_id))
+    assert [one.value for one in cluster.records("moved", at_least=3)] == [b"1", b"2", b"1"]
+
+
+def test_groups_have_members_and_offsets(cluster: EmbeddedCluster) -> None:
+    cluster.produce("grouped", "1", partition=1)
+    settings = {"group.id": "a-group", "client.id": "a-client", "auto.offset.reset": "earliest"}
+    consumer: Any = Consumer({"bootstrap.servers": cluster.bootstrap_servers} | settings)
+    consumer.subscribe(["grouped"])
+    try:
+        message = wait_until(lambda: consumer.poll(0.1), what="the record", timeout=60)
+        consumer.commit(message=message, asynchronous=False)
+        (group,) = (one for one in cluster.groups() if one.group_id == "a-group")
+        assert (group.state, group.members) == ("Stable", ("a-client",))
+        assert group.offsets == {("grouped", 1): 1}
+    finally:
+        consumer.close()
+
+
+def test_the_calls_for_asyncio(cluster: EmbeddedCluster) -> None:
+    async def work() -> None:
+        await cluster.aio.create_topic("awaited", 1, 2)
+        (record,) = await cluster.aio.produce("awaited", "1", key="k")
+        assert await cluster.aio.records("awaited", at_least=1) == [record]
+        await cluster.aio.move_leader("awaited", 0, 2)
+        assert isinstance(await cluster.aio.groups(), list)
+        await cluster.aio.delete_topics("awaited")
+
+    asyncio.run(work())
+
+
+def test_a_cluster_in_asyncio() -> None:
+    async def work() -> EmbeddedCluster:
+        async with await asyncio.to_thread(EmbeddedCluster, 1) as cluster:
+            await cluster.aio.kill_broker(1)
+            with pytest.raises(CtrlchanError, match="no broker of the cluster lives"):
+                await cluster.aio.groups()
+            await cluster.aio.start_broker(1)
+            assert repr(cluster) == f"<EmbeddedCluster: 1 broker, {cluster.bootstrap_servers}>"
+            return cluster
+
+    assert repr(asyncio.run(work())) == "<EmbeddedCluster: 1 broker, closed>"
+
+
+def test_the_text_of_a_cluster_has_its_bootstrap_servers(cluster: EmbeddedCluster) -> None:
+    assert repr(cluster) == f"<EmbeddedCluster: 2 brokers, {cluster.bootstrap_servers}>"
+    assert cluster.bootstrap_servers.startswith("127.0.0.1:")
