@@ -24,7 +24,7 @@ TABLE: Final = Path(__file__).parent.parent / "ctrlchan/pipeline/jobs/merge_logs
 #: The columns before the text.
 _COLUMNS: Final = 4
 _FOLDER: Final = "core/src/main/scala/kafka"
-#: Release candidates count, because a checkout may lack the tag of the last release.
+#: Release candidates count, because a checkout may not have the tag of the last release.
 _TAG: Final = re.compile(r"(0\.1\d\.\d|[1-3]\.\d+)\.\d+(?:-rc\d+)?")
 _LITERAL: Final = re.compile(
     r's?"""(?P<long>.*?)"""|s?"(?P<short>(?:[^"\\$]|\\.|\$\{(?:[^{}]|\{[^}]*\})*\}|\$)*)"', re.DOTALL

@@ -43,6 +43,10 @@ _PENDING: Final = "pending"
 _MAX_ROUNDS: Final = 1_000_000
 #: Brokers that an error or warnings name.
 _NAMED_BROKERS: Final = 10
+_HARM: Final = (
+    "nothing was sent. A push replaces what the controller has sent to all brokers: topics that were deleted "
+    "after the snapshot come back for clients, newer ones disappear. --take-over pushes nevertheless"
+)
 _NO_EPOCHS: Final = (
     "warning: the snapshot has no epochs (kafka-topics --describe prints none): clients ignore metadata "
     "with older leader epochs than they have, and brokers cannot recognise a late request"
@@ -146,6 +150,13 @@ def push(
             metavar="NUMBER", help="Sender processes: per-broker, auto, or a number shared by the brokers."
         ),
     ] = "auto",
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Push also to a cluster whose controller is alive: the snapshot replaces its state.",
+        ),
+    ] = False,
     timeout: Annotated[
         float,
         typer.Option(min=0.001, max=MAX_SECONDS, metavar="SECONDS", help="How long to wait for one round."),
@@ -169,6 +180,10 @@ def push(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Push a snapshot's full metadata to every broker of it.
+
+    WARNING: this speaks as the cluster's controller. What the brokers know is replaced: a topic that was
+    deleted after the snapshot comes back for all clients, a newer one disappears. So brokers are asked first,
+    and while their controller is alive nothing is sent without --take-over.
 
     Connects to each broker, sends one UpdateMetadata with every partition and every live broker, and waits
     for the answers. Exit status 1 when a broker did not acknowledge.
@@ -211,6 +226,8 @@ def push(
             channel_config = replace(channel_config, controller_id=state.controller_id)
         if _has_no_epochs(state):
             typer.echo(_NO_EPOCHS, err=True)
+        if not take_over:
+            _require_no_controller(state, channel_config)
         result = push_state(
             state,
             channel_config,
@@ -227,6 +244,25 @@ def push(
     else:
         show_result(result)
     require_acknowledged(result)
+
+
+def _require_no_controller(state: ClusterState, config: ChannelConfig) -> None:
+    """Raise ConfigError while the cluster has another controller that is alive, or does not say."""
+    from ctrlchan.cli.active_controller import UnaskedError, find_active_controller
+    from ctrlchan.cli.progress import step
+    from ctrlchan.errors import ConfigError
+    from ctrlchan.state.brokers import brokers_list, format_host_port
+
+    try:
+        with step("asking brokers for their controller"):
+            active = find_active_controller(brokers_list(state.brokers), config.controller_id)
+    except UnaskedError:
+        raise ConfigError(
+            f"brokers can be asked for their controller over PLAINTEXT alone: {_HARM}"
+        ) from None
+    if active is not None:
+        where = "" if active.address is None else f" at {format_host_port(*active.address)}"
+        raise ConfigError(f"broker {active.named_by} has controller {active.id}{where}: {_HARM}")
 
 
 def _has_no_epochs(state: ClusterState) -> bool:

@@ -57,7 +57,7 @@ def test_a_dispatch_restores_lost_metadata_like_a_push(
             assert control_errors(UPDATE_METADATA, 8, exchange(address.host, address.port, frame)) == (0, {})
             assert metadata(kafka, broker_id, [TOPIC])[TOPIC].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if way == "push":
-            ctrlchan("push", str(snapshot))
+            ctrlchan("push", str(snapshot), "--take-over")
         else:
             # Small frames, so that there are several of each kind.
             made = json.loads(

@@ -67,7 +67,7 @@ def test_a_push_restores_lost_metadata(
         _tell(kafka, znodes, broker_id, rows)
         assert metadata(kafka, broker_id, [TOPIC])[TOPIC].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    result = json.loads(ctrlchan("push", str(snapshot), "--rounds", "2", "--json"))
+    result = json.loads(ctrlchan("push", str(snapshot), "--take-over", "--rounds", "2", "--json"))
 
     state = ClusterState.read(snapshot)
     assert (result["partitions"], result["brokers"], result["acknowledged"]) == (
@@ -83,7 +83,9 @@ def test_a_push_restores_lost_metadata(
 
 def test_a_former_controllers_push_is_fenced(kafka: KafkaRig, snapshot: Path) -> None:
     epoch = ClusterState.read(snapshot).controller_epoch - 1
-    words = ctrlchan("push", str(snapshot), "--controller-epoch", str(epoch), "--json", status=1)
+    words = ctrlchan(
+        "push", str(snapshot), "--take-over", "--controller-epoch", str(epoch), "--json", status=1
+    )
     result = json.loads(words)
     # One broker's word is enough: to the others nothing more need be sent.
     assert [o["outcome"] for o in result["outcomes"]] == ["fenced"] * len(kafka.broker_ids)

@@ -190,7 +190,7 @@ def push(secured: Secured, properties: dict[str, str]) -> list[str]:
     forget(secured)
     file = properties_file(secured.folder / "server.properties", properties)
     words = ctrlchan(
-        *("push", str(secured.snapshot), "--config", str(file), "--json"),
+        *("push", str(secured.snapshot), "--config", str(file), "--take-over", "--json"),
         *("--controller-id", str(secured.controller.znodes.controller_id)),
     )
     assert PASSWORD not in words

@@ -31,7 +31,8 @@ def snapshot_of(brokers: list[Peer], folder: Path) -> Path:
 
 @contextmanager
 def pushing(*arguments: object) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "ctrlchan", "push", *map(str, arguments)]
+    # These peers answer control requests alone, and are not asked for their controller.
+    command = [sys.executable, "-m", "ctrlchan", "push", "--take-over", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process:
         try:
