@@ -21,7 +21,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield started
 
 
-def test_a_cluster_stores_records_unless_told_otherwise(cluster: EmbeddedCluster) -> None:
+def test_a_cluster_stores_records_by_default(cluster: EmbeddedCluster) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
     errors: list[object] = []
     producer.produce("by-a-client", b"1", on_delivery=lambda error, _: errors.append(error))
