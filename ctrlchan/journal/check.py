@@ -6,8 +6,9 @@ the keys (channel, sequence). Bytes that changed within a page show when the pag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ctrlchan.errors import JournalError
-from ctrlchan.journal.reader import REMEDY, journal_files, journal_schema
+from ctrlchan.journal.reader import REMEDY, journal_files, require_journal, unified_schema, why_unopened
 from ctrlchan.state.storage.schemas import JOURNAL
 from ctrlchan.storage import AnyPath, PathLike, files_in, names_in, path_of
 from ctrlchan.storage.parquet import arrow_source, unreadable
@@ -25,7 +26,7 @@ __all__ = ["check_journal"]
 _KEY: Final = ("channel", "sequence")
 _REQUIRED: Final = frozenset(field.name for field in JOURNAL if not field.nullable)
 #: Footers that are read at the same time.
-_THREADS: Final = 4
+_THREADS: Final = 8
 
 
 class _Rows(NamedTuple):
@@ -38,8 +39,14 @@ class _Rows(NamedTuple):
     file: AnyPath
 
 
-def check_journal(path: PathLike, files: Sequence[AnyPath] | None = None) -> pa.Schema:
+def check_journal(
+    path: PathLike,
+    files: Sequence[AnyPath] | None = None,
+    open_file: Callable[[AnyPath], Any] = arrow_source,
+) -> pa.Schema:
     """Return the columns of a journal's files together, as ``journal_schema`` does. ``files``: only these.
+
+    ``open_file``: returns what Arrow reads a file from, on one of several threads. Each file is opened once.
 
     Raises JournalError, with the file and what to do about it: an empty or broken file, a file that is not of
     a journal, a newer version, a column with another type or with nulls that no journal has, and rows that
@@ -48,10 +55,10 @@ def check_journal(path: PathLike, files: Sequence[AnyPath] | None = None) -> pa.
     if files is None:
         files = journal_files(path)
         _refuse_other_files(path_of(path))
-    schema = journal_schema(files)
     with ThreadPoolExecutor(_THREADS) as pool:
-        rows = [one for of_file in pool.map(_checked, files) for one in of_file]
-    _refuse_repeated(rows)
+        checked = list(pool.map(partial(_checked, open_file=open_file), files))
+    schema = unified_schema((file, schema) for file, (schema, _) in zip(files, checked, strict=True))
+    _refuse_repeated([row for _, rows in checked for row in rows])
     return schema
 
 
@@ -65,13 +72,22 @@ def _refuse_other_files(folder: AnyPath) -> None:
             raise JournalError(f"{folder / name}: not of a journal: move it out of the folder")
 
 
-def _checked(file: AnyPath) -> list[_Rows]:
-    """Return the rows of a file by channel. Raises JournalError for a null in a column that has none."""
+def _checked(file: AnyPath, open_file: Callable[[AnyPath], Any]) -> tuple[pa.Schema, list[_Rows]]:
+    """Return the columns of a file and its rows by channel.
+
+    Raises JournalError for a file that is not of a journal, and for a null in a column that has none.
+    """
     try:
         # Opened by name, a file could be replaced between footer and keys.
-        with pq.ParquetFile(arrow_source(file)) as parquet:
+        opened = pq.ParquetFile(open_file(file))
+    except (pa.ArrowException, OSError) as problem:
+        raise JournalError(why_unopened(file, problem)) from problem
+    try:
+        with opened as parquet:
+            schema = parquet.schema_arrow
+            require_journal(schema, file)
             _refuse_nulls(parquet, file)
-            return list(_rows_of_groups(parquet, file))
+            return schema, list(_rows_of_groups(parquet, file))
     except (pa.ArrowException, OSError) as problem:
         raise JournalError(f"{file}: {unreadable(problem) or f'broken: {problem}; {REMEDY}'}") from problem
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import errno
 import secrets
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,7 @@ from ctrlchan.storage import (
     AnyPath,
     PathLike,
     UrlPath,
+    local_path,
     names_in,
     path_of,
     remove_empty,
@@ -40,10 +43,16 @@ from ctrlchan.storage import (
     replace,
     write_new,
 )
+from ctrlchan.storage.parquet import arrow_source
 
 __all__ = ["Compacted", "compact_journal"]
 
 _MIB: Final = 2**20
+#: A file of an object store of at most so many bytes is read as a whole, with one request.
+_SMALL_BYTES: Final = _MIB
+#: Files that are read at the same time, and bytes of all of them if they are more than one.
+_AT_ONCE: Final = 8
+_BYTES_AT_ONCE: Final = 32 * _MIB
 
 
 @dataclass(frozen=True)
@@ -65,9 +74,10 @@ def compact_journal(
 ) -> Compacted:
     """Write the rows of a journal into a new folder, in files that are as large as may be.
 
-    ``max_file_bytes``: a file takes rows until they have so many bytes before compression; so many bytes, and
-    a file of the journal, are in memory at a time. The rows of a file are ordered by channel; those of a
-    channel keep their order. Both folders may be URLs. ``out`` can be read when it is whole.
+    ``max_file_bytes``: a file takes rows until they have so many bytes before compression. In memory are at
+    a time so many bytes of rows, as many of small files that are elsewhere, and a few files. The rows of a
+    file are ordered by channel; those of a channel keep their order. Both folders may be URLs. ``out`` can be
+    read when it is whole.
 
     Raises ConfigError for ``max_file_bytes`` below 1, JournalError if ``out`` exists, for each reason of
     ``check_journal``, and if ``out`` cannot be written.
@@ -128,9 +138,10 @@ def _compact(source: AnyPath, out: AnyPath, max_file_bytes: int) -> Compacted:
     for file in channels:
         replace(out / CHANNELS_FOLDER / file.name, file.read_bytes())
     files = journal_files(source)
-    columns = _columns(check_journal(source, files))
+    contents = _Contents(source, files, max_file_bytes)
+    columns = _columns(check_journal(source, files, contents.open))
     rows = read = written = bytes_written = 0
-    for first, tables, size in _groups(files, columns, max_file_bytes):
+    for first, tables, size in _groups(contents, columns, max_file_bytes):
         table = pa.concat_tables(tables)
         sink = pa.BufferOutputStream()
         write_rows(list(_by_channel(table)), sink)
@@ -142,13 +153,12 @@ def _compact(source: AnyPath, out: AnyPath, max_file_bytes: int) -> Compacted:
 
 
 def _groups(
-    files: list[AnyPath], columns: pa.Schema, max_file_bytes: int
+    contents: _Contents, columns: pa.Schema, max_file_bytes: int
 ) -> Iterator[tuple[AnyPath, list[pa.Table], int]]:
     """Yield the rows of each file to be written, with the first file that they are of, and the bytes read."""
     tables: list[pa.Table] = []
     first, size, read = None, 0, 0
-    for file in files:
-        content = _content(file)
+    for file, content in contents.in_order():
         table = _table(content, file, columns)
         if first is not None and size + table.nbytes > max_file_bytes:
             yield first, tables, read
@@ -160,11 +170,77 @@ def _groups(
         yield first, tables, read
 
 
-def _content(file: AnyPath) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as problem:
-        raise JournalError(f"{file}: cannot be read: {problem}") from problem
+class _Contents:
+    """Reads the files of a journal, several at a time.
+
+    Small files of another machine are read once, by the check, and kept until they are copied, as long as
+    they are not more than ``kept_bytes`` together.
+    """
+
+    def __init__(self, folder: AnyPath, files: Sequence[AnyPath], kept_bytes: int) -> None:
+        self._files = files
+        self._sizes = dict(zip(files, _sizes(folder, files), strict=True))
+        self._lock = threading.Lock()
+        self._kept: dict[AnyPath, bytes] = {}
+        self._room = kept_bytes
+
+    def open(self, file: AnyPath) -> Any:
+        """Return what Arrow reads a file from, for the check. Any thread may call it. Raises OSError."""
+        if isinstance(file, Path) or self._sizes[file] > _SMALL_BYTES:
+            return arrow_source(file)
+        content = self._read(file)
+        with self._lock:
+            if len(content) <= self._room:
+                self._room -= len(content)
+                self._kept[file] = content
+        return pa.BufferReader(content)
+
+    def in_order(self) -> Iterator[tuple[AnyPath, bytes]]:
+        """Yield each file with its content. Raises JournalError."""
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="compact") as pool:
+            for some in self._groups():
+                yield from zip(some, pool.map(self._content, some), strict=True)
+
+    def _groups(self) -> Iterator[list[AnyPath]]:
+        """Yield the files that are read at the same time."""
+        group: list[AnyPath] = []
+        size = 0
+        for file in self._files:
+            if group and (len(group) == _AT_ONCE or size + self._sizes[file] > _BYTES_AT_ONCE):
+                yield group
+                group, size = [], 0
+            group.append(file)
+            size += self._sizes[file]
+        if group:
+            yield group
+
+    def _content(self, file: AnyPath) -> bytes:
+        kept = self._kept.pop(file, None)
+        if kept is not None:
+            return kept
+        try:
+            return self._read(file)
+        except OSError as problem:
+            raise JournalError(f"{file}: cannot be read: {problem}") from problem
+
+    def _read(self, file: AnyPath) -> bytes:
+        size = self._sizes[file]
+        if isinstance(file, Path) or not 0 < size <= _SMALL_BYTES:
+            return file.read_bytes()
+        with file.file_system() as (store, path):
+            # Without a range s3fs asks for the size before.
+            content: bytes = store.cat_file(path, start=0, end=size)
+            return content
+
+
+def _sizes(folder: AnyPath, files: Sequence[AnyPath]) -> list[int]:
+    """Return the size of each file in bytes; elsewhere from one listing of the folder. Raises OSError."""
+    if isinstance(folder, Path):
+        return [local_path(file).stat().st_size for file in files]
+    with folder.file_system() as (store, place):
+        listed = {one["name"].rpartition("/")[2]: one["size"] for one in store.ls(place, detail=True)}
+    # A file that is newer than a listing that the store has kept.
+    return [listed.get(file.name, _BYTES_AT_ONCE) for file in files]
 
 
 def _table(content: bytes, file: AnyPath, columns: pa.Schema) -> pa.Table:

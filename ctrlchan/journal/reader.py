@@ -21,7 +21,10 @@ __all__ = [
     "journal_files",
     "journal_schema",
     "read_journal",
+    "require_journal",
     "require_types",
+    "unified_schema",
+    "why_unopened",
 ]
 
 REMEDY: Final = "restore it from a copy, or move it out of the folder"
@@ -71,10 +74,14 @@ def journal_schema(files: Iterable[PathLike]) -> pa.Schema:
     Reads only footers. Raises JournalError naming the file that is broken, is no journal, is of a newer
     version, or does not fit to the others.
     """
+    return unified_schema((file, _schema_of(path_of(file))) for file in files)
+
+
+def unified_schema(schemas_of_files: Iterable[tuple[PathLike, pa.Schema]]) -> pa.Schema:
+    """Return ``journal_schema`` of files whose own schemas are read. Raises JournalError."""
     schemas = [JOURNAL]
     unified = _nullable(JOURNAL)
-    for file in files:
-        schema = _schema_of(path_of(file))
+    for file, schema in schemas_of_files:
         # Nearly all files have the same columns.
         if not any(schema.equals(known) for known in schemas):
             schemas.append(schema)
@@ -102,11 +109,22 @@ def _schema_of(file: AnyPath) -> pa.Schema:
     try:
         schema = pq.read_schema(arrow_source(file))
     except (pa.ArrowException, OSError) as problem:
-        if reason := unreadable(problem):
-            raise JournalError(f"{file}: {reason}") from problem
-        if file.is_file() and not file.read_bytes():
-            raise JournalError(f"{file}: empty, which no journal writes: delete it") from problem
-        raise JournalError(f"{file}: not a whole Parquet file: {problem}; {REMEDY}") from problem
+        raise JournalError(why_unopened(file, problem)) from problem
+    require_journal(schema, file)
+    return schema
+
+
+def why_unopened(file: AnyPath, problem: BaseException) -> str:
+    """Return why a file could not be opened as a Parquet file, and what to do."""
+    if reason := unreadable(problem):
+        return f"{file}: {reason}"
+    if file.is_file() and not file.read_bytes():
+        return f"{file}: empty, which no journal writes: delete it"
+    return f"{file}: not a whole Parquet file: {problem}; {REMEDY}"
+
+
+def require_journal(schema: pa.Schema, file: AnyPath) -> None:
+    """Raise JournalError, with what to do, if the schema of a file is not one of a journal."""
     written = (schema.metadata or {}).get(JOURNAL_VERSION_KEY)
     if written is None:
         raise JournalError(
@@ -126,7 +144,6 @@ def _schema_of(file: AnyPath) -> pa.Schema:
     if missing:
         raise JournalError(f"{file}: these columns are missing: {', '.join(missing)}; {REMEDY}")
     require_types(schema, JOURNAL, file, optional=JOURNAL_LATER)
-    return schema
 
 
 def require_types(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +22,7 @@ from ctrlchan.state.importing.generate import GeneratorConfig, generate
 from ctrlchan.state.storage.schemas import JOURNAL
 from ctrlchan.storage import AnyPath, names_in, replace
 from ctrlchan.storage.parquet import write_parquet
-from tests.storage.s3 import S3Server
+from tests.storage.s3 import Request, S3Server
 from tests.unit.journal.chunks import plain_chunk
 
 
@@ -83,6 +85,35 @@ def test_a_journal_is_compacted(root: AnyPath) -> None:
     with pytest.raises(JournalError, match=f"{broken.name}: not a whole Parquet file"):
         compact_journal(journal, root / "none")
     assert not (root / "none").exists()
+
+
+@pytest.mark.parametrize(("max_file_bytes", "requests"), [(2**20, 1), (1, 2)])
+def test_a_journal_is_compacted_with_few_requests_at_a_time(
+    s3: S3Server, bucket: AnyPath, max_file_bytes: int, requests: int
+) -> None:
+    """Each small file is read once, or again where memory is short, and never alone."""
+    from ctrlchan.journal import Journal
+
+    with Journal(bucket / "outcomes", flush_interval=60) as writer:
+        for number in range(8):
+            writer.take(plain_chunk(10, 10 * number))
+            assert writer.flush()
+    files = {f"/{str(file).removeprefix('s3://')}" for file in journal_files(bucket / "outcomes")}
+    # A request that stays alone breaks the barrier, and fails.
+    pair = threading.Barrier(2)
+
+    def wait_for_another(request: Request) -> None:
+        if request.path in files:
+            pair.wait(60)
+
+    s3.requests.clear()
+    s3.fault = wait_for_another
+    compacted = compact_journal(bucket / "outcomes", bucket / "out", max_file_bytes=max_file_bytes)
+    s3.fault = None
+    assert (compacted.files_read, compacted.rows) == (8, 80)
+    asked = Counter(request.path for request in s3.requests if request.path in files)
+    assert asked == dict.fromkeys(files, requests)
+    assert read_journal(bucket / "out")["sequence"].to_pylist() == list(range(80))
 
 
 def test_a_copy_that_is_not_finished_is_no_journal(bucket: AnyPath) -> None:
