@@ -13,7 +13,7 @@ import numpy as np
 from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.node import BrokerNode
-from ctrlchan.config.definitions import DescribedConfig, topic_configs
+from ctrlchan.config.described import DescribedConfig, topic_configs
 from ctrlchan.state import Broker, Endpoint
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
-from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.config.broker_settings import BrokerSettings
 from ctrlchan.broker.config.log_configs import LogConfigs
-from ctrlchan.broker.config.parts import check_topic_settings, fetcher_settings, server_settings
 from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
 from ctrlchan.broker.controller_client import ControllerClient
 from ctrlchan.broker.coordinator.group_service import GroupService
@@ -29,7 +28,7 @@ from ctrlchan.broker.handlers._fetch import FetchApi
 from ctrlchan.broker.handlers._hot import BrokerHandler
 from ctrlchan.broker.handlers._produce import ProduceApi
 from ctrlchan.broker.handlers.table import storing_apis
-from ctrlchan.broker.log.manager import LogManager, LogManagerSettings, read_identity
+from ctrlchan.broker.log.manager import LogManager, read_identity
 from ctrlchan.broker.metadata.hosted_replicas import HostedReplicas
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.node import BrokerNode
@@ -38,7 +37,6 @@ from ctrlchan.broker.replica._partitions import PartitionTable
 from ctrlchan.broker.replica.isr_updates import IsrUpdates
 from ctrlchan.broker.replica.replica_manager import ReplicaManager
 from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.config.settings import boolean, integer
 from ctrlchan.errors import CtrlchanError, ZooKeeperError
 from ctrlchan.internal_topics import OFFSETS_TOPIC
 from ctrlchan.server.api import Api
@@ -131,17 +129,8 @@ class BrokerServer:
                 identity = read_identity(config.log_dirs)
                 if identity is not None and identity.cluster_id is not None:
                     node.cluster_id = identity.cluster_id
-            # All settings are read before the first part is made.
-            check_topic_settings(configs)
-            log_settings, group_config = (
-                LogManagerSettings.from_configs(configs),
-                GroupConfig.from_settings(configs),
-            )
-            fetching, serving = fetcher_settings(configs), server_settings(configs)
-            max_lag_ms = integer(configs, "replica.lag.time.max.ms")
-            max_fetch_bytes = integer(configs, "fetch.max.bytes")
-            sessions = integer(configs, "max.incremental.fetch.session.cache.slots")
-            handler_threads = integer(configs, "num.io.threads")
+            # Parsed before the first part is made.
+            settings = BrokerSettings.of(configs)
             lock = threading.RLock()
             metadata = PublishedMetadata(node.cluster_id, forwarding_id=None if session is None else node.id)
             log_configs = LogConfigs(node.id, configs, lock)
@@ -157,7 +146,7 @@ class BrokerServer:
                 log_configs.defaults,
                 node.id,
                 node.cluster_id,
-                settings=log_settings,
+                settings=settings.logs,
                 progress=self._progress,
                 on_offline=partial(self._log_dir_failed, session),
             )
@@ -175,10 +164,10 @@ class BrokerServer:
                 node.id,
                 isr_wanted=None if isrs is None else isrs.ask,
                 storage_failed=lambda partition: logs.check_log(partition.topic, partition.partition),
-                max_lag_ms=max_lag_ms,
+                max_lag_ms=settings.replicas.max_lag_ms,
             )
             cleanup.callback(table.close)
-            groups = GroupService(group_config, table.get)
+            groups = GroupService(settings.groups, table.get)
             cleanup.callback(groups.stop)
             manager = ReplicaManager(
                 table,
@@ -186,10 +175,10 @@ class BrokerServer:
                 partial(log_configs.of_new_log, None if store is None else store.read_topic_config),
                 replicas,
                 lock,
-                max_lag_ms=max_lag_ms,
+                max_lag_ms=settings.replicas.max_lag_ms,
                 listeners={OFFSETS_TOPIC: groups},
                 find_address=partial(metadata.address_of, config.listener),
-                fetching=fetching,
+                fetching=settings.fetchers,
             )
             self._manager = manager
             cleanup.callback(manager.stop)
@@ -198,13 +187,14 @@ class BrokerServer:
             self.fetch = FetchApi(
                 table,
                 metadata.current,
-                max_bytes=max_fetch_bytes,
-                sessions=sessions,
+                max_bytes=settings.requests.fetch_max_bytes,
+                sessions=settings.requests.fetch_sessions,
             )
             self.hot = BrokerHandler([self.produce, self.fetch])
             apis = storing_apis(forwards=controller is not None, alters_configs=store is not None)
             self.core = StoringCore(
                 node=node,
+                settings=settings,
                 lock=lock,
                 metadata=metadata,
                 replicas=replicas,
@@ -221,9 +211,11 @@ class BrokerServer:
             )
             self._handler = RequestHandler(self.core, apis, lock)
             self.server = SocketServer(
-                [Listener(*listener) for listener in config.listeners], serving, self.hot
+                [Listener(*listener) for listener in config.listeners], settings.server, self.hot
             )
-            self.pool = HandlerPool(node.id, self.server.requests, self._handler.serve, handler_threads)
+            self.pool = HandlerPool(
+                node.id, self.server.requests, self._handler.serve, settings.requests.handler_threads
+            )
             self.hot.attach(self.server.threads)
             cleanup.callback(self._stop_serving)
             node.endpoint, *more = map(self._with_port, node.broker.endpoints)
@@ -299,14 +291,12 @@ class BrokerServer:
 
     def _shut_down_controlled(self) -> None:
         """Let the controller move this broker's leaders. Source: ``KafkaServer.controlledShutdown``."""
-        configs, core = self.core.configs, self.core
-        if core.controller is None or not boolean(configs, "controlled.shutdown.enable"):
+        core, settings = self.core, self.core.settings.shutdown
+        if core.controller is None or not settings.is_controlled:
             return
-        attempts = integer(configs, "controlled.shutdown.max.retries")
-        pause = integer(configs, "controlled.shutdown.retry.backoff.ms") / 1000
-        for attempt in range(attempts):
+        for attempt in range(settings.attempts):
             if attempt:
-                time.sleep(pause)
+                time.sleep(settings.pause_ms / 1000)
             try:
                 remaining = core.controller.controlled_shutdown().result(_CONTROLLER_SECONDS)
             except (CtrlchanError, TimeoutError) as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ctrlchan.broker.core import BrokerCore
 
 if TYPE_CHECKING:
+    from ctrlchan.broker.config.broker_settings import BrokerSettings
     from ctrlchan.broker.config.log_configs import LogConfigs
     from ctrlchan.broker.config.zookeeper_configs import BrokerConfigs
     from ctrlchan.broker.controller_client import ControllerClient
@@ -31,6 +32,7 @@ class StoringCore(BrokerCore):
     controller, ``config_store``: the configs in ZooKeeper; both are None for a broker without ZooKeeper.
     """
 
+    settings: BrokerSettings
     metadata: PublishedMetadata
     replica_manager: ReplicaManager
     logs: LogManager

@@ -1,8 +1,8 @@
 """A broker's ``server.properties`` as settings of a channel, under Kafka's own names.
 
-A ZooKeeper-mode controller is a broker and takes its settings from the same file. Keys that are not in
-``_PLAIN`` and have nothing to do with listeners, TLS or SASL are skipped. Keys of TLS and SASL are looked for
-first with the prefix of the listener that the channel uses (``listener.name.<name>.``, in small letters),
+A ZooKeeper-mode controller is a broker and takes its settings from the same file. Settings that are not in
+``_PLAIN`` and have nothing to do with listeners, TLS or SASL are skipped. Those of TLS and SASL are looked
+for first with the prefix of the listener that the channel uses (``listener.name.<name>.``, in small letters),
 then without it.
 
 The syntax is that of ``properties_file``.
@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from ctrlchan.channel.properties_file import LOGIN_MODULES, ListenerProperties, PropertiesFile
 from ctrlchan.channel.wire.security import SaslSettings
-from ctrlchan.config.values import parse_int, parse_long, parse_string
+from ctrlchan.config import table
+from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError
-from ctrlchan.protocol import request_versions
 
 __all__ = ["channel_settings", "settings_of"]
 
@@ -37,65 +37,47 @@ def settings_of(
 
 
 def _is_known(key: str) -> bool:
-    return key in _PLAIN or key in _LISTENER_KEYS or key.startswith(_SECURITY_PREFIXES)
+    return key in _NAMES or key.startswith(_SECURITY_PREFIXES)
 
 
-def _positive(name: str, text: str) -> int:
-    return parse_int(name, text, 1)
+def _seconds(milliseconds: int) -> float:
+    return milliseconds / 1000
 
 
-def _seconds(name: str, text: str) -> float:
-    return parse_int(name, text, 1) / 1000
-
-
-def _long_seconds(name: str, text: str) -> float:
-    return parse_long(name, text, 1) / 1000
-
-
-def _ibp(name: str, text: str) -> str:
-    version = parse_string(name, text)
-    try:
-        request_versions(version)
-    except ConfigError as unknown:
-        raise ConfigError(f"{name}: {unknown}") from None
-    return version
-
-
-#: Kafka's key -> ours, and how its value is parsed.
-_PLAIN: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "broker.id": ("controller_id", parse_int),
-    "inter.broker.protocol.version": ("inter_broker_protocol", _ibp),
-    "controller.socket.timeout.ms": ("socket_timeout", _seconds),
-    "request.timeout.ms": ("request_timeout", _seconds),
-    "socket.connection.setup.timeout.ms": ("connection_setup_timeout", _long_seconds),
-    "socket.connection.setup.timeout.max.ms": ("connection_setup_timeout_max", _long_seconds),
-    "socket.request.max.bytes": ("max_request_bytes", _positive),
+#: Setting -> argument, and what makes its value of the setting's.
+_PLAIN: Final[Mapping[Setting[Any], tuple[str, Callable[[Any], Any] | None]]] = {
+    table.BROKER_ID: ("controller_id", None),
+    table.INTER_BROKER_PROTOCOL_VERSION: ("inter_broker_protocol", None),
+    table.CONTROLLER_SOCKET_TIMEOUT_MS: ("socket_timeout", _seconds),
+    table.REQUEST_TIMEOUT_MS: ("request_timeout", _seconds),
+    table.SOCKET_CONNECTION_SETUP_TIMEOUT_MS: ("connection_setup_timeout", _seconds),
+    table.SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS: ("connection_setup_timeout_max", _seconds),
+    table.SOCKET_REQUEST_MAX_BYTES: ("max_request_bytes", None),
 }
-
-_LISTENER_KEYS: Final = (
-    "control.plane.listener.name",
-    "inter.broker.listener.name",
-    "listener.security.protocol.map",
-    "security.inter.broker.protocol",
-)
+_NAMES: Final = {
+    row.name
+    for row in (
+        *_PLAIN,
+        table.CONTROL_PLANE_LISTENER_NAME,
+        table.INTER_BROKER_LISTENER_NAME,
+        table.LISTENER_SECURITY_PROTOCOL_MAP,
+        table.SECURITY_INTER_BROKER_PROTOCOL,
+    )
+}
 _SECURITY_PREFIXES: Final = ("listener.name.", "ssl.", "sasl.")
 
 
 def channel_settings(file: PropertiesFile, listener: str | None = None) -> dict[str, Any]:
     """Return what ``settings_of`` returns, from a file that has been read."""
-    settings: dict[str, Any] = {}
-    for key, (ours, parse) in _PLAIN.items():
-        value = file.parse(key, parse)
-        if value is not None:
-            settings[ours] = value
+    settings = file.arguments(_PLAIN)
     if settings.get("connection_setup_timeout", 0) > 30:
         settings.setdefault("connection_setup_timeout_max", settings["connection_setup_timeout"])
     protocols, inter_broker = file.security_protocols(), file.inter_broker_listener()
-    control_plane = listener or file.value("control.plane.listener.name")
+    control_plane = listener or file.value(table.CONTROL_PLANE_LISTENER_NAME.name)
     used = control_plane or inter_broker
     if used not in protocols:
-        key = "control.plane.listener.name" if control_plane else "inter.broker.listener.name"
-        file.refuse(key, f"{used!r} has no protocol in listener.security.protocol.map")
+        key = table.CONTROL_PLANE_LISTENER_NAME if control_plane else table.INTER_BROKER_LISTENER_NAME
+        file.refuse(key.name, f"{used!r} has no protocol in {table.LISTENER_SECURITY_PROTOCOL_MAP}")
     settings |= {
         "listener_name": control_plane,
         "inter_broker_listener": inter_broker,
@@ -110,13 +92,13 @@ def channel_settings(file: PropertiesFile, listener: str | None = None) -> dict[
 
 
 def _sasl(properties: ListenerProperties, listener: str) -> SaslSettings:
-    key = "sasl.mechanism.inter.broker.protocol"
-    mechanism = properties.value(key) or "GSSAPI"
+    key = table.SASL_MECHANISM_INTER_BROKER_PROTOCOL.name
+    mechanism = properties.value(key) or table.SASL_MECHANISM_INTER_BROKER_PROTOCOL.value
     if mechanism not in LOGIN_MODULES:
         properties.refuse(key, f"{mechanism} is not {', '.join(LOGIN_MODULES)}")
     found = properties.jaas_options(mechanism)
     if found is None:
-        key = f"{mechanism.lower()}.sasl.jaas.config"
+        key = f"{mechanism.lower()}.{table.SASL_JAAS_CONFIG}"
         properties.refuse(key, f"it is missing, and {mechanism} needs it (a JVM's JAAS file is not read)")
     key, options = found
     try:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from os import PathLike, fspath
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from ctrlchan.channel.wire.security import TlsSettings
-from ctrlchan.config.values import parse_list
+from ctrlchan.config import table
+from ctrlchan.config.setting import Setting
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SECURITY_PROTOCOLS
 
@@ -123,6 +125,24 @@ class PropertiesFile:
         except ConfigError as refused:
             raise ConfigError(f"{self._where(key)}: {refused}") from None
 
+    def read_setting(self, setting: Setting[_T]) -> _T | None:
+        """Return the value of a setting; None: it is not set. Raises ConfigError with file and line."""
+        return self.parse(setting.name, lambda _, text: setting.parse(text))
+
+    def arguments(
+        self, wanted: Mapping[Setting[Any], tuple[str, Callable[[Any], Any] | None]]
+    ) -> dict[str, Any]:
+        """Return the values of the settings that are set, under the names of arguments.
+
+        ``wanted``: by setting, the argument, and what makes its value of the setting's. Raises ConfigError.
+        """
+        found = {}
+        for setting, (argument, convert) in wanted.items():
+            value = self.parse(setting.name, partial(_parse, setting, convert))
+            if value is not None:
+                found[argument] = value
+        return found
+
     def refuse(self, key: str, reason: str) -> NoReturn:
         """Raise ConfigError with the file, the line and the key."""
         raise ConfigError(f"{self._where(key)}: {key}: {reason}") from None
@@ -133,7 +153,7 @@ class PropertiesFile:
 
     def security_protocols(self) -> dict[str, str]:
         """Return the security protocol of each listener name (``listener.security.protocol.map``)."""
-        key = "listener.security.protocol.map"
+        key = table.LISTENER_SECURITY_PROTOCOL_MAP.name
         text = self.value(key)
         if text is None:
             return {name: name for name in SECURITY_PROTOCOLS}
@@ -147,16 +167,21 @@ class PropertiesFile:
 
     def inter_broker_listener(self) -> str:
         """Return the name of the listener that brokers use among themselves."""
-        key = "security.inter.broker.protocol"
+        key = table.SECURITY_INTER_BROKER_PROTOCOL.name
         protocol = self.value(key)
-        name = self.value("inter.broker.listener.name")
+        name = self.value(table.INTER_BROKER_LISTENER_NAME.name)
         if name is None:
             if protocol is not None and protocol not in SECURITY_PROTOCOLS:
                 self.refuse(key, f"{protocol!r} is not {', '.join(SECURITY_PROTOCOLS)}")
             return protocol or "PLAINTEXT"
         if protocol is not None:
-            self.refuse(key, "only one of it and inter.broker.listener.name can be set")
+            self.refuse(key, f"only one of it and {table.INTER_BROKER_LISTENER_NAME} can be set")
         return name
+
+
+def _parse(setting: Setting[Any], convert: Callable[[Any], Any] | None, _name: str, text: str) -> Any:
+    value = setting.parse(text)
+    return value if convert is None else convert(value)
 
 
 class ListenerProperties:
@@ -181,30 +206,30 @@ class ListenerProperties:
 
     def tls(self) -> TlsSettings:
         """Return the TLS settings (``ssl.*``)."""
-        key_type = self._store_type("ssl.keystore.type")
-        trust_type = self._store_type("ssl.truststore.type")
+        key_type = self._store_type(table.SSL_KEYSTORE_TYPE.name)
+        trust_type = self._store_type(table.SSL_TRUSTSTORE_TYPE.name)
         settings: dict[str, Any] = {
-            "ca_file": self.value("ssl.truststore.location"),
-            "ca_pem": self.value("ssl.truststore.certificates"),
-            "truststore_password": self.value("ssl.truststore.password"),
-            "certificate_file": self.value("ssl.keystore.location"),
-            "certificate_pem": self.value("ssl.keystore.certificate.chain"),
-            "key_pem": self.value("ssl.keystore.key"),
-            "keystore_password": self.value("ssl.keystore.password"),
-            "key_password": self.value("ssl.key.password"),
+            "ca_file": self.value(table.SSL_TRUSTSTORE_LOCATION.name),
+            "ca_pem": self.value(table.SSL_TRUSTSTORE_CERTIFICATES.name),
+            "truststore_password": self.value(table.SSL_TRUSTSTORE_PASSWORD.name),
+            "certificate_file": self.value(table.SSL_KEYSTORE_LOCATION.name),
+            "certificate_pem": self.value(table.SSL_KEYSTORE_CERTIFICATE_CHAIN.name),
+            "key_pem": self.value(table.SSL_KEYSTORE_KEY.name),
+            "keystore_password": self.value(table.SSL_KEYSTORE_PASSWORD.name),
+            "key_password": self.value(table.SSL_KEY_PASSWORD.name),
             "verify_host_name": self._verify_host_name(),
         }
         for ours, theirs, kind in (
-            ("ca_pem", "ssl.truststore.certificates", trust_type),
-            ("certificate_pem", "ssl.keystore.certificate.chain", key_type),
+            ("ca_pem", table.SSL_TRUSTSTORE_CERTIFICATES, trust_type),
+            ("certificate_pem", table.SSL_KEYSTORE_CERTIFICATE_CHAIN, key_type),
         ):
             if settings[ours] is not None and kind not in (None, "PEM"):
-                self.refuse(theirs, f"only a store of type PEM has it, not {kind}")
-        key = "ssl.enabled.protocols"
+                self.refuse(theirs.name, f"only a store of type PEM has it, not {kind}")
+        key = table.SSL_ENABLED_PROTOCOLS.name
         versions = self.value(key)
         if versions is not None:
             # As in Kafka, the list may have older versions; none below TLSv1.2 is ever used.
-            named = parse_list(key, versions)
+            named = table.SSL_ENABLED_PROTOCOLS.parse(versions)
             allowed = tuple(version for version in ("TLSv1.2", "TLSv1.3") if version in named)
             if not allowed:
                 self.refuse(key, f"{versions!r} has neither TLSv1.2 nor TLSv1.3")
@@ -212,7 +237,7 @@ class ListenerProperties:
         try:
             return TlsSettings(**settings)
         except ConfigError as problem:
-            self.refuse("ssl.keystore.location", str(problem))
+            self.refuse(table.SSL_KEYSTORE_LOCATION.name, str(problem))
 
     def _store_type(self, key: str) -> str | None:
         value = self.value(key)
@@ -221,7 +246,7 @@ class ListenerProperties:
         return value and value.upper()
 
     def _verify_host_name(self) -> bool:
-        key = "ssl.endpoint.identification.algorithm"
+        key = table.SSL_ENDPOINT_IDENTIFICATION_ALGORITHM.name
         value = self.value(key, empty=True)
         if value not in (None, "", "https", "HTTPS"):
             self.refuse(key, f"{value!r} is neither https nor empty")
@@ -235,8 +260,9 @@ class ListenerProperties:
         The value is ``<login module> required <name>="<value>" ... ;``. A key for the mechanism counts before
         one for all, and each with the listener's prefix first.
         """
-        special = f"{mechanism.lower()}.sasl.jaas.config"
-        for key in (self._prefix + special, special, f"{self._prefix}sasl.jaas.config", "sasl.jaas.config"):
+        plain = table.SASL_JAAS_CONFIG.name
+        special = f"{mechanism.lower()}.{plain}"
+        for key in (self._prefix + special, special, self._prefix + plain, plain):
             text = self._file.value(key)
             if text is not None:
                 return key, self._parse_jaas(key, text, LOGIN_MODULES[mechanism])

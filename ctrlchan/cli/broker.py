@@ -10,18 +10,21 @@ from typing import Annotated, Any, Final
 import typer
 
 from ctrlchan.cli.limits import MAX_INT32, MAX_INT64, MAX_PORT, MAX_SECONDS
+from ctrlchan.config import table
 from ctrlchan.text import printable
 
 __all__ = ["broker"]
 
 
-#: Options that have no effect with a file, and the key that it has instead.
+#: How alike a name is to the one that was meant.
+_ALIKE: Final = 0.9
+#: Options that have no effect with a file, and the setting that it has instead.
 _KEYS: Final = {
-    "host": "listeners",
-    "port": "listeners",
-    "listener": "inter.broker.listener.name",
-    "rack": "broker.rack",
-    "max_request_bytes": "socket.request.max.bytes",
+    "host": table.LISTENERS,
+    "port": table.LISTENERS,
+    "listener": table.INTER_BROKER_LISTENER_NAME,
+    "rack": table.BROKER_RACK,
+    "max_request_bytes": table.SOCKET_REQUEST_MAX_BYTES,
     "epoch": None,
     "response_delay": None,
 }
@@ -163,6 +166,7 @@ def broker(
     session_timeout = None
     if config is not None:
         from ctrlchan.cli.broker_properties import read_broker_properties
+        from ctrlchan.config.names import nearest_name
 
         if len(chosen) > 1:
             raise typer.BadParameter("--config is of one broker")
@@ -173,7 +177,9 @@ def broker(
                 raise typer.BadParameter(f"--{name.replace('_', '-')} has no effect with --config{instead}")
         properties = read_broker_properties(config, chosen[0] if ids or count else None, folder)
         for key in properties.without_effect:
-            typer.echo(f"warning: {config}: {printable(key)} has no effect", err=True)
+            meant = nearest_name(key, _ALIKE)
+            hint = "" if meant is None else f" (is {meant} meant?)"
+            typer.echo(f"warning: {config}: {printable(key)} has no effect{hint}", err=True)
         zookeeper, session_timeout = zookeeper or properties.zookeeper, properties.session_timeout
         settings: dict[str, Any] = {"cluster_id": cluster_id or DEFAULT_CLUSTER_ID, **properties.settings}
         configs = [BrokerConfig(**settings)]

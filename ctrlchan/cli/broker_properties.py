@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from ctrlchan.broker.log.manager import read_identity
 from ctrlchan.channel.properties_file import PropertiesFile
-from ctrlchan.config.settings import names_without_effect
-from ctrlchan.config.values import parse_int, parse_list
+from ctrlchan.config import table
+from ctrlchan.config.names import names_without_effect
 from ctrlchan.controller.settings.properties import listener_settings
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
@@ -18,10 +18,17 @@ from ctrlchan.zookeeper.client import check_servers
 
 __all__ = ["BrokerProperties", "read_broker_properties"]
 
-#: Kafka's default of ``listeners``.
-_LISTENERS: Final = "PLAINTEXT://:9092"
-#: Kafka's default of ``log.dir``.
-_LOG_DIR: Final = "/tmp/kafka-logs"
+#: What a file has that are arguments of BrokerConfig, or of its registration.
+_ARGUMENTS: Final = {
+    row.name
+    for row in (
+        table.BROKER_ID,
+        table.BROKER_RACK,
+        table.LOG_DIR,
+        table.LOG_DIRS,
+        table.ZOOKEEPER_CONNECT,
+    )
+}
 
 
 class BrokerProperties(NamedTuple):
@@ -42,11 +49,11 @@ def read_broker_properties(
     Without an id that of the log directories is taken. Raises ConfigError with file, line and key.
     """
     file = PropertiesFile.read(source)
-    listeners = listener_settings(file, _LISTENERS)
+    listeners = listener_settings(file, table.LISTENERS.default)
     given: tuple[Endpoint, ...] = listeners["listeners"]
     for one in given:
         if one.security_protocol is not SecurityProtocol.PLAINTEXT:
-            file.refuse("listeners", f"{one}: only PLAINTEXT is served")
+            file.refuse(table.LISTENERS.name, f"{one}: only PLAINTEXT is served")
     advertised: tuple[Endpoint, ...] = listeners.get("advertised_listeners", ())
     listener = _listener_of_brokers(file, given)
     log_dirs = [log_dir] if log_dir is not None else _log_dirs(file)
@@ -57,24 +64,23 @@ def read_broker_properties(
         "listener": listener.listener,
         "more_listeners": [(one.listener, one.host, one.port) for one in given if one != listener],
         "advertised": {one.listener: (one.host, one.port) for one in advertised},
-        "rack": file.value("broker.rack"),
+        "rack": file.value(table.BROKER_RACK.name),
         "log_dirs": log_dirs,
     }
-    zookeeper = file.value("zookeeper.connect")
+    zookeeper = file.value(table.ZOOKEEPER_CONNECT.name)
     if zookeeper is not None:
         check_servers(zookeeper)
     without_effect = names_without_effect(file.entries)
-    own = {"broker.id", "broker.rack", "log.dir", "log.dirs", "zookeeper.connect"}
     settings["configs"] = {
         key: value
         for key in file.entries
-        if key not in without_effect and key not in own and (value := file.value(key)) is not None
+        if key not in without_effect and key not in _ARGUMENTS and (value := file.value(key)) is not None
     }
     return BrokerProperties(settings, zookeeper, _session_timeout(file), without_effect)
 
 
 def _session_timeout(file: PropertiesFile) -> float | None:
-    milliseconds = file.parse("zookeeper.session.timeout.ms", lambda name, text: parse_int(name, text, 1))
+    milliseconds = file.read_setting(table.ZOOKEEPER_SESSION_TIMEOUT_MS)
     return None if milliseconds is None else milliseconds / 1000
 
 
@@ -87,21 +93,21 @@ def _listener_of_brokers(file: PropertiesFile, given: Sequence[Endpoint]) -> End
     for endpoint in given:
         if endpoint.listener == wanted:
             return endpoint
-    if len(given) > 1 or file.value("inter.broker.listener.name") is not None:
-        file.refuse("inter.broker.listener.name", f"{wanted!r} is none of the listeners")
+    if len(given) > 1 or file.value(table.INTER_BROKER_LISTENER_NAME.name) is not None:
+        file.refuse(table.INTER_BROKER_LISTENER_NAME.name, f"{wanted!r} is none of the listeners")
     return given[0]
 
 
 def _log_dirs(file: PropertiesFile) -> list[str]:
-    text = file.value("log.dirs") or file.value("log.dir") or _LOG_DIR
-    return [part for part in parse_list("log.dirs", text) if part]
+    text = file.value(table.LOG_DIRS.name) or file.value(table.LOG_DIR.name) or table.LOG_DIR.value
+    return [part for part in table.LOG_DIRS.parse(text) if part]
 
 
 def _broker_id(file: PropertiesFile, log_dirs: list[str]) -> int:
-    broker_id = file.parse("broker.id", lambda name, text: parse_int(name, text, -1))
+    broker_id = file.read_setting(table.BROKER_ID)
     if broker_id is not None and broker_id >= 0:
         return broker_id
     identity = read_identity(log_dirs)
     if identity is None or identity.broker_id is None:
-        raise ConfigError(f"{file.name}: broker.id is not set, and no log directory has one")
+        raise ConfigError(f"{file.name}: {table.BROKER_ID} is not set, and no log directory has one")
     return identity.broker_id

@@ -14,6 +14,7 @@ import typer
 
 from ctrlchan.cli.limits import MAX_INT32, MAX_PORT
 from ctrlchan.cli.signals import StopSignals
+from ctrlchan.config import table
 from ctrlchan.text import printable
 
 if TYPE_CHECKING:
@@ -307,8 +308,8 @@ def _settings(config: Path | None, listener: str | None, given: dict[str, Any]) 
         name: value for name, value in given.items() if value is not None and name != "inter_broker_protocol"
     }
     for name, option, key in (
-        ("zookeeper", "--zookeeper", "zookeeper.connect"),
-        ("controller_id", "--id", "broker.id"),
+        ("zookeeper", "--zookeeper", table.ZOOKEEPER_CONNECT),
+        ("controller_id", "--id", table.BROKER_ID),
     ):
         if name not in settings:
             raise typer.BadParameter(f"neither it nor {key} of --config is given", param_hint=option)

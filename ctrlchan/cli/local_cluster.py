@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ctrlchan.broker.config.broker_config import BrokerConfig
 from ctrlchan.cli.progress import step
+from ctrlchan.config import table
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.controller.status.metrics import ControllerMetrics
@@ -99,7 +100,7 @@ def start_cluster(
         folder = LogFolder(TEMPORARY if log_dir is None else log_dir)
         of_brokers.callback(folder.close)
         # The controller ends before them: nobody could take their leaders over.
-        configs = settings_of_cluster(brokers, {"controlled.shutdown.enable": "false"})
+        configs = settings_of_cluster(brokers, {table.CONTROLLED_SHUTDOWN_ENABLE.name: "false"})
         embedded = of_brokers.enter_context(
             BrokerProcesses(
                 [

@@ -11,21 +11,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from functools import cache
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from ctrlchan.config.definitions import (
-    ConfigType,
-    broker_configs,
-    topic_configs,
-)
-from ctrlchan.config.parsing import (
-    InvalidValueError,
-    broker_config_names,
-    check_broker_configs,
-    check_configs,
-    topic_config_names,
-)
+from ctrlchan.config.parsing import InvalidValueError, check_broker_configs, check_configs
+from ctrlchan.config.setting import LIST, Setting
+from ctrlchan.config.table import DYNAMIC, TOPICS
 from ctrlchan.errors import ErrorCode, KafkaError
 
 __all__ = [
@@ -79,7 +69,7 @@ def alter_topic(store: ConfigStore, name: str, changes: Sequence[Change], *, val
         config |= store.read_topic_config(name) or {}
     # As in Kafka, an invalid operation is refused before an unknown topic.
     for change in changes:
-        _apply(config, change, topic_config_names(), _topic_defaults())
+        _apply(config, change, TOPICS)
     _check_exists(store, name)
     _check_values(name, config)
     if not validate_only:
@@ -106,7 +96,7 @@ def alter_broker(store: ConfigStore, name: str, changes: Sequence[Change], *, va
     broker_id = _broker_id(store, name)
     config = store.read_broker_config(broker_id)
     for change in changes:
-        _apply(config, change, broker_config_names(), _broker_defaults())
+        _apply(config, change, DYNAMIC)
     check_broker_configs({key: config[key] for key, _, _ in changes if key in config})
     if not validate_only:
         store.write_broker_config(broker_id, config)
@@ -166,9 +156,7 @@ def _check_exists(store: ConfigStore, name: str) -> None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
-def _apply(
-    config: dict[str, str], change: Change, types: Mapping[str, ConfigType], defaults: Mapping[str, str]
-) -> None:
+def _apply(config: dict[str, str], change: Change, rows: Mapping[str, Setting[Any]]) -> None:
     name, value = change.name, change.value or ""
     if change.operation == Operation.SET:
         config[name] = value
@@ -176,11 +164,12 @@ def _apply(
         config.pop(name, None)
     elif change.operation in (Operation.APPEND, Operation.SUBTRACT):
         verb = Operation(change.operation).name.lower()
-        if types.get(name) is not ConfigType.LIST:
+        row = rows.get(name)
+        if row is None or row.type is not LIST:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {name}"
             )
-        present = [part for part in config.get(name, defaults.get(name, "")).split(",") if part]
+        present = [part for part in config.get(name, row.default or "").split(",") if part]
         if change.operation == Operation.APPEND:
             present += [part for part in value.split(",") if part not in present]
         else:
@@ -188,13 +177,3 @@ def _apply(
         config[name] = ",".join(present)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {change.operation}")
-
-
-@cache
-def _topic_defaults() -> Mapping[str, str]:
-    return {config.name: config.value or "" for config in topic_configs()}
-
-
-@cache
-def _broker_defaults() -> Mapping[str, str]:
-    return {config.name: config.value or "" for config in broker_configs({})}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from ctrlchan.broker.config.broker_config import DEFAULT_CLUSTER_ID, BrokerConfig
 from ctrlchan.broker.faults import Fault, FaultTarget
-from ctrlchan.config.settings import boolean, integer
+from ctrlchan.config import table
 from ctrlchan.embedded.aio import AsyncCalls
 from ctrlchan.embedded.calls import SECONDS, ClusterCalls, wait_for
 from ctrlchan.errors import ConfigError, CtrlchanError
@@ -110,7 +110,7 @@ class EmbeddedCluster(ClusterCalls):
             if folder.path is not None and zookeeper is None:
                 _check_kept(folder, ids)
                 # The brokers end together, after their controller: nobody could take their leaders over.
-                settings.setdefault("controlled.shutdown.enable", "false")
+                settings.setdefault(table.CONTROLLED_SHUTDOWN_ENABLE.name, "false")
                 self._controller = _controller(_FIRST_CONTROLLER_ID + ids.stop, settings, folder, listener)
                 cleanup.callback(self._controller.close)
                 zookeeper, controller = self._controller.zookeeper, self._controller.address
@@ -235,17 +235,16 @@ def _controller(
     controller_id: int, configs: Mapping[str, str], folder: LogFolder, listener: str
 ) -> LocalController:
     # Imported here: brokers that a user's own channel drives need no controller.
-    from ctrlchan.config.definitions import topic_defaults
+    from ctrlchan.config.described import topic_defaults
     from ctrlchan.embedded.controller import LocalController
 
-    unclean = "unclean.leader.election.enable"
     journal = None if folder.is_temporary or folder.path is None else Path(folder.path, _JOURNAL)
     return LocalController(
         controller_id,
         listener,
-        num_partitions=integer(configs, "num.partitions"),
-        default_replication_factor=integer(configs, "default.replication.factor"),
-        unclean_leader_election=boolean({unclean: "false"} | dict(configs), unclean),
+        num_partitions=table.NUM_PARTITIONS.of(configs),
+        default_replication_factor=table.DEFAULT_REPLICATION_FACTOR.of(configs),
+        unclean_leader_election=table.UNCLEAN_LEADER_ELECTION_ENABLE.of(configs),
         topic_defaults=topic_defaults(configs.get),
         journal=journal,
     )

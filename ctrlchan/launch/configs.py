@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 
-from ctrlchan.config.definitions import broker_configs
-from ctrlchan.config.settings import DEFAULTS, check_arguments, names_without_effect
+from ctrlchan.config.names import check_arguments, names_without_effect, nearest_name
 from ctrlchan.errors import ConfigError
 
 __all__ = ["ConfigValue", "check_names", "config_text", "config_texts"]
@@ -30,10 +28,9 @@ def config_texts(configs: Mapping[str, ConfigValue] | None) -> dict[str, str]:
 def check_names(names: Mapping[str, str]) -> None:
     """Raise ConfigError for the first name that no broker acts on; the message has the nearest one."""
     for name in names_without_effect(names):
-        known = sorted(DEFAULTS.keys() | {config.name for config in broker_configs({})})
-        nearest = get_close_matches(name, known, n=1, cutoff=0)
+        nearest = nearest_name(name)
         raise ConfigError(
-            f"{name}: a broker here does not act on a setting of this name; the nearest is {nearest[0]}"
+            f"{name}: a broker here does not act on a setting of this name; the nearest is {nearest}"
         )
 
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ctrlchan.broker.config.broker_config import BrokerConfig
+from ctrlchan.config import table
 from ctrlchan.errors import ConfigError, CtrlchanError
 from ctrlchan.interpreter import child_command
 from ctrlchan.launch.descriptions import BrokerDescription
@@ -36,7 +37,10 @@ _STOP_STORING_SECONDS = 60.0  # logs are flushed
 def settings_of_cluster(count: int, configs: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of each of `count` brokers that store records: `configs`, and what is left out."""
     # Kafka's own embedded clusters have these values, too.
-    small = {"offsets.topic.replication.factor": str(min(3, count)), "group.initial.rebalance.delay.ms": "0"}
+    small = {
+        table.OFFSETS_TOPIC_REPLICATION_FACTOR.name: str(min(3, count)),
+        table.GROUP_INITIAL_REBALANCE_DELAY_MS.name: "0",
+    }
     return small | dict(configs)
 
 

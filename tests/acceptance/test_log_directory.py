@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_kafka_finds_nothing_wrong_in_a_log(kafka_jars_ready: None, tmp_path: Pa
 
 def test_kafka_finds_nothing_wrong_in_a_compacted_log(kafka_jars_ready: None, tmp_path: Path) -> None:
     folder = tmp_path / "orders-0"
-    config = CONFIG._replace(segment_bytes=4000, cleanup_compact=True, cleanup_delete=False)
+    config = replace(CONFIG, segment_bytes=4000, cleanup_compact=True, cleanup_delete=False)
     log = Log(folder, config, producer_expiration_ms=2**62)
     clean_up_to = 0
     for round_ in range(3):

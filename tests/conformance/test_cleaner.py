@@ -7,6 +7,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ SMALL_SEGMENTS = LogConfig(
     cleanup_delete=False, delete_retention_ms=1000,
 )  # fmt: skip
 #: Compressed batches are of another size than Kafka's, so segments must not end by size.
-LARGE_SEGMENTS = SMALL_SEGMENTS._replace(segment_bytes=1 << 20)
+LARGE_SEGMENTS = replace(SMALL_SEGMENTS, segment_bytes=1 << 20)
 #: Producers do not expire.
 TODAY = time.time_ns() // 1_000_000
 FOREVER = 2**62

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
 from ctrlchan.broker.log import checkpoints
-from ctrlchan.broker.log.manager import LogManager, LogManagerSettings
+from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.errors import LogDirectoryError
 from ctrlchan.topic_names import id_to_text
 from tests.conformance.filled_logs import CONFIG, FOREVER, contents, fill

@@ -9,8 +9,14 @@ from urllib.parse import quote, unquote_plus
 
 import pytest
 
-from ctrlchan.config.definitions import ConfigType, broker_configs
-from ctrlchan.config.parsing import Value, parse_setting, topic_config_names
+from ctrlchan.config.parsing import parse_setting
+from ctrlchan.config.setting import ConfigType
+from ctrlchan.config.table import (
+    BROKERS,
+    LOG_INITIAL_TASK_DELAY_MS,
+    PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS,
+    TOPICS,
+)
 from ctrlchan.errors import ConfigError
 from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka
@@ -76,11 +82,12 @@ DIFFERENT: Final = {
     "replica.fetch.wait.max.ms",
     "replica.lag.time.max.ms",
 }
-BROKER: Final = {one.name: one.type for one in broker_configs({}) if one.name not in OTHERS} | {
-    "log.initial.task.delay.ms": ConfigType.LONG,
-    "producer.id.expiration.check.interval.ms": ConfigType.INT,
+BROKER: Final = {
+    row.name: row.type.code
+    for row in (*BROKERS.values(), LOG_INITIAL_TASK_DELAY_MS, PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS)
+    if row.name not in OTHERS
 }
-TOPIC: Final = {name: kind for name, kind in topic_config_names().items() if name not in OTHERS}
+TOPIC: Final = {name: row.type.code for name, row in TOPICS.items() if name not in OTHERS}
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +111,7 @@ def of_ours(name: str, text: str) -> tuple[bool, str]:
         return False, str(refused)
 
 
-def shown(value: Value) -> str:
+def shown(value: object) -> str:
     """Return a value as Java shows it."""
     if isinstance(value, bool):
         return str(value).lower()

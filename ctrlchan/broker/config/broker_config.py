@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ctrlchan.config import table
 from ctrlchan.errors import ConfigError
 from ctrlchan.server.asyncio_server import DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_REQUEST_BYTES
 from ctrlchan.text import quoted, why_unsendable
@@ -100,10 +101,10 @@ class BrokerConfig:
         """Return the settings that have a name of Kafka's, by name."""
         idle_ms = -1 if self.idle_timeout is None else round(self.idle_timeout * 1000)
         configs = {
-            "connections.max.idle.ms": str(idle_ms),
-            "socket.request.max.bytes": str(self.max_request_bytes),
+            table.CONNECTIONS_MAX_IDLE_MS.name: str(idle_ms),
+            table.SOCKET_REQUEST_MAX_BYTES.name: str(self.max_request_bytes),
             **self.configs,
         }
         if self.log_dirs:
-            configs["log.dirs"] = ",".join(self.log_dirs)
+            configs[table.LOG_DIRS.name] = ",".join(self.log_dirs)
         return configs

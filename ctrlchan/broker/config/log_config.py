@@ -3,114 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from ctrlchan.config.parsing import checked, parse_setting
+from ctrlchan.config import table
+from ctrlchan.config.setting import Setting
+from ctrlchan.config.typed import TypedSettings, fields_of, value_of
 
 __all__ = ["LogConfig"]
 
 _MAX_INT64: Final = 2**63 - 1
-_HOUR_MS: Final = 3600 * 1000
-_DAY_MS: Final = 24 * _HOUR_MS
-
-#: Broker configs that are the defaults of topic configs, where the names differ.
-_BROKER_NAMES: Final = {
-    "log.segment.bytes": "segment.bytes",
-    "log.index.size.max.bytes": "segment.index.bytes",
-    "log.index.interval.bytes": "index.interval.bytes",
-    "log.retention.bytes": "retention.bytes",
-    "log.flush.interval.messages": "flush.messages",
-    "log.segment.delete.delay.ms": "file.delete.delay.ms",
-    "log.cleanup.policy": "cleanup.policy",
-    "log.cleaner.delete.retention.ms": "delete.retention.ms",
-    "log.cleaner.min.compaction.lag.ms": "min.compaction.lag.ms",
-    "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
-    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
-    "message.max.bytes": "max.message.bytes",
-    "compression.type": "compression.type",
-    "min.insync.replicas": "min.insync.replicas",
-    "log.message.timestamp.type": "message.timestamp.type",
-    "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
-    "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
-    "log.message.timestamp.difference.max.ms": "message.timestamp.difference.max.ms",
-}
-#: Topic configs whose broker configs come in several units: the first one that is set counts.
-_BROKER_TIMES: Final = {
-    "retention.ms": (
-        ("log.retention.ms", 1),
-        ("log.retention.minutes", 60_000),
-        ("log.retention.hours", _HOUR_MS),
-    ),
-    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
-    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
-    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
-}
 
 
-class LogConfig(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LogConfig(TypedSettings):
     """Settings of one log. Names are Kafka's topic configs with ``_`` for ``.``; -1 stands for no limit.
 
     ``cleanup_delete`` and ``cleanup_compact``: the two words of cleanup.policy, which may have neither.
     """
 
-    segment_bytes: int = 1 << 30
-    segment_ms: int = 7 * _DAY_MS
-    segment_jitter_ms: int = 0
-    segment_index_bytes: int = 10 << 20
-    index_interval_bytes: int = 4096
-    retention_bytes: int = -1
-    retention_ms: int = 7 * _DAY_MS
-    flush_messages: int = _MAX_INT64
-    file_delete_delay_ms: int = 60_000
-    cleanup_delete: bool = True
-    cleanup_compact: bool = False
-    max_compaction_lag_ms: int = _MAX_INT64
-    flush_ms: int = _MAX_INT64
-    delete_retention_ms: int = _DAY_MS
-    min_compaction_lag_ms: int = 0
-    min_cleanable_dirty_ratio: float = 0.5
-    max_message_bytes: int = 1_048_588
-    compression_type: str = "producer"
-    message_timestamp_type: str = "CreateTime"
-    message_timestamp_before_max_ms: int = _MAX_INT64
-    message_timestamp_after_max_ms: int = _MAX_INT64
-    message_timestamp_difference_max_ms: int = _MAX_INT64
-    min_insync_replicas: int = 1
+    segment_bytes: int = value_of(table.SEGMENT_BYTES)
+    segment_ms: int = value_of(table.SEGMENT_MS)
+    segment_jitter_ms: int = value_of(table.SEGMENT_JITTER_MS)
+    segment_index_bytes: int = value_of(table.SEGMENT_INDEX_BYTES)
+    index_interval_bytes: int = value_of(table.INDEX_INTERVAL_BYTES)
+    retention_bytes: int = value_of(table.RETENTION_BYTES)
+    retention_ms: int = value_of(table.RETENTION_MS)
+    flush_messages: int = value_of(table.FLUSH_MESSAGES)
+    file_delete_delay_ms: int = value_of(table.FILE_DELETE_DELAY_MS)
+    cleanup_delete: bool = value_of(table.CLEANUP_POLICY, lambda words: "delete" in words)
+    cleanup_compact: bool = value_of(table.CLEANUP_POLICY, lambda words: "compact" in words)
+    max_compaction_lag_ms: int = value_of(table.MAX_COMPACTION_LAG_MS)
+    flush_ms: int = value_of(table.FLUSH_MS)
+    delete_retention_ms: int = value_of(table.DELETE_RETENTION_MS)
+    min_compaction_lag_ms: int = value_of(table.MIN_COMPACTION_LAG_MS)
+    min_cleanable_dirty_ratio: float = value_of(table.MIN_CLEANABLE_DIRTY_RATIO)
+    max_message_bytes: int = value_of(table.MAX_MESSAGE_BYTES)
+    compression_type: str = value_of(table.COMPRESSION_TYPE)
+    message_timestamp_type: str = value_of(table.MESSAGE_TIMESTAMP_TYPE)
+    message_timestamp_before_max_ms: int = value_of(table.MESSAGE_TIMESTAMP_BEFORE_MAX_MS)
+    message_timestamp_after_max_ms: int = value_of(table.MESSAGE_TIMESTAMP_AFTER_MAX_MS)
+    message_timestamp_difference_max_ms: int = value_of(table.MESSAGE_TIMESTAMP_DIFFERENCE_MAX_MS)
+    min_insync_replicas: int = value_of(table.MIN_INSYNC_REPLICAS)
 
     @classmethod
     def from_broker_configs(cls, configs: Mapping[str, str]) -> LogConfig:
         """Return the defaults of all topics that a broker's settings give. Raises ConfigError."""
-        values = {
-            topic: checked(broker, configs[broker])
-            for broker, topic in _BROKER_NAMES.items()
-            if broker in configs
-        }
-        for topic, names in _BROKER_TIMES.items():
-            for name, unit in names:
-                if name in configs:
-                    time = parse_setting(name, configs[name])
-                    assert isinstance(time, int)
-                    values[topic] = str(-1 if topic == "retention.ms" and time < 0 else time * unit)
+        values: dict[Setting[Any], Any] = {}
+        for _, topic, _ in fields_of(cls):
+            for broker, unit in topic.behind:
+                if broker.name in configs:
+                    value = broker.parse(configs[broker.name])
+                    if topic is table.RETENTION_MS and value < 0:
+                        value, unit = -1, 1
+                    values[topic] = value if unit == 1 else value * unit
                     break
-        return cls().with_topic_configs(values)
-
-    def with_topic_configs(self, configs: Mapping[str, str]) -> LogConfig:
-        """Return this with a topic's own configs, by Kafka's names. Raises ConfigError.
-
-        Names that no log acts on are left out.
-        """
-        changes: dict[str, Any] = {}
-        for name, text in configs.items():
-            field = name.replace(".", "_")
-            if name == "cleanup.policy":
-                policies = parse_setting(name, text)
-                assert isinstance(policies, list)
-                changes["cleanup_delete"] = "delete" in policies
-                changes["cleanup_compact"] = "compact" in policies
-            elif field in self._fields and not field.startswith("cleanup_"):
-                changes[field] = parse_setting(name, text)
-        return self._replace(**changes)
+        return cls().with_values(values)
 
     @property
     def roll_ms(self) -> int:
@@ -135,10 +84,11 @@ class LogConfig(NamedTuple):
 @lru_cache(256)
 def _checked(config: LogConfig) -> LogConfig:
     """Return the settings if they can be: many logs have the same ones."""
-    for field, value in config._asdict().items():
+    for field, setting, convert in fields_of(LogConfig):
+        value = getattr(config, field)
         # Kafka takes NaN for a ratio.
-        if not isinstance(value, bool) and value == value:
-            parse_setting(field.replace("_", "."), str(value))
+        if convert is None and value == value:
+            setting.parse(str(value))
     # A least compaction lag above the largest one is refused where it is set, not where it is: a broker that
     # is started with another default must serve the topic.
     return config

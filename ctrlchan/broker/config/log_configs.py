@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 
 from ctrlchan.broker.config.log_config import LogConfig
-from ctrlchan.config.definitions import cluster_wide_configs
+from ctrlchan.config.table import DYNAMIC
 from ctrlchan.errors import ConfigError, ZooKeeperError
 
 __all__ = ["LogConfigs"]
@@ -54,7 +54,7 @@ class LogConfigs:
     def of(self, topic: str) -> LogConfig:
         """Return the settings of a topic's logs; those of the broker where the topic's cannot be used."""
         try:
-            config = self.defaults.with_topic_configs(self.own.get(topic, {}))
+            config = self.defaults.with_configs(self.own.get(topic, {}))
         except ConfigError as error:
             logger.error("broker %d: the configs of topic %s are not used: %s", self.id, topic, error)
             config = self.defaults
@@ -64,7 +64,7 @@ class LogConfigs:
 
     def set_topic_configs(self, topic: str, own: Mapping[str, str]) -> None:
         """Replace a topic's own configs; its open logs follow. Raises ConfigError."""
-        config = self.defaults.with_topic_configs(own)
+        config = self.defaults.with_configs(own)
         with self._lock:
             if own:
                 self.own[topic] = dict(own)
@@ -89,10 +89,9 @@ class LogConfigs:
 
     def set_broker_configs(self, own: Mapping[str, str], defaults: Mapping[str, str]) -> None:
         """Replace the dynamic configs of this broker and of all; logs follow. Raises ConfigError."""
-        dynamic = cluster_wide_configs()
         effective = dict(self._static)
         for configs in (defaults, own):
-            effective |= {name: value for name, value in configs.items() if name in dynamic}
+            effective |= {name: value for name, value in configs.items() if name in DYNAMIC}
         log_defaults = LogConfig.from_broker_configs(effective)
         with self._lock:
             if log_defaults == self.defaults:

@@ -3,62 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from ctrlchan.config.settings import boolean, integer, setting
+from ctrlchan.config import table
+from ctrlchan.config.typed import TypedSettings, value_of
 from ctrlchan.config.values import invalid_value, parse_int, parse_list
 from ctrlchan.server.socket_server import SocketServerSettings
 
-__all__ = ["FetcherSettings", "check_topic_settings", "fetcher_settings", "server_settings"]
+__all__ = [
+    "FetcherSettings",
+    "NewTopicSettings",
+    "ReplicaSettings",
+    "RequestSettings",
+    "ShutdownSettings",
+    "server_settings",
+]
 
 
-class FetcherSettings(NamedTuple):
-    """Kafka's ``replica.fetch.``: wait.max.ms, min.bytes, response.max.bytes, max.bytes, backoff.ms."""
+@dataclass(frozen=True, slots=True)
+class FetcherSettings(TypedSettings):
+    """How a follower fetches."""
 
-    max_wait_ms: int = 500
-    min_bytes: int = 1
-    max_bytes: int = 10 * 2**20
-    partition_max_bytes: int = 2**20
-    backoff_ms: int = 1000
-
-
-def check_topic_settings(configs: Mapping[str, str]) -> None:
-    """Check the settings of topics that are created when they are asked for. Raises ConfigError."""
-    boolean(configs, "auto.create.topics.enable")
-    integer(configs, "num.partitions")
-    integer(configs, "default.replication.factor")
+    max_wait_ms: int = value_of(table.REPLICA_FETCH_WAIT_MAX_MS)
+    min_bytes: int = value_of(table.REPLICA_FETCH_MIN_BYTES)
+    max_bytes: int = value_of(table.REPLICA_FETCH_RESPONSE_MAX_BYTES)
+    partition_max_bytes: int = value_of(table.REPLICA_FETCH_MAX_BYTES)
+    backoff_ms: int = value_of(table.REPLICA_FETCH_BACKOFF_MS)
 
 
-def fetcher_settings(configs: Mapping[str, str]) -> FetcherSettings:
-    """Return how a follower fetches. Raises ConfigError."""
-    return FetcherSettings(
-        max_wait_ms=integer(configs, "replica.fetch.wait.max.ms"),
-        min_bytes=integer(configs, "replica.fetch.min.bytes"),
-        max_bytes=integer(configs, "replica.fetch.response.max.bytes"),
-        partition_max_bytes=integer(configs, "replica.fetch.max.bytes"),
-        backoff_ms=integer(configs, "replica.fetch.backoff.ms"),
-    )
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings(TypedSettings):
+    """When a follower is out of sync."""
+
+    max_lag_ms: int = value_of(table.REPLICA_LAG_TIME_MAX_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSettings(TypedSettings):
+    """How requests are answered: handler threads, the bytes of a Fetch, and fetch sessions."""
+
+    handler_threads: int = value_of(table.NUM_IO_THREADS)
+    fetch_max_bytes: int = value_of(table.FETCH_MAX_BYTES)
+    fetch_sessions: int = value_of(table.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopicSettings(TypedSettings):
+    """Topics that are created when they are asked for."""
+
+    auto_create: bool = value_of(table.AUTO_CREATE_TOPICS_ENABLE)
+    num_partitions: int = value_of(table.NUM_PARTITIONS)
+    replication_factor: int = value_of(table.DEFAULT_REPLICATION_FACTOR)
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownSettings(TypedSettings):
+    """How often the controller is asked to move the leaders of a broker that stops."""
+
+    is_controlled: bool = value_of(table.CONTROLLED_SHUTDOWN_ENABLE)
+    attempts: int = value_of(table.CONTROLLED_SHUTDOWN_MAX_RETRIES)
+    pause_ms: int = value_of(table.CONTROLLED_SHUTDOWN_RETRY_BACKOFF_MS)
 
 
 def server_settings(configs: Mapping[str, str]) -> SocketServerSettings:
     """Return the limits and threads of the SocketServer. Raises ConfigError."""
     return SocketServerSettings(
-        num_network_threads=integer(configs, "num.network.threads"),
-        queued_max_requests=integer(configs, "queued.max.requests"),
-        socket_request_max_bytes=integer(configs, "socket.request.max.bytes"),
-        socket_send_buffer_bytes=integer(configs, "socket.send.buffer.bytes"),
-        socket_receive_buffer_bytes=integer(configs, "socket.receive.buffer.bytes"),
-        socket_listen_backlog_size=integer(configs, "socket.listen.backlog.size"),
-        connections_max_idle_ms=integer(configs, "connections.max.idle.ms"),
-        max_connections=integer(configs, "max.connections"),
-        max_connections_per_ip=integer(configs, "max.connections.per.ip"),
-        max_connections_per_ip_overrides=_overrides(setting(configs, "max.connections.per.ip.overrides")),
+        num_network_threads=table.NUM_NETWORK_THREADS.of(configs),
+        queued_max_requests=table.QUEUED_MAX_REQUESTS.of(configs),
+        socket_request_max_bytes=table.SOCKET_REQUEST_MAX_BYTES.of(configs),
+        socket_send_buffer_bytes=table.SOCKET_SEND_BUFFER_BYTES.of(configs),
+        socket_receive_buffer_bytes=table.SOCKET_RECEIVE_BUFFER_BYTES.of(configs),
+        socket_listen_backlog_size=table.SOCKET_LISTEN_BACKLOG_SIZE.of(configs),
+        connections_max_idle_ms=table.CONNECTIONS_MAX_IDLE_MS.of(configs),
+        max_connections=table.MAX_CONNECTIONS.of(configs),
+        max_connections_per_ip=table.MAX_CONNECTIONS_PER_IP.of(configs),
+        max_connections_per_ip_overrides=_overrides(table.MAX_CONNECTIONS_PER_IP_OVERRIDES.of(configs)),
     )
 
 
 def _overrides(text: str) -> dict[str, int]:
     """Return the limit of each host in ``host:limit,…``. Raises ConfigError."""
-    name = "max.connections.per.ip.overrides"
+    name = table.MAX_CONNECTIONS_PER_IP_OVERRIDES.name
     limits = {}
     for part in filter(None, parse_list(name, text)):
         host, _, limit = part.rpartition(":")

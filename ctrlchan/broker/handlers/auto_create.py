@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from ctrlchan.broker.controller_client import ControllerClient, NewTopic
 from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.config.settings import integer
+from ctrlchan.config import table
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ctrlchan.rate_limit import LogRateLimit
@@ -110,16 +110,16 @@ def create_missing(core: StoringCore, names: Sequence[str]) -> Future[dict[str, 
 def _with_settings(core: StoringCore, name: str) -> NewTopic:
     """Return the topic with the broker's settings for it."""
     if name != OFFSETS_TOPIC:
-        partitions = integer(core.configs, "num.partitions")
-        return NewTopic(name, partitions, integer(core.configs, "default.replication.factor"))
+        settings = core.settings.new_topics
+        return NewTopic(name, settings.num_partitions, settings.replication_factor)
     config = core.groups.config
     return NewTopic(
         name,
         config.offsets_topic_partitions,
         config.offsets_topic_replication_factor,
         {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(config.offsets_topic_segment_bytes),
+            table.CLEANUP_POLICY.name: "compact",
+            table.COMPRESSION_TYPE.name: "producer",
+            table.SEGMENT_BYTES.name: str(config.offsets_topic_segment_bytes),
         },
     )

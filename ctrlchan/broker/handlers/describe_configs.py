@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.config.definitions import Configs, ConfigSource, DescribedConfig, effective_configs
+from ctrlchan.config.described import Configs, ConfigSource, DescribedConfig, effective_configs
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis import describe_configs
 

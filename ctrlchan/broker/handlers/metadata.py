@@ -20,7 +20,6 @@ from ctrlchan.broker.handlers.auto_create import create_missing
 from ctrlchan.broker.handlers.effects import when_seen
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.storing_core import StoringCore
-from ctrlchan.config.settings import boolean
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis import metadata
 from ctrlchan.server.apis._metadata import MetadataRequest, decode_metadata
@@ -57,7 +56,7 @@ def _is_informed(core: StoringCore, known: MetadataCache) -> bool:
 
 def _missing(core: StoringCore, request: Request, body: MetadataRequest) -> list[str]:
     """Return the names of topics to create."""
-    if not boolean(core.configs, "auto.create.topics.enable"):
+    if not core.settings.new_topics.auto_create:
         return []
     with core.metadata.state.lock:
         return metadata.missing_topics(core.metadata, request.version, body)

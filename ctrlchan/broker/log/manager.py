@@ -17,9 +17,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
 from ctrlchan.broker.log import checkpoints, names
 from ctrlchan.broker.log._log import (
     DUE_DELETION,
@@ -32,14 +33,13 @@ from ctrlchan.broker.log.background import Scheduler
 from ctrlchan.broker.log.directory import FutureReplica, LogDirectory, Place, read_identity
 from ctrlchan.broker.log.lock_file import RefusedError
 from ctrlchan.broker.log.log_cleaner import LogCleaner
-from ctrlchan.config.parsing import parse_setting
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, LogDirectoryError
 from ctrlchan.topic_names import ZERO_ID, id_to_text, why_invalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LogDirSizes", "LogManager", "LogManagerSettings", "ReplicaSize", "read_identity"]
+__all__ = ["LogDirSizes", "LogManager", "ReplicaSize", "read_identity"]
 
 logger: Final = logging.getLogger(__name__)
 
@@ -52,50 +52,6 @@ _CLOSING_THREADS: Final = 8
 _STRIPES: Final = 16
 #: DescribeLogDirsResponse.INVALID_OFFSET_LAG
 _NO_LAG: Final = -1
-_SETTINGS: Final = {
-    "num.recovery.threads.per.data.dir": "recovery_threads_per_dir",
-    "background.threads": "background_threads",
-    "log.retention.check.interval.ms": "retention_check_ms",
-    "log.flush.offset.checkpoint.interval.ms": "recovery_point_checkpoint_ms",
-    "log.flush.start.offset.checkpoint.interval.ms": "log_start_checkpoint_ms",
-    "replica.high.watermark.checkpoint.interval.ms": "high_watermark_checkpoint_ms",
-    "producer.id.expiration.ms": "producer_expiration_ms",
-    "producer.id.expiration.check.interval.ms": "producer_expiration_check_ms",
-    "log.initial.task.delay.ms": "initial_delay_ms",
-    "log.cleaner.enable": "cleaner_enabled",
-    "log.cleaner.threads": "cleaner_threads",
-    "log.cleaner.backoff.ms": "cleaner_backoff_ms",
-    "log.cleaner.dedupe.buffer.size": "cleaner_memory",
-}
-
-
-class LogManagerSettings(NamedTuple):
-    """Settings of a broker that its log manager acts on; ``from_configs`` has their names in Kafka."""
-
-    recovery_threads_per_dir: int = 1
-    background_threads: int = 10
-    retention_check_ms: int = 300_000
-    recovery_point_checkpoint_ms: int = 60_000
-    log_start_checkpoint_ms: int = 60_000
-    high_watermark_checkpoint_ms: int = 5_000
-    producer_expiration_ms: int = 86_400_000
-    producer_expiration_check_ms: int = 600_000
-    cleaner_enabled: bool = True
-    cleaner_threads: int = 1
-    cleaner_backoff_ms: int = 15_000
-    #: Of all threads, for the keys of the logs that are compacted.
-    cleaner_memory: int = 128 << 20
-    cleaner_load_factor: float = 0.9
-    #: Before the first retention and the first checkpoints.
-    initial_delay_ms: int = 30_000
-
-    @classmethod
-    def from_configs(cls, configs: Mapping[str, str]) -> LogManagerSettings:
-        """Return the settings of a broker's configs, by Kafka's names. Raises ConfigError."""
-        changes: dict[str, Any] = {
-            field: parse_setting(name, configs[name]) for name, field in _SETTINGS.items() if name in configs
-        }
-        return cls(**changes)
 
 
 class ReplicaSize(NamedTuple):

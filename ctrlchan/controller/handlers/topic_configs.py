@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ctrlchan.config.values import parse_boolean
+from ctrlchan.config import table
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.errors import ConfigError
 from ctrlchan.zookeeper.cluster import ClusterNodes
@@ -26,7 +26,6 @@ Bool: TypeAlias = npt.NDArray[np.bool_]
 
 _LOG: Final = logging.getLogger(__name__)
 
-UNCLEAN: Final = "unclean.leader.election.enable"
 _TOPICS: Final = "topics"
 _BROKERS: Final = "brokers"
 _DEFAULT: Final = "<default>"
@@ -91,11 +90,9 @@ class TopicConfigs:
 
 
 def _flag(name: str, config: Mapping[str, str], default: bool) -> bool:
-    text = config.get(UNCLEAN)
-    if text is None:
-        return default
+    setting = table.UNCLEAN_LEADER_ELECTION_ENABLE
     try:
-        return parse_boolean(UNCLEAN, text)
+        return setting.of(config) if setting.name in config else default
     except ConfigError as refused:
         _LOG.error("%s: %s; it is ignored", name, refused)
         return default

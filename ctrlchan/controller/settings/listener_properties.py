@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ctrlchan.channel.properties_file import LOGIN_MODULES, ListenerProperties
-from ctrlchan.config.values import parse_list
+from ctrlchan.config import table
 from ctrlchan.controller.settings.listener_security import ClientAuth, ListenerSecurity
 from ctrlchan.errors import ConfigError
 from ctrlchan.protocol import SecurityProtocol
@@ -25,12 +25,12 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
     mechanisms: tuple[str, ...] = ()
     users: dict[str, str] = {}
     if protocol.name.startswith("SASL"):
-        key = "sasl.enabled.mechanisms"
-        text = properties.value(key) or "GSSAPI"
-        mechanisms = tuple(filter(None, parse_list(key, text)))
+        setting = table.SASL_ENABLED_MECHANISMS
+        text = properties.value(setting.name)
+        mechanisms = tuple(filter(None, setting.value if text is None else setting.parse(text)))
         unknown = [name for name in mechanisms if name not in LOGIN_MODULES]
         if unknown:
-            properties.refuse(key, f"{unknown[0]} is not {', '.join(LOGIN_MODULES)}")
+            properties.refuse(setting.name, f"{unknown[0]} is not {', '.join(LOGIN_MODULES)}")
         found = properties.jaas_options("PLAIN") if "PLAIN" in mechanisms else None
         if found is not None:
             users = {
@@ -38,7 +38,7 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
                 for name, password in found[1].items()
                 if name.startswith(_USER)
             }
-    key = "ssl.client.auth"
+    key = table.SSL_CLIENT_AUTH.name
     client_auth = (properties.value(key) if tls is not None else None) or ClientAuth.NONE.value
     if client_auth not in list(ClientAuth):
         properties.refuse(key, f"{client_auth!r} is not {', '.join(ClientAuth)}")
@@ -47,4 +47,4 @@ def listener_security(properties: ListenerProperties, protocol: SecurityProtocol
             tls=tls, client_auth=ClientAuth(client_auth), mechanisms=mechanisms, users=users
         )
     except ConfigError as problem:
-        properties.refuse("sasl.enabled.mechanisms", str(problem))
+        properties.refuse(table.SASL_ENABLED_MECHANISMS.name, str(problem))

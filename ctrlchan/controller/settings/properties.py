@@ -1,6 +1,6 @@
 """A broker's ``server.properties`` as settings of a controller, under Kafka's own names.
 
-A ZooKeeper-mode controller is a broker, so one file serves both. Keys that are not named here, in
+A ZooKeeper-mode controller is a broker, so one file serves both. Settings that are not named here, in
 ``listener_properties`` or in ``channel.properties`` are skipped.
 """
 
@@ -15,9 +15,10 @@ from typing import Any, Final
 from ctrlchan.channel import ChannelConfig
 from ctrlchan.channel.properties import channel_settings
 from ctrlchan.channel.properties_file import ListenerProperties, PropertiesFile
-from ctrlchan.config.definitions import topic_defaults
+from ctrlchan.config import table
+from ctrlchan.config.described import topic_defaults
 from ctrlchan.config.parsing import checked
-from ctrlchan.config.values import parse_boolean, parse_int, parse_long, parse_string
+from ctrlchan.config.setting import Setting
 from ctrlchan.controller.settings.listener_properties import listener_security
 from ctrlchan.controller.settings.listener_security import ListenerSecurity
 from ctrlchan.errors import ConfigError, InvalidStateError
@@ -43,11 +44,7 @@ def settings_of(
     ``control.plane.listener.name``. Raises ConfigError with file, line and key.
     """
     file = PropertiesFile.read(source)
-    settings: dict[str, Any] = {}
-    for key, (ours, parse) in _PLAIN.items():
-        value = file.parse(key, parse)
-        if value is not None:
-            settings[ours] = value
+    settings = file.arguments(_PLAIN)
     tls = _zookeeper_tls(file)
     if tls is not None:
         settings["zookeeper_tls"] = tls
@@ -65,45 +62,32 @@ def settings_of(
 # -- plain values
 
 
-def _positive(name: str, text: str) -> int:
-    return parse_int(name, text, 1)
+def _seconds(milliseconds: int) -> float:
+    return milliseconds / 1000
 
 
-def _seconds(name: str, text: str) -> float:
-    return parse_int(name, text, 1) / 1000
-
-
-def _servers(name: str, text: str) -> str:
+def _servers(text: str) -> str:
     try:
         check_servers(text)
     except ConfigError as problem:
-        raise ConfigError(f"{name}: {problem}") from None
+        raise ConfigError(f"{table.ZOOKEEPER_CONNECT}: {problem}") from None
     return text
 
 
-#: Kafka's key -> ours, and how its value is parsed.
-_PLAIN: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "zookeeper.connect": ("zookeeper", _servers),
-    "zookeeper.session.timeout.ms": ("zookeeper_session_timeout", _seconds),
-    "zookeeper.connection.timeout.ms": ("zookeeper_connection_timeout", _seconds),
-    "zookeeper.set.acl": ("zookeeper_set_acl", parse_boolean),
-    "broker.rack": ("rack", parse_string),
-    "delete.topic.enable": ("delete_topics", parse_boolean),
-    "unclean.leader.election.enable": ("unclean_leader_election", parse_boolean),
-    "auto.leader.rebalance.enable": ("auto_leader_rebalance", parse_boolean),
-    "leader.imbalance.per.broker.percentage": (
-        "leader_imbalance_percentage",
-        lambda name, text: parse_int(name, text, 0),
-    ),
-    "leader.imbalance.check.interval.seconds": (
-        "leader_imbalance_check_interval",
-        lambda name, text: parse_long(name, text, 1),
-    ),
-    "num.partitions": ("num_partitions", _positive),
-    "default.replication.factor": (
-        "default_replication_factor",
-        lambda name, text: parse_int(name, text, 1, 2**15 - 1),
-    ),
+#: Setting -> argument, and what makes its value of the setting's.
+_PLAIN: Final[Mapping[Setting[Any], tuple[str, Callable[[Any], Any] | None]]] = {
+    table.ZOOKEEPER_CONNECT: ("zookeeper", _servers),
+    table.ZOOKEEPER_SESSION_TIMEOUT_MS: ("zookeeper_session_timeout", _seconds),
+    table.ZOOKEEPER_CONNECTION_TIMEOUT_MS: ("zookeeper_connection_timeout", _seconds),
+    table.ZOOKEEPER_SET_ACL: ("zookeeper_set_acl", None),
+    table.BROKER_RACK: ("rack", None),
+    table.DELETE_TOPIC_ENABLE: ("delete_topics", None),
+    table.UNCLEAN_LEADER_ELECTION_ENABLE: ("unclean_leader_election", None),
+    table.AUTO_LEADER_REBALANCE_ENABLE: ("auto_leader_rebalance", None),
+    table.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE: ("leader_imbalance_percentage", None),
+    table.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS: ("leader_imbalance_check_interval", None),
+    table.NUM_PARTITIONS: ("num_partitions", None),
+    table.DEFAULT_REPLICATION_FACTOR: ("default_replication_factor", None),
 }
 
 
@@ -112,23 +96,27 @@ _PLAIN: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
 
 def _zookeeper_tls(file: PropertiesFile) -> TlsSettings | None:
     """Return the TLS settings of the session (``zookeeper.ssl.*``); None: it is not enabled."""
-    if not file.parse("zookeeper.ssl.client.enable", parse_boolean):
+    if not file.read_setting(table.ZOOKEEPER_SSL_CLIENT_ENABLE):
         return None
-    stores = {}
-    for name in ("truststore", "keystore"):
-        key = f"zookeeper.ssl.{name}.location"
-        stores[name] = location = file.value(key)
-        kind = file.value(f"zookeeper.ssl.{name}.type") or ("PEM" if location is None else _kind_of(location))
-        if kind.upper() != "PEM":
-            file.refuse(key, f"only PEM files can be used for ZooKeeper, not {kind}")
-    algorithm = file.value("zookeeper.ssl.endpoint.identification.algorithm", empty=True)
+    truststore = _pem_file(file, table.ZOOKEEPER_SSL_TRUSTSTORE_LOCATION, table.ZOOKEEPER_SSL_TRUSTSTORE_TYPE)
+    keystore = _pem_file(file, table.ZOOKEEPER_SSL_KEYSTORE_LOCATION, table.ZOOKEEPER_SSL_KEYSTORE_TYPE)
+    algorithm = file.value(table.ZOOKEEPER_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM.name, empty=True)
     return TlsSettings(
-        ca=stores["truststore"],
-        certificate=stores["keystore"],
-        key=stores["keystore"],
-        key_password=file.value("zookeeper.ssl.keystore.password"),
+        ca=truststore,
+        certificate=keystore,
+        key=keystore,
+        key_password=file.value(table.ZOOKEEPER_SSL_KEYSTORE_PASSWORD.name),
         verify_host=algorithm is None or algorithm.lower() == "https",
     )
+
+
+def _pem_file(file: PropertiesFile, location: Setting[str], kind: Setting[str]) -> str | None:
+    """Return where a store is. Raises ConfigError for one that is not of type PEM."""
+    path = file.value(location.name)
+    given = file.value(kind.name) or ("PEM" if path is None else _kind_of(path))
+    if given.upper() != "PEM":
+        file.refuse(location.name, f"only PEM files can be used for ZooKeeper, not {given}")
+    return path
 
 
 def _kind_of(location: str) -> str:
@@ -144,11 +132,11 @@ def listener_settings(file: PropertiesFile, default: str | None = None) -> dict[
 
     ``default``: listeners of a file that has none.
     """
-    text = file.value("listeners") or default
+    text = file.value(table.LISTENERS.name) or default
     if text is None:
         return {}
     protocols = file.security_protocols()
-    listeners = _endpoints(file, "listeners", text, protocols)
+    listeners = _endpoints(file, table.LISTENERS.name, text, protocols)
     settings: dict[str, Any] = {
         "listeners": tuple(
             endpoint if endpoint.host else _with_host(endpoint, _ANY_HOST) for endpoint in listeners
@@ -159,15 +147,16 @@ def listener_settings(file: PropertiesFile, default: str | None = None) -> dict[
             if (security := _security(file, endpoint)) is not None
         },
     }
-    advertised = file.value("advertised.listeners")
+    key = table.ADVERTISED_LISTENERS.name
+    advertised = file.value(key)
     if advertised is not None:
-        endpoints = _endpoints(file, "advertised.listeners", advertised, protocols)
+        endpoints = _endpoints(file, key, advertised, protocols)
         missing = {one.listener for one in listeners} ^ {one.listener for one in endpoints}
         if missing:
-            file.refuse("advertised.listeners", f"{sorted(missing)[0]} is not in both lists of listeners")
+            file.refuse(key, f"{sorted(missing)[0]} is not in both lists of listeners")
         for endpoint in endpoints:
             if endpoint.host in ("", *_ANY_HOSTS):
-                file.refuse("advertised.listeners", f"{endpoint} is no address that others can connect to")
+                file.refuse(key, f"{endpoint} is no address that others can connect to")
         settings["advertised_listeners"] = tuple(endpoints)
     elif any(endpoint.host in ("", *_ANY_HOSTS) for endpoint in listeners):
         own = platform.node() or "localhost"
@@ -194,7 +183,7 @@ def _endpoints(
         if not separator or not name:
             file.refuse(key, f"{part!r} is not NAME://HOST:PORT")
         if name not in protocols:
-            file.refuse(key, f"{name!r} has no protocol in listener.security.protocol.map")
+            file.refuse(key, f"{name!r} has no protocol in {table.LISTENER_SECURITY_PROTOCOL_MAP}")
         if name in found:
             file.refuse(key, f"{name!r} is listed twice")
         try:

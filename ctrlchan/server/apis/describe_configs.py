@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from ctrlchan.config.definitions import ConfigType, DescribedConfig, broker_configs, broker_defaults
+from ctrlchan.config import table
+from ctrlchan.config.described import DescribedConfig, broker_configs, broker_defaults
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError
 from ctrlchan.state import Endpoint
@@ -141,16 +142,16 @@ def _check_is_this_broker(core: ConfigCore, name: str) -> None:
 def _static_configs(core: ConfigCore) -> dict[str, str]:
     endpoint = core.endpoint
     configs = {
-        "advertised.listeners": str(endpoint),
+        table.ADVERTISED_LISTENERS.name: str(endpoint),
         # A topic exists when a controller makes it.
-        "auto.create.topics.enable": "false",
-        "broker.id": str(core.id),
-        "listener.security.protocol.map": f"{endpoint.listener}:{endpoint.security_protocol.name}",
-        "listeners": str(endpoint),
+        table.AUTO_CREATE_TOPICS_ENABLE.name: "false",
+        table.BROKER_ID.name: str(core.id),
+        table.LISTENER_SECURITY_PROTOCOL_MAP.name: f"{endpoint.listener}:{endpoint.security_protocol.name}",
+        table.LISTENERS.name: str(endpoint),
         **core.configs,
     }
     if core.rack is not None:
-        configs["broker.rack"] = core.rack
+        configs[table.BROKER_RACK.name] = core.rack
     return configs
 
 
@@ -161,8 +162,7 @@ def _entry(messages: ClientMessages, config: DescribedConfig, with_synonyms: boo
         "read_only": config.read_only,
         "is_default": False,  # v0; Kafka sets it for no config
         "config_source": config.source,
-        # As Kafka: a config of unknown type may be a secret.
-        "is_sensitive": config.type is ConfigType.UNKNOWN,
+        "is_sensitive": config.is_sensitive,
         "config_type": config.type,
         "documentation": None,
         "synonyms": (),

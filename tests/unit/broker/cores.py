@@ -6,6 +6,7 @@ from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
+from ctrlchan.broker.config.broker_settings import BrokerSettings
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
@@ -40,6 +41,7 @@ def storing_core(
     node = node_of(broker_id, port, epoch=epoch)
     given: dict[str, Any] = {field.name: None for field in fields(StoringCore)}
     del given["replicas"], given["lock"]
+    given["settings"] = BrokerSettings.of({})
     given |= parts | {"node": node, "metadata": PublishedMetadata(node.cluster_id)}
     if partitions is not None:
         given["replica_manager"] = SimpleNamespace(table=partitions)

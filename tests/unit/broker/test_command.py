@@ -142,7 +142,7 @@ def test_a_properties_file_with_log_dirs(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(
         "broker.id=7\nlisteners=INTERNAL://127.0.0.1:0\nlistener.security.protocol.map=INTERNAL:PLAINTEXT\n"
-        f"log.dirs={folders[0]},{folders[1]}\nnum.io.threads=2\nnot.known=1\n"
+        f"log.dirs={folders[0]},{folders[1]}\nnum.io.threads=2\nnot.known=1\nnum.partition=3\n"
     )
     with running("--config", str(file)) as process:
         printed = re.fullmatch(r"broker 7 listens on INTERNAL://127\.0\.0\.1:(\d+)", line(process))
@@ -150,8 +150,9 @@ def test_a_properties_file_with_log_dirs(tmp_path: Path) -> None:
         assert answers_api_versions("127.0.0.1", int(printed[1]))
         status, errors = ended(process, signal.SIGTERM)
     assert status == 0
-    assert "server.properties: not.known has no effect" in errors
-    assert len(errors.splitlines()) == 1
+    assert "server.properties: not.known has no effect\n" in errors
+    assert "server.properties: num.partition has no effect (is num.partitions meant?)\n" in errors
+    assert len(errors.splitlines()) == 2
     assert all((folder / ".kafka_cleanshutdown").exists() for folder in folders)
     # Without an id that of the folders is taken; an option counts before the file.
     file.write_text("listeners=PLAINTEXT://127.0.0.1:0\n")

@@ -8,7 +8,8 @@ import pytest
 
 from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.config.changes import Change, Operation, alter_topic
-from ctrlchan.config.parsing import check_broker_configs, check_configs, topic_config_names
+from ctrlchan.config.parsing import check_broker_configs, check_configs
+from ctrlchan.config.table import TOPICS
 from ctrlchan.errors import ErrorCode, KafkaError
 
 ACCEPTED = [
@@ -62,7 +63,7 @@ REFUSED = [
 def test_accepted(name: str, value: str) -> None:
     check_configs({name: value})
     # A broker that does not understand the config of one topic cannot start.
-    LogConfig().with_topic_configs({name: value})
+    LogConfig().with_configs({name: value})
 
 
 @pytest.mark.parametrize(("name", "value", "reason"), REFUSED)
@@ -85,12 +86,12 @@ def test_compaction_lags_that_contradict_each_other() -> None:
         "conflict topic config setting min.compaction.lag.ms (6) > max.compaction.lag.ms (5)"
     )
     # A broker whose default is lower serves the topic.
-    config = LogConfig(max_compaction_lag_ms=5).with_topic_configs({"min.compaction.lag.ms": "6"})
+    config = LogConfig(max_compaction_lag_ms=5).with_configs({"min.compaction.lag.ms": "6"})
     assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (6, 5)
 
 
 def test_all_names_of_kafka_3_9() -> None:
-    assert len(topic_config_names()) == 36
+    assert len(TOPICS) == 36
 
 
 @pytest.mark.parametrize(

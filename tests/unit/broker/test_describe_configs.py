@@ -10,7 +10,7 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
-from ctrlchan.config.definitions import Configs, ConfigSource, broker_configs, effective_configs
+from ctrlchan.config.described import Configs, ConfigSource, broker_configs, effective_configs
 from ctrlchan.launch.embedded import EmbeddedBroker
 from tests.unit.broker.local_broker import OURS, LocalBroker, Part
 

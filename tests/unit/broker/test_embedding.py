@@ -20,7 +20,6 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from ctrlchan import TEMPORARY, EmbeddedBroker, EmbeddedCluster
 from ctrlchan._codec import LEADER_AND_ISR, UPDATE_METADATA
-from ctrlchan.config.settings import check_arguments
 from ctrlchan.errors import ConfigError, CtrlchanError, KafkaError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until
@@ -124,11 +123,6 @@ def test_configs_that_cannot_be(tmp_path: Path, configs: dict[str, Any], message
     for start in (partial(EmbeddedBroker, 1), partial(EmbeddedCluster, 1)):
         with pytest.raises(ConfigError, match=message):
             start(log_dir=tmp_path, configs=configs)
-
-
-def test_a_config_without_effect_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="auto.create.topic.enable has no effect"):
-        check_arguments({"auto.create.topic.enable": "false", "num.partitions": "2"})
 
 
 def left_behind(work: Callable[[], None]) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-from ctrlchan.config.definitions import Configs, ConfigSource, broker_names, effective_configs
+from ctrlchan.config.described import Configs, ConfigSource, broker_names, effective_configs
 from ctrlchan.controller.admin.topics import CreatedTopic, NewTopic, create_topics
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.server.core import ServerCore

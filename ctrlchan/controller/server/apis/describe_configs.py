@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ctrlchan.config.definitions import (
+from ctrlchan.config import table
+from ctrlchan.config.described import (
     Configs,
     ConfigSource,
     DescribedConfig,
@@ -33,10 +34,10 @@ class _Described:
         self.endpoint = core.endpoint
         self.rack = core.config.rack
         self.configs: Mapping[str, str] = {
-            "num.partitions": str(core.config.num_partitions),
-            "default.replication.factor": str(core.config.default_replication_factor),
-            "delete.topic.enable": str(core.config.delete_topics).lower(),
-            "inter.broker.protocol.version": core.config.inter_broker_protocol,
+            table.NUM_PARTITIONS.name: str(core.config.num_partitions),
+            table.DEFAULT_REPLICATION_FACTOR.name: str(core.config.default_replication_factor),
+            table.DELETE_TOPIC_ENABLE.name: str(core.config.delete_topics).lower(),
+            table.INTER_BROKER_PROTOCOL_VERSION.name: core.config.inter_broker_protocol,
         }
 
     def topic_configs(self, name: str) -> list[DescribedConfig] | None:

@@ -32,7 +32,7 @@ class Broker:
         self.dynamic: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
 
     def set_topic_configs(self, topic: str, configs: Mapping[str, str]) -> None:
-        LogConfig().with_topic_configs(configs)
+        LogConfig().with_configs(configs)
         self.topics[topic] = configs
 
     def set_broker_configs(self, own: Mapping[str, str], defaults: Mapping[str, str]) -> None:

@@ -230,7 +230,7 @@ def test_settings_have_kafkas_names() -> None:
         offsets_retention=180_000,
         offsets_topic_replication_factor=1,
     )
-    assert GroupConfig.from_settings(settings) == expected
+    assert GroupConfig.of(settings) == expected
 
 
 @pytest.mark.parametrize(
@@ -243,4 +243,4 @@ def test_settings_have_kafkas_names() -> None:
 )
 def test_settings_that_cannot_work(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
-        GroupConfig.from_settings({name: value})
+        GroupConfig.of({name: value})

@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
 from ctrlchan.broker.log import checkpoints, cleaner, dump
 from ctrlchan.broker.log._batches import AppendRules, Origin, check, read_header
 from ctrlchan.broker.log._cleaner import OffsetMap, add_keys
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.log.cleaner import clean, dirty_part
-from ctrlchan.broker.log.manager import LogManager, LogManagerSettings
+from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.broker.log.records import Record, read_records
 from ctrlchan.errors import LogDirectoryError
 from tests.kafka.waiting import wait_until
@@ -233,7 +234,7 @@ def test_log_append_time_stays(folder: Path) -> None:
 
 
 def test_times_that_no_clock_has(folder: Path) -> None:
-    log = Log(folder, COMPACT._replace(delete_retention_ms=2**63 - 1))
+    log = Log(folder, replace(COMPACT, delete_retention_ms=2**63 - 1))
     far = 2**63 - 1
     data = batch_of([PlainRecord(0, far, key=b"a", value=None), PlainRecord(1, -far, key=b"b")])
     log.append_as_follower(with_offset(replace(data, base_timestamp=far, max_timestamp=far).encoded(), 0))
@@ -372,11 +373,11 @@ def test_what_may_be_cleaned(folder: Path) -> None:
     assert 0 < half.ratio < 1
     # A checkpoint that cannot be true counts as none.
     assert dirty_part(log, 99, NOW) == whole
-    log.update_config(COMPACT._replace(min_compaction_lag_ms=NOW - 1000 - bases[1]))
+    log.update_config(replace(COMPACT, min_compaction_lag_ms=NOW - 1000 - bases[1]))
     young = dirty_part(log, None, NOW)
     assert young is not None
     assert young.first_uncleanable == bases[1]
-    log.update_config(COMPACT._replace(max_compaction_lag_ms=NOW - 1001))
+    log.update_config(replace(COMPACT, max_compaction_lag_ms=NOW - 1001))
     overdue = dirty_part(log, None, NOW)
     assert overdue is not None
     assert (overdue.is_overdue, whole.is_overdue) == (True, False)

@@ -6,6 +6,7 @@ import os
 import resource
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import cramjam
@@ -267,18 +268,18 @@ def test_offsets_by_timestamp(folder: Path) -> None:
 
 
 def test_retention_by_start_offset_size_and_time(folder: Path) -> None:
-    log = filled(folder, 45, SMALL._replace(retention_ms=-1))
+    log = filled(folder, 45, replace(SMALL, retention_ms=-1))
     log.update_high_watermark(45)
     log.increment_start_offset(20)
     assert log.delete_old_segments() == 2
     assert log.segment_offsets() == [20, 30, 40]
-    log.update_config(SMALL._replace(retention_bytes=1300, retention_ms=-1))
+    log.update_config(replace(SMALL, retention_bytes=1300, retention_ms=-1))
     # 25 batches of 80 bytes are 2,000: one segment fits into what is too much, two do not.
     assert log.delete_old_segments() == 0
-    log.update_config(SMALL._replace(retention_bytes=1200, retention_ms=-1))
+    log.update_config(replace(SMALL, retention_bytes=1200, retention_ms=-1))
     assert log.delete_old_segments() == 1
     assert (log.start_offset, log.segment_offsets()) == (30, [30, 40])
-    log.update_config(SMALL._replace(retention_ms=100))
+    log.update_config(replace(SMALL, retention_ms=100))
     assert log.delete_old_segments(now_ms=1139) == 0
     assert log.delete_old_segments(now_ms=1140) == 1
     # The active segment too, when nothing in it is kept; a new one begins.
@@ -292,7 +293,7 @@ def test_retention_by_start_offset_size_and_time(folder: Path) -> None:
 
 
 def test_nothing_above_the_high_watermark_is_deleted(folder: Path) -> None:
-    log = filled(folder, 25, SMALL._replace(retention_ms=0))
+    log = filled(folder, 25, replace(SMALL, retention_ms=0))
     log.update_high_watermark(19)
     assert log.delete_old_segments() == 1
     assert log.segment_offsets() == [10, 20]
@@ -458,7 +459,7 @@ def test_a_closed_log_that_was_damaged_is_recovered(folder: Path, damage: bytes)
 
 
 def test_flush_moves_the_recovery_point(folder: Path) -> None:
-    log = filled(folder, 25, SMALL._replace(flush_messages=30))
+    log = filled(folder, 25, replace(SMALL, flush_messages=30))
     assert log.due(0) == DUE_FLUSH_ROLLED  # a segment was rolled
     log.flush(active=False)
     assert (log.recovery_point, log.due(0)) == (20, 0)

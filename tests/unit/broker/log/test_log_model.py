@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -198,7 +199,7 @@ class LogMachine(RuleBasedStateMachine):
             if not (is_old or (not is_last and after <= self.start) or excess - size >= 0 <= keep_bytes):
                 break
             count += 1
-        self.log.update_config(self.config._replace(retention_bytes=keep_bytes, retention_ms=keep_ms))
+        self.log.update_config(replace(self.config, retention_bytes=keep_bytes, retention_ms=keep_ms))
         assert self.log.delete_old_segments(now) == count
         self.log.update_config(self.config)
         if count:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ctrlchan.broker.config.log_config import LogConfig
+from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
 from ctrlchan.broker.log import checkpoints
-from ctrlchan.broker.log.manager import LogManager, LogManagerSettings, read_identity
+from ctrlchan.broker.log.manager import LogManager, read_identity
 from ctrlchan.errors import ConfigError, ErrorCode, KafkaError, LogDirectoryError
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.log.made_batches import batch, checked
@@ -72,12 +74,12 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_logs_come_back_after_a_restart(managers: Managers, clean: bool) -> None:
-    manager = managers(settings=FAST._replace(retention_check_ms=10**9))
+    manager = managers(settings=replace(FAST, retention_check_ms=10**9))
     fill(manager, "orders", 25)
     log = manager.log("orders", 0)
     assert log is not None
     # The first retention may come after this.
-    manager.update_config("orders", SMALL._replace(retention_ms=-1))
+    manager.update_config("orders", replace(SMALL, retention_ms=-1))
     log.update_high_watermark(20)
     log.increment_start_offset(13)
     folder = managers.dirs[0]
@@ -174,7 +176,7 @@ def test_new_logs_go_to_the_directory_with_the_fewest(managers: Managers) -> Non
 
 
 def test_a_deleted_replica_is_renamed_and_then_removed(managers: Managers) -> None:
-    manager = managers(config=SMALL._replace(file_delete_delay_ms=10**9))
+    manager = managers(config=replace(SMALL, file_delete_delay_ms=10**9))
     fill(manager, "orders", 3)
     fill(manager, "payments", 1)
     manager.delete_logs([("orders", 0)])
@@ -187,7 +189,7 @@ def test_a_deleted_replica_is_renamed_and_then_removed(managers: Managers) -> No
     # A topic of the same name does not begin with the offsets of the old one.
     assert manager.open_log("orders", 0, OTHER_ID).end_offset == 0
     manager.stop()
-    manager = managers(config=SMALL._replace(file_delete_delay_ms=0))
+    manager = managers(config=replace(SMALL, file_delete_delay_ms=0))
     until(lambda: not deleted.exists(), "the folder's deletion")
     assert stray.exists()
     fill(manager, "orders-2", 3)
@@ -210,7 +212,7 @@ def test_a_truncation_is_written_at_once(managers: Managers) -> None:
 
 
 def test_retention_and_flushes_run_in_the_background(managers: Managers) -> None:
-    manager = managers(settings=FAST, config=SMALL._replace(file_delete_delay_ms=0, retention_bytes=800))
+    manager = managers(settings=FAST, config=replace(SMALL, file_delete_delay_ms=0, retention_bytes=800))
     log = manager.open_log("orders", 0, TOPIC_ID)
     for n in range(45):
         log.append_as_leader(checked(batch([b"0123456789ab"], timestamp=2**42 + n)), 0)
@@ -218,10 +220,10 @@ def test_retention_and_flushes_run_in_the_background(managers: Managers) -> None
     until(lambda: log.first_offset == 30, "retention")
     until(lambda: not list(log.folder.glob("*.deleted")), "the deletion of files")
     until(lambda: log.recovery_point >= 40, "the flush of rolled segments")
-    manager.update_config("orders", SMALL._replace(flush_messages=1))
+    manager.update_config("orders", replace(SMALL, flush_messages=1))
     until(lambda: log.recovery_point == 45, "a flush by flush.messages")
     log.append_as_leader(checked(batch([b"0123456789ab"])), 0)
-    manager.update_config("orders", SMALL._replace(flush_ms=0))
+    manager.update_config("orders", replace(SMALL, flush_ms=0))
     until(lambda: log.recovery_point == 46, "a flush by flush.ms")
 
 
@@ -307,7 +309,7 @@ def test_a_replica_that_kafka_was_moving_waits_for_kafka_or_goes_with_its_replic
     future.mkdir()
     managers(2).stop()
     assert future.exists()
-    manager = managers(2, config=SMALL._replace(file_delete_delay_ms=0))
+    manager = managers(2, config=replace(SMALL, file_delete_delay_ms=0))
     manager.delete_logs([("orders", 0)])
     assert not future.exists()
     until(lambda: not [*managers.dirs[0].glob("orders*"), *managers.dirs[1].glob("orders*")], "the deletion")
@@ -323,7 +325,8 @@ def test_a_replica_is_in_one_directory(managers: Managers) -> None:
 
 
 def test_what_has_a_period_of_0_is_done_once(managers: Managers) -> None:
-    once = FAST._replace(
+    once = replace(
+        FAST,
         recovery_point_checkpoint_ms=0,
         log_start_checkpoint_ms=0,
         high_watermark_checkpoint_ms=0,
@@ -347,31 +350,31 @@ def test_what_has_a_period_of_0_is_done_once(managers: Managers) -> None:
 
 
 def test_settings() -> None:
-    assert LogManagerSettings.from_configs({}) == LogManagerSettings()
-    assert LogManagerSettings.from_configs({"background.threads": "3"}).background_threads == 3
+    assert LogManagerSettings.of({}) == LogManagerSettings()
+    assert LogManagerSettings.of({"background.threads": "3"}).background_threads == 3
     for text in ("x", "0"):
         with pytest.raises(ConfigError, match=r"configuration background\.threads: "):
-            LogManagerSettings.from_configs({"background.threads": text})
+            LogManagerSettings.of({"background.threads": text})
     config = LogConfig.from_broker_configs({"log.retention.hours": "2", "message.max.bytes": "5", "x": "y"})
     assert (config.retention_ms, config.max_message_bytes) == (7_200_000, 5)
     assert LogConfig.from_broker_configs({"log.retention.minutes": "-1"}).retention_ms == -1
-    config = config.with_topic_configs({"cleanup.policy": "compact,delete", "retention.ms": "1"})
+    config = config.with_configs({"cleanup.policy": "compact,delete", "retention.ms": "1"})
     assert (config.cleanup_delete, config.cleanup_compact, config.retention_ms) == (True, True, 1)
     for name, text in (
         ("cleanup.policy", "both"), ("segment.bytes", "x"), ("compression.type", "rar"),
         ("min.cleanable.dirty.ratio", "2"), ("min.cleanable.dirty.ratio", "f"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=name):
-            LogConfig().with_topic_configs({name: text})
+            LogConfig().with_configs({name: text})
 
 
 def test_a_deprecated_limit_of_timestamps_counts_where_its_successors_have_none() -> None:
     most = LogConfig().message_timestamp_before_max_ms
     config = LogConfig.from_broker_configs({"log.message.timestamp.difference.max.ms": "5"})
     assert (LogConfig().timestamp_limits_ms, config.timestamp_limits_ms) == ((most, most), (5, 5))
-    config = config.with_topic_configs({"message.timestamp.after.max.ms": "7"})
+    config = config.with_configs({"message.timestamp.after.max.ms": "7"})
     assert config.timestamp_limits_ms == (5, 7)
-    config = config.with_topic_configs({"message.timestamp.difference.max.ms": "3"})
+    config = config.with_configs({"message.timestamp.difference.max.ms": "3"})
     assert config.timestamp_limits_ms == (3, 7)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -197,7 +198,7 @@ def test_a_log_begins_with_the_batch_in_which_its_leaders_log_begins(cluster: Cl
 
 def test_a_partition_with_many_records_does_not_hold_up_others(cluster: Cluster) -> None:
     # An answer has room for one batch.
-    settings = SOON._replace(max_bytes=1, partition_max_bytes=1)
+    settings = replace(SOON, max_bytes=1, partition_max_bytes=1)
     thread = _FetcherThread(FOLLOWER, BROKER, lambda _broker: cluster.address, cluster.truncate, settings)
     followers = []
     for topic in ("busy", "orders"):

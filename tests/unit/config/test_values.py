@@ -10,11 +10,11 @@ import pytest
 
 from ctrlchan.broker.config.group_config import GroupConfig
 from ctrlchan.broker.config.log_config import LogConfig
-from ctrlchan.broker.config.parts import check_topic_settings, fetcher_settings, server_settings
-from ctrlchan.broker.log.manager import LogManagerSettings
+from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
+from ctrlchan.broker.config.parts import FetcherSettings, NewTopicSettings, ShutdownSettings, server_settings
 from ctrlchan.channel.properties import settings_of as channel_settings
+from ctrlchan.config import table
 from ctrlchan.config import values as config_values
-from ctrlchan.config.settings import boolean, integer
 from ctrlchan.controller.settings.properties import settings_of as controller_settings
 from ctrlchan.errors import ConfigError
 
@@ -22,22 +22,22 @@ from ctrlchan.errors import ConfigError
 NUMBERS: list[tuple[Callable[[Mapping[str, str]], object], str]] = [
     (LogConfig.from_broker_configs, "log.segment.bytes"),
     (LogConfig.from_broker_configs, "log.retention.hours"),
-    (LogConfig().with_topic_configs, "segment.bytes"),
-    (LogManagerSettings.from_configs, "background.threads"),
-    (GroupConfig.from_settings, "group.max.size"),
+    (LogConfig().with_configs, "segment.bytes"),
+    (LogManagerSettings.of, "background.threads"),
+    (GroupConfig.of, "group.max.size"),
     (server_settings, "queued.max.requests"),
-    (fetcher_settings, "replica.fetch.max.bytes"),
-    (check_topic_settings, "num.partitions"),
-    (lambda configs: integer(configs, "num.io.threads"), "num.io.threads"),
+    (FetcherSettings.of, "replica.fetch.max.bytes"),
+    (NewTopicSettings.of, "num.partitions"),
+    (table.NUM_IO_THREADS.of, "num.io.threads"),
     (channel_settings, "request.timeout.ms"),
     (controller_settings, "num.partitions"),
     (controller_settings, "log.retention.hours"),
 ]
 #: The same of true and false.
 BOOLEANS: list[tuple[Callable[[Mapping[str, str]], object], str]] = [
-    (LogManagerSettings.from_configs, "log.cleaner.enable"),
-    (check_topic_settings, "auto.create.topics.enable"),
-    (lambda configs: boolean(configs, "controlled.shutdown.enable"), "controlled.shutdown.enable"),
+    (LogManagerSettings.of, "log.cleaner.enable"),
+    (NewTopicSettings.of, "auto.create.topics.enable"),
+    (ShutdownSettings.of, "controlled.shutdown.enable"),
     (controller_settings, "zookeeper.set.acl"),
     (controller_settings, "zookeeper.ssl.client.enable"),
 ]
@@ -71,7 +71,7 @@ def test_each_reader_refuses_what_is_neither_true_nor_false(
 
 def test_a_pause_of_no_time_is_taken() -> None:
     names = ("log.cleaner.backoff.ms", "log.initial.task.delay.ms", "log.flush.offset.checkpoint.interval.ms")
-    settings = LogManagerSettings.from_configs(dict.fromkeys(names, "0"))
+    settings = LogManagerSettings.of(dict.fromkeys(names, "0"))
     assert (settings.cleaner_backoff_ms, settings.initial_delay_ms) == (0, 0)
     assert settings.recovery_point_checkpoint_ms == 0
 

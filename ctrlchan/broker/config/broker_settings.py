@@ -1,0 +1,47 @@
+"""BrokerSettings: the settings of all parts of a broker that stores records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.config.log_manager_settings import LogManagerSettings
+from ctrlchan.broker.config.parts import (
+    FetcherSettings,
+    NewTopicSettings,
+    ReplicaSettings,
+    RequestSettings,
+    ShutdownSettings,
+    server_settings,
+)
+from ctrlchan.server.socket_server import SocketServerSettings
+
+__all__ = ["BrokerSettings"]
+
+
+class BrokerSettings(NamedTuple):
+    """The settings of each part, parsed. Those of logs, which change, are in ``LogConfigs``."""
+
+    logs: LogManagerSettings
+    replicas: ReplicaSettings
+    fetchers: FetcherSettings
+    groups: GroupConfig
+    requests: RequestSettings
+    server: SocketServerSettings
+    new_topics: NewTopicSettings
+    shutdown: ShutdownSettings
+
+    @classmethod
+    def of(cls, configs: Mapping[str, str]) -> BrokerSettings:
+        """Return the settings that configs have under Kafka's names, and the defaults. Raises ConfigError."""
+        return cls(
+            logs=LogManagerSettings.of(configs),
+            replicas=ReplicaSettings.of(configs),
+            fetchers=FetcherSettings.of(configs),
+            groups=GroupConfig.of(configs),
+            requests=RequestSettings.of(configs),
+            server=server_settings(configs),
+            new_topics=NewTopicSettings.of(configs),
+            shutdown=ShutdownSettings.of(configs),
+        )

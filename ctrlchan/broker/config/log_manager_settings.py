@@ -1,0 +1,32 @@
+"""Settings of the log manager and of its cleaner, with Kafka's names and defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ctrlchan.config import table
+from ctrlchan.config.typed import TypedSettings, value_of
+
+__all__ = ["LogManagerSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogManagerSettings(TypedSettings):
+    """Settings of a broker that its log manager acts on."""
+
+    recovery_threads_per_dir: int = value_of(table.NUM_RECOVERY_THREADS_PER_DATA_DIR)
+    background_threads: int = value_of(table.BACKGROUND_THREADS)
+    retention_check_ms: int = value_of(table.LOG_RETENTION_CHECK_INTERVAL_MS)
+    recovery_point_checkpoint_ms: int = value_of(table.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS)
+    log_start_checkpoint_ms: int = value_of(table.LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS)
+    high_watermark_checkpoint_ms: int = value_of(table.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS)
+    producer_expiration_ms: int = value_of(table.PRODUCER_ID_EXPIRATION_MS)
+    producer_expiration_check_ms: int = value_of(table.PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS)
+    cleaner_enabled: bool = value_of(table.LOG_CLEANER_ENABLE)
+    cleaner_threads: int = value_of(table.LOG_CLEANER_THREADS)
+    cleaner_backoff_ms: int = value_of(table.LOG_CLEANER_BACKOFF_MS)
+    #: Of all threads, for the keys of the logs that are compacted.
+    cleaner_memory: int = value_of(table.LOG_CLEANER_DEDUPE_BUFFER_SIZE)
+    cleaner_load_factor: float = 0.9
+    #: Before the first retention and the first checkpoints.
+    initial_delay_ms: int = value_of(table.LOG_INITIAL_TASK_DELAY_MS)

@@ -1,0 +1,43 @@
+"""Which names of settings a broker that stores records takes, and which ones are arguments instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ctrlchan.config import table
+from ctrlchan.errors import ConfigError
+
+__all__ = ["check_arguments", "names_without_effect", "nearest_name"]
+
+#: Settings that are arguments of ``EmbeddedBroker`` and ``EmbeddedCluster``.
+_ARGUMENTS: Final[Mapping[str, str]] = {
+    table.ADVERTISED_LISTENERS.name: "advertised_listeners",
+    table.BROKER_ID.name: "id, first_id",
+    table.BROKER_RACK.name: "rack, racks",
+    table.INTER_BROKER_LISTENER_NAME.name: "listener",
+    table.LISTENERS.name: "host, port, more_listeners",
+    table.LOG_DIR.name: "log_dir",
+    table.LOG_DIRS.name: "log_dir",
+    table.ZOOKEEPER_CONNECT.name: "zookeeper",
+}
+
+
+def names_without_effect(names: Iterable[str]) -> list[str]:
+    """Return those of the names that a broker does not take: nothing here reads or shows them."""
+    return [name for name in names if name not in table.BROKERS and name not in table.UNSHOWN]
+
+
+def nearest_name(name: str, likeness: float = 0.0) -> str | None:
+    """Return the most alike name that a broker takes. ``likeness``: None below it; 1: it is the same name."""
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(name, table.BROKERS, n=1, cutoff=likeness)
+    return nearest[0] if nearest else None
+
+
+def check_arguments(configs: Mapping[str, str]) -> None:
+    """Raise ConfigError for a setting of an embedded broker that is an argument."""
+    for name in configs:
+        if name in _ARGUMENTS:
+            raise ConfigError(f"{name}: is set by arguments ({_ARGUMENTS[name]})")

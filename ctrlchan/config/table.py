@@ -1,0 +1,410 @@
+"""The table of Kafka's settings: each has one row here, and everything else is derived from the rows.
+
+A row has Kafka's name, type and default, the allowed values, and whether the value can be changed while a
+broker runs (``scope``); ``setting.py`` describes all columns. A row has a Python name if the setting has an
+effect in this package: whoever acts on the setting, usually a field of typed settings (``typed.py``), reads
+it by that name. A row without a Python name is described only: brokers accept the setting and show it.
+
+Source: ``KafkaConfig``, ``LogConfig``, ``ServerLogConfigs``, ``ReplicationConfigs``, ``SocketServerConfigs``,
+``GroupCoordinatorConfig``, ``CleanerConfig``, ``QuotaConfigs``, ``ZkConfigs``, ``SslConfigs`` and
+``SaslConfigs`` (Kafka 3.9).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from ctrlchan.config.checks import (
+    check_gzip_level,
+    check_inter_broker_protocol,
+    check_message_format,
+    check_retention,
+    check_throttled_replicas,
+)
+from ctrlchan.config.setting import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    PASSWORD,
+    SHORT,
+    STRING,
+    Scope,
+    Setting,
+    Type,
+)
+
+T = TypeVar("T")
+
+_MAX_INT: Final = "2147483647"
+_MAX_LONG: Final = "9223372036854775807"
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 3_600_000
+READ_ONLY, PER_BROKER, CLUSTER_WIDE = Scope
+
+# The rows in the order of DescribeConfigs: those of brokers stand around the broker settings that rows of
+# topic settings name.
+_broker_rows: list[Setting[Any]] = []
+_more_broker_rows: list[Setting[Any]] = []
+_topic_rows: list[Setting[Any]] = []
+_unshown_rows: list[Setting[Any]] = []
+_dynamic_only_rows: list[Setting[Any]] = []
+_controller_rows: list[Setting[Any]] = []
+
+
+def _broker(name: str, type: Type[T], default: str | None = None, **columns: Any) -> Setting[T]:
+    """Add a setting of brokers."""
+    return _added(_broker_rows, Setting(name=name, type=type, default=default, **columns))
+
+
+def _more(name: str, type: Type[T], default: str | None = None, **columns: Any) -> Setting[T]:
+    """Add a setting of brokers behind those that rows of topic settings name."""
+    return _added(_more_broker_rows, Setting(name=name, type=type, default=default, **columns))
+
+
+def _unshown(name: str, type: Type[T], default: str | None = None, **columns: Any) -> Setting[T]:
+    """Add a setting of brokers that DescribeConfigs does not show."""
+    return _added(_unshown_rows, Setting(name=name, type=type, default=default, **columns))
+
+
+def _dynamic_only(name: str, type: Type[T], **columns: Any) -> Setting[T]:
+    """Add a setting that all brokers can have dynamically, and that no file has."""
+    return _added(_dynamic_only_rows, Setting(name=name, type=type, scope=CLUSTER_WIDE, **columns))
+
+
+def _controller(name: str, type: Type[T], default: str | None = None, **columns: Any) -> Setting[T]:
+    """Add a setting that only controllers and channels read."""
+    return _added(_controller_rows, Setting(name=name, type=type, default=default, **columns))
+
+
+def _topic(
+    name: str,
+    type: Type[T],
+    default: str,
+    *,
+    twin: str | None = None,
+    twin_scope: Scope = CLUSTER_WIDE,
+    **columns: Any,
+) -> Setting[T]:
+    """Add a setting of topics. ``twin``: the broker setting that is its default, with the same values."""
+    setting = Setting(name=name, type=type, default=default, **columns)
+    if twin is not None:
+        setting = replace(setting, behind=((replace(setting, name=twin, scope=twin_scope), 1),))
+    return _added(_topic_rows, setting)
+
+
+def _added(rows: list[Setting[Any]], setting: Setting[T]) -> Setting[T]:
+    rows.append(setting)
+    return setting
+
+
+# -- brokers
+
+ADVERTISED_LISTENERS = _broker("advertised.listeners", STRING, scope=PER_BROKER)
+AUTO_CREATE_TOPICS_ENABLE = _broker("auto.create.topics.enable", BOOLEAN, "true")
+BROKER_ID = _broker("broker.id", INT, "-1", least=-1)
+BROKER_RACK = _broker("broker.rack", STRING)
+CONNECTIONS_MAX_IDLE_MS = _broker("connections.max.idle.ms", LONG, "600000")
+DEFAULT_REPLICATION_FACTOR = _broker("default.replication.factor", INT, "1", least=1, most=2**15 - 1)
+DELETE_TOPIC_ENABLE = _broker("delete.topic.enable", BOOLEAN, "true")
+INTER_BROKER_PROTOCOL_VERSION = _broker(
+    "inter.broker.protocol.version", STRING, "3.9-IV0", check=check_inter_broker_protocol
+)
+LISTENER_SECURITY_PROTOCOL_MAP = _broker(
+    "listener.security.protocol.map",
+    STRING,
+    "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+    scope=PER_BROKER,
+)
+LISTENERS = _broker("listeners", STRING, "PLAINTEXT://:9092", scope=PER_BROKER)
+NUM_PARTITIONS = _broker("num.partitions", INT, "1", least=1)
+SOCKET_REQUEST_MAX_BYTES = _broker("socket.request.max.bytes", INT, "104857600", least=1)
+BACKGROUND_THREADS = _broker("background.threads", INT, "10", least=1, scope=CLUSTER_WIDE)
+LOG_CLEANER_BACKOFF_MS = _broker("log.cleaner.backoff.ms", LONG, "15000", least=0, scope=CLUSTER_WIDE)
+LOG_CLEANER_DEDUPE_BUFFER_SIZE = _broker(
+    "log.cleaner.dedupe.buffer.size", LONG, "134217728", scope=CLUSTER_WIDE
+)
+_broker("log.cleaner.io.buffer.load.factor", DOUBLE, "0.9", scope=CLUSTER_WIDE)
+_broker("log.cleaner.io.buffer.size", INT, "524288", least=0, scope=CLUSTER_WIDE)
+_broker("log.cleaner.io.max.bytes.per.second", DOUBLE, "1.7976931348623157E308", scope=CLUSTER_WIDE)
+LOG_CLEANER_THREADS = _broker("log.cleaner.threads", INT, "1", least=1, scope=CLUSTER_WIDE)
+LOG_FLUSH_INTERVAL_MS = _broker("log.flush.interval.ms", LONG, least=0, scope=CLUSTER_WIDE)
+LOG_RETENTION_MS = _broker("log.retention.ms", LONG, check=check_retention, scope=CLUSTER_WIDE)
+LOG_ROLL_JITTER_MS = _broker("log.roll.jitter.ms", LONG, least=0, scope=CLUSTER_WIDE)
+LOG_ROLL_MS = _broker("log.roll.ms", LONG, least=1, scope=CLUSTER_WIDE)
+_broker("max.connection.creation.rate", INT, _MAX_INT, least=0, scope=CLUSTER_WIDE, per_listener=True)
+MAX_CONNECTIONS = _broker("max.connections", INT, _MAX_INT, least=0, scope=CLUSTER_WIDE, per_listener=True)
+MAX_CONNECTIONS_PER_IP = _broker("max.connections.per.ip", INT, _MAX_INT, least=0, scope=CLUSTER_WIDE)
+MAX_CONNECTIONS_PER_IP_OVERRIDES = _broker("max.connections.per.ip.overrides", STRING, "", scope=CLUSTER_WIDE)
+_broker("metric.reporters", LIST, "", scope=CLUSTER_WIDE)
+NUM_IO_THREADS = _broker("num.io.threads", INT, "8", least=1, scope=CLUSTER_WIDE)
+NUM_NETWORK_THREADS = _broker(
+    "num.network.threads", INT, "3", least=1, here="1", scope=CLUSTER_WIDE, per_listener=True
+)
+NUM_RECOVERY_THREADS_PER_DATA_DIR = _broker(
+    "num.recovery.threads.per.data.dir", INT, "1", least=1, scope=CLUSTER_WIDE
+)
+_broker("num.replica.fetchers", INT, "1", scope=CLUSTER_WIDE)
+PRODUCER_ID_EXPIRATION_MS = _broker("producer.id.expiration.ms", INT, "86400000", least=1, scope=CLUSTER_WIDE)
+_broker("remote.fetch.max.wait.ms", INT, "500", least=1, scope=CLUSTER_WIDE)
+_broker("remote.log.index.file.cache.total.size.bytes", LONG, "1073741824", least=1, scope=CLUSTER_WIDE)
+_broker("remote.log.manager.copy.max.bytes.per.second", LONG, _MAX_LONG, least=1, scope=CLUSTER_WIDE)
+_broker("remote.log.manager.fetch.max.bytes.per.second", LONG, _MAX_LONG, least=1, scope=CLUSTER_WIDE)
+_broker("transaction.partition.verification.enable", BOOLEAN, "true", scope=CLUSTER_WIDE)
+
+CONTROLLED_SHUTDOWN_ENABLE = _more("controlled.shutdown.enable", BOOLEAN, "true")
+CONTROLLED_SHUTDOWN_MAX_RETRIES = _more("controlled.shutdown.max.retries", INT, "3", least=0)
+CONTROLLED_SHUTDOWN_RETRY_BACKOFF_MS = _more("controlled.shutdown.retry.backoff.ms", LONG, "5000", least=0)
+FETCH_MAX_BYTES = _more("fetch.max.bytes", INT, "57671680", least=1024)
+GROUP_INITIAL_REBALANCE_DELAY_MS = _more("group.initial.rebalance.delay.ms", INT, "3000", least=0)
+GROUP_MAX_SESSION_TIMEOUT_MS = _more("group.max.session.timeout.ms", INT, "1800000", least=1)
+GROUP_MAX_SIZE = _more("group.max.size", INT, _MAX_INT, least=1)
+GROUP_MIN_SESSION_TIMEOUT_MS = _more("group.min.session.timeout.ms", INT, "6000", least=0)
+LOG_CLEANER_ENABLE = _more("log.cleaner.enable", BOOLEAN, "true")
+LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS = _more(
+    "log.flush.offset.checkpoint.interval.ms", INT, "60000", least=0
+)
+LOG_FLUSH_SCHEDULER_INTERVAL_MS = _more("log.flush.scheduler.interval.ms", LONG, _MAX_LONG, least=0)
+LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS = _more(
+    "log.flush.start.offset.checkpoint.interval.ms", INT, "60000", least=0
+)
+LOG_RETENTION_CHECK_INTERVAL_MS = _more("log.retention.check.interval.ms", LONG, "300000", least=1)
+LOG_RETENTION_HOURS = _more("log.retention.hours", INT, "168", check=check_retention)
+LOG_RETENTION_MINUTES = _more("log.retention.minutes", INT, check=check_retention)
+LOG_ROLL_HOURS = _more("log.roll.hours", INT, "168", least=1)
+LOG_ROLL_JITTER_HOURS = _more("log.roll.jitter.hours", INT, "0", least=0)
+MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS = _more(
+    "max.incremental.fetch.session.cache.slots", INT, "1000", least=0
+)
+OFFSET_METADATA_MAX_BYTES = _more("offset.metadata.max.bytes", INT, "4096", least=0)
+OFFSETS_COMMIT_TIMEOUT_MS = _more("offsets.commit.timeout.ms", INT, "5000", least=1)
+OFFSETS_LOAD_BUFFER_SIZE = _more("offsets.load.buffer.size", INT, "5242880", least=1)
+OFFSETS_RETENTION_CHECK_INTERVAL_MS = _more("offsets.retention.check.interval.ms", LONG, "600000", least=1)
+OFFSETS_RETENTION_MINUTES = _more("offsets.retention.minutes", INT, "10080", least=1)
+OFFSETS_TOPIC_NUM_PARTITIONS = _more("offsets.topic.num.partitions", INT, "50", least=1)
+OFFSETS_TOPIC_REPLICATION_FACTOR = _more("offsets.topic.replication.factor", SHORT, "3", least=1)
+OFFSETS_TOPIC_SEGMENT_BYTES = _more("offsets.topic.segment.bytes", INT, "104857600", least=1)
+QUEUED_MAX_REQUESTS = _more("queued.max.requests", INT, "500", least=1)
+REPLICA_FETCH_BACKOFF_MS = _more("replica.fetch.backoff.ms", INT, "1000", least=0)
+REPLICA_FETCH_MAX_BYTES = _more("replica.fetch.max.bytes", INT, "1048576", least=0)
+REPLICA_FETCH_MIN_BYTES = _more("replica.fetch.min.bytes", INT, "1")
+REPLICA_FETCH_RESPONSE_MAX_BYTES = _more("replica.fetch.response.max.bytes", INT, "10485760", least=0)
+REPLICA_FETCH_WAIT_MAX_MS = _more("replica.fetch.wait.max.ms", INT, "500")
+REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = _more(
+    "replica.high.watermark.checkpoint.interval.ms", LONG, "5000"
+)
+REPLICA_LAG_TIME_MAX_MS = _more("replica.lag.time.max.ms", LONG, "30000", least=1)
+SOCKET_LISTEN_BACKLOG_SIZE = _more("socket.listen.backlog.size", INT, "50", least=1)
+SOCKET_RECEIVE_BUFFER_BYTES = _more("socket.receive.buffer.bytes", INT, "102400", least=-1, here="-1")
+SOCKET_SEND_BUFFER_BYTES = _more("socket.send.buffer.bytes", INT, "102400", least=-1, here="-1")
+
+# -- brokers: read by the start alone
+
+INTER_BROKER_LISTENER_NAME = _unshown("inter.broker.listener.name", STRING)
+LOG_DIR = _unshown("log.dir", STRING, "/tmp/kafka-logs")
+LOG_DIRS = _unshown("log.dirs", LIST)
+LOG_INITIAL_TASK_DELAY_MS = _unshown("log.initial.task.delay.ms", LONG, "30000", least=0)
+_unshown("offsets.topic.compression.codec", INT, "0")
+PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = _unshown(
+    "producer.id.expiration.check.interval.ms", INT, "600000", least=1
+)
+SECURITY_INTER_BROKER_PROTOCOL = _unshown("security.inter.broker.protocol", STRING, "PLAINTEXT")
+ZOOKEEPER_CONNECT = _unshown("zookeeper.connect", STRING)
+ZOOKEEPER_SESSION_TIMEOUT_MS = _unshown("zookeeper.session.timeout.ms", INT, "18000", least=1)
+
+# -- brokers: only dynamic (``QuotaConfigs.brokerQuotaConfigs``)
+
+_dynamic_only("follower.replication.throttled.rate", LONG, least=0)
+_dynamic_only("leader.replication.throttled.rate", LONG, least=0)
+_dynamic_only("replica.alter.log.dirs.io.max.bytes.per.second", LONG, least=0)
+
+# -- topics
+
+CLEANUP_POLICY = _topic(
+    "cleanup.policy", LIST, "delete", twin="log.cleanup.policy", choices=("compact", "delete")
+)
+_topic("compression.gzip.level", INT, "-1", twin="compression.gzip.level", check=check_gzip_level)
+_topic("compression.lz4.level", INT, "9", twin="compression.lz4.level", least=1, most=17)
+COMPRESSION_TYPE = _topic(
+    "compression.type",
+    STRING,
+    "producer",
+    twin="compression.type",
+    choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+)
+_topic("compression.zstd.level", INT, "3", twin="compression.zstd.level", least=-131_072, most=22)
+DELETE_RETENTION_MS = _topic(
+    "delete.retention.ms", LONG, "86400000", twin="log.cleaner.delete.retention.ms", least=0
+)
+FILE_DELETE_DELAY_MS = _topic(
+    "file.delete.delay.ms", LONG, "60000", twin="log.segment.delete.delay.ms", least=0
+)
+FLUSH_MESSAGES = _topic("flush.messages", LONG, _MAX_LONG, twin="log.flush.interval.messages", least=1)
+FLUSH_MS = _topic(
+    "flush.ms",
+    LONG,
+    _MAX_LONG,
+    behind=((LOG_FLUSH_INTERVAL_MS, 1), (LOG_FLUSH_SCHEDULER_INTERVAL_MS, 1)),
+    least=0,
+)
+_topic("follower.replication.throttled.replicas", LIST, "", check=check_throttled_replicas)
+INDEX_INTERVAL_BYTES = _topic("index.interval.bytes", INT, "4096", twin="log.index.interval.bytes", least=0)
+_topic("leader.replication.throttled.replicas", LIST, "", check=check_throttled_replicas)
+_topic("local.retention.bytes", LONG, "-2", twin="log.local.retention.bytes", least=-2)
+_topic("local.retention.ms", LONG, "-2", twin="log.local.retention.ms", least=-2)
+MAX_COMPACTION_LAG_MS = _topic(
+    "max.compaction.lag.ms", LONG, _MAX_LONG, twin="log.cleaner.max.compaction.lag.ms", least=1
+)
+MAX_MESSAGE_BYTES = _topic("max.message.bytes", INT, "1048588", twin="message.max.bytes", least=0)
+_topic("message.downconversion.enable", BOOLEAN, "true", twin="log.message.downconversion.enable")
+_topic(
+    "message.format.version",
+    STRING,
+    "3.0-IV1",
+    twin="log.message.format.version",
+    check=check_message_format,
+    twin_scope=READ_ONLY,
+)
+MESSAGE_TIMESTAMP_AFTER_MAX_MS = _topic(
+    "message.timestamp.after.max.ms", LONG, _MAX_LONG, twin="log.message.timestamp.after.max.ms", least=0
+)
+MESSAGE_TIMESTAMP_BEFORE_MAX_MS = _topic(
+    "message.timestamp.before.max.ms", LONG, _MAX_LONG, twin="log.message.timestamp.before.max.ms", least=0
+)
+MESSAGE_TIMESTAMP_DIFFERENCE_MAX_MS = _topic(
+    "message.timestamp.difference.max.ms",
+    LONG,
+    _MAX_LONG,
+    twin="log.message.timestamp.difference.max.ms",
+    least=0,
+)
+MESSAGE_TIMESTAMP_TYPE = _topic(
+    "message.timestamp.type",
+    STRING,
+    "CreateTime",
+    twin="log.message.timestamp.type",
+    choices=("CreateTime", "LogAppendTime"),
+)
+MIN_CLEANABLE_DIRTY_RATIO = _topic(
+    "min.cleanable.dirty.ratio", DOUBLE, "0.5", twin="log.cleaner.min.cleanable.ratio", least=0, most=1
+)
+MIN_COMPACTION_LAG_MS = _topic(
+    "min.compaction.lag.ms", LONG, "0", twin="log.cleaner.min.compaction.lag.ms", least=0
+)
+MIN_INSYNC_REPLICAS = _topic("min.insync.replicas", INT, "1", twin="min.insync.replicas", least=1)
+_topic("preallocate", BOOLEAN, "false", twin="log.preallocate")
+_topic("remote.log.copy.disable", BOOLEAN, "false")
+_topic("remote.log.delete.on.disable", BOOLEAN, "false")
+_topic("remote.storage.enable", BOOLEAN, "false")
+RETENTION_BYTES = _topic("retention.bytes", LONG, "-1", twin="log.retention.bytes")
+RETENTION_MS = _topic(
+    "retention.ms",
+    LONG,
+    "604800000",
+    behind=((LOG_RETENTION_MS, 1), (LOG_RETENTION_MINUTES, _MINUTE_MS), (LOG_RETENTION_HOURS, _HOUR_MS)),
+    least=-1,
+)
+SEGMENT_BYTES = _topic("segment.bytes", INT, "1073741824", twin="log.segment.bytes", least=14)
+SEGMENT_INDEX_BYTES = _topic("segment.index.bytes", INT, "10485760", twin="log.index.size.max.bytes", least=4)
+SEGMENT_JITTER_MS = _topic(
+    "segment.jitter.ms",
+    LONG,
+    "0",
+    behind=((LOG_ROLL_JITTER_MS, 1), (LOG_ROLL_JITTER_HOURS, _HOUR_MS)),
+    least=0,
+)
+SEGMENT_MS = _topic(
+    "segment.ms", LONG, "604800000", behind=((LOG_ROLL_MS, 1), (LOG_ROLL_HOURS, _HOUR_MS)), least=1
+)
+UNCLEAN_LEADER_ELECTION_ENABLE = _topic(
+    "unclean.leader.election.enable", BOOLEAN, "false", twin="unclean.leader.election.enable"
+)
+
+# -- controllers, and their channel to brokers
+
+AUTO_LEADER_REBALANCE_ENABLE = _controller("auto.leader.rebalance.enable", BOOLEAN, "true")
+CONTROL_PLANE_LISTENER_NAME = _controller("control.plane.listener.name", STRING)
+CONTROLLER_SOCKET_TIMEOUT_MS = _controller("controller.socket.timeout.ms", INT, "30000", least=1)
+LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = _controller(
+    "leader.imbalance.check.interval.seconds", LONG, "300", least=1
+)
+LEADER_IMBALANCE_PER_BROKER_PERCENTAGE = _controller(
+    "leader.imbalance.per.broker.percentage", INT, "10", least=0
+)
+REQUEST_TIMEOUT_MS = _controller("request.timeout.ms", INT, "30000", least=1)
+SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS = _controller(
+    "socket.connection.setup.timeout.max.ms", LONG, "30000", least=1
+)
+SOCKET_CONNECTION_SETUP_TIMEOUT_MS = _controller("socket.connection.setup.timeout.ms", LONG, "10000", least=1)
+ZOOKEEPER_CONNECTION_TIMEOUT_MS = _controller("zookeeper.connection.timeout.ms", INT, least=1)
+ZOOKEEPER_SET_ACL = _controller("zookeeper.set.acl", BOOLEAN, "false")
+ZOOKEEPER_SSL_CLIENT_ENABLE = _controller("zookeeper.ssl.client.enable", BOOLEAN, "false")
+ZOOKEEPER_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = _controller(
+    "zookeeper.ssl.endpoint.identification.algorithm", STRING, "HTTPS"
+)
+ZOOKEEPER_SSL_KEYSTORE_LOCATION = _controller("zookeeper.ssl.keystore.location", STRING)
+ZOOKEEPER_SSL_KEYSTORE_PASSWORD = _controller("zookeeper.ssl.keystore.password", PASSWORD)
+ZOOKEEPER_SSL_KEYSTORE_TYPE = _controller("zookeeper.ssl.keystore.type", STRING)
+ZOOKEEPER_SSL_TRUSTSTORE_LOCATION = _controller("zookeeper.ssl.truststore.location", STRING)
+ZOOKEEPER_SSL_TRUSTSTORE_TYPE = _controller("zookeeper.ssl.truststore.type", STRING)
+
+# -- controllers: TLS and SASL of a listener
+
+SASL_ENABLED_MECHANISMS = _controller("sasl.enabled.mechanisms", LIST, "GSSAPI", per_listener=True)
+SASL_JAAS_CONFIG = _controller("sasl.jaas.config", PASSWORD, per_listener=True)
+SASL_MECHANISM_INTER_BROKER_PROTOCOL = _controller("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI")
+SSL_CLIENT_AUTH = _controller("ssl.client.auth", STRING, "none", per_listener=True)
+SSL_ENABLED_PROTOCOLS = _controller("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", per_listener=True)
+SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = _controller(
+    "ssl.endpoint.identification.algorithm", STRING, "https", per_listener=True
+)
+SSL_KEY_PASSWORD = _controller("ssl.key.password", PASSWORD, per_listener=True)
+SSL_KEYSTORE_CERTIFICATE_CHAIN = _controller("ssl.keystore.certificate.chain", PASSWORD, per_listener=True)
+SSL_KEYSTORE_KEY = _controller("ssl.keystore.key", PASSWORD, per_listener=True)
+SSL_KEYSTORE_LOCATION = _controller("ssl.keystore.location", STRING, per_listener=True)
+SSL_KEYSTORE_PASSWORD = _controller("ssl.keystore.password", PASSWORD, per_listener=True)
+SSL_KEYSTORE_TYPE = _controller("ssl.keystore.type", STRING, "JKS", per_listener=True)
+SSL_TRUSTSTORE_CERTIFICATES = _controller("ssl.truststore.certificates", PASSWORD, per_listener=True)
+SSL_TRUSTSTORE_LOCATION = _controller("ssl.truststore.location", STRING, per_listener=True)
+SSL_TRUSTSTORE_PASSWORD = _controller("ssl.truststore.password", PASSWORD, per_listener=True)
+SSL_TRUSTSTORE_TYPE = _controller("ssl.truststore.type", STRING, "JKS", per_listener=True)
+
+
+# -- all of them, by name
+
+
+def _by_name(*rows: Setting[Any]) -> Mapping[str, Setting[Any]]:
+    return {row.name: row for row in rows}
+
+
+#: Of topics.
+TOPICS: Final = _by_name(*_topic_rows)
+#: Of brokers, as DescribeConfigs shows them.
+BROKERS: Final = _by_name(
+    *_broker_rows,
+    # A duration has broker settings in several units, which have rows of their own.
+    *(row.behind[0][0] for row in _topic_rows if len(row.behind) == 1),
+    *_more_broker_rows,
+)
+#: That a broker has only in its file.
+UNSHOWN: Final = _by_name(*_unshown_rows)
+#: That all brokers may have dynamically.
+DYNAMIC: Final = _by_name(
+    *(row for row in BROKERS.values() if row.scope is CLUSTER_WIDE), *_dynamic_only_rows
+)
+#: Of controllers and their channels, which brokers do not act on.
+CONTROLLERS: Final = _by_name(*_controller_rows)
+
+
+#: Stands before the name of a setting of one listener.
+LISTENER_PREFIX: Final = re.compile(r"^listener\.name\.[^.]*\.")
+
+
+def without_listener(name: str) -> str:
+    """Return the name of the setting of all listeners for that of one listener which brokers can change."""
+    base = LISTENER_PREFIX.sub("", name)
+    return base if base in DYNAMIC and DYNAMIC[base].per_listener else name
