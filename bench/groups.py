@@ -16,10 +16,10 @@ from ctrlchan.broker.handlers.table import GROUP_APIS
 from ctrlchan.server.request_handler import RequestHandler
 from tests.unit.broker.groups.group_broker import GROUP, KEYS, TOPIC, GroupBroker, group_broker, part
 from tests.unit.broker.local_broker import client_frame
+from tests.unit.server.contexts import LOCAL_CLIENT
 
 _ROUNDS: Final = 9
 _REQUESTS: Final = 1_000
-_HOST: Final = "127.0.0.1"
 
 
 def microseconds(send: Callable[[], object]) -> float:
@@ -60,10 +60,10 @@ def run(broker: GroupBroker) -> None:
     joined = broker.stable()
     handler = RequestHandler(broker.core, {api.key: api for api in GROUP_APIS}, broker.core.lock)
     for what, frame in frames(joined).items():
-        answer = handler.serve(frame, "PLAINTEXT", _HOST)
+        answer = handler.serve(frame, LOCAL_CLIENT)
         assert answer
         assert not isinstance(answer, Future)
-        print(f"{what}: {microseconds(lambda: handler.serve(frame, 'PLAINTEXT', _HOST)):.1f} µs")  # noqa: B023
+        print(f"{what}: {microseconds(lambda: handler.serve(frame, LOCAL_CLIENT)):.1f} µs")  # noqa: B023
 
 
 if __name__ == "__main__":

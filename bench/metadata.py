@@ -15,11 +15,11 @@ from ctrlchan.server.request_handler import RequestHandler
 from ctrlchan.state.importing.generate import GeneratorConfig, generate
 from tests.unit.broker.cores import broker_core, storing_core
 from tests.unit.broker.local_broker import Part, client_frame, control_frame
+from tests.unit.server.contexts import LOCAL_CLIENT
 
 _ROUNDS: Final = 7
 _METADATA: Final = 3
 _VERSION: Final = 12
-_HOST: Final = "127.0.0.1"
 
 
 def microseconds(handler: RequestHandler[Any], frame: bytes, requests: int) -> float:
@@ -28,7 +28,7 @@ def microseconds(handler: RequestHandler[Any], frame: bytes, requests: int) -> f
     for _ in range(_ROUNDS):
         began = time.thread_time_ns()
         for _ in range(requests):
-            handler.serve(frame, "PLAINTEXT", _HOST)
+            handler.serve(frame, LOCAL_CLIENT)
         figures.append((time.thread_time_ns() - began) / requests / 1_000)
     return min(figures)
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from ctrlchan.broker.core import BrokerCore
 from ctrlchan.errors import ProtocolError
 from ctrlchan.server.api import Api, Reply, Request
-from ctrlchan.server.kio_messages import ClientMessages, KioError, throttled
+from ctrlchan.server.kio_messages import ClientMessages, KioError
 from ctrlchan.text import quoted
 
 __all__ = ["FETCH", "produce_api"]
@@ -28,7 +28,7 @@ _REFUSAL = "Produce is not supported: an embedded broker stores no records"
 _NO_ACKNOWLEDGEMENT = 0  # `acks`: the producer wants no response
 _NO_OFFSET = -1
 # Consumers that go on after the error, and followers of many partitions, send one request in this time.
-_THROTTLE_SECONDS = 1.0
+_THROTTLE_TIME_MS = 1_000
 
 
 def _produce(core: BrokerCore, request: Request) -> Reply:
@@ -102,13 +102,13 @@ def _fetch(core: BrokerCore, request: Request) -> Reply:
         )
         for topic in body.topics
     )
-    response = messages.response(
-        throttle_time=throttled(_THROTTLE_SECONDS),
-        error_code=KioError.none,
-        responses=responses,
-    )
     partitions = sum(len(topic.partitions) for topic in responses)
-    return Reply(response, partition_errors=partitions, rows=partitions)
+    return Reply(
+        messages.response(error_code=KioError.none, responses=responses),
+        partition_errors=partitions,
+        rows=partitions,
+        throttle_time_ms=_THROTTLE_TIME_MS,
+    )
 
 
 FETCH = Api(key=1, name="Fetch", lowest=0, highest=17, flexible_from=12, handle=_fetch)

@@ -40,6 +40,7 @@ class BrokerService:
             config.host,
             config.port,
             executor=executor,
+            listener=config.listener,
             max_request_bytes=config.max_request_bytes,
             idle_timeout=config.idle_timeout,
             response_delay=config.response_delay,

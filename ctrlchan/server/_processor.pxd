@@ -80,6 +80,8 @@ cdef struct HotRequest:
     void* state
     # When the processor found that bytes of the connection had arrived, in monotonic nanoseconds.
     int64_t arrived_ns
+    # ThrottleTimeMs of the answer: for how long the client shall send no further request. 0: not throttled.
+    int32_t throttle_time_ms
 
 
 # Called once for each file range: when its bytes are sent, or when the connection is closed.

@@ -23,7 +23,7 @@ Source: kafka.network.SocketServer, kafka.network.RequestChannel, kafka.server.D
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.ref cimport Py_INCREF
+from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -59,6 +59,8 @@ import ipaddress
 import os
 
 from ctrlchan._c.clock_functions import SYSTEM_CLOCK
+from ctrlchan.server.request_context import RequestContext
+from ctrlchan.state import SecurityProtocol
 
 cdef extern from "server/_loop/poller.h" nogil:
     ctypedef struct pthread_t:
@@ -155,6 +157,8 @@ cdef struct Connection:
     Peer peer
     # The number of the connection within its processor.
     int64_t opened
+    # The RequestContext of the slot's last connection that Python was asked for, or NULL. Guarded by the GIL.
+    PyObject* context
 
     # Received bytes: data[begin:end]. The request in progress, with its size, is at ``begin``.
     uint8_t* data

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from ctrlchan.errors import ProtocolError
+from ctrlchan.server.request_context import RequestContext
 
 __all__ = ["Api", "Buffers", "CannotAnswer", "Core", "Handler", "Reply", "Request"]
 
@@ -21,7 +22,7 @@ Core = TypeVar("Core", contravariant=True)
 class Request(NamedTuple):
     """A request whose header has been decoded. The body is ``frame[offset:]``.
 
-    ``listener`` and ``client_host``, the peer's IP address, are set by a broker that stores records.
+    ``context``: who sends it, and from where.
     """
 
     version: int
@@ -29,8 +30,7 @@ class Request(NamedTuple):
     client_id: bytes | None
     frame: memoryview
     offset: int
-    listener: str = ""
-    client_host: str = ""
+    context: RequestContext
 
 
 class Reply(NamedTuple):
@@ -42,6 +42,8 @@ class Reply(NamedTuple):
     rows: int = 0  # partitions in the request
     sender: str = ""  # of a control request: "controller 1 epoch 7 broker epoch 42"
     is_sent: bool = True  # False: the client wants no response (Produce with acks=0)
+    throttle_time_ms: int = 0  # for which the client shall wait; the body has 0
+    tags_size: int = 1  # bytes of the tagged fields that end a flexible body; 1: there are none
 
 
 #: Returns the reply or a Future of it. A handler does not wait for another thread, unless its API ``blocks``.

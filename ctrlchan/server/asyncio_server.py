@@ -19,6 +19,8 @@ to be sent. With SASL, the frames of a connection go to its authenticator until 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import itertools
 import logging
 import socket
 import ssl
@@ -33,6 +35,8 @@ import numpy as np
 from ctrlchan.errors import ProtocolError
 from ctrlchan.rate_limit import LogRateLimit
 from ctrlchan.server.api import Buffers, CannotAnswer
+from ctrlchan.server.request_context import Principal, RequestContext
+from ctrlchan.state import SecurityProtocol
 from ctrlchan.state.brokers import format_host_port
 
 __all__ = [
@@ -60,9 +64,9 @@ _REFUSAL_DELAY = 0.1  # seconds; Kafka's connection.failed.authentication.delay.
 
 _NOTHING = memoryview(b"")
 
-#: Gets a frame without its size; returns the response, or a Future of it that any thread may end: the next
-#: request of the connection waits. A ProtocolError closes the connection, as Kafka does.
-FrameHandler = Callable[[memoryview], Buffers | Future[Buffers]]
+#: Gets a frame without its size, and who sends it; returns the response, or a Future of it that any thread
+#: may end: the next request of the connection waits. A ProtocolError closes the connection, as Kafka does.
+FrameHandler = Callable[[memoryview, RequestContext], Buffers | Future[Buffers]]
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> OSError:
@@ -85,6 +89,10 @@ class Authenticator(Protocol):
     def done(self) -> bool:
         """Whether the peer is authenticated: ``receive`` gets no further frames."""
 
+    @property
+    def principal(self) -> Principal:
+        """Who the peer is, once it is authenticated."""
+
     def receive(self, frame: memoryview) -> Buffers | None:
         """Return the answer to a frame, or None when the server's own handler answers the frame.
 
@@ -96,7 +104,8 @@ class Authenticator(Protocol):
 class Server:
     """Listens on one address and hands every frame to ``handle``. Belongs to one event loop.
 
-    ``executor``: its threads call authenticators. ``tls``: a server's context; None: plaintext.
+    ``listener``, ``security_protocol``: of the requests' contexts. ``executor``: its threads call
+    authenticators. ``tls``: a server's context; None: plaintext.
     ``authenticator`` makes one for each connection; None: nobody has to authenticate.
     ``max_request_bytes``: a larger (or negative) size closes the connection. ``idle_timeout``: seconds
     without a byte in either direction after which a connection is closed; None: never. ``response_delay``:
@@ -111,6 +120,8 @@ class Server:
         port: int,
         *,
         executor: ThreadPoolExecutor,
+        listener: str = "PLAINTEXT",
+        security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
         tls: ssl.SSLContext | None = None,
         authenticator: Callable[[], Authenticator] | None = None,
         max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
@@ -121,12 +132,16 @@ class Server:
         self.host = host
         self.port = port
         self.executor = executor
+        self.listener = listener
+        self.security_protocol = security_protocol
         self.tls = tls
         self.authenticator = authenticator
         self.max_request_bytes = max_request_bytes
         self.idle_timeout = idle_timeout
         self.response_delay = response_delay
         self.connections: set[_Connection] = set()
+        #: Ids of connections.
+        self.numbers = itertools.count(1)
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BUFFER))
         self._log_limit = LogRateLimit()
         self._listener: socket.socket | None = None
@@ -237,7 +252,9 @@ class Server:
         for connection in list(self.connections):
             if connection.last_active < oldest and not connection.answering:
                 idle = self.idle_timeout
-                self.log(logging.INFO, "closing a connection of %s: idle for %.0f s", connection.peer, idle)
+                self.log(
+                    logging.INFO, "closing a connection of %s: idle for %.0f s", connection.context, idle
+                )
                 connection.abort()
         self._sweep = loop.call_later(self.idle_timeout / 2, self._close_idle, loop)
 
@@ -248,7 +265,7 @@ class _Connection(asyncio.BufferedProtocol):
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
         self.answering = False
         self.last_active = loop.time()
-        self.peer = "?"
+        self.context: RequestContext
         self._server = server
         self._loop = loop
         self._transport: asyncio.Transport
@@ -284,10 +301,13 @@ class _Connection(asyncio.BufferedProtocol):
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        peer = self._transport.get_extra_info("peername")
-        if peer:
-            self.peer = f"{peer[0]}:{peer[1]}"
-        self._server.connections.add(self)
+        server = self._server
+        # A peer that has gone has no name any more.
+        host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)
+        self.context = RequestContext(
+            server.listener, server.security_protocol, host, port, next(server.numbers)
+        )
+        server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
@@ -338,7 +358,7 @@ class _Connection(asyncio.BufferedProtocol):
                 if self._authenticator is not None:
                     self._authenticate(self._authenticator, frame)
                     continue
-                answer = self._server.handle(frame)
+                answer = self._server.handle(frame, self.context)
             except Exception as error:  # noqa: BLE001  (one request that fails must not end the others)
                 self._fail(error)
                 return
@@ -352,10 +372,10 @@ class _Connection(asyncio.BufferedProtocol):
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, ProtocolError):
             level = logging.INFO if isinstance(error, CannotAnswer) else logging.WARNING
-            self._server.log(level, "closing the connection of %s: %s", self.peer, error)
+            self._server.log(level, "closing the connection of %s: %s", self.context, error)
         else:
             self._server.log(
-                logging.ERROR, "closing the connection of %s: %r", self.peer, error, exc_info=error
+                logging.ERROR, "closing the connection of %s: %r", self.context, error, exc_info=error
             )
         self.abort()
 
@@ -376,7 +396,8 @@ class _Connection(asyncio.BufferedProtocol):
                 answer = future.result()
                 if authenticator.done:
                     self._authenticator = None
-                self._answer(self._server.handle(frame) if answer is None else answer)
+                    self.context = dataclasses.replace(self.context, principal=authenticator.principal)
+                self._answer(self._server.handle(frame, self.context) if answer is None else answer)
             except AuthenticationFailed as failed:
                 self._refuse(failed)
             except Exception as problem:  # noqa: BLE001  (as in _handle_frames)
@@ -388,7 +409,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, failed: AuthenticationFailed) -> None:
         """Close the connection after a pause, so that passwords cannot be tried fast."""
-        self._server.log(logging.WARNING, "closing the connection of %s: %s", self.peer, failed)
+        self._server.log(logging.WARNING, "closing the connection of %s: %s", self.context, failed)
         self.answering = True
 
         def close() -> None:

@@ -11,8 +11,9 @@ from typing import Final
 
 from ctrlchan.errors import ProtocolError
 from ctrlchan.rate_limit import LogRateLimit
-from ctrlchan.server._processor import RequestContext
+from ctrlchan.server._processor import TakenRequest
 from ctrlchan.server.api import Buffers
+from ctrlchan.server.request_context import RequestContext
 from ctrlchan.server.socket_server import RequestQueue
 
 __all__ = ["HandlerPool"]
@@ -22,8 +23,8 @@ logger = logging.getLogger("ctrlchan.broker")
 #: How long a thread waits for a request before it looks whether the server has stopped, in seconds.
 _WAIT: Final = 3600.0
 
-#: Frame, listener, IP address of the peer → answer; empty: nothing is sent.
-Serve = Callable[[bytes, str, str], Buffers | Future[Buffers]]
+#: A frame and who has sent it → answer; empty: nothing is sent.
+Serve = Callable[[bytes, RequestContext], Buffers | Future[Buffers]]
 
 
 class HandlerPool:
@@ -73,39 +74,40 @@ class HandlerPool:
     def _run(self, number: int) -> None:
         while True:
             self._idle[number] -= time.perf_counter()
-            context = self._requests.take(_WAIT)
+            request = self._requests.take(_WAIT)
             self._idle[number] += time.perf_counter()
-            if context is not None:
-                self._handle(context)
+            if request is not None:
+                self._handle(request)
                 # Its connection is closed when it was not ended: not only with the next request.
-                del context
+                del request
             elif self._requests.closed:
                 return
 
-    def _handle(self, context: RequestContext) -> None:
+    def _handle(self, request: TakenRequest) -> None:
         try:
-            answer = self._serve(context.frame, context.listener, context.peer[0])
+            answer = self._serve(request.frame, request.context)
             if not isinstance(answer, Future):
-                _send(context, answer)
+                _send(request, answer)
                 return
         except BaseException as error:  # noqa: BLE001  (one request that fails must not end the thread)
-            self._fail(context, error)
+            self._fail(request, error)
             return
-        answer.add_done_callback(lambda done: self._send_later(context, done))
+        answer.add_done_callback(lambda done: self._send_later(request, done))
 
-    def _send_later(self, context: RequestContext, done: Future[Buffers]) -> None:
+    def _send_later(self, request: TakenRequest, done: Future[Buffers]) -> None:
         try:
-            _send(context, done.result())
+            _send(request, done.result())
         except BaseException as error:  # noqa: BLE001  (as above; also a Future that was cancelled)
-            self._fail(context, error)
+            self._fail(request, error)
 
-    def _fail(self, context: RequestContext, error: BaseException) -> None:
-        host, port = context.peer
+    def _fail(self, request: TakenRequest, error: BaseException) -> None:
         if isinstance(error, ProtocolError):
-            self._log(logging.WARNING, "closing the connection of %s:%d: %s", host, port, error)
+            self._log(logging.WARNING, "closing the connection of %s: %s", request.context, error)
         else:
-            self._log(logging.ERROR, "closing the connection of %s:%d: %r", host, port, error, exc_info=error)
-        context.close()
+            self._log(
+                logging.ERROR, "closing the connection of %s: %r", request.context, error, exc_info=error
+            )
+        request.close()
 
     def _log(
         self, level: int, message: str, *arguments: object, exc_info: BaseException | None = None
@@ -119,8 +121,8 @@ class HandlerPool:
             )
 
 
-def _send(context: RequestContext, answer: Buffers) -> None:
+def _send(request: TakenRequest, answer: Buffers) -> None:
     if answer:
-        context.answer(answer)
+        request.answer(answer)
     else:
-        context.skip()
+        request.skip()

@@ -19,19 +19,14 @@ __all__ = [
     "ClientMessages",
     "KioError",
     "only_known_fields",
-    "throttled",
 ]
 
 #: The default of the fields with authorized operations: the client did not ask for them.
 NOT_ASKED = -(2**31)
 
 
-def throttled(seconds: float) -> i32Timedelta:
-    """Return the ``throttle_time`` that makes a client wait so long before its next request."""
-    return i32Timedelta.parse(timedelta(seconds=seconds))
-
-
-_NOT_THROTTLED = throttled(0)
+#: The request handler writes another number in its place (``throttle_time``).
+_NOT_THROTTLED = i32Timedelta.parse(timedelta())
 
 
 class ClientMessages:
@@ -43,8 +38,12 @@ class ClientMessages:
 
     def decode(self, request: Request) -> Any:
         """Decode the request's body. Bytes after it are ignored, as by Kafka. Raises DecodeError."""
+        return self.decode_body(request.frame, request.offset)
+
+    def decode_body(self, frame: memoryview, offset: int) -> Any:
+        """Decode a request's body, ``frame[offset:]``, in the same way."""
         entity = message_type(self.api, self.version, "request")
-        body = decode(entity, request.frame, request.offset)
+        body = decode(entity, frame, offset)
         try:
             _refuse_null_arrays(body)
         except ValueError as error:
@@ -65,10 +64,7 @@ class ClientMessages:
         return encode(part)
 
     def response(self, **fields: Any) -> bytes:
-        """Return the response's bytes with those of `fields` that this version has.
-
-        The client is not throttled when `fields` has no ``throttle_time``.
-        """
+        """Return the response's bytes with those of `fields` that this version has, and no throttle time."""
         entity = message_type(self.api, self.version, "response")
         return encode(entity(**only_known_fields(entity, {"throttle_time": _NOT_THROTTLED, **fields})))
 

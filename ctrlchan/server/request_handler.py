@@ -18,6 +18,8 @@ from ctrlchan.errors import DecodeError, ErrorCode, UnsupportedVersionError
 from ctrlchan.server.api import Api, Buffers, Reply, Request
 from ctrlchan.server.api_names import api_name
 from ctrlchan.server.futures import then
+from ctrlchan.server.request_context import RequestContext
+from ctrlchan.server.throttle_time import body_of
 
 __all__ = ["ApiCounters", "RequestHandler"]
 
@@ -104,15 +106,13 @@ class RequestHandler(Generic[C]):
             counters = {name: counters.describe() for name, counters in self.counters.items()}
         return self.core.describe() | {"apis": counters}
 
-    def serve(
-        self, frame: bytes | memoryview, listener: str = "", client_host: str = ""
-    ) -> Buffers | Future[Buffers]:
+    def serve(self, frame: bytes | memoryview, context: RequestContext) -> Buffers | Future[Buffers]:
         """Answer one frame. Raises ProtocolError when Kafka would close the connection instead.
 
         The Future ends on the thread that ends the API's own.
         """
         began = perf_counter()
-        api, request = self._parse(memoryview(frame), listener, client_host)
+        api, request = self._parse(memoryview(frame), context)
         reply = self._reply(api, request)
         if isinstance(reply, Future):
             return then(reply, lambda reply: self._finish(api, request, reply, began))
@@ -136,7 +136,7 @@ class RequestHandler(Generic[C]):
         with self._lock if api.locks_core else _NO_LOCK:
             return api.handle(self.core, request)
 
-    def _parse(self, frame: memoryview, listener: str, client_host: str) -> tuple[Api[C], Request]:
+    def _parse(self, frame: memoryview, context: RequestContext) -> tuple[Api[C], Request]:
         if len(frame) < _KEY_AND_VERSION.size:
             raise DecodeError(f"a frame of {len(frame)} bytes has no request header", api="RequestHeader")
         key, version = _KEY_AND_VERSION.unpack_from(frame)
@@ -160,8 +160,7 @@ class RequestHandler(Generic[C]):
             header.client_id,
             frame.toreadonly(),
             header.size,
-            listener,
-            client_host,
+            context,
         )
 
     def _finish(self, api: Api[C], request: Request, reply: Reply, began: float) -> Buffers:
@@ -174,7 +173,7 @@ class RequestHandler(Generic[C]):
             )
         if reply.sender and logger.isEnabledFor(logging.INFO):
             logger.info(
-                "broker %d: %s v%d correlation %d %s: %d partitions, %d bytes, %s%s, %.1f ms",
+                "broker %d: %s v%d correlation %d %s: %d partitions, %d bytes, %s%s, %.1f ms, from %s",
                 self.core.id,
                 api.name,
                 request.version,
@@ -185,5 +184,6 @@ class RequestHandler(Generic[C]):
                 ErrorCode.name_of(reply.error_code),
                 f", {reply.partition_errors} partition errors" if reply.partition_errors else "",
                 seconds * 1000,
+                request.context,
             )
-        return (header, reply.body) if reply.is_sent else ()
+        return (header, *body_of(api, request.version, reply)) if reply.is_sent else ()

@@ -25,6 +25,7 @@ from ctrlchan.errors import DecodeError, ErrorCode
 from ctrlchan.field_reader import FieldReader, compact
 from ctrlchan.server.api import Buffers
 from ctrlchan.server.asyncio_server import AuthenticationFailed
+from ctrlchan.server.request_context import ANONYMOUS, Principal
 
 __all__ = ["MECHANISMS", "Credentials", "SaslServer", "ScramCredential"]
 
@@ -88,13 +89,10 @@ class _RefusedError(Exception):
 
 
 class SaslServer:
-    """An ``Authenticator`` that offers ``mechanisms``, a part of MECHANISMS, to users of ``credentials``.
-
-    ``username``: the peer's name, once the attribute ``done`` is true.
-    """
+    """An ``Authenticator`` that offers ``mechanisms``, a part of MECHANISMS, to users of ``credentials``."""
 
     def __init__(self, mechanisms: Sequence[str], credentials: Credentials) -> None:
-        self.username = ""
+        self.principal = ANONYMOUS
         self._mechanisms = tuple(mechanisms)
         self._credentials = credentials
         self._state = _State.HANDSHAKE
@@ -175,7 +173,7 @@ class SaslServer:
 
     def _complete(self) -> None:
         if self._exchange.complete:
-            self.username = self._exchange.username
+            self.principal = Principal.user(self._exchange.username)
             self._state = _State.DONE
 
     def _reason(self, refused: _RefusedError) -> str:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ctrlchan.rate_limit import LogRateLimit
-from ctrlchan.server._processor import EventKind, HotHandler, NetworkThreads, RequestContext
+from ctrlchan.server._processor import EventKind, HotHandler, NetworkThreads, TakenRequest
 from ctrlchan.server.asyncio_server import cannot_listen
 
 __all__ = [
@@ -103,7 +103,7 @@ class RequestQueue:
     def __init__(self, threads: NetworkThreads) -> None:
         self._threads = threads
 
-    def take(self, timeout: float) -> RequestContext | None:
+    def take(self, timeout: float) -> TakenRequest | None:
         """Return the oldest request; None when none came in ``timeout`` seconds, or at the server's end."""
         return self._threads.take(timeout)
 

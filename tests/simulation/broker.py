@@ -18,7 +18,7 @@ from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable, WantedIsr
 from ctrlchan.errors import KafkaError
-from ctrlchan.server._processor import NetworkThreads, RequestContext
+from ctrlchan.server._processor import NetworkThreads, TakenRequest
 from tests.simulation import wire
 from tests.simulation._operating_system import OperatingSystem, SimulatedClock
 from tests.simulation.followers import SimulatedFetchers
@@ -69,9 +69,9 @@ class SimulatedBroker:
         self._folder = folder
         self._config = config
         self._due_ms: list[int | None] = []
-        self._held: list[RequestContext] = []
-        #: (context, request, futures) of Produce requests that wait for followers.
-        self._appending: list[tuple[RequestContext, wire.ProduceRequest, list[Future[object]]]] = []
+        self._held: list[TakenRequest] = []
+        #: (taken, request, futures) of Produce requests that wait for followers.
+        self._appending: list[tuple[TakenRequest, wire.ProduceRequest, list[Future[object]]]] = []
 
     # -- life
 
@@ -165,8 +165,8 @@ class SimulatedBroker:
                     pass
         self._held.clear()
         self._appending.clear()
-        while (context := self.threads.take(0)) is not None:
-            context.close()
+        while (taken := self.threads.take(0)) is not None:
+            taken.close()
 
     def _end(self) -> None:
         self._stop_network()
@@ -313,15 +313,15 @@ class SimulatedBroker:
     def serve_queue(self, *, at_once: bool) -> bool:
         """Handle one queued request, or a held one. Return whether there was one."""
         choose = self.history.choose
-        context = self.threads.take(0)
-        if context is not None and not at_once and choose.random() < 0.3:
-            self._held.append(context)
+        taken = self.threads.take(0)
+        if taken is not None and not at_once and choose.random() < 0.3:
+            self._held.append(taken)
             return True
-        if context is None and self._held:
-            context = self._held.pop(0)
-        if context is None:
+        if taken is None and self._held:
+            taken = self._held.pop(0)
+        if taken is None:
             return False
-        self._handle(context)
+        self._handle(taken)
         self._finish_appends()
         self.check_end()
         return True
@@ -330,14 +330,14 @@ class SimulatedBroker:
     def has_queued(self) -> bool:
         return bool(self._held) or self.threads.queue_size > 0
 
-    def _handle(self, context: RequestContext) -> None:
+    def _handle(self, taken: TakenRequest) -> None:
         """Do what a handler thread does: Produce by Python; all else with a correlation id is answered."""
-        frame = context.frame
+        frame = taken.frame
         if frame[:2] == b"\0\0":
             try:
                 request = wire.read_produce_request(frame)
             except (ValueError, struct.error):
-                context.close()
+                taken.close()
                 return
             futures: list[Future[object]] = []
             with self.entered():
@@ -350,26 +350,26 @@ class SimulatedBroker:
                             records, required_acks=request.acks, timeout_ms=request.timeout_ms
                         )
                         futures.append(appended)  # type: ignore[arg-type]
-            self._appending.append((context, request, futures))
+            self._appending.append((taken, request, futures))
         elif len(frame) >= 8:
-            context.answer(frame[4:8])
+            taken.answer(frame[4:8])
         else:
-            context.close()
+            taken.close()
 
     def _finish_appends(self) -> None:
         """Answer the Produce requests all of whose appends have a result."""
         left = []
-        for context, request, futures in self._appending:
+        for taken, request, futures in self._appending:
             if not all(future.done() for future in futures):
-                left.append((context, request, futures))
+                left.append((taken, request, futures))
                 continue
             results = [future.result()[:2] for future in futures]  # type: ignore[index]
             if request.acks:
-                context.answer(wire.produce_answer(request, results))
+                taken.answer(wire.produce_answer(request, results))
             elif any(error for error, _ in results):
-                context.close()
+                taken.close()
             else:
-                context.skip()
+                taken.skip()
         self._appending = left
         self.check_disk()
 

@@ -39,6 +39,7 @@ from ctrlchan.state.brokers import brokers_list
 from ctrlchan.state.table import FIXED_COLUMNS, make_partitions
 from tests.unit.batch.manual_channel import ManualChannel, publish
 from tests.unit.broker.cores import broker_core
+from tests.unit.server.contexts import LOCAL_CLIENT
 
 Row = Mapping[str, Any]
 
@@ -134,7 +135,7 @@ class Cores(ManualChannel):
 def _handle(core: BrokerCore, frame: bytes) -> None:
     """Let a broker handle one request; the response has no error."""
     handler = RequestHandler(core, served_apis())
-    handler.serve(frame)
+    handler.serve(frame, LOCAL_CLIENT)
     assert not any(counters.errors for counters in handler.counters.values())
 
 

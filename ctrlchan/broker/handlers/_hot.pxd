@@ -21,6 +21,8 @@ cdef struct RequestHeader:
     int64_t client_id_size
     const uint8_t* body
     const uint8_t* end
+    # Of the request, for the response
+    int32_t throttle_time_ms
 
 
 # As ``HotFunction``. ``context``: of the HotApi. QUEUE before anything was done: a handler thread of Python answers.

@@ -65,6 +65,7 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
     cdef int i
     c.at, c.end, c.failed, c.flexible = request.data, request.data + request.size, False, False
     header.key, header.version = read_i16(&c), read_i16(&c)
+    header.throttle_time_ms = request.throttle_time_ms
     if c.failed:
         return QUEUE
     for i in range((<BrokerHandler>context).count):

@@ -288,6 +288,7 @@ cdef void append_response(
     cdef Cursor c
     cdef int64_t size, topics, partitions
     cdef const uint8_t* name
+    cdef uint8_t* room
     cdef int32_t index, i = 0
     cdef bint names_leaders = header.version >= CURRENT_LEADER_FROM and note_leaders(produce)
     c.at, c.end, c.flexible, c.failed = header.body, header.end, header.flexible, False
@@ -314,8 +315,9 @@ cdef void append_response(
         if header.flexible:
             append_bytes(answer, b"\0", 1)
         topics -= 1
-    # Nobody is throttled.
-    append_bytes(answer, b"\0\0\0\0", 4)
+    room = append_room(answer, 4)
+    if room != NULL:
+        put_i32(room, header.throttle_time_ms)
     if names_leaders:
         append_endpoints(self, answer, produce, listener)
     elif header.flexible:

@@ -42,7 +42,9 @@ def answer_of_fault(core: FaultyBroker, api: Api[Any], request: Request) -> Repl
 
     After a delay the request is handled as usual. Raises DisconnectError.
     """
-    fault, messages, body = _fault(core, api, request)
+    messages = ClientMessages(api_key_map[api.key], request.version)
+    body = messages.decode(request)
+    fault = _fault(core, api, body)
     if fault is None:
         return None
     if fault.disconnect or (fault.error and getattr(body, "acks", None) == _NO_ACKNOWLEDGEMENT):
@@ -66,8 +68,9 @@ def hot_answer_of_fault(
     api = apis[key]
     frame = memoryview(data)
     header = decode_request_header(frame, api.request_header_version(version))
-    request = Request(version, header.correlation_id, header.client_id, frame, header.size)
-    fault, messages, body = _fault(core, api, request)
+    messages = ClientMessages(api_key_map[key], version)
+    body = messages.decode_body(frame, header.size)
+    fault = _fault(core, api, body)
     if fault is None:
         return True
     if fault.seconds:
@@ -78,9 +81,8 @@ def hot_answer_of_fault(
     return answer + error_response(messages, body, KioError(fault.error), _TEXT)
 
 
-def _fault(core: FaultyBroker, api: Api[Any], request: Request) -> tuple[Fault | None, ClientMessages, Any]:
-    messages = ClientMessages(api_key_map[api.key], request.version)
-    body = messages.decode(request)
+def _fault(core: FaultyBroker, api: Api[Any], body: Any) -> Fault | None:
+    """Return the fault that hits a request, if there is one."""
 
     def names(topic: str, partition: int | None) -> bool:
         for named in named_partitions(body):
@@ -92,4 +94,4 @@ def _fault(core: FaultyBroker, api: Api[Any], request: Request) -> tuple[Fault |
                 return True
         return False
 
-    return core.faults.take(api.name, names), messages, body
+    return core.faults.take(api.name, names)

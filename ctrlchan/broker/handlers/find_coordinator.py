@@ -56,7 +56,7 @@ def _handle(core: StoringCore, request: Request) -> Reply:
     key_type = getattr(body, "key_type", _Type.GROUP)
     several = request.version >= _SEVERAL_KEYS_SINCE
     keys = body.coordinator_keys if several else (body.key,)
-    found = [_find(core, request.listener, key_type, key) for key in keys]
+    found = [_find(core, request.context.listener, key_type, key) for key in keys]
     if not several:
         [one] = found
         # Kafka's message of a success.
@@ -115,7 +115,7 @@ def _find(core: StoringCore, listener: str, key_type: int, key: str) -> _Found:
 def _leader_of(core: StoringCore, listener: str, partition: int) -> _Found:
     with core.metadata.state.lock:
         leader = core.metadata.snapshot.leader(OFFSETS_TOPIC, partition)
-        nodes = core.metadata.nodes(listener or core.endpoint.listener)
+        nodes = core.metadata.nodes(listener)
     for node in nodes:
         if leader is not None and node.id == leader[0]:
             return _Found(ErrorCode.NONE, "", node.id, node.host, node.port)

@@ -44,7 +44,7 @@ def _join(core: StoringCore, request: Request) -> Reply | Future[Reply]:
         body.group_id,
         body.member_id,
         (request.client_id or b"").decode(errors="replace"),
-        f"/{request.client_host}",
+        f"/{request.context.client_host}",
         session,
         milliseconds(body.rebalance_timeout) if request.version >= _REBALANCE_TIMEOUT_SINCE else session,
         body.protocol_type,

@@ -149,6 +149,6 @@ def _reply(core: StoringCore, request: Request, acks: int, results: Mapping[Key,
         for key, result in results.items():
             if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 leaders[key] = current.of(*key)
-        endpoints = current.endpoints(request.listener, {leader.id for leader in leaders.values()})
-    body = ProduceResponse(request.version).encode(results, leaders, endpoints)
-    return Reply(body, partition_errors=len(errors), rows=len(results))
+        endpoints = current.endpoints(request.context.listener, {leader.id for leader in leaders.values()})
+    body, tags_size = ProduceResponse(request.version).encode(results, leaders, endpoints)
+    return Reply(body, partition_errors=len(errors), rows=len(results), tags_size=tags_size)

@@ -31,7 +31,8 @@ class ProduceResponse:
 
     def encode(
         self, results: Mapping[Key, ProduceResult], leaders: Mapping[Key, CurrentLeader], endpoints: bytes
-    ) -> bytes:
+    ) -> tuple[bytes, int]:
+        """Return a response, and the size of the tagged fields that end it."""
         topics: dict[str, list[tuple[int, ProduceResult, CurrentLeader]]] = {}
         for key, result in results.items():
             topics.setdefault(key[0], []).append((key[1], result, leaders.get(key, UNKNOWN)))
@@ -41,10 +42,10 @@ class ProduceResponse:
             parts += [self._partition(*partition) for partition in partitions]
             parts.append(self._tags())
         if self._version >= _THROTTLE_FROM:
-            # Nobody is throttled.
+            # The request handler writes another throttle time in its place.
             parts.append(bytes(4))
-        parts.append(self._tags(endpoints))
-        return b"".join(parts)
+        parts.append(tags := self._tags(endpoints))
+        return b"".join(parts), len(tags)
 
     def _partition(self, index: int, result: ProduceResult, leader: CurrentLeader) -> bytes:
         data = struct.pack(">ihq", index, result.error_code, result.base_offset)

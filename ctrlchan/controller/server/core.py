@@ -34,7 +34,6 @@ _LOG: Final = logging.getLogger(__name__)
 class ClusterView:
     """What Metadata and DescribeCluster answer from. Its reader holds ``metadata.state.lock``."""
 
-    endpoint: Endpoint
     cluster_id: str
     metadata: ControllerMetadata
 
@@ -108,7 +107,7 @@ class ServerCore:
         Raises CannotAnswer while this is not the controller, or has not read the cluster yet: librdkafka
         forgets all brokers that a Metadata response leaves out, and would be alone with this server.
         """
-        return ClusterView(self.endpoint, self._read_cluster_id(), ControllerMetadata(self._loaded().state))
+        return ClusterView(self._read_cluster_id(), ControllerMetadata(self._loaded().state))
 
     def read_topic_config(self, name: str) -> Mapping[str, str]:
         """Return the config of a topic from ZooKeeper. Takes long.

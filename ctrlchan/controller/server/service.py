@@ -140,6 +140,8 @@ class ControllerServer:
             listener.host,
             listener.port,
             executor=self._executor,
+            listener=listener.listener,
+            security_protocol=listener.security_protocol,
             tls=context,
             authenticator=self._authenticator(self._security(listener)),
         )

@@ -256,6 +256,8 @@ cdef void describe_request(Connection* c, Reason reason, HotRequest* request) no
     request.token = (<uint64_t>c.generation << 32) | (<uint64_t>c.processor.index << SLOT_BITS) | c.slot
     request.reason, request.listener, request.wait_ms = reason, c.listener, 0
     request.state, request.arrived_ns = c.request_state, c.arrived_ns
+    # There are no quotas.
+    request.throttle_time_ms = 0
 
 
 cdef void end_request(Connection* c) noexcept nogil:

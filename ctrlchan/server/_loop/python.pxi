@@ -18,10 +18,10 @@ cdef object peer_of(const Peer* peer):
 
 
 @cython.no_gc_clear
-cdef class RequestContext:
+cdef class TakenRequest:
     """One request that a handler thread has taken. It is ended once: by ``answer``, ``skip`` or ``close``.
 
-    Any thread may end it. A context that is never ended closes its connection when it is deleted.
+    Any thread may end it. A request that is never ended closes its connection when it is deleted.
     """
 
     cdef NetworkThreads threads
@@ -29,10 +29,8 @@ cdef class RequestContext:
     cdef bint ended
     #: The request without its size.
     cdef readonly bytes frame
-    #: Name of the listener.
-    cdef readonly str listener
-    cdef Peer c_peer
-    cdef int64_t number
+    #: The RequestContext of its connection.
+    cdef readonly object context
 
     def __init__(self):
         raise TypeError("requests are taken from a SocketServer")
@@ -41,16 +39,6 @@ cdef class RequestContext:
         if self.connection != NULL and not self.ended:
             with nogil:
                 give_answer(self.connection, CLOSE, NULL)
-
-    @property
-    def peer(self):
-        """The peer's IP address and port."""
-        return peer_of(&self.c_peer)
-
-    @property
-    def connection_id(self):
-        """A number that no other connection of the server has."""
-        return self.number
 
     def answer(self, parts):
         """Send ``parts``, whose size is written before them: bytes, or a sequence of bytes and file ranges.
@@ -291,24 +279,22 @@ cdef class NetworkThreads:
         None also when the server has stopped: see ``closed``.
         """
         cdef Connection* c
-        cdef RequestContext context
+        cdef TakenRequest request
         cdef int64_t wait_ns = <int64_t>(min(timeout, 1e9) * 1e9)
         with nogil:
             c = take_request(&self.network.queue, wait_ns)
         if c == NULL:
             return None
         try:
-            context = RequestContext.__new__(RequestContext)
-            context.frame = PyBytes_FromStringAndSize(<const char*>c.data + c.begin + SIZE_BYTES, c.request_size)
+            request = TakenRequest.__new__(TakenRequest)
+            request.frame = PyBytes_FromStringAndSize(<const char*>c.data + c.begin + SIZE_BYTES, c.request_size)
+            request.context = context_of(self, c)
         except MemoryError:
             with nogil:
                 give_answer(c, CLOSE, NULL)
             raise
-        context.threads, context.connection = self, c
-        context.listener = self.listener_names[c.listener]
-        context.c_peer = c.peer
-        context.number = c.opened * MAX_PROCESSORS + c.processor.index
-        return context
+        request.threads, request.connection = self, c
+        return request
 
     @property
     def closed(self):
@@ -378,6 +364,18 @@ cdef class NetworkThreads:
         return (event.kind, event.value, peer_of(&event.peer), left_out) if found else None
 
 
+cdef object context_of(NetworkThreads threads, Connection* c):
+    """Return the RequestContext of a connection whose request the caller has taken: nobody else uses the field."""
+    cdef int64_t number = c.opened * MAX_PROCESSORS + c.processor.index
+    if c.context == NULL or (<object>c.context).connection_id != number:
+        host, port = peer_of(&c.peer)
+        context = RequestContext(threads.listener_names[c.listener], SecurityProtocol.PLAINTEXT, host, port, number)
+        Py_XDECREF(c.context)
+        Py_INCREF(context)
+        c.context = <PyObject*>context
+    return <object>c.context
+
+
 cdef void open_processor(Network* network, int index) noexcept:
     cdef Processor* p = &network.processors[index]
     p.network, p.index, p.ended = network, index, True
@@ -407,6 +405,7 @@ cdef void free_processor(Processor* p) noexcept:
             free_answer(&c.answer)
             free_answer(&c.out)
             free(c.data)
+            Py_XDECREF(c.context)
         free(p.chunks[i])
     for i in range(<uint32_t>p.pool_count):
         free(p.pool[i])

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis.lookups import MetadataLookups
 from ctrlchan.server.kio_messages import NOT_ASKED, ClientMessages, KioError
-from ctrlchan.state import Endpoint
 
 __all__ = ["API", "CLUSTER_OPERATIONS", "ClusterCore"]
 
@@ -25,10 +24,6 @@ class ClusterCore(Protocol):
     """What the API needs of a broker, and of a controller."""
 
     @property
-    def endpoint(self) -> Endpoint:
-        """The listener that the client uses."""
-
-    @property
     def cluster_id(self) -> str: ...
     @property
     def metadata(self) -> MetadataLookups: ...
@@ -39,8 +34,7 @@ def _handle(core: ClusterCore, request: Request) -> Reply:
     body = messages.decode(request)
     endpoint_type = getattr(body, "endpoint_type", _BROKERS)
     if endpoint_type == _BROKERS:
-        listener = request.listener or core.endpoint.listener
-        return _reply(messages, **_cluster(core, listener, messages, body))
+        return _reply(messages, **_cluster(core, request.context.listener, messages, body))
     if endpoint_type == _CONTROLLERS:
         error = KioError.mismatched_endpoint_type
         text = "The request was sent to an endpoint of type BROKER, but we wanted one of type CONTROLLER"

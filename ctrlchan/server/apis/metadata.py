@@ -94,7 +94,7 @@ def _look_up(
     core: ClusterCore, request: Request, body: MetadataRequest, created: Mapping[str, int]
 ) -> Callable[[], Reply]:
     """Return the function that encodes the reply, from copies of what the metadata have."""
-    listener = request.listener or core.endpoint.listener
+    listener = request.context.listener
     asked = body.topics
     error = ErrorCode.NONE if asked is None else _error_of_request(request.version, asked)
     operations = _TOPIC_OPERATIONS if body.asks_topic_operations else NOT_ASKED

@@ -8,10 +8,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i32Timedelta
 
 from ctrlchan._codec import (
     LEADER_AND_ISR,
@@ -28,6 +30,7 @@ from ctrlchan.messages.trees import Tree, message_of
 from ctrlchan.metadata_broker.table import served_apis
 from ctrlchan.server.request_handler import RequestHandler
 from tests.unit.broker.cores import broker_core
+from tests.unit.server.contexts import LOCAL_CLIENT
 
 OURS = 1  # id of the local broker
 EPOCH = 50  # its broker epoch
@@ -40,6 +43,7 @@ NAMES = {
     UPDATE_METADATA: "UpdateMetadataRequest",
 }
 NO_ID = bytes(16)
+NO_TIME = i32Timedelta.parse(timedelta())
 
 #: (topic, partition, error) of each partition, in the order of the response.
 Errors = list[tuple[str, int, int]]
@@ -153,7 +157,7 @@ class LocalBroker:
 
     def ask(self, frame: bytes) -> bytes:
         """The response frame, without its size."""
-        answer = self.handler.serve(frame)
+        answer = self.handler.serve(frame, LOCAL_CLIENT)
         assert not isinstance(answer, Future)
         return b"".join(answer)
 

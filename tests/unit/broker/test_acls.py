@@ -23,6 +23,7 @@ from ctrlchan.server.apis import acls
 from ctrlchan.server.request_handler import RequestHandler
 from tests.unit.broker.cores import storing_core
 from tests.unit.broker.local_broker import client_frame, read_client_response
+from tests.unit.server.contexts import LOCAL_CLIENT
 
 DESCRIBE_ACLS = 29
 FIELDS: dict[str, Any] = {
@@ -39,7 +40,7 @@ FIELDS: dict[str, Any] = {
 def asked(**fields: Any) -> bytes:
     core = storing_core(1)
     handler = RequestHandler(core, {api.key: api for api in acls.APIS})
-    answer = handler.serve(client_frame(DESCRIBE_ACLS, 3, **FIELDS | fields), "PLAINTEXT", "127.0.0.1")
+    answer = handler.serve(client_frame(DESCRIBE_ACLS, 3, **FIELDS | fields), LOCAL_CLIENT)
     assert isinstance(answer, tuple)
     return b"".join(answer)
 

@@ -88,16 +88,20 @@ def test_verbose_logs_a_line_for_each_control_request() -> None:
         exchange("127.0.0.1", port, control_frame(UPDATE_METADATA, 8, [], controller_epoch=1))
         status, errors = ended(process, signal.SIGTERM)
     assert status == 0
-    lines = [re.sub(r"^\S+ \S+ INFO |\d+ bytes|[\d.]+ ms", "~", one) for one in errors.splitlines()]
+    lines = [
+        re.sub(r"^\S+ \S+ INFO |\d+ bytes|[\d.]+ ms|127\.0\.0\.1:\d+", "~", one)
+        for one in errors.splitlines()
+    ]
+    peer = "from ~ (User:ANONYMOUS)"
     head = "correlation 77 controller 1000 epoch 5 broker epoch 50: 1 partitions, ~"
     assert lines == [
-        f"~broker 1: UpdateMetadata v8 {head}, NONE, ~",
-        f"~broker 1: LeaderAndIsr v7 {head}, NONE, ~",
-        f"~broker 1: LeaderAndIsr v7 {head}, NONE, 1 partition errors, ~",
-        f"~broker 1: StopReplica v4 {head}, NONE, ~",
+        f"~broker 1: UpdateMetadata v8 {head}, NONE, ~, {peer}",
+        f"~broker 1: LeaderAndIsr v7 {head}, NONE, ~, {peer}",
+        f"~broker 1: LeaderAndIsr v7 {head}, NONE, 1 partition errors, ~, {peer}",
+        f"~broker 1: StopReplica v4 {head}, NONE, ~, {peer}",
         "~broker 1 refuses UpdateMetadataRequest: the latest controller epoch is 5",
         "~broker 1: UpdateMetadata v8 correlation 77 controller 1000 epoch 1 broker epoch 50: "
-        "0 partitions, ~, STALE_CONTROLLER_EPOCH, ~",
+        "0 partitions, ~, STALE_CONTROLLER_EPOCH, ~, from ~ (User:ANONYMOUS)",
     ]
 
 

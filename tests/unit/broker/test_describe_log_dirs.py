@@ -19,6 +19,7 @@ from ctrlchan.broker.handlers.describe_log_dirs import API
 from ctrlchan.broker.log.manager import LogManager
 from ctrlchan.server.api import Reply, Request
 from tests.unit.broker.log.made_batches import batch, checked
+from tests.unit.server.contexts import LOCAL_CLIENT
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def describe(logs: LogManager | None, version: int, topics: dict[str, tuple[int,
         fields = tuple(part(topic=name, **{key: indexes}) for name, indexes in topics.items())
     buffer = io.BytesIO()
     entity_writer(entity)(buffer, entity(topics=fields))
-    request = Request(version, 1, None, memoryview(buffer.getvalue()), 0)
+    request = Request(version, 1, None, memoryview(buffer.getvalue()), 0, LOCAL_CLIENT)
     reply = API.handle(SimpleNamespace(logs=logs), request)
     assert isinstance(reply, Reply)
     response, size = entity_reader(load_response_schema(API.key, version))(memoryview(reply.body), 0)

@@ -20,6 +20,7 @@ from ctrlchan.peers.controller_connections import ControllerConnections, Outgoin
 from ctrlchan.peers.messages import decode_answer, encode_request, part
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import KioError
+from tests.unit.server.contexts import LOCAL_CLIENT
 
 SECONDS = 30.0
 LIST_OFFSETS: Api[Any] = Api(
@@ -54,7 +55,7 @@ def frame_of(version: int, topic: str, partition: int) -> tuple[bytes, int]:
 
 def request(topic: str = "t", partition: int = 0) -> Request:
     frame, size = frame_of(5, topic, partition)
-    return Request(5, 7, b"test", memoryview(frame), size)
+    return Request(5, 7, b"test", memoryview(frame), size, LOCAL_CLIENT)
 
 
 def test_an_error_is_answered_as_often_as_wanted() -> None:

@@ -18,7 +18,6 @@ from kio.serial import entity_writer
 
 from ctrlchan._codec import ListColumn
 from ctrlchan.errors import DecodeError
-from ctrlchan.server.api import Request
 from ctrlchan.server.apis._metadata import (
     MetadataRequest,
     PartitionRows,
@@ -27,8 +26,9 @@ from ctrlchan.server.apis._metadata import (
     encode_metadata,
 )
 from ctrlchan.server.apis.lookups import Node
-from ctrlchan.server.kio_messages import ClientMessages, only_known_fields, throttled
+from ctrlchan.server.kio_messages import ClientMessages, only_known_fields
 from ctrlchan.topic_names import ZERO_ID
+from tests.unit.broker.local_broker import NO_TIME
 
 METADATA = 3
 HEADER = b"header"
@@ -75,7 +75,7 @@ def request_of(data: st.DataObject, version: int) -> bytes:
 
 def read_by_kio(version: int, body: bytes) -> MetadataRequest:
     messages = ClientMessages("metadata", version)
-    request: Any = messages.decode(Request(version, 1, None, memoryview(HEADER + body), len(HEADER)))
+    request: Any = messages.decode_body(memoryview(HEADER + body), len(HEADER))
     topics = None
     if request.topics or (version >= 1 and request.topics is not None):
         ids = [getattr(topic, "topic_id", None) for topic in request.topics]
@@ -184,7 +184,7 @@ def test_responses_are_those_of_kio(
     )
     schema: Any = load_response_schema(METADATA, version)
     expected = {
-        "throttle_time": throttled(0),
+        "throttle_time": NO_TIME,
         "brokers": tuple(
             part(
                 schema, "MetadataResponseBroker", node_id=one.id, host=one.host, port=one.port, rack=one.rack

@@ -11,11 +11,9 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from ctrlchan.errors import ProtocolError
-from ctrlchan.server.kio_messages import throttled
-from tests.unit.broker.local_broker import OURS, LocalBroker, client_frame
+from tests.unit.broker.local_broker import NO_TIME, OURS, LocalBroker, client_frame
 
 PRODUCE, FETCH, FIND_COORDINATOR = 0, 1, 10
-NO_TIME = throttled(0)
 FOLLOWER, CONSUMER = 2, -1
 
 

@@ -24,6 +24,7 @@ from ctrlchan.server._processor cimport (
     PARKED,
     QUEUE,
     Answer,
+    HotFunction,
     HotHandler,
     HotRequest,
     NetworkThreads,
@@ -159,3 +160,22 @@ def complete_request(NetworkThreads threads not None, uint64_t token):
     """Wake a parked request, as a hot handler of another thread does."""
     with nogil:
         complete(threads.network, token)
+
+
+cdef Result throttle(void* context, HotRequest* request, Answer* answer) noexcept nogil:
+    request.throttle_time_ms = (<ThrottlingHandler>context).throttle_time_ms
+    return (<ThrottlingHandler>context).inner_function((<ThrottlingHandler>context).inner_context, request, answer)
+
+
+cdef class ThrottlingHandler(HotHandler):
+    """Has another handler say that its clients are throttled for so many milliseconds."""
+
+    cdef HotHandler inner
+    cdef HotFunction inner_function
+    cdef void* inner_context
+    cdef int throttle_time_ms
+
+    def __init__(self, HotHandler inner not None, int throttle_time_ms):
+        self.inner, self.inner_function, self.inner_context = inner, inner.function, inner.context
+        self.throttle_time_ms = throttle_time_ms
+        self.function, self.context = throttle, <void*>self

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ctrlchan.server._processor import HotHandler, RequestContext
+from ctrlchan.server._processor import HotHandler, TakenRequest
 from ctrlchan.server.socket_server import Listener, SocketServer, SocketServerSettings
 from tests.kafka.waiting import wait_until
 from tests.unit.server._echo import EchoHandler
@@ -34,16 +34,16 @@ def serving(hot: HotHandler | None = None, *listeners: Listener, **settings: Any
 
 
 @contextmanager
-def handling(server: SocketServer, handle: Callable[[RequestContext], None]) -> Iterator[None]:
+def handling(server: SocketServer, handle: Callable[[TakenRequest], None]) -> Iterator[None]:
     """Let one handler thread call ``handle`` for each request of the queue."""
     ended = threading.Event()
     requests = server.requests
 
     def run() -> None:
         while not ended.is_set():
-            context = requests.take(0.05)
-            if context is not None:
-                handle(context)
+            request = requests.take(0.05)
+            if request is not None:
+                handle(request)
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 import socket
 import struct
@@ -21,7 +22,9 @@ from ctrlchan._codec import UPDATE_METADATA
 from ctrlchan.errors import ConfigError, DecodeError
 from ctrlchan.launch.embedded import EmbeddedBroker
 from ctrlchan.server.api import Buffers
-from ctrlchan.server.asyncio_server import Server
+from ctrlchan.server.asyncio_server import FrameHandler, Server
+from ctrlchan.server.request_context import ANONYMOUS, Principal, RequestContext
+from ctrlchan.state import SecurityProtocol
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import receive_frame
 from tests.unit.broker.local_broker import CORRELATION_ID, EPOCH, Part, client_frame, control_frame
@@ -225,6 +228,55 @@ def test_requests_that_are_sent_ahead_own_memory_until_they_are_handled() -> Non
     assert [one for one in seen if len(one) < 1_000] == [b"wait", *(bytes([n]) for n in range(200))]
 
 
+class _AnyName:
+    """An authenticator: the first frame is a name."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self.principal = ANONYMOUS
+
+    def receive(self, frame: memoryview) -> Buffers | None:
+        if bytes(frame) == b"who":
+            return None
+        self.done, self.principal = True, Principal.user(bytes(frame).decode())
+        return (b"welcome",)
+
+
+def test_a_request_has_the_context_of_its_connection() -> None:
+    """The principal changes when the peer has authenticated; the rest is the connection's."""
+    contexts: list[RequestContext] = []
+
+    def handle(_: memoryview, context: RequestContext) -> Answer:
+        contexts.append(context)
+        return (str(context.principal).encode(),)
+
+    def client(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            names = []
+            for frame in (b"who", b"alice", b"a", b"b"):
+                connection.sendall(sized(frame))
+                names.append(receive_frame(connection))
+            assert names == [b"User:ANONYMOUS", b"welcome", b"User:alice", b"User:alice"]
+            peer = connection.getsockname()[1]
+        first, second, third = contexts
+        assert first == dataclasses.replace(second, principal=ANONYMOUS)
+        assert second is third
+        assert (second.listener, second.security_protocol) == ("SASL", SecurityProtocol.SASL_PLAINTEXT)
+        assert str(second) == f"127.0.0.1:{peer} (User:alice)"
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(sized(b"who"))
+            assert receive_frame(connection) == b"User:ANONYMOUS"
+        assert contexts[-1].connection_id != first.connection_id
+
+    run_server(
+        handle,
+        client,
+        listener="SASL",
+        security_protocol=SecurityProtocol.SASL_PLAINTEXT,
+        authenticator=_AnyName,
+    )
+
+
 def test_lines_about_bad_clients_are_limited(caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedBroker(1) as broker:
         for _ in range(40):
@@ -326,7 +378,7 @@ def later(make: Callable[[], Buffers]) -> Future[Buffers]:
     return answer
 
 
-def serve(handle: Callable[[memoryview], Answer], client: Callable[[int], Any], **options: Any) -> None:
+def run_server(handle: FrameHandler, client: Callable[[int], Any], **options: Any) -> None:
     """Runs ``client(port)`` on a thread while a server with this handler listens."""
 
     async def main() -> None:
@@ -339,6 +391,11 @@ def serve(handle: Callable[[memoryview], Answer], client: Callable[[int], Any], 
                 await server.stop()
 
     asyncio.run(main())
+
+
+def serve(handle: Callable[[memoryview], Answer], client: Callable[[int], Any], **options: Any) -> None:
+    """Do the same with a handler that does not ask for the context."""
+    run_server(lambda frame, _: handle(frame), client, **options)
 
 
 def test_frames_of_every_size_arrive_whole() -> None:

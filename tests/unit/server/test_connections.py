@@ -74,7 +74,7 @@ def test_a_half_closed_connection_gets_its_answers(hot: bool) -> None:
     frames = [b"e%d" % i for i in range(1_000)]
     with (
         serving(EchoHandler() if hot else None) as server,
-        handling(server, lambda context: context.answer(context.frame)),
+        handling(server, lambda request: request.answer(request.frame)),
         Client(server) as client,
     ):
         client.frames(*frames)
@@ -215,10 +215,10 @@ def ipv6() -> None:
 def test_ipv6() -> None:
     with serving(None, Listener("SIX", "::1", 0)) as server, Client(server, host="::1") as client:
         client.frames(b"a")
-        context = server.requests.take(10)
-        assert context is not None
-        assert (context.listener, context.peer[0]) == ("SIX", "::1")
-        context.close()
+        request = server.requests.take(10)
+        assert request is not None
+        assert (request.context.listener, request.context.client_host) == ("SIX", "::1")
+        request.close()
 
 
 @pytest.mark.usefixtures("ipv6")
@@ -227,10 +227,10 @@ def test_a_listener_without_a_host_has_both_versions_of_ip() -> None:
         for host in ("127.0.0.1", "::1"):
             with Client(server, host=host) as client:
                 client.frames(b"a")
-                context = server.requests.take(10)
-                assert context is not None
-                assert context.peer[0] == host
-                context.close()
+                request = server.requests.take(10)
+                assert request is not None
+                assert request.context.client_host == host
+                request.close()
 
 
 def test_each_listener_has_its_name_and_port() -> None:
@@ -239,10 +239,10 @@ def test_each_listener_has_its_name_and_port() -> None:
         for name, port in server.ports.items():
             with socket.create_connection(("127.0.0.1", port)) as client:
                 client.sendall(sized(b"a"))
-                context = server.requests.take(10)
-                assert context is not None
-                assert context.listener == name
-                context.close()
+                request = server.requests.take(10)
+                assert request is not None
+                assert request.context.listener == name
+                request.close()
 
 
 def test_a_port_that_is_taken_is_an_error_and_leaves_nothing() -> None:

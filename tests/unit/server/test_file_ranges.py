@@ -40,9 +40,9 @@ def test_bytes_and_ranges_in_any_order(path: Path) -> None:
                     parts.append(FileRange(file.fileno(), position, size))
                 expected += CONTENT[position : position + size]
             client.frames(b"fetch")
-            context = server.requests.take(10)
-            assert context is not None
-            context.answer(parts)
+            request = server.requests.take(10)
+            assert request is not None
+            request.answer(parts)
             assert client.answer() == expected
 
 
@@ -55,7 +55,7 @@ def test_a_slow_reader_gets_the_right_bytes(path: Path) -> None:
             b"between",
             FileRange(file.fileno(), 0, len(CONTENT)),
         ]
-        with handling(server, lambda context: context.answer(answer)):
+        with handling(server, lambda request: request.answer(answer)):
             expected = b"head" + CONTENT[1:4_000_001] + b"between" + CONTENT
             for _ in range(2):
                 assert int.from_bytes(client.exactly(4), "big") == len(expected)
@@ -68,10 +68,10 @@ def test_a_slow_reader_gets_the_right_bytes(path: Path) -> None:
 def test_a_file_that_is_deleted_meanwhile_is_sent(path: Path) -> None:
     with serving() as server, Client(server, buffer=4096) as client:
         client.frames(b"fetch")
-        context = server.requests.take(10)
-        assert context is not None
+        request = server.requests.take(10)
+        assert request is not None
         with path.open("rb") as file:
-            context.answer([FileRange(file.fileno(), 0, len(CONTENT))])
+            request.answer([FileRange(file.fileno(), 0, len(CONTENT))])
         path.unlink()
         assert client.answer() == CONTENT
 
@@ -79,12 +79,12 @@ def test_a_file_that_is_deleted_meanwhile_is_sent(path: Path) -> None:
 def test_a_file_that_becomes_shorter_closes_the_connection(path: Path) -> None:
     with serving() as server, Client(server) as client, path.open("rb") as file:
         client.frames(b"fetch")
-        context = server.requests.take(10)
-        assert context is not None
-        context.answer([FileRange(file.fileno(), 0, len(CONTENT) + 1)])
+        request = server.requests.take(10)
+        assert request is not None
+        request.answer([FileRange(file.fileno(), 0, len(CONTENT) + 1)])
         with pytest.raises(ConnectionError):
             client.answer()
-        with Client(server) as other, handling(server, lambda context: context.answer(context.frame)):
+        with Client(server) as other, handling(server, lambda request: request.answer(request.frame)):
             other.frames(b"a")
             assert other.answer() == b"a"
 
@@ -113,17 +113,17 @@ def test_ranges_of_a_hot_handler_are_released_once(path: Path) -> None:
 def test_ranges_that_cannot_be(path: Path) -> None:
     with serving() as server, Client(server) as client, path.open("rb") as file:
         client.frames(b"fetch")
-        context = server.requests.take(10)
-        assert context is not None
+        request = server.requests.take(10)
+        assert request is not None
         before = set(os.listdir("/dev/fd"))
         good = FileRange(file.fileno(), 0, 10)
         for bad in (FileRange(file.fileno(), -1, 10), FileRange(file.fileno(), 0, -1)):
             with pytest.raises(ValueError, match="a file range of"):
-                context.answer([good, bad])
+                request.answer([good, bad])
         with pytest.raises(OSError, match="descriptor"):
-            context.answer([good, FileRange(1 << 20, 0, 10)])
+            request.answer([good, FileRange(1 << 20, 0, 10)])
         with pytest.raises(ValueError, match="2 GiB"):
-            context.answer([FileRange(file.fileno(), 0, 1 << 31)])
+            request.answer([FileRange(file.fileno(), 0, 1 << 31)])
         assert set(os.listdir("/dev/fd")) == before
-        context.answer([good])
+        request.answer([good])
         assert client.answer() == CONTENT[:10]

@@ -13,6 +13,7 @@ import pytest
 from ctrlchan.errors import DecodeError
 from ctrlchan.server.api import Buffers
 from ctrlchan.server.handler_pool import HandlerPool
+from ctrlchan.server.request_context import RequestContext
 from ctrlchan.server.socket_server import Listener, SocketServer
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import receive_frame, send_frame
@@ -20,8 +21,8 @@ from tests.kafka.wire import receive_frame, send_frame
 FUTURES: SimpleQueue[Future[Buffers]] = SimpleQueue()
 
 
-def serve(frame: bytes, listener: str, client_host: str) -> Buffers | Future[Buffers]:
-    """Answer with the frame, its listener and its peer; some frames are special."""
+def serve(frame: bytes, context: RequestContext) -> Buffers | Future[Buffers]:
+    """Answer with the frame, its listener and its principal; some frames are special."""
     if frame == b"none":
         return ()
     if frame == b"malformed":
@@ -32,7 +33,7 @@ def serve(frame: bytes, listener: str, client_host: str) -> Buffers | Future[Buf
         future: Future[Buffers] = Future()
         FUTURES.put(future)
         return future
-    return (frame, f" {listener} {client_host}".encode())
+    return (frame, f" {context.listener} {context.client_host} {context.principal}".encode())
 
 
 @pytest.fixture
@@ -50,14 +51,14 @@ def peer() -> Iterator[socket.socket]:
 
 def test_answers_at_once_later_and_not_at_all(peer: socket.socket) -> None:
     send_frame(peer, b"hello")
-    assert receive_frame(peer) == b"hello PLAINTEXT 127.0.0.1"
+    assert receive_frame(peer) == b"hello PLAINTEXT 127.0.0.1 User:ANONYMOUS"
     # The next request is handled only after the one that has no answer.
     send_frame(peer, b"none")
     send_frame(peer, b"later")
     send_frame(peer, b"last")
     FUTURES.get(timeout=30).set_result((b"at last",))
     assert receive_frame(peer) == b"at last"
-    assert receive_frame(peer) == b"last PLAINTEXT 127.0.0.1"
+    assert receive_frame(peer) == b"last PLAINTEXT 127.0.0.1 User:ANONYMOUS"
 
 
 @pytest.mark.parametrize("frame", [b"malformed", b"broken"])

@@ -168,7 +168,7 @@ def test_a_delayed_request_may_be_parked_queued_or_closed() -> None:
         wait_for_parked(hot, 2)
         complete_request(server.threads, hot.token(1))
         assert client.answer() == COMPLETED + b"y"
-        with handling(server, lambda context: context.answer(b"from the queue")):
+        with handling(server, lambda request: request.answer(b"from the queue")):
             client.frames(delayed(1, b"q"))
             assert client.answer() == b"from the queue"
         client.frames(delayed(1, b"c"))

@@ -13,6 +13,7 @@ from ctrlchan.errors import DecodeError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.request_handler import RequestHandler
 from tests.unit.broker.local_broker import CORRELATION_ID, client_frame
+from tests.unit.server.contexts import LOCAL_CLIENT
 
 LIST_GROUPS = 16
 FRAME = client_frame(LIST_GROUPS, 0)
@@ -33,7 +34,7 @@ def thread_name(_core: object, _request: Request) -> Reply:
 def test_a_handler_that_blocks_is_called_by_the_executor(blocks: bool) -> None:
     with ThreadPoolExecutor(1, thread_name_prefix="handlers") as executor:
         handler = RequestHandler(CORE, api(thread_name, blocks=blocks), executor=executor)
-        answer = handler.serve(FRAME)
+        answer = handler.serve(FRAME, LOCAL_CLIENT)
         assert isinstance(answer, Future) is blocks
         header, body = answer.result(30) if isinstance(answer, Future) else answer
     assert header == HEADER
@@ -41,7 +42,7 @@ def test_a_handler_that_blocks_is_called_by_the_executor(blocks: bool) -> None:
 
 
 def test_a_handler_thread_calls_it_itself() -> None:
-    answer = RequestHandler(CORE, api(thread_name, blocks=True)).serve(FRAME)
+    answer = RequestHandler(CORE, api(thread_name, blocks=True)).serve(FRAME, LOCAL_CLIENT)
     assert answer == (HEADER, threading.current_thread().name.encode())
 
 
@@ -49,14 +50,14 @@ def test_a_handler_thread_calls_it_itself() -> None:
 def test_the_lock_is_held_for_the_call(locks_core: bool) -> None:
     lock = threading.Lock()
     handler = RequestHandler(CORE, api(lambda *_: Reply(b"%d" % lock.locked()), locks_core=locks_core), lock)
-    assert handler.serve(FRAME) == (HEADER, b"%d" % locks_core)
+    assert handler.serve(FRAME, LOCAL_CLIENT) == (HEADER, b"%d" % locks_core)
     assert not lock.locked()
 
 
 def test_a_future_is_answered_and_counted_when_it_ends() -> None:
     reply: Future[Reply] = Future()
     handler = RequestHandler(CORE, api(lambda *_: reply))
-    answer = handler.serve(FRAME)
+    answer = handler.serve(FRAME, LOCAL_CLIENT)
     assert isinstance(answer, Future)
     assert not handler.counters
     reply.set_result(Reply(b"body", error_code=5))
@@ -66,7 +67,7 @@ def test_a_future_is_answered_and_counted_when_it_ends() -> None:
 
 def test_a_future_that_fails_fails_the_answer() -> None:
     reply: Future[Reply] = Future()
-    answer = RequestHandler(CORE, api(lambda *_: reply)).serve(FRAME)
+    answer = RequestHandler(CORE, api(lambda *_: reply)).serve(FRAME, LOCAL_CLIENT)
     reply.set_exception(DecodeError("no groups", api="ListGroups"))
     assert isinstance(answer, Future)
     with pytest.raises(DecodeError):
@@ -74,4 +75,4 @@ def test_a_future_that_fails_fails_the_answer() -> None:
 
 
 def test_a_reply_that_is_not_sent_has_no_parts() -> None:
-    assert RequestHandler(CORE, api(lambda *_: Reply(b"", is_sent=False))).serve(FRAME) == ()
+    assert RequestHandler(CORE, api(lambda *_: Reply(b"", is_sent=False))).serve(FRAME, LOCAL_CLIENT) == ()

@@ -9,7 +9,9 @@ import threading
 
 import pytest
 
-from ctrlchan.server._processor import RequestContext
+from ctrlchan.server._processor import TakenRequest
+from ctrlchan.server.request_context import ANONYMOUS, RequestContext
+from ctrlchan.state import SecurityProtocol
 from tests.kafka.waiting import wait_until
 from tests.unit.server.serving import (
     Client,
@@ -42,7 +44,7 @@ def test_order_is_kept_whatever_way_a_request_goes() -> None:
     ]
     with (
         serving(EchoHandler()) as server,
-        handling(server, lambda context: context.answer(context.frame)),
+        handling(server, lambda request: request.answer(request.frame)),
         Client(server) as client,
     ):
         client.frames(*frames)
@@ -135,7 +137,7 @@ def test_the_next_request_waits_for_the_answer() -> None:
         first.answer(b"1")
         second = server.requests.take(10)
         assert second is not None
-        assert (second.frame, second.connection_id) == (b"q2", first.connection_id)
+        assert (second.frame, second.context) == (b"q2", first.context)
         second.skip()
         assert client.answers(2) == [b"1", b"e3"]
 
@@ -149,7 +151,7 @@ def test_a_full_queue_holds_requests_and_loses_none() -> None:
         assert server.requests.size == 3
         clients.pop().reset()
         wait_for_connections(server, 9)
-        with handling(server, lambda context: context.answer(context.frame)):
+        with handling(server, lambda request: request.answer(request.frame)):
             for i, client in enumerate(clients):
                 assert client.answers(2) == [b"%d" % i, b"again %d" % i]
         for client in clients:
@@ -166,36 +168,36 @@ def test_hot_requests_pass_a_full_queue() -> None:
         two.frames(b"q")
         wait_until(lambda: server.requests.held == 1, what="a held request")
         assert still_serves(server)
-        with handling(server, RequestContext.close):
+        with handling(server, TakenRequest.close):
             assert one.is_closed()
             assert two.is_closed()
 
 
-def test_a_context_is_ended_once() -> None:
+def test_a_request_is_ended_once() -> None:
     with serving() as server, Client(server) as client:
         client.frames(b"a")
-        context = server.requests.take(10)
-        assert context is not None
+        request = server.requests.take(10)
+        assert request is not None
         with pytest.raises(TypeError):
-            context.answer([b"x", 3])  # type: ignore[list-item]
-        context.answer([b"x", bytearray(b"y"), memoryview(b"z"), b""])
-        for end in (context.skip, context.close, lambda: context.answer(b"")):
+            request.answer([b"x", 3])  # type: ignore[list-item]
+        request.answer([b"x", bytearray(b"y"), memoryview(b"z"), b""])
+        for end in (request.skip, request.close, lambda: request.answer(b"")):
             with pytest.raises(RuntimeError, match="ended already"):
                 end()
         assert client.answer() == b"xyz"
 
 
-def test_a_context_that_is_dropped_closes_its_connection() -> None:
+def test_a_request_that_is_dropped_closes_its_connection() -> None:
     with serving() as server, Client(server) as client:
         client.frames(b"a")
-        context = server.requests.take(10)
-        assert context is not None
-        del context
+        request = server.requests.take(10)
+        assert request is not None
+        del request
         assert client.is_closed()
 
 
-def test_a_context_closes_its_connection() -> None:
-    with serving() as server, Client(server) as client, handling(server, RequestContext.close):
+def test_a_request_closes_its_connection() -> None:
+    with serving() as server, Client(server) as client, handling(server, TakenRequest.close):
         client.frames(b"a", b"b")
         assert client.is_closed()
 
@@ -204,29 +206,56 @@ def test_a_request_of_a_lost_connection_is_released_when_its_handler_has_ended()
     with serving() as server:
         with Client(server) as client:
             client.frames(b"first")
-            context = server.requests.take(10)
+            request = server.requests.take(10)
             client.reset()
         wait_for_connections(server, 0)
         with Client(server) as client:
             client.frames(b"second")
             other = server.requests.take(10)
-            assert context is not None
+            assert request is not None
             assert other is not None
-            assert other.connection_id != context.connection_id
-            context.answer(b"nobody gets this")
+            assert other.context.connection_id != request.context.connection_id
+            request.answer(b"nobody gets this")
             other.answer(b"answer")
             assert client.answer() == b"answer"
 
 
-def test_a_context_says_who_asks() -> None:
-    with serving() as server, Client(server) as client:
-        client.frames(b"a")
-        context = server.requests.take(10)
-        assert context is not None
-        assert (context.listener, context.peer) == ("PLAINTEXT", client.getsockname())
-        context.close()
+def test_requests_of_a_connection_have_one_context() -> None:
+    with serving() as server, Client(server) as client, Client(server) as other:
+        contexts = []
+        for one in (client, client, other):
+            one.frames(b"a")
+            request = server.requests.take(10)
+            assert request is not None
+            contexts.append(request.context)
+            request.skip()
+        host, port = client.getsockname()
+        first, second, third = contexts
+        assert first is second
+        assert first == RequestContext(
+            "PLAINTEXT", SecurityProtocol.PLAINTEXT, host, port, first.connection_id, ANONYMOUS
+        )
+        assert str(first) == f"{host}:{port} (User:ANONYMOUS)"
+        assert third.client_port == other.getsockname()[1]
+        assert third.connection_id != first.connection_id
+
+
+def test_a_slot_that_is_used_again_has_another_context() -> None:
+    with serving() as server:
+        ports = []
+        for _ in range(3):
+            with Client(server) as client:
+                client.frames(b"a")
+                request = server.requests.take(10)
+                assert request is not None
+                assert request.context.client_port == client.getsockname()[1]
+                ports.append(request.context.connection_id)
+                request.close()
+                assert client.is_closed()
+            wait_for_connections(server, 0)
+        assert len(set(ports)) == 3
 
 
 def test_requests_are_not_made_by_hand() -> None:
     with pytest.raises(TypeError):
-        RequestContext()
+        TakenRequest()

@@ -16,6 +16,7 @@ from scramp import ScramClient, ScramMechanism
 from ctrlchan.errors import ProtocolError
 from ctrlchan.server.api import Buffers
 from ctrlchan.server.asyncio_server import AuthenticationFailed
+from ctrlchan.server.request_context import Principal
 from ctrlchan.server.sasl import MECHANISMS, SaslServer, ScramCredential
 from tests.unit.broker.local_broker import CORRELATION_ID, client_frame, read_client_response
 
@@ -82,7 +83,7 @@ def test_plain(version: int | None, user: str) -> None:
     assert (answer.error_code, answer.mechanisms) == (KioError.none, MECHANISMS)
     assert client.token(f"\0{user}\0{USERS[user]}".encode()) == b""
     assert client.server.done
-    assert client.server.username == user
+    assert client.server.principal == Principal.user(user)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -96,7 +97,7 @@ def test_scram(version: int | None, mechanism: str, user: str) -> None:
     assert not client.server.done
     scram.set_server_final(client.token(scram.get_client_final().encode()).decode())
     assert client.server.done
-    assert client.server.username == user
+    assert client.server.principal == Principal.user(user)
 
 
 def test_a_session_does_not_expire() -> None:

@@ -22,12 +22,12 @@ from tests.unit.server.serving import (
 def test_stop_lets_a_request_in_progress_end() -> None:
     with serving() as server, Client(server) as busy, Client(server) as idle:
         busy.frames(b"a", b"b")
-        context = server.requests.take(10)
-        assert context is not None
+        request = server.requests.take(10)
+        assert request is not None
         stopping = threading.Thread(target=server.stop, args=[20])
         stopping.start()
         assert idle.is_closed()
-        context.answer(b"done")
+        request.answer(b"done")
         # The next request is not begun.
         assert busy.answer() == b"done"
         assert busy.is_closed()
@@ -61,11 +61,11 @@ def test_stop_closes_what_does_not_end_in_time() -> None:
     with serving(EchoHandler()) as server, Client(server, buffer=4096) as reader, Client(server) as asker:
         reader.frames(b"e" * 8_000_000)
         asker.frames(b"q")
-        context = server.requests.take(10)
-        assert context is not None
+        request = server.requests.take(10)
+        assert request is not None
         server.stop(0.1)
         assert asker.is_closed()
-        context.answer(b"too late")
+        request.answer(b"too late")
 
 
 def test_stop_under_load() -> None:
@@ -79,7 +79,7 @@ def test_stop_under_load() -> None:
                 client.frames(frame, frame)
                 client.answers(2)
 
-    with handling(server, lambda context: context.answer(context.frame)), ExitStack() as stack:
+    with handling(server, lambda request: request.answer(request.frame)), ExitStack() as stack:
         for i in range(20):
             frame = [b"e", b"q", parked(1), b"e" * 100_000][i % 4]
             thread = threading.Thread(target=load, args=[Client(server), frame])

@@ -38,8 +38,7 @@ cdef void put_head(
     append_header(answer, header)
     room = append_room(answer, 10 if header.version >= SESSIONS else 4)
     if room != NULL:
-        # Throttle time
-        put_i32(room, 0)
+        put_i32(room, header.throttle_time_ms)
         if header.version >= SESSIONS:
             put_i16(room + 4, error)
             put_i32(room + 6, session_id)

@@ -31,7 +31,7 @@ def _handle(core: ServerCore, request: Request) -> Reply:
     keys = body.coordinator_keys if several else (body.key,)
     cluster = core.cluster()
     with cluster.metadata.state.lock:
-        nodes = {node.id: node for node in cluster.metadata.nodes(cluster.endpoint.listener)}
+        nodes = {node.id: node for node in cluster.metadata.nodes(request.context.listener)}
         found = [_fields(cluster.metadata, nodes, topic, key) for key in keys]
     if not several:
         return Reply(messages.response(**found[0]))

@@ -34,6 +34,7 @@ from tests.unit.broker.local_broker import (
     client_frame,
     read_client_response,
 )
+from tests.unit.server.contexts import context
 
 GROUP = "a-group"
 TOPIC = "foo"
@@ -75,9 +76,8 @@ class GroupBroker:
         table_entry = _TABLE[KEYS[api]]
         assert not table_entry.locks_core
         header = decode_request_header(frame, table_entry.request_header_version(version))
-        request = Request(
-            version, header.correlation_id, header.client_id, frame, header.size, client_host=host
-        )
+        client = context(client_host=host)
+        request = Request(version, header.correlation_id, header.client_id, frame, header.size, client)
         reply = table_entry.handle(self.core, request)
         answer: Future[Any] = Future()
 

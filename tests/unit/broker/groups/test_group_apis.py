@@ -29,6 +29,7 @@ from tests.unit.broker.groups.group_broker import (
     part,
 )
 from tests.unit.broker.local_broker import Part
+from tests.unit.server.contexts import LOCAL_CLIENT
 
 #: As Kafka 3.9.1 announces them in ZooKeeper mode.
 RANGES = {
@@ -315,7 +316,7 @@ def test_an_array_that_cannot_be_null_is_refused(
 ) -> None:
     [handle] = [api.handle for api in GROUP_APIS if api.key == key]
     with pytest.raises(DecodeError, match="is null"):
-        handle(shared.core, Request(version, 1, None, memoryview(body), 0))
+        handle(shared.core, Request(version, 1, None, memoryview(body), 0, LOCAL_CLIENT))
 
 
 @pytest.mark.parametrize("api", [*GROUP_APIS, init_producer_id.API], ids=lambda api: api.name)
@@ -327,4 +328,4 @@ def test_other_bytes_are_answered_or_refused(shared: GroupBroker, api: Any, data
     texts = st.sampled_from([b"", b"\0\0", b"\0\1g", b"\2g", b"\0\0\0\1", b"\xff\xff", b"\xff\xff\xff\xff"])
     body = b"".join(data.draw(st.lists(texts | st.binary(max_size=6), max_size=12)))
     with suppress(DecodeError):
-        api.handle(shared.core, Request(version, 1, None, memoryview(body), 0))
+        api.handle(shared.core, Request(version, 1, None, memoryview(body), 0, LOCAL_CLIENT))

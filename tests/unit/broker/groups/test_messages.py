@@ -30,8 +30,8 @@ from ctrlchan.broker.handlers._group_messages import (
 )
 from ctrlchan.broker.handlers.group_access import by_topic, milliseconds
 from ctrlchan.errors import DecodeError, ErrorCode
-from ctrlchan.server.api import Request
-from ctrlchan.server.kio_messages import ClientMessages, only_known_fields, throttled
+from ctrlchan.server.kio_messages import ClientMessages, only_known_fields
+from tests.unit.broker.local_broker import NO_TIME
 
 HEARTBEAT, OFFSET_COMMIT = 12, 8
 VERSIONS = [(HEARTBEAT, version) for version in range(5)] + [
@@ -96,7 +96,7 @@ def request_of(data: st.DataObject, key: int, version: int) -> bytes:
 
 def read_by_kio(key: int, version: int, body: bytes) -> HeartbeatRequest | CommitRequest:
     messages = ClientMessages(NAMES[key], version)
-    request: Any = messages.decode(Request(version, 1, None, memoryview(HEADER + body), len(HEADER)))
+    request: Any = messages.decode_body(memoryview(HEADER + body), len(HEADER))
     if key == HEARTBEAT:
         return HeartbeatRequest(
             request.group_id,
@@ -170,7 +170,7 @@ def test_responses_are_those_of_kio(
     key: int, version: int, errors: list[tuple[TopicPartition, ErrorCode]]
 ) -> None:
     schema: Any = load_response_schema(key, version)
-    fields: dict[str, Any] = {"throttle_time": throttled(0)}
+    fields: dict[str, Any] = {"throttle_time": NO_TIME}
     if key == HEARTBEAT:
         error = errors[0][1] if errors else ErrorCode.NONE
         response = schema(**only_known_fields(schema, fields | {"error_code": KioError(error)}))
@@ -209,7 +209,7 @@ def test_long_names_and_many_partitions(name_bytes: int) -> None:
         for number in range(300)
     ]
     topic = part(schema, "OffsetCommitResponseTopic", name="t" * name_bytes, partitions=tuple(partition))
-    assert body == encoded(schema(topics=(topic,), throttle_time=throttled(0)))
+    assert body == encoded(schema(topics=(topic,), throttle_time=NO_TIME))
 
 
 @pytest.mark.parametrize(

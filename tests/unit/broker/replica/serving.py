@@ -20,7 +20,7 @@ from ctrlchan.broker.handlers._produce import ProduceApi
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.metadata.published_metadata import PublishedMetadata
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable
-from ctrlchan.server._processor import RequestContext
+from ctrlchan.server._processor import TakenRequest
 from ctrlchan.server.socket_server import SocketServer, SocketServerSettings
 from tests.unit.server.serving import LOCAL, Client, handling
 
@@ -55,9 +55,9 @@ class ProduceServer:
         partition.make_leader(log, 3, 0, replicas, replicas)
         return partition
 
-    def take(self, context: RequestContext) -> None:
-        self.queued.append(context.frame)
-        context.answer(QUEUED)
+    def take(self, request: TakenRequest) -> None:
+        self.queued.append(request.frame)
+        request.answer(QUEUED)
 
     def client(self) -> Client:
         return Client(self.server)

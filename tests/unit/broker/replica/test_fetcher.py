@@ -16,7 +16,7 @@ from ctrlchan.broker.handlers import list_offsets
 from ctrlchan.broker.log._log import Log
 from ctrlchan.broker.replica._partitions import Partition, PartitionTable
 from ctrlchan.broker.replica.fetcher import ReplicaFetchers, _FetcherThread
-from ctrlchan.server._processor import RequestContext
+from ctrlchan.server._processor import TakenRequest
 from ctrlchan.server.request_handler import RequestHandler
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.log.made_batches import batch, headers
@@ -45,10 +45,10 @@ class Cluster:
         assert partition.log is not None
         partition.log.truncate_to(offset)
 
-    def handle(self, context: RequestContext) -> None:
-        answer = self.handler.serve(context.frame, "PLAINTEXT", "")
+    def handle(self, request: TakenRequest) -> None:
+        answer = self.handler.serve(request.frame, request.context)
         assert isinstance(answer, tuple)
-        context.answer(answer)
+        request.answer(answer)
 
     def follow(
         self, topic: str, log: Log | None = None, *, epoch: int = EPOCH, partition_epoch: int = 1

@@ -23,6 +23,7 @@ from ctrlchan.server.api import Api, Reply, Request
 from tests.unit.broker.cores import storing_core
 from tests.unit.broker.log.made_batches import batch
 from tests.unit.broker.replica.fetching import BROKER, EPOCH, FOLLOWER, OTHER, VALUE, marker
+from tests.unit.server.contexts import LOCAL_CLIENT
 
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -62,7 +63,7 @@ def call(core: StoringCore, api: Api[StoringCore], name: str, version: int, requ
     """Return kio's response to a request, or a Future of it."""
     body = io.BytesIO()
     entity_writer(type(request))(body, request)
-    reply = api.handle(core, Request(version, 1, None, memoryview(body.getvalue()), 0))
+    reply = api.handle(core, Request(version, 1, None, memoryview(body.getvalue()), 0, LOCAL_CLIENT))
     kind = getattr(
         import_module(f"kio.schema.{name}.v{version}.response"), type(request).__name__[:-7] + "Response"
     )

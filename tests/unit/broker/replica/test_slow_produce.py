@@ -21,6 +21,7 @@ from tests.unit.broker.cores import storing_core
 from tests.unit.broker.log.batches import PlainBatch, PlainRecord
 from tests.unit.broker.log.made_batches import batch, headers
 from tests.unit.broker.replica.serving import OTHER, OURS, outcomes, produce_frame, produced
+from tests.unit.server.contexts import LOCAL_CLIENT
 
 SOON = 20.0
 NO_TRANSACTIONS = 53
@@ -67,7 +68,7 @@ class Rig:
         return partition
 
     def serve(self, frame: bytes) -> Future[Any]:
-        answer = self.handler.serve(frame, "PLAINTEXT", "127.0.0.1")
+        answer = self.handler.serve(frame, LOCAL_CLIENT)
         assert isinstance(answer, Future)
         return answer
 

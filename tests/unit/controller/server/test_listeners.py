@@ -26,7 +26,7 @@ from ctrlchan.errors import ConfigError
 from ctrlchan.state import Endpoint, SecurityProtocol
 from tests.kafka.waiting import wait_until
 from tests.kafka.wire import receive_frame
-from tests.unit.broker.local_broker import client_frame, read_client_response
+from tests.unit.broker.local_broker import NO_TIME, client_frame, read_client_response
 from tests.unit.controller.server.local_server import ID, LocalServer, local_server, plaintext
 
 PASSWORD = "alice-secret"
@@ -273,7 +273,7 @@ def test_garbage_closes_only_its_connection(
     frames = [
         client_frame(METADATA, 12, topics=None),
         client_frame(17, 1, mechanism="SCRAM-SHA-256"),
-        client_frame(20, 6, topics=(), timeout=_timeout()),
+        client_frame(20, 6, topics=(), timeout=NO_TIME),
     ]
     for _ in range(60):
         data = bytearray(sized(choose.choice(frames)))
@@ -367,12 +367,6 @@ def test_describe(secured: LocalServer) -> None:
     described = {one["listener"]: one for one in secured.server.describe()}
     assert described.keys() == {protocol.name for protocol in SecurityProtocol}
     assert described["PLAINTEXT"]["port"] == secured.port()
-
-
-def _timeout() -> Any:
-    from ctrlchan.server.kio_messages import throttled
-
-    return throttled(0)
 
 
 def sized(frame: bytes) -> bytes:

@@ -1,0 +1,19 @@
+"""Contexts of requests that no server has received."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ctrlchan.server.request_context import RequestContext
+from ctrlchan.state import SecurityProtocol
+
+__all__ = ["LOCAL_CLIENT", "context"]
+
+
+def context(listener: str = "PLAINTEXT", client_host: str = "127.0.0.1", **more: Any) -> RequestContext:
+    """Return the context of a plaintext connection."""
+    port, number = more.pop("client_port", 50_000), more.pop("connection_id", 1)
+    return RequestContext(listener, SecurityProtocol.PLAINTEXT, client_host, port, number, **more)
+
+
+LOCAL_CLIENT: Final = context()
