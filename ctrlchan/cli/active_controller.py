@@ -113,10 +113,10 @@ def _ask(broker_id: int, address: Address, deadline: float) -> ActiveController 
         try:
             # No topics.
             request = encode_request("metadata", _METADATA_VERSION, topics=())
-            body = connection.exchange(_METADATA, _METADATA_VERSION, False, request, deadline)
+            frame, offset = connection.exchange(_METADATA, _METADATA_VERSION, False, request, deadline)
         finally:
             connection.close()
-        answer = decode_answer("metadata", _METADATA_VERSION, body)
+        answer = decode_answer("metadata", _METADATA_VERSION, frame, offset)
     except (OSError, DecodeError):
         return None
     nodes = {node.node_id: (node.host, node.port) for node in answer.brokers}
@@ -142,8 +142,8 @@ def _is_controller(address: Address) -> bool:
             return _CONTROLLED_SHUTDOWN in connection.versions
         api = "list_partition_reassignments"
         request = encode_request(api, 0, timeout=i32Timedelta.parse(timedelta(seconds=_SECONDS)), topics=())
-        body = connection.exchange(_LIST_REASSIGNMENTS, 0, True, request, deadline)
-        return bool(decode_answer(api, 0, body).error_code.value != ErrorCode.NOT_CONTROLLER)
+        answer = decode_answer(api, 0, *connection.exchange(_LIST_REASSIGNMENTS, 0, True, request, deadline))
+        return bool(answer.error_code.value != ErrorCode.NOT_CONTROLLER)
     except (OSError, DecodeError):
         return True
     finally:

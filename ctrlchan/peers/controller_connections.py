@@ -126,13 +126,13 @@ class ControllerConnections:
                     ErrorCode.UNSUPPORTED_VERSION,
                     f"The controller does not serve this version of {api_name(request.api_key)}.",
                 )
-            body = connection.exchange(
+            frame, offset = connection.exchange(
                 request.api_key, version, version >= request.flexible_from, request.encode(version), deadline
             )
             is_usable = True
         finally:
             self._give_back(connection, is_usable)
-        return Answer(version, body)
+        return Answer(version, frame[offset:])
 
     def _take(self, address: Address) -> PeerConnection | None:
         """Return an idle connection to this address, or None."""

@@ -102,7 +102,7 @@ class SimulatedFetcher(fetcher._FetcherThread):
         if self.link is not None and not self.link.is_lost:
             self.link.reset()
 
-    def _exchange(self, api_key: int, version: int, flexible: bool, body: bytes) -> bytes:
+    def _exchange(self, api_key: int, version: int, flexible: bool, body: bytes) -> tuple[bytes, int]:
         raise AssertionError("only ListOffsets is asked for at once, by _list_offset")
 
     def _list_offset(self, one: Any, timestamp: int) -> int:

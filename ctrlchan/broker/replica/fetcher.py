@@ -38,6 +38,9 @@ _OFFSET_OUT_OF_RANGE: Final = 1
 _UNDEFINED: Final = -1
 #: Time for an answer beyond the time that the leader may wait.
 _MARGIN_SECONDS: Final = 30.0
+#: Bytes: what a frame can have. A single batch may be larger than replica.fetch.response.max.bytes, and how
+#: large is a setting of its topic at the leader.
+_LARGEST_ANSWER: Final = 2**31 - 1
 
 #: Replica id, max.wait, min.bytes, max.bytes, isolation level, no session.
 _REQUEST: Final = struct.Struct(">iiiibii")
@@ -219,7 +222,7 @@ class _FetcherThread(threading.Thread):
     def _fetch(self, followed: dict[Key, _Followed]) -> Any:
         """Send a Fetch request for these partitions; return kio's response."""
         body = self._fetch_body(followed)
-        return decode_answer("fetch", FETCH_VERSION, self._exchange(_FETCH, FETCH_VERSION, True, body))
+        return decode_answer("fetch", FETCH_VERSION, *self._exchange(_FETCH, FETCH_VERSION, True, body))
 
     def _fetch_body(self, followed: dict[Key, _Followed]) -> bytes:
         """Return a Fetch request for these partitions, without its header."""
@@ -358,8 +361,7 @@ class _FetcherThread(threading.Thread):
         )
         topic = part(api, version, "ListOffsetsTopic", name=one.partition.topic, partitions=(asked,))
         body = encode_request(api, version, replica_id=self._broker_id, isolation_level=0, topics=(topic,))
-        answer = self._exchange(_LIST_OFFSETS, version, False, body)
-        response = decode_answer(api, version, answer)
+        response = decode_answer(api, version, *self._exchange(_LIST_OFFSETS, version, False, body))
         found = response.topics[0].partitions[0]
         if found.error_code:
             raise KafkaError(int(found.error_code))
@@ -385,8 +387,11 @@ class _FetcherThread(threading.Thread):
 
     # -- the connection
 
-    def _exchange(self, api_key: int, version: int, flexible: bool, body: bytes) -> bytes:
-        """Return the body of the answer to a request. Raises OSError, DecodeError, KafkaError."""
+    def _exchange(self, api_key: int, version: int, flexible: bool, body: bytes) -> tuple[bytes, int]:
+        """Return the answer to a request, and where its body begins.
+
+        Raises OSError, DecodeError, KafkaError.
+        """
         connection = self._connection or self._connect()
         deadline = monotonic() + self._settings.max_wait_ms / 1000 + _MARGIN_SECONDS
         return connection.exchange(api_key, version, flexible, body, deadline)
@@ -395,7 +400,9 @@ class _FetcherThread(threading.Thread):
         address = self._find_address(self._leader)
         if address is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
-        connection = PeerConnection(address, f"broker-{self._broker_id}-fetcher".encode())
+        connection = PeerConnection(
+            address, f"broker-{self._broker_id}-fetcher".encode(), largest_answer=_LARGEST_ANSWER
+        )
         with self._changed:
             self._connection = connection
             if self._ended.is_set():
