@@ -11,6 +11,7 @@ ZooKeeper mode deletes them, with records that no other replica has.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -288,16 +289,15 @@ def _refusal(current: ReplicaAssignment, target: Sequence[int], live: set[int] |
 
 def _losses(core: ControllerCore, wanted: Mapping[Partition, ReplicaAssignment]) -> dict[Partition, str]:
     """Return the reason against each assignment that leaves no replica in sync."""
-    replicas = core.state.partitions.replicas
-    rows_of = {partition: core.state.row(*partition) for partition in wanted}
-    dropping = [
-        partition
-        for partition, row in rows_of.items()
-        if not set(take(replicas, np.array([row])).to_lists()[0]) <= set(wanted[partition].replicas)
-    ]
-    rows = np.array([rows_of[partition] for partition in dropping], np.int64)
+    rows = np.array([core.state.row(*partition) for partition in wanted], np.int64)
+    now = take(core.state.partitions.replicas, rows).to_lists()
+    drops = np.array(
+        [not set(own) <= set(one.replicas) for own, one in zip(now, wanted.values(), strict=True)], bool
+    )
+    rows = rows[drops]
     if not len(rows):
         return {}
+    dropping = compress(wanted, drops)
     # Leaders below IBP 2.7-IV2 write their ISRs themselves.
     read_back(core.context, core.nodes, rows)
     in_sync_now = take(core.state.partitions.isr, rows).to_lists()
