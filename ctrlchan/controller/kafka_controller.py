@@ -374,9 +374,7 @@ class KafkaController:
     # -- ZooKeeper's threads, which only put events
 
     def _expired(self) -> None:
-        self._loop.clear_and_put(
-            Event(ControllerState.CONTROLLER_CHANGE, "Expire", self._elector.expired, is_of_election=True)
-        )
+        self._loop.clear_and_put(Event.of_election("Expire", self._elector.expired))
 
     def _connected(self, new_session: bool) -> None:
         self._put_election("Connected", lambda: self._elector.connected(new_session))
@@ -405,7 +403,7 @@ class KafkaController:
                 )
 
     def _put_election(self, name: str, process: Callable[[], None]) -> None:
-        self._loop.put(Event(ControllerState.CONTROLLER_CHANGE, name, process, is_of_election=True))
+        self._loop.put(Event.of_election(name, process))
 
     # -- the server
 

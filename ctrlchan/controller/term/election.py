@@ -15,7 +15,7 @@ from typing import Final
 
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.term.event_loop import EventLoop
-from ctrlchan.controller.term.events import ControllerState, Event
+from ctrlchan.controller.term.events import Event
 from ctrlchan.controller.term.failover import fail_over
 from ctrlchan.controller.term.notifications import NotificationKind
 from ctrlchan.errors import (
@@ -202,9 +202,7 @@ class Elector:
             self._watch()
             self.controller_changed()
 
-        self._loop.put(
-            Event(ControllerState.CONTROLLER_CHANGE, "ControllerChange", process, is_of_election=True)
-        )
+        self._loop.put(Event.of_election("ControllerChange", process))
 
     def _resign_unless_controller(self) -> None:
         """Source: ``maybeResign``."""
@@ -299,6 +297,6 @@ class Elector:
         pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE)
         self._not_before = monotonic() + pause
         self._loop.schedule(
-            Event(ControllerState.CONTROLLER_CHANGE, "Reelect", self.controller_changed, is_of_election=True),
+            Event.of_election("Reelect", self.controller_changed),
             pause,
         )

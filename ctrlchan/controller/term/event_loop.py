@@ -126,10 +126,13 @@ class EventLoop(Generic[C]):
 
     def clear_and_put(self, event: Event) -> None:
         """Preempt the events that wait, but those of elections, and put this one before them. Timers stay."""
+        kept, preempted = [], []
         with self._changed:
-            waiting = list(self._queue)
-            kept = [] if self._closing else [entry for entry in waiting if entry[0].is_of_election]
-            preempted = [entry[0] for entry in waiting if entry not in kept]
+            for entry in self._queue:
+                if entry[0].is_of_election and not self._closing:
+                    kept.append(entry)
+                else:
+                    preempted.append(entry[0])
             self._queue.clear()
             if not self._closing:
                 self._queue.append((event, monotonic()))

@@ -86,5 +86,10 @@ class Event:
     call: JointCall | None = None
     is_of_election: bool = False
 
+    @classmethod
+    def of_election(cls, name: str, process: Callable[[], None]) -> Event:
+        """Return an event that may end this controller's term or begin the next one."""
+        return cls(ControllerState.CONTROLLER_CHANGE, name, process, is_of_election=True)
+
     def __str__(self) -> str:
         return self.name

@@ -345,13 +345,11 @@ class ModelController:
         self.loop.put(Event(kind, name, process))
 
     def _on_expired(self) -> None:
-        self.loop.clear_and_put(
-            Event(ControllerState.CONTROLLER_CHANGE, "Expire", self.elector.expired, is_of_election=True)
-        )
+        self.loop.clear_and_put(Event.of_election("Expire", self.elector.expired))
 
     def _on_connected(self, new_session: bool) -> None:
         connected = partial(self.elector.connected, new_session)
-        self.loop.put(Event(ControllerState.CONTROLLER_CHANGE, "Connected", connected, is_of_election=True))
+        self.loop.put(Event.of_election("Connected", connected))
         self._sessions += new_session
 
     def _begin_term(self, elected: Elected) -> ControllerCore:
