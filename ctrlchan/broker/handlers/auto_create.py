@@ -25,7 +25,6 @@ _LOG: Final = logging.getLogger("ctrlchan.broker")
 
 #: Seconds that a client waits for the controller's answer. Kafka's brokers write to ZooKeeper themselves.
 _CLIENT_SECONDS: Final = 5.0
-#: Not created here: a broker without transactions has no settings for it.
 
 #: Creations under way of each broker, by topic.
 _under_way: WeakKeyDictionary[ControllerClient, dict[str, Future[int]]] = WeakKeyDictionary()
@@ -86,7 +85,10 @@ def create_missing(core: StoringCore, names: Sequence[str]) -> Future[dict[str, 
     """
     invalid = [name for name in names if why_invalid(name)]
     asked = {
-        name: create_topic(core, name) for name in names if name not in invalid and name != TRANSACTIONS_TOPIC
+        name: create_topic(core, name)
+        for name in names
+        # A broker without transactions has no settings for their topic.
+        if name not in invalid and name != TRANSACTIONS_TOPIC
     }
     result: Future[dict[str, int]] = Future()
 
