@@ -49,7 +49,7 @@ def _is_informed(core: StoringCore, known: MetadataCache) -> bool:
     # After some time there are no partitions: the topics of the logs were deleted.
     return (
         len(known.state.partitions) > 0
-        or not core.logs.logs()
+        or not core.logs.has_logs
         or monotonic() - known.first_updated > _FIRST_UPDATE_SECONDS
     )
 

@@ -368,6 +368,11 @@ class LogManager:
         place = self._places.get((topic, partition))
         return None if place is None else place.log
 
+    @property
+    def has_logs(self) -> bool:
+        """Whether there is a log. Takes no lock, so any lock may be held."""
+        return bool(self._places)
+
     def logs(self) -> dict[tuple[str, int], Log]:
         """Return all logs by (topic, partition)."""
         with self._lock:

@@ -179,12 +179,14 @@ def test_a_deleted_replica_is_renamed_and_then_removed(managers: Managers) -> No
     manager = managers(config=replace(SMALL, file_delete_delay_ms=10**9))
     fill(manager, "orders", 3)
     fill(manager, "payments", 1)
+    assert manager.has_logs
     manager.delete_logs([("orders", 0)])
     manager.delete_logs([("orders", 0)])
     manager.delete_logs([("payments", 0)], stray=True)
     folder = managers.dirs[0]
     [deleted], [stray] = folder.glob("orders-0.*-delete"), folder.glob("payments-0.*-stray")
     assert manager.logs() == {}
+    assert not manager.has_logs
     assert checkpoints.read_offsets(folder / checkpoints.RECOVERY_POINT_CHECKPOINT) == {}
     # A topic of the same name does not begin with the offsets of the old one.
     assert manager.open_log("orders", 0, OTHER_ID).end_offset == 0
