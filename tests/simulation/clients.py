@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,7 @@ _NO_SESSION: Final = frozenset((70, 71))
 _IDLE_WAIT_MS: Final = 30
 
 
-class Client:
+class Client(ABC):
     """Something that has one connection at a time. ``act`` makes one step of its own."""
 
     def __init__(self, history: History, name: str) -> None:
@@ -39,12 +40,13 @@ class Client:
     def is_done(self) -> bool:
         return True
 
+    @abstractmethod
     def due_ms(self) -> int | None:
         """Return when ``act`` does something, None where it waits for an answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def act(self) -> None:
-        raise NotImplementedError
+        """Make one step."""
 
     def _connected(self, index: int) -> Link | None:
         """Return the connection, a new one to the leader of the partition if there is none."""
@@ -57,8 +59,8 @@ class Client:
             self._opened()
         return self.link
 
-    def _opened(self) -> None:
-        pass
+    def _opened(self) -> None:  # noqa: B027  (most clients have nothing to do)
+        """Begin with a new connection."""
 
     def _lost(self) -> None:
         self._back_off()
