@@ -14,8 +14,6 @@ from ctrlchan.errors import ErrorCode
 from tests.unit.locks.cython_sources import read
 
 PACKAGE: Final = Path(ctrlchan.__file__).parent
-#: It stands in for a broker in tests, and is none of the rooms.
-OF_TESTS: Final = "_echo.pyx"
 KAFKA: Final = {code.name.upper(): code.value for code in KioErrorCode}
 _CODE: Final = re.compile(r"^\s+([A-Z_]+) = (-?\d+)(?=,?$)", re.MULTILINE)
 
@@ -30,7 +28,7 @@ def elsewhere(pattern: str) -> list[str]:
     return [
         f"{path.relative_to(PACKAGE)}: {found[0].strip()}"
         for path, text in read(PACKAGE).items()
-        if path.parent.name != "_c" and path.name != OF_TESTS
+        if path.parent.name != "_c"
         for found in re.finditer(pattern, text)
     ]
 
