@@ -207,7 +207,7 @@ class _Threads:
         return cast(BrokerDescription, self._service.describe())
 
     def metrics(self) -> Collector:
-        from ctrlchan.broker.metrics import BrokerMetrics
+        from ctrlchan.broker.metrics.collector import BrokerMetrics
 
         return BrokerMetrics(self._service)
 

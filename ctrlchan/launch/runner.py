@@ -78,7 +78,7 @@ def _serve_metrics(stack: ExitStack, host: BrokerHost, port: int) -> None:
     # Imported here: only those who want metrics need them.
     from prometheus_client import CollectorRegistry, start_http_server
 
-    from ctrlchan.broker.metrics import BrokerMetrics
+    from ctrlchan.broker.metrics.collector import BrokerMetrics
     from ctrlchan.broker.server import BrokerServer
 
     registry = CollectorRegistry()

@@ -1,0 +1,32 @@
+"""BrokerMetrics: the metrics of all areas of a broker that stores records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from ctrlchan.broker.metrics import groups, logs, purgatories, replicas, requests, threads, topics
+from ctrlchan.broker.metrics.families import gauge
+
+if TYPE_CHECKING:
+    from ctrlchan.broker.server import BrokerServer
+
+__all__ = ["BrokerMetrics"]
+
+_AREAS: Final = (topics, requests, threads, replicas, logs, groups, purgatories)
+
+
+class BrokerMetrics(Collector):
+    """A collector for ``prometheus_client``: register it in a registry. ``server``: the broker, started."""
+
+    def __init__(self, server: BrokerServer) -> None:
+        self._server = server
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as of now."""
+        yield gauge("kafka_server_kafkaserver_brokerstate", "BrokerState", self._server.state)
+        for area in _AREAS:
+            yield from area.collect(self._server)

@@ -1,0 +1,45 @@
+"""Metrics of requests by API: how many, how long, how large, with which errors.
+
+Source: ``RequestMetrics`` (Kafka 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, Metric, SummaryMetricFamily
+
+from ctrlchan.server.api_names import api_name
+
+if TYPE_CHECKING:
+    from ctrlchan.broker.server import BrokerServer
+
+__all__ = ["collect"]
+
+_PREFIX: Final = "kafka_network_requestmetrics_"
+
+
+def collect(server: BrokerServer) -> Iterator[Metric]:
+    """Yield the metrics as of now."""
+    labels = ("request",)
+    requests = CounterMetricFamily(f"{_PREFIX}requests", "Requests", labels=labels)
+    times = SummaryMetricFamily(f"{_PREFIX}totaltimems", "From request to answer, in ms", labels=labels)
+    bytes_in = CounterMetricFamily(f"{_PREFIX}requestbytes", "Bytes of requests", labels=labels)
+    errors = CounterMetricFamily(f"{_PREFIX}errors", "Whole answers by error", labels=(*labels, "error"))
+    # Requests, milliseconds, bytes: of processors, and of handler threads.
+    totals = {api_name(key): own for key, own in server.hot.totals().items()}
+    for name, counters in server.describe()["apis"].items():
+        number, milliseconds, size = totals.get(name, (0, 0.0, 0))
+        totals[name] = (
+            number + counters["requests"],
+            milliseconds + counters["seconds"] * 1000,
+            size + counters["bytes_in"],
+        )
+        for error, count in sorted(counters["errors"].items()):
+            errors.add_metric((name, error), count)
+    for name, (number, milliseconds, size) in sorted(totals.items()):
+        requests.add_metric((name,), number)
+        times.add_metric((name,), number, milliseconds)
+        bytes_in.add_metric((name,), size)
+    yield from (requests, times, bytes_in, errors)

@@ -1,0 +1,61 @@
+"""Metrics of connections and of the threads that serve them: acceptors, processors, handler threads.
+
+Source: ``SocketServer``, ``RequestChannel``, ``KafkaRequestHandlerPool`` (Kafka 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from ctrlchan.broker.metrics.families import counter, gauge
+
+if TYPE_CHECKING:
+    from ctrlchan.broker.server import BrokerServer
+
+__all__ = ["collect"]
+
+_NETWORK: Final = "kafka_network_"
+
+
+def collect(server: BrokerServer) -> Iterator[Metric]:
+    """Yield the metrics as of now."""
+    sockets = server.server
+    processors, acceptors = sockets.counters()
+    idle = GaugeMetricFamily(
+        f"{_NETWORK}processor_idlepercent", "Share of time without work", labels=("networkprocessor",)
+    )
+    shares = [one.idle_ns / one.running_ns if one.running_ns else 1.0 for one in processors]
+    for number, share in enumerate(shares):
+        idle.add_metric((str(number),), min(1.0, share))
+    yield idle
+    for name, text, value in (
+        (
+            "socketserver_networkprocessoravgidlepercent",
+            "Mean of the processors",
+            sum(shares) / len(shares),
+        ),
+        ("requestchannel_requestqueuesize", "Requests for handler threads", sockets.requests.size),
+        ("acceptor_connections", "Open connections", sum(one.connections for one in processors)),
+    ):
+        yield gauge(f"{_NETWORK}{name}", text, value)
+    yield gauge(
+        "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent",
+        "Share of time in which handler threads have no request",
+        server.pool.idle_share,
+    )
+    for name, text, value in (
+        (
+            "rejectedconnections",
+            "Connections of addresses that had too many",
+            sum(one.rejected for one in acceptors),
+        ),
+        (
+            "expiredconnectionskilledcount",
+            "Connections that were idle for too long",
+            sum(one.idle_closed for one in processors),
+        ),
+    ):
+        yield counter(f"{_NETWORK}socketserver_{name}", text, value)

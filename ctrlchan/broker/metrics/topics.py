@@ -1,0 +1,58 @@
+"""Metrics of Produce and Fetch: what topics get and give, and fetch sessions.
+
+Source: ``BrokerTopicStats``, ``DelayedFetchMetrics``, ``FetchSessionCache`` (Kafka 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, Metric
+
+from ctrlchan.broker.metrics.families import counter, gauge
+
+if TYPE_CHECKING:
+    from ctrlchan.broker.server import BrokerServer
+
+__all__ = ["collect"]
+
+_SERVER: Final = "kafka_server_"
+
+
+def collect(server: BrokerServer) -> Iterator[Metric]:
+    """Yield the metrics as of now."""
+    topics: dict[str, list[int]] = {}
+    for partition in server.core.partitions.partitions():
+        sums = topics.setdefault(partition.topic, [0, 0, 0])
+        for place, value in enumerate(partition.counters):
+            sums[place] += value
+    names = ("messagesin", "bytesin", "failedproducerequests")
+    texts = ("Records appended", "Bytes appended", "Appends that failed")
+    for place, (name, text) in enumerate(zip(names, texts, strict=True)):
+        family = CounterMetricFamily(f"{_SERVER}brokertopicmetrics_{name}", text, labels=("topic",))
+        for topic, sums in sorted(topics.items()):
+            family.add_metric((topic,), sums[place])
+        yield family
+    fetched = server.fetch.counters()
+    produced, _, expired = server.produce.counters
+    # Requests that processors leave to handler threads.
+    produced += server.requests_of("Produce")
+    for name, text, value in (
+        ("brokertopicmetrics_bytesout", "Bytes sent to consumers and followers", fetched["bytes_out"]),
+        ("brokertopicmetrics_totalfetchrequests", "Fetch requests", fetched["requests"]),
+        ("brokertopicmetrics_totalproducerequests", "Produce requests", produced),
+        ("delayedfetchmetrics_expires", "Fetch requests that waited for too long", fetched["expired"]),
+        ("delayedproducemetrics_expires", "Produce requests that waited for too long", expired),
+    ):
+        yield counter(f"{_SERVER}{name}", text, value)
+    for name, text, value in (
+        ("numincrementalfetchsessions", "Incremental fetch sessions", fetched["sessions"]),
+        ("numincrementalfetchpartitionscached", "Partitions in sessions", fetched["session_partitions"]),
+    ):
+        yield gauge(f"{_SERVER}fetchsessioncache_{name}", text, value)
+    yield counter(
+        f"{_SERVER}fetchsessioncache_incrementalfetchsessionevictions",
+        "Sessions that gave way to others",
+        fetched["session_evictions"],
+    )
