@@ -3,7 +3,7 @@
 A row has Kafka's name, type and default, the allowed values, and whether the value can be changed while a
 broker runs (``scope``); ``setting.py`` describes all columns. A row has a Python name if the setting has an
 effect in this package: whoever acts on the setting, usually a field of typed settings (``typed.py``), reads
-it by that name. A row without a Python name is described only: brokers accept the setting and show it.
+it by that name. All others are described only: brokers accept the setting, without effect.
 
 Source: ``KafkaConfig``, ``LogConfig``, ``ServerLogConfigs``, ``ReplicationConfigs``, ``SocketServerConfigs``,
 ``GroupCoordinatorConfig``, ``CleanerConfig``, ``QuotaConfigs``, ``ZkConfigs``, ``SslConfigs`` and
@@ -97,6 +97,10 @@ def _topic(
     return _added(_topic_rows, setting)
 
 
+def _described_only(_row: Setting[Any]) -> None:
+    """Say of a row that nothing here acts on the setting: brokers accept it, and describe it."""
+
+
 def _added(rows: list[Setting[Any]], setting: Setting[T]) -> Setting[T]:
     rows.append(setting)
     return setting
@@ -128,19 +132,23 @@ LOG_CLEANER_BACKOFF_MS = _broker("log.cleaner.backoff.ms", LONG, "15000", least=
 LOG_CLEANER_DEDUPE_BUFFER_SIZE = _broker(
     "log.cleaner.dedupe.buffer.size", LONG, "134217728", scope=CLUSTER_WIDE
 )
-_broker("log.cleaner.io.buffer.load.factor", DOUBLE, "0.9", scope=CLUSTER_WIDE)
-_broker("log.cleaner.io.buffer.size", INT, "524288", least=0, scope=CLUSTER_WIDE)
-_broker("log.cleaner.io.max.bytes.per.second", DOUBLE, "1.7976931348623157E308", scope=CLUSTER_WIDE)
+_described_only(_broker("log.cleaner.io.buffer.load.factor", DOUBLE, "0.9", scope=CLUSTER_WIDE))
+_described_only(_broker("log.cleaner.io.buffer.size", INT, "524288", least=0, scope=CLUSTER_WIDE))
+_described_only(
+    _broker("log.cleaner.io.max.bytes.per.second", DOUBLE, "1.7976931348623157E308", scope=CLUSTER_WIDE)
+)
 LOG_CLEANER_THREADS = _broker("log.cleaner.threads", INT, "1", least=1, scope=CLUSTER_WIDE)
 LOG_FLUSH_INTERVAL_MS = _broker("log.flush.interval.ms", LONG, least=0, scope=CLUSTER_WIDE)
 LOG_RETENTION_MS = _broker("log.retention.ms", LONG, check=check_retention, scope=CLUSTER_WIDE)
 LOG_ROLL_JITTER_MS = _broker("log.roll.jitter.ms", LONG, least=0, scope=CLUSTER_WIDE)
 LOG_ROLL_MS = _broker("log.roll.ms", LONG, least=1, scope=CLUSTER_WIDE)
-_broker("max.connection.creation.rate", INT, _MAX_INT, least=0, scope=CLUSTER_WIDE, per_listener=True)
+_described_only(
+    _broker("max.connection.creation.rate", INT, _MAX_INT, least=0, scope=CLUSTER_WIDE, per_listener=True)
+)
 MAX_CONNECTIONS = _broker("max.connections", INT, _MAX_INT, least=0, scope=CLUSTER_WIDE, per_listener=True)
 MAX_CONNECTIONS_PER_IP = _broker("max.connections.per.ip", INT, _MAX_INT, least=0, scope=CLUSTER_WIDE)
 MAX_CONNECTIONS_PER_IP_OVERRIDES = _broker("max.connections.per.ip.overrides", STRING, "", scope=CLUSTER_WIDE)
-_broker("metric.reporters", LIST, "", scope=CLUSTER_WIDE)
+_described_only(_broker("metric.reporters", LIST, "", scope=CLUSTER_WIDE))
 NUM_IO_THREADS = _broker("num.io.threads", INT, "8", least=1, scope=CLUSTER_WIDE)
 NUM_NETWORK_THREADS = _broker(
     "num.network.threads", INT, "3", least=1, here="1", scope=CLUSTER_WIDE, per_listener=True
@@ -148,13 +156,19 @@ NUM_NETWORK_THREADS = _broker(
 NUM_RECOVERY_THREADS_PER_DATA_DIR = _broker(
     "num.recovery.threads.per.data.dir", INT, "1", least=1, scope=CLUSTER_WIDE
 )
-_broker("num.replica.fetchers", INT, "1", scope=CLUSTER_WIDE)
+_described_only(_broker("num.replica.fetchers", INT, "1", scope=CLUSTER_WIDE))
 PRODUCER_ID_EXPIRATION_MS = _broker("producer.id.expiration.ms", INT, "86400000", least=1, scope=CLUSTER_WIDE)
-_broker("remote.fetch.max.wait.ms", INT, "500", least=1, scope=CLUSTER_WIDE)
-_broker("remote.log.index.file.cache.total.size.bytes", LONG, "1073741824", least=1, scope=CLUSTER_WIDE)
-_broker("remote.log.manager.copy.max.bytes.per.second", LONG, _MAX_LONG, least=1, scope=CLUSTER_WIDE)
-_broker("remote.log.manager.fetch.max.bytes.per.second", LONG, _MAX_LONG, least=1, scope=CLUSTER_WIDE)
-_broker("transaction.partition.verification.enable", BOOLEAN, "true", scope=CLUSTER_WIDE)
+_described_only(_broker("remote.fetch.max.wait.ms", INT, "500", least=1, scope=CLUSTER_WIDE))
+_described_only(
+    _broker("remote.log.index.file.cache.total.size.bytes", LONG, "1073741824", least=1, scope=CLUSTER_WIDE)
+)
+_described_only(
+    _broker("remote.log.manager.copy.max.bytes.per.second", LONG, _MAX_LONG, least=1, scope=CLUSTER_WIDE)
+)
+_described_only(
+    _broker("remote.log.manager.fetch.max.bytes.per.second", LONG, _MAX_LONG, least=1, scope=CLUSTER_WIDE)
+)
+_described_only(_broker("transaction.partition.verification.enable", BOOLEAN, "true", scope=CLUSTER_WIDE))
 
 CONTROLLED_SHUTDOWN_ENABLE = _more("controlled.shutdown.enable", BOOLEAN, "true")
 CONTROLLED_SHUTDOWN_MAX_RETRIES = _more("controlled.shutdown.max.retries", INT, "3", least=0)
@@ -208,7 +222,7 @@ INTER_BROKER_LISTENER_NAME = _unshown("inter.broker.listener.name", STRING)
 LOG_DIR = _unshown("log.dir", STRING, "/tmp/kafka-logs")
 LOG_DIRS = _unshown("log.dirs", LIST)
 LOG_INITIAL_TASK_DELAY_MS = _unshown("log.initial.task.delay.ms", LONG, "30000", least=0)
-_unshown("offsets.topic.compression.codec", INT, "0")
+_described_only(_unshown("offsets.topic.compression.codec", INT, "0"))
 PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = _unshown(
     "producer.id.expiration.check.interval.ms", INT, "600000", least=1
 )
@@ -218,17 +232,19 @@ ZOOKEEPER_SESSION_TIMEOUT_MS = _unshown("zookeeper.session.timeout.ms", INT, "18
 
 # -- brokers: only dynamic (``QuotaConfigs.brokerQuotaConfigs``)
 
-_dynamic_only("follower.replication.throttled.rate", LONG, least=0)
-_dynamic_only("leader.replication.throttled.rate", LONG, least=0)
-_dynamic_only("replica.alter.log.dirs.io.max.bytes.per.second", LONG, least=0)
+_described_only(_dynamic_only("follower.replication.throttled.rate", LONG, least=0))
+_described_only(_dynamic_only("leader.replication.throttled.rate", LONG, least=0))
+_described_only(_dynamic_only("replica.alter.log.dirs.io.max.bytes.per.second", LONG, least=0))
 
 # -- topics
 
 CLEANUP_POLICY = _topic(
     "cleanup.policy", LIST, "delete", twin="log.cleanup.policy", choices=("compact", "delete")
 )
-_topic("compression.gzip.level", INT, "-1", twin="compression.gzip.level", check=check_gzip_level)
-_topic("compression.lz4.level", INT, "9", twin="compression.lz4.level", least=1, most=17)
+_described_only(
+    _topic("compression.gzip.level", INT, "-1", twin="compression.gzip.level", check=check_gzip_level)
+)
+_described_only(_topic("compression.lz4.level", INT, "9", twin="compression.lz4.level", least=1, most=17))
 COMPRESSION_TYPE = _topic(
     "compression.type",
     STRING,
@@ -236,7 +252,9 @@ COMPRESSION_TYPE = _topic(
     twin="compression.type",
     choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
 )
-_topic("compression.zstd.level", INT, "3", twin="compression.zstd.level", least=-131_072, most=22)
+_described_only(
+    _topic("compression.zstd.level", INT, "3", twin="compression.zstd.level", least=-131_072, most=22)
+)
 DELETE_RETENTION_MS = _topic(
     "delete.retention.ms", LONG, "86400000", twin="log.cleaner.delete.retention.ms", least=0
 )
@@ -251,23 +269,27 @@ FLUSH_MS = _topic(
     behind=((LOG_FLUSH_INTERVAL_MS, 1), (LOG_FLUSH_SCHEDULER_INTERVAL_MS, 1)),
     least=0,
 )
-_topic("follower.replication.throttled.replicas", LIST, "", check=check_throttled_replicas)
+_described_only(_topic("follower.replication.throttled.replicas", LIST, "", check=check_throttled_replicas))
 INDEX_INTERVAL_BYTES = _topic("index.interval.bytes", INT, "4096", twin="log.index.interval.bytes", least=0)
-_topic("leader.replication.throttled.replicas", LIST, "", check=check_throttled_replicas)
-_topic("local.retention.bytes", LONG, "-2", twin="log.local.retention.bytes", least=-2)
-_topic("local.retention.ms", LONG, "-2", twin="log.local.retention.ms", least=-2)
+_described_only(_topic("leader.replication.throttled.replicas", LIST, "", check=check_throttled_replicas))
+_described_only(_topic("local.retention.bytes", LONG, "-2", twin="log.local.retention.bytes", least=-2))
+_described_only(_topic("local.retention.ms", LONG, "-2", twin="log.local.retention.ms", least=-2))
 MAX_COMPACTION_LAG_MS = _topic(
     "max.compaction.lag.ms", LONG, _MAX_LONG, twin="log.cleaner.max.compaction.lag.ms", least=1
 )
 MAX_MESSAGE_BYTES = _topic("max.message.bytes", INT, "1048588", twin="message.max.bytes", least=0)
-_topic("message.downconversion.enable", BOOLEAN, "true", twin="log.message.downconversion.enable")
-_topic(
-    "message.format.version",
-    STRING,
-    "3.0-IV1",
-    twin="log.message.format.version",
-    check=check_message_format,
-    twin_scope=READ_ONLY,
+_described_only(
+    _topic("message.downconversion.enable", BOOLEAN, "true", twin="log.message.downconversion.enable")
+)
+_described_only(
+    _topic(
+        "message.format.version",
+        STRING,
+        "3.0-IV1",
+        twin="log.message.format.version",
+        check=check_message_format,
+        twin_scope=READ_ONLY,
+    )
 )
 MESSAGE_TIMESTAMP_AFTER_MAX_MS = _topic(
     "message.timestamp.after.max.ms", LONG, _MAX_LONG, twin="log.message.timestamp.after.max.ms", least=0
@@ -296,10 +318,10 @@ MIN_COMPACTION_LAG_MS = _topic(
     "min.compaction.lag.ms", LONG, "0", twin="log.cleaner.min.compaction.lag.ms", least=0
 )
 MIN_INSYNC_REPLICAS = _topic("min.insync.replicas", INT, "1", twin="min.insync.replicas", least=1)
-_topic("preallocate", BOOLEAN, "false", twin="log.preallocate")
-_topic("remote.log.copy.disable", BOOLEAN, "false")
-_topic("remote.log.delete.on.disable", BOOLEAN, "false")
-_topic("remote.storage.enable", BOOLEAN, "false")
+_described_only(_topic("preallocate", BOOLEAN, "false", twin="log.preallocate"))
+_described_only(_topic("remote.log.copy.disable", BOOLEAN, "false"))
+_described_only(_topic("remote.log.delete.on.disable", BOOLEAN, "false"))
+_described_only(_topic("remote.storage.enable", BOOLEAN, "false"))
 RETENTION_BYTES = _topic("retention.bytes", LONG, "-1", twin="log.retention.bytes")
 RETENTION_MS = _topic(
     "retention.ms",

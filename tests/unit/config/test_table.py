@@ -17,6 +17,7 @@ import pytest
 
 import ctrlchan
 import ctrlchan.broker.config
+from ctrlchan.broker.config.parts import server_settings
 from ctrlchan.channel import ChannelConfig
 from ctrlchan.channel import properties as channel_properties
 from ctrlchan.config import table
@@ -25,6 +26,7 @@ from ctrlchan.config.typed import TypedSettings, fields_of
 from ctrlchan.controller.settings import properties as controller_properties
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.errors import ConfigError
+from ctrlchan.server.socket_server import SocketServerSettings
 
 PACKAGE: Final = Path(ctrlchan.__file__).parent
 TABLE: Final = PACKAGE / "config" / "table.py"
@@ -104,6 +106,19 @@ def test_each_row_with_a_python_name_is_read_by_someone() -> None:
     through_topics = {broker for row in table.TOPICS.values() for broker, _ in row.behind}
     unread = {name for name, row in NAMED.items() if name not in read and row not in through_topics}
     assert unread == set()
+
+
+def test_each_other_row_is_described_only() -> None:
+    statements = [node.value for node in ast.parse(TABLE.read_text()).body if isinstance(node, ast.Expr)]
+    calls = [ast.unparse(node.func) for node in statements if isinstance(node, ast.Call)]
+    assert len(calls) > 10
+    assert set(calls) == {"_described_only"}
+    rows = [row for name, rows in vars(table).items() if name.endswith("_rows") for row in rows]
+    assert len(rows) == len(calls) + len(NAMED)
+
+
+def test_the_socket_server_has_the_defaults_of_the_table() -> None:
+    assert server_settings({}) == SocketServerSettings()
 
 
 def typed_settings() -> list[type[TypedSettings]]:
