@@ -35,7 +35,7 @@ from ctrlchan._c.error_codes cimport (
 )
 from ctrlchan._c.locks cimport FETCH_SESSION, FETCH_SESSION_CACHE, Mutex, close_mutex, lock, open_mutex, require, unlock
 from ctrlchan.broker.log._log cimport Log
-from ctrlchan.broker.log._log_reads cimport (
+from ctrlchan.broker.log._reading cimport (
     HIGH_WATERMARK,
     LAST_STABLE_OFFSET,
     LOG_END,

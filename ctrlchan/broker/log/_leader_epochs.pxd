@@ -1,5 +1,7 @@
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from ctrlchan._c.locks cimport Mutex
 
 
 # The first offset of a leader epoch.
@@ -8,9 +10,11 @@ cdef struct EpochStart:
     int64_t offset
 
 
-# Not thread-safe: the mutex of the log guards it. Functions that write return 0, an errno or a result of ``_parts``.
+# Functions that write return a result (``_parts.pxd``).
 @cython.final
 cdef class LeaderEpochs:
+    # Of the log; NULL while it is loaded, and without a log
+    cdef const Mutex* mutex
     cdef EpochStart* starts
     cdef int32_t count
     cdef int32_t room
@@ -20,6 +24,7 @@ cdef class LeaderEpochs:
 
     cpdef int32_t latest(self) noexcept nogil
     cdef int assign_epoch(self, int32_t epoch, int64_t start_offset) noexcept nogil
+    cdef int assign_batches(self, const uint8_t* data, int64_t size) noexcept nogil
     cdef void find_end(self, int32_t epoch, int64_t log_end_offset, EpochStart* end) noexcept nogil
     cpdef int32_t epoch_of(self, int64_t offset) noexcept nogil
     cpdef void truncate_end(self, int64_t end_offset) noexcept nogil

@@ -1,18 +1,19 @@
 """The leader epochs of one partition: the first offset of each epoch, and its checkpoint.
 
-Nothing here needs the GIL: a processor that appends the first batch of an epoch records the epoch. Source:
-``LeaderEpochFileCache``.
+Nothing here needs the GIL: a processor that appends the first batch of an epoch records the epoch. The log locks its
+mutex for all functions. Source: ``LeaderEpochFileCache``.
 """
 
 cimport cython
 from libc.errno cimport EINVAL
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, strdup
 
+from ctrlchan.broker.log._batches cimport Batch, read_batch
 from ctrlchan.broker.log._files cimport replace_file
-from ctrlchan.broker.log._parts cimport DONE, NO_MEMORY
+from ctrlchan.broker.log._parts cimport DONE, NO_MEMORY, require_mutex
 
 import os
 from pathlib import Path
@@ -73,6 +74,7 @@ cdef class LeaderEpochs:
     cdef EpochStart* copy(self, int32_t* count) noexcept nogil:
         """Return a copy of the pairs, which the caller frees; NULL without memory."""
         cdef EpochStart* copied = <EpochStart*>malloc(max(1, self.count) * sizeof(EpochStart))
+        require_mutex(self.mutex)
         count[0] = 0
         if copied != NULL:
             count[0] = self.count
@@ -105,9 +107,24 @@ cdef class LeaderEpochs:
         self.is_unsaved = True
         return self.save()
 
+    cdef int assign_batches(self, const uint8_t* data, int64_t size) noexcept nogil:
+        """Record each leader epoch of the batches that is not the latest one."""
+        cdef Batch batch
+        cdef int64_t position = 0
+        cdef int result
+        while position < size:
+            read_batch(data + position, &batch)
+            if batch.leader_epoch != self.latest() and batch.leader_epoch >= 0:
+                result = self.assign_epoch(batch.leader_epoch, batch.base_offset)
+                if result != DONE:
+                    return result
+            position += batch.size
+        return DONE
+
     cdef int put(self, int32_t epoch, int64_t start) noexcept nogil:
         cdef int32_t count = self.count
         cdef EpochStart* starts
+        require_mutex(self.mutex)
         if count and epoch == self.starts[count - 1].epoch and start >= self.starts[count - 1].offset:
             return False
         while count and (self.starts[count - 1].epoch >= epoch or self.starts[count - 1].offset >= start):
@@ -133,6 +150,7 @@ cdef class LeaderEpochs:
     cdef void find_end(self, int32_t epoch, int64_t log_end_offset, EpochStart* end) noexcept nogil:
         """Find what ``end_of`` returns."""
         cdef int32_t above = self.count
+        require_mutex(self.mutex)
         end.epoch, end.offset = NO_EPOCH, NO_OFFSET
         if epoch == NO_EPOCH:
             return
@@ -152,6 +170,7 @@ cdef class LeaderEpochs:
 
     cpdef void truncate_end(self, int64_t end_offset) noexcept nogil:
         """Remove the epochs that begin at ``end_offset`` or above."""
+        require_mutex(self.mutex)
         while self.count and self.starts[self.count - 1].offset >= end_offset:
             self.count = self.count - 1
             self.is_unsaved = True
@@ -159,6 +178,7 @@ cdef class LeaderEpochs:
     cpdef void truncate_start(self, int64_t start_offset) noexcept nogil:
         """Remove the epochs before ``start_offset``; the one that holds it begins there now."""
         cdef int32_t past = self.count_up_to(start_offset)
+        require_mutex(self.mutex)
         if not past:
             return
         if past > 1 or self.starts[0].offset != start_offset:
@@ -185,6 +205,7 @@ cdef class LeaderEpochs:
         cdef int64_t size
         cdef int32_t i
         cdef int error
+        require_mutex(self.mutex)
         if not self.is_unsaved:
             return DONE
         text = <char*>malloc((self.count + 2) * <int64_t>LINE_BYTES)

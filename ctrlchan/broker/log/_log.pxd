@@ -1,28 +1,46 @@
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from ctrlchan._c.locks cimport Mutex
 from ctrlchan.broker.log._batches cimport Appended
-from ctrlchan.broker.log._log_deletion cimport LogDeletion
-from ctrlchan.broker.log._producers cimport ProducerUpdate
-from ctrlchan.broker.log._segment cimport Segment
+from ctrlchan.broker.log._local_log cimport LocalLog
+from ctrlchan.broker.log._reading cimport Isolation, Range
+from ctrlchan.broker.log._segments cimport Removed
+from ctrlchan.broker.log._transaction_index cimport AbortedEntry
 
 
-cdef class Log(LogDeletion):
+@cython.final
+cdef class Log:
+    # Guards ``local`` with its parts, and the failure. No part locks it.
+    cdef Mutex mutex
+    cdef LocalLog local
+    # The errno or result that took the log offline, 0 while it is online
+    cdef int failure
+    cdef bint closed_
     # When the log was flushed last
     cdef int64_t flushed_ms
+    # A threading.RLock. Guards ``deleted``, and changes of Python code from their first step to the last; taken first.
+    cdef object changing
+    # A DeletedFiles
+    cdef object deleted
+    cdef readonly object folder
+    cdef readonly object config
 
+    cdef int lock_online(self) noexcept nogil
+    cdef int check(self, int result) except -1
+    cdef int fail(self, int result) noexcept nogil
+    cdef int64_t set_high_watermark(self, int64_t offset) noexcept nogil
+    cdef int begin_epoch(self, int32_t epoch, int64_t* start_offset) noexcept nogil
+    cdef int find_end_of_epoch(self, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil
     cdef int append_leader(
         self, uint8_t* data, Appended* appended, int32_t leader_epoch, int origin, int64_t now_ms
     ) noexcept nogil
     cdef int append_follower(self, uint8_t* data, Appended* appended, int64_t now_ms) noexcept nogil
-
-    cdef int write_batches(self, const uint8_t* data, Appended* appended, int origin, int64_t now_ms) noexcept nogil
-    cdef int check_producers(
-        self, const uint8_t* data, Appended* appended, int origin, ProducerUpdate* update
+    cdef int read_range(
+        self, int64_t offset, int64_t max_bytes, Isolation isolation, bint whole_first, Range* found
     ) noexcept nogil
-    cdef int update_producers(
-        self, const uint8_t* data, const Appended* appended, int origin, const ProducerUpdate* update
+    cdef int find_aborted(
+        self, int64_t offset, const Range* records, AbortedEntry** found, int32_t* count
     ) noexcept nogil
-    cdef int begin_flush(
-        self, bint active, int64_t now_ms, int64_t* offset, Segment*** unflushed, int32_t* number
-    ) noexcept nogil
-    cdef int assign_epochs(self, const uint8_t* data, int64_t size) noexcept nogil
+    cdef int delete_later(self, Removed* removed) except -1
+    cdef int flush_files(self, bint active, bint is_closing) except -1

@@ -1,7 +1,8 @@
 # What the parts of a log share: the results of their functions, and the rule for the mutex.
 #
-# A part (the segments, the leader epochs, the producers) has no lock. ``Log`` has the mutex: its methods alone lock and
-# unlock it, and use the parts in between. While a log is loaded, no other thread has it, and there is no mutex to lock.
+# ``Log`` has the mutex: its methods alone lock and unlock it. A part (``LocalLog``, ``Segments``, ``LeaderEpochs``,
+# ``ProducerStates``) never does: it is used in between, and knows the mutex only to check that. While a log is loaded, no
+# other thread has it, and there is no mutex to hold.
 
 from ctrlchan._c.locks cimport Mutex, require
 
@@ -22,6 +23,8 @@ cdef enum:
     NO_MEMORY = -6
     # The log was closed, or an earlier error has taken it offline.
     OFFLINE = -7
+    # A reader's offset that the log does not have.
+    OUT_OF_RANGE = -8
 
 
 cdef inline void require_mutex(const Mutex* mutex) noexcept nogil:

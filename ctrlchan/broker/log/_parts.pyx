@@ -1,6 +1,11 @@
 """The results of the functions of a log's parts, as texts and as Kafka's errors."""
 
-from ctrlchan._c.error_codes cimport CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, UNSUPPORTED_FOR_MESSAGE_FORMAT
+from ctrlchan._c.error_codes cimport (
+    CORRUPT_MESSAGE,
+    KAFKA_STORAGE_ERROR,
+    OFFSET_OUT_OF_RANGE,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT,
+)
 
 import os
 
@@ -16,12 +21,15 @@ cdef str why(int result):
         OVERFLOW: "an offset that is too far from the first one of its segment",
         OUT_OF_ORDER: "an offset that is not above the one before it",
         NO_MEMORY: "out of memory",
+        OFFLINE: "closed",
     }.get(result, f"result {result}")
 
 
 cdef int error_code(int result) noexcept nogil:
     if result == CORRUPT or result == NOT_FOUND:
         return CORRUPT_MESSAGE
+    if result == OUT_OF_RANGE:
+        return OFFSET_OUT_OF_RANGE
     return UNSUPPORTED_FOR_MESSAGE_FORMAT if result == OLD_FORMAT else KAFKA_STORAGE_ERROR
 
 

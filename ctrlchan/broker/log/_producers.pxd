@@ -1,5 +1,7 @@
+cimport cython
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
+from ctrlchan._c.locks cimport Mutex
 from ctrlchan.broker.log._batches cimport Batch
 
 
@@ -41,14 +43,26 @@ cdef struct ProducerUpdate:
     int64_t duplicate_first_offset
     int64_t duplicate_last_offset
     int64_t duplicate_timestamp
+    # The batch belongs to a transaction, or is a marker.
+    bint is_transactional
     # A marker ends a transaction that has records here.
     bint ends_txn
     bint is_aborted
     int64_t txn_first_offset
+    int64_t last_offset
     Producer producer
 
 
+# A transaction whose marker may be above the high watermark.
+cdef struct Ended:
+    int64_t first_offset
+    int64_t last_offset
+
+
+@cython.final
 cdef class ProducerStates:
+    # Of the log; NULL while it is loaded, and without a log
+    cdef const Mutex* mutex
     cdef Producer* table
     # A power of two, or 0
     cdef int64_t capacity
@@ -62,24 +76,34 @@ cdef class ProducerStates:
     cdef public int64_t end_offset
     # ``end_offset`` of the last snapshot
     cdef public int64_t snapshot_offset
+    # Transactions that consumers of READ_COMMITTED wait for: the first offset of all that have not ended, or -1; and
+    # those that have ended
+    cdef int64_t first_undecided
+    cdef Ended* ended
+    cdef int32_t ended_count
+    cdef int32_t ended_room
 
     cdef Producer* find(self, int64_t producer_id) noexcept nogil
     cdef int check(
         self, const uint8_t* data, const Batch* batch, int origin, ProducerUpdate* update
     ) noexcept nogil
     cdef void update(self, const ProducerUpdate* update) noexcept nogil
-    cdef int append(self, const uint8_t* data, const Batch* batch, int origin) noexcept nogil
     cdef void expire(self, int64_t now_ms) noexcept nogil
-    cdef int64_t first_undecided(self) noexcept nogil
-    cdef int encode(self, uint8_t** data, int64_t* size) noexcept nogil
-    cdef int take_snapshot(self, int directory_fd, bint sync) noexcept nogil
-    cdef void forget_all(self) noexcept nogil
-    cdef bint add_snapshot(self, const uint8_t* data, int64_t now_ms) noexcept nogil
-    cdef Producer* copy(self, int64_t* count) noexcept nogil
     cdef bint reserve(self) noexcept nogil
-    cdef Producer* place(self, int64_t producer_id) noexcept nogil
     cdef void put(self, const Producer* producer) noexcept nogil
+    cdef void forget_all(self) noexcept nogil
+    cdef void begin_at(self, int64_t end_offset) noexcept nogil
+    cdef bint has_nobody_to_forget(self, int64_t end_offset) noexcept nogil
+    cdef Producer* copy(self, int64_t* count) noexcept nogil
+    cdef Producer* place(self, int64_t producer_id) noexcept nogil
+    cdef bint reserve_ended(self) noexcept nogil
+    cdef void find_undecided(self) noexcept nogil
+    cdef int64_t stable_offset(self, int64_t high_watermark, int64_t start_offset) noexcept nogil
+    cdef void forget_replicated(self, int64_t high_watermark) noexcept nogil
 
 
+cdef bint is_expired(const Producer* producer, int64_t now_ms, int64_t expiration_ms) noexcept nogil
+cdef void keep(Producer* producer, KeptBatch batch) noexcept nogil
+cdef const KeptBatch* last_batch(const Producer* producer) noexcept nogil
 # Return a ProducerState of each, in the order in which they came. ``copied`` is what ``copy`` has returned, and is freed.
 cdef list describe_producers(Producer* copied, int64_t count)

@@ -5,28 +5,17 @@ has appended before with the offsets of then, and refuses producers with an old 
 ProducerStateManager, ProducerAppendInfo, ProducerStateEntry. A producer that is not known may begin with any
 number, so UNKNOWN_PRODUCER_ID is never answered (as Kafka since 2.4).
 
-One open-addressing table holds all producers. The lock of the log guards it. ``check`` makes room for a new
-producer, so that ``update``, after the batch is written, cannot fail.
-
-Layout of a snapshot, big-endian: version int16 (1), CRC-32C uint32 of all bytes after itself, count int32;
-for each producer: id int64, epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp
-int64, coordinator epoch int32, first offset of the transaction int64 (-1 without one). Their order is that
-of Kafka's hash map, so that the same appends give the same bytes.
+One open-addressing table holds all producers. ``check`` makes room for a new producer and for an ended transaction, so
+that ``update``, after the batch is written, cannot fail. The log locks its mutex for all functions.
 """
 
 from collections import namedtuple
 
 cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.errno cimport ENOMEM, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, malloc, qsort
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
-from posix.fcntl cimport O_CREAT, O_TRUNC, O_WRONLY, openat
-from posix.unistd cimport close
 
-from ctrlchan._c.bytes cimport get_i16, get_i32, get_i64, put_i16, put_i32, put_i64
 from ctrlchan._c.error_codes cimport (
     INVALID_PRODUCER_EPOCH,
     INVALID_RECORD,
@@ -39,17 +28,15 @@ from ctrlchan._c.error_codes cimport (
 from ctrlchan.broker.log._batches cimport (
     CLIENT,
     CONTROL,
-    HEADER_BYTES,
     REPLICATION,
     TRANSACTIONAL,
     Batch,
     Marker,
-    checksum,
     next_batch,
     read_marker,
 )
+from ctrlchan.broker.log._parts cimport require_mutex
 
-from ctrlchan.broker.log._files cimport check_disk, flush_file, write_all
 
 cdef enum:
     NO_EPOCH = -1
@@ -61,12 +48,6 @@ cdef enum:
     LEAST_CAPACITY = 8
     # HashMap.DEFAULT_INITIAL_CAPACITY
     JAVA_CAPACITY = 16
-
-    SNAPSHOT_VERSION = 1
-    SNAPSHOT_HEADER = 10
-    # The CRC covers all from here on.
-    SNAPSHOT_CHECKED = 6
-    SNAPSHOT_ENTRY = 46
 
 cdef int64_t MOST_SEQUENCE = 2**31 - 1
 
@@ -91,7 +72,7 @@ cdef inline int32_t first_sequence(const KeptBatch* batch) noexcept nogil:
     return <int32_t>(first + MOST_SEQUENCE + 1 if first < 0 else first)
 
 
-cdef inline const KeptBatch* last_batch(const Producer* producer) noexcept nogil:
+cdef const KeptBatch* last_batch(const Producer* producer) noexcept nogil:
     return &(<Producer*>producer).batches[producer.kept - 1] if producer.kept else NULL
 
 
@@ -123,34 +104,24 @@ cdef inline uint64_t slot_of(int64_t producer_id) noexcept nogil:
     return (<uint64_t>producer_id * <uint64_t>0x9E3779B97F4A7C15) >> 32
 
 
-cdef struct Place:
-    int64_t bucket
-    const Producer* producer
-
-
-cdef int by_place(const void* left, const void* right) noexcept nogil:
-    cdef const Place* a = <const Place*>left
-    cdef const Place* b = <const Place*>right
-    if a.bucket != b.bucket:
-        return -1 if a.bucket < b.bucket else 1
-    return -1 if a.producer.arrival < b.producer.arrival else 1
-
-
 @cython.overflowcheck(False)
-cdef inline bint is_expired(const Producer* producer, int64_t now_ms, int64_t expiration_ms) noexcept nogil:
+cdef bint is_expired(const Producer* producer, int64_t now_ms, int64_t expiration_ms) noexcept nogil:
     cdef int64_t age = <int64_t>(<uint64_t>now_ms - <uint64_t>producer.last_timestamp)
     return producer.txn_first_offset == NO_OFFSET and age >= expiration_ms
 
 
+@cython.final
 cdef class ProducerStates:
     """The producers of one partition. ``expiration_ms``: producer.id.expiration.ms."""
 
     def __cinit__(self, int64_t expiration_ms=86400000):
         self.expiration_ms = expiration_ms
         self.java_capacity = JAVA_CAPACITY
+        self.first_undecided = NO_OFFSET
 
     def __dealloc__(self):
         free(self.table)
+        free(self.ended)
 
     def __len__(self):
         return self.count
@@ -214,6 +185,7 @@ cdef class ProducerStates:
         """Forget the producers that have appended nothing for ``expiration_ms`` (removeExpiredProducers)."""
         cdef int64_t i = 0
         cdef uint64_t mask, hole, next_
+        require_mutex(self.mutex)
         while i < self.capacity:
             if self.table[i].producer_id == FREE or not is_expired(
                 &self.table[i], now_ms, self.expiration_ms
@@ -244,6 +216,19 @@ cdef class ProducerStates:
         for i in range(self.capacity):
             self.table[i].producer_id = FREE
         self.count = 0
+        self.ended_count = 0
+        self.first_undecided = NO_OFFSET
+
+    cdef void begin_at(self, int64_t end_offset) noexcept nogil:
+        """Forget all producers; what follows begins at ``end_offset``."""
+        require_mutex(self.mutex)
+        self.forget_all()
+        self.end_offset = self.snapshot_offset = end_offset
+
+    cdef bint has_nobody_to_forget(self, int64_t end_offset) noexcept nogil:
+        """Return whether there were no producers at ``end_offset`` because there are none behind it."""
+        require_mutex(self.mutex)
+        return self.count == 0 and self.end_offset >= end_offset
 
     # -- appends
 
@@ -259,7 +244,8 @@ cdef class ProducerStates:
         cdef KeptBatch kept
         cdef int32_t last = NO_SEQUENCE
         cdef int i
-        update.is_due = update.is_duplicate = update.ends_txn = False
+        require_mutex(self.mutex)
+        update.is_due = update.is_duplicate = update.is_transactional = update.ends_txn = False
         if batch.producer_id < 0:
             return NONE
         if batch.base_sequence != NO_SEQUENCE:
@@ -289,8 +275,10 @@ cdef class ProducerStates:
                     )
                     update.duplicate_timestamp = producer.batches[i].timestamp
                     return NONE
+        update.is_transactional = batch.attributes & (TRANSACTIONAL | CONTROL)
+        update.last_offset = batch.base_offset + batch.last_offset_delta
         if batch.attributes & CONTROL:
-            return end_txn(data, batch, origin, update)
+            return end_txn(data, batch, origin, update) if self.reserve_ended() else UNKNOWN_SERVER_ERROR
         if batch.producer_epoch < producer.epoch and origin != REPLICATION:
             return INVALID_PRODUCER_EPOCH
         # A producer that is not known may begin anywhere: its records may have been deleted.
@@ -304,7 +292,7 @@ cdef class ProducerStates:
             return INVALID_TXN_STATE
         set_epoch(producer, batch.producer_epoch)
         kept.last_sequence = last
-        kept.last_offset = batch.base_offset + batch.last_offset_delta
+        kept.last_offset = update.last_offset
         kept.offset_delta = batch.last_offset_delta
         kept.timestamp = batch.max_timestamp
         keep(producer, kept)
@@ -316,98 +304,58 @@ cdef class ProducerStates:
 
     cdef void update(self, const ProducerUpdate* update) noexcept nogil:
         """Store what ``check`` has found for the same batch."""
+        require_mutex(self.mutex)
         if update.is_due:
             self.put(&update.producer)
+        if update.is_transactional:
+            self.find_undecided()
+        if update.ends_txn:
+            self.ended[self.ended_count].first_offset = update.txn_first_offset
+            self.ended[self.ended_count].last_offset = update.last_offset
+            self.ended_count = self.ended_count + 1
 
-    cdef int append(self, const uint8_t* data, const Batch* batch, int origin) noexcept nogil:
-        """Check a batch and store what it does; return the error code. For batches that are written."""
-        cdef ProducerUpdate update
-        cdef int error = self.check(data, batch, origin, &update)
-        if error == NONE:
-            self.update(&update)
-        return error
+    # -- transactions
 
-    cdef int64_t first_undecided(self) noexcept nogil:
-        """Return the first offset of all transactions that have not ended, or -1."""
+    cdef bint reserve_ended(self) noexcept nogil:
+        """Make room for one more transaction that has ended; return whether there is memory for it."""
+        cdef Ended* ended
+        if self.ended_count == self.ended_room:
+            ended = <Ended*>realloc(self.ended, (2 * self.ended_room + 4) * sizeof(Ended))
+            if ended == NULL:
+                return False
+            self.ended, self.ended_room = ended, 2 * self.ended_room + 4
+        return True
+
+    cdef void find_undecided(self) noexcept nogil:
+        """Find the first offset of all transactions that have not ended."""
         cdef int64_t i, first = NO_OFFSET
         for i in range(self.capacity):
             if self.table[i].producer_id != FREE and self.table[i].txn_first_offset != NO_OFFSET:
                 if first == NO_OFFSET or self.table[i].txn_first_offset < first:
                     first = self.table[i].txn_first_offset
-        return first
+        self.first_undecided = first
 
-    # -- snapshots
+    cdef int64_t stable_offset(self, int64_t high_watermark, int64_t start_offset) noexcept nogil:
+        """Return the offset below which all transactions have ended, and their markers are replicated."""
+        cdef int64_t stable = high_watermark
+        cdef int32_t i
+        require_mutex(self.mutex)
+        if self.first_undecided >= 0:
+            stable = min(stable, max(self.first_undecided, start_offset))
+        for i in range(self.ended_count):
+            stable = min(stable, max(self.ended[i].first_offset, start_offset))
+        return stable
 
-    cdef int encode(self, uint8_t** data, int64_t* size) noexcept nogil:
-        """Write a snapshot into new memory, which the caller frees; return 0 or ENOMEM."""
-        cdef int64_t i, n = 0
-        cdef uint32_t low
-        cdef uint8_t* p
-        cdef const Producer* producer
-        cdef const KeptBatch* last
-        cdef Place* places = <Place*>malloc(max(1, self.count) * sizeof(Place))
-        size[0] = SNAPSHOT_HEADER + SNAPSHOT_ENTRY * self.count
-        data[0] = <uint8_t*>malloc(size[0])
-        if places == NULL or data[0] == NULL:
-            free(places)
-            free(data[0])
-            data[0] = NULL
-            return ENOMEM
-        for i in range(self.capacity):
-            if self.table[i].producer_id != FREE:
-                # Long.hashCode, and HashMap's place for it.
-                low = <uint32_t>(self.table[i].producer_id ^ (self.table[i].producer_id >> 32))
-                places[n].bucket = (low ^ (low >> 16)) & (self.java_capacity - 1)
-                places[n].producer = &self.table[i]
-                n += 1
-        qsort(places, n, sizeof(Place), &by_place)
-        p = data[0]
-        put_i16(p, SNAPSHOT_VERSION)
-        put_i32(p + SNAPSHOT_CHECKED, <int32_t>n)
-        p += SNAPSHOT_HEADER
-        for i in range(n):
-            producer = places[i].producer
-            last = last_batch(producer)
-            put_i64(p, producer.producer_id)
-            put_i16(p + 8, producer.epoch)
-            put_i32(p + 10, last.last_sequence if last != NULL else NO_SEQUENCE)
-            put_i64(p + 14, last.last_offset if last != NULL else NO_OFFSET)
-            put_i32(p + 22, last.offset_delta if last != NULL else 0)
-            put_i64(p + 26, producer.last_timestamp)
-            put_i32(p + 34, producer.coordinator_epoch)
-            put_i64(p + 38, producer.txn_first_offset)
-            p += SNAPSHOT_ENTRY
-        put_i32(data[0] + 2, <int32_t>checksum(data[0] + SNAPSHOT_CHECKED, size[0] - SNAPSHOT_CHECKED))
-        free(places)
-        return 0
-
-    cdef int take_snapshot(self, int directory_fd, bint sync) noexcept nogil:
-        """Write the snapshot file of ``end_offset``, if it is after the last one; return 0 or an errno."""
-        cdef char name[64]
-        cdef uint8_t* data
-        cdef int64_t size
-        cdef int fd, error
-        if self.end_offset <= self.snapshot_offset:
-            return 0
-        error = check_disk()
-        if not error:
-            error = self.encode(&data, &size)
-        if error:
-            return error
-        snprintf(name, sizeof(name), "%020lld.snapshot", <long long>self.end_offset)
-        fd = openat(directory_fd, name, O_CREAT | O_TRUNC | O_WRONLY, 0o644)
-        if fd < 0:
-            error = errno
-        if not error:
-            error = write_all(fd, data, size)
-        if not error and sync:
-            error = flush_file(fd)
-        if fd >= 0 and close(fd) < 0 and not error:
-            error = errno
-        free(data)
-        if not error:
-            self.snapshot_offset = self.end_offset
-        return error
+    cdef void forget_replicated(self, int64_t high_watermark) noexcept nogil:
+        """Forget the transactions that have ended below the high watermark."""
+        cdef int32_t i = 0
+        require_mutex(self.mutex)
+        while i < self.ended_count:
+            if self.ended[i].last_offset < high_watermark:
+                self.ended_count = self.ended_count - 1
+                self.ended[i] = self.ended[self.ended_count]
+            else:
+                i += 1
 
     # -- for Python code
 
@@ -446,6 +394,7 @@ cdef class ProducerStates:
         """Return a copy of all producers for ``describe_producers``; NULL without memory."""
         cdef Producer* copied = <Producer*>malloc(max(1, self.count) * sizeof(Producer))
         cdef int64_t i
+        require_mutex(self.mutex)
         count[0] = 0
         if copied != NULL:
             for i in range(self.capacity):
@@ -456,80 +405,11 @@ cdef class ProducerStates:
 
     def first_undecided_offset(self):
         """Return the first offset of all transactions that have not ended, or -1."""
-        return self.first_undecided()
+        return self.first_undecided
 
     def remove_expired(self, int64_t now_ms):
         """Forget the producers that have appended nothing for ``expiration_ms`` and have no transaction."""
         self.expire(now_ms)
-
-    def snapshot(self):
-        """Return the bytes of a snapshot."""
-        cdef uint8_t* data
-        cdef int64_t size
-        if self.encode(&data, &size):
-            raise MemoryError()
-        try:
-            return PyBytes_FromStringAndSize(<char*>data, size)
-        finally:
-            free(data)
-
-    def write_snapshot(self, int directory_fd, bint sync=True):
-        """Write the snapshot file of ``end_offset``, if it is after the last one. Raises OSError."""
-        cdef int error
-        with nogil:
-            error = self.take_snapshot(directory_fd, sync)
-        if error:
-            raise OSError(error, "cannot write a producer snapshot")
-
-    def load(self, const uint8_t[::1] data not None, int64_t now_ms):
-        """Add the producers of a snapshot that have not expired. Raises ValueError, and adds none then."""
-        check_snapshot(data)
-        if not self.add_snapshot(&data[0], now_ms):
-            raise MemoryError()
-
-    cdef bint add_snapshot(self, const uint8_t* data, int64_t now_ms) noexcept nogil:
-        """Add the producers of a snapshot that ``check_snapshot`` has found valid; return whether there was memory."""
-        cdef Producer producer
-        cdef KeptBatch last
-        cdef const uint8_t* p = data + SNAPSHOT_HEADER
-        cdef int64_t i
-        for i in range(get_i32(data + SNAPSHOT_CHECKED)):
-            memset(&producer, 0, sizeof(Producer))
-            producer.producer_id = get_i64(p)
-            producer.epoch = get_i16(p + 8)
-            last.last_sequence = get_i32(p + 10)
-            last.last_offset = get_i64(p + 14)
-            last.offset_delta = get_i32(p + 22)
-            last.timestamp = producer.last_timestamp = get_i64(p + 26)
-            producer.coordinator_epoch = get_i32(p + 34)
-            producer.txn_first_offset = max(<int64_t>NO_OFFSET, get_i64(p + 38))
-            p += SNAPSHOT_ENTRY
-            if is_expired(&producer, now_ms, self.expiration_ms):
-                continue
-            if last.last_offset >= 0:
-                keep(&producer, last)
-            if not self.reserve():
-                return False
-            self.put(&producer)
-        return True
-
-
-def check_snapshot(const uint8_t[::1] data not None):
-    """Raise ValueError for bytes that are no valid snapshot."""
-    cdef int64_t i, count
-    cdef const uint8_t* p = &data[0] if data.shape[0] else NULL
-    if data.shape[0] < SNAPSHOT_HEADER:
-        raise ValueError(f"a snapshot of {data.shape[0]} bytes")
-    if get_i16(p) != SNAPSHOT_VERSION:
-        raise ValueError(f"a snapshot of version {get_i16(p)}")
-    if checksum(p + SNAPSHOT_CHECKED, data.shape[0] - SNAPSHOT_CHECKED) != <uint32_t>get_i32(p + 2):
-        raise ValueError("the CRC of a snapshot is wrong")
-    count = get_i32(p + SNAPSHOT_CHECKED)
-    if not 0 <= count <= (data.shape[0] - SNAPSHOT_HEADER) // SNAPSHOT_ENTRY:
-        raise ValueError(f"a snapshot of {count} producers in {data.shape[0]} bytes")
-    for i in range(count):
-        if get_i64(p + SNAPSHOT_HEADER + i * SNAPSHOT_ENTRY) < 0:
-            raise ValueError("a snapshot with a negative producer id")
 
 
 cdef list describe_producers(Producer* copied, int64_t count):

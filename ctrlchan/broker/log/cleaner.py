@@ -15,7 +15,9 @@ from ctrlchan.broker.config.log_config import LogConfig
 from ctrlchan.broker.log import compression, names
 from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header
 from ctrlchan.broker.log._cleaner import OffsetMap, add_keys, kept_records, rebuilt
-from ctrlchan.broker.log._log import AbortedTransaction, CleanedSegment, Log, SegmentInfo
+from ctrlchan.broker.log._compaction import CleanedSegment, SegmentInfo
+from ctrlchan.broker.log._log import Log
+from ctrlchan.broker.log._reading import AbortedTransaction
 from ctrlchan.broker.log.records import (
     COMPRESSION,
     DELETE_HORIZON,
@@ -194,10 +196,10 @@ class _Cleaning:
 
     def clean_group(self, segments: Sequence[SegmentInfo], offsets: OffsetMap) -> None:
         """Write what stays of the segments into a new one, and let it replace them."""
-        cleaned = CleanedSegment(self._log, segments[0].base_offset)
+        cleaned = self._log.create_cleaned(segments[0].base_offset)
         try:
             self._transactions.cleaned = cleaned
-            last_batches = self._log.last_batches()
+            last_batches = _last_batches(self._log)
             for number, segment in enumerate(segments):
                 after = (
                     segments[number + 1].base_offset if number + 1 < len(segments) else self._log.end_offset
@@ -302,6 +304,14 @@ class _Cleaning:
         if offset >= 0:
             return last_offset == offset
         return bool(header.attributes & CONTROL) and header.producer_epoch == epoch
+
+
+def _last_batches(log: Log) -> Mapping[int, tuple[int, int]]:
+    """Return the last offset of each producer's last batch, -1 for none, and its epoch, by producer id."""
+    return {
+        one.producer_id: (one.batches[-1].last_offset if one.batches else -1, one.epoch)
+        for one in log.producer_states()
+    }
 
 
 def _with_records(

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from ctrlchan.broker.log import checkpoints, names
 from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header
+from ctrlchan.broker.log._producer_snapshots import load_snapshot
 from ctrlchan.broker.log._producers import ProducerStates
 from ctrlchan.broker.log.records import (
     COMPRESSION,
@@ -310,7 +311,7 @@ def _dump_txn_index(path: Path, _records: bool) -> Iterator[Row]:
 def _dump_snapshot(path: Path, _records: bool) -> Iterator[Row]:
     states = ProducerStates(NEVER_MS)
     try:
-        states.load(path.read_bytes(), 0)
+        load_snapshot(states, path.read_bytes(), 0)
     except ValueError as error:
         yield {"damage": str(error), "position": 0}
         return

@@ -185,7 +185,7 @@ cdef int smaller_isr(PartitionState* p, Wish* wish, int64_t now_ms) noexcept nog
         for i in range(p.isr_size):
             follower = follower_of(p, p.isr[i])
             if p.isr[i] == p.table.broker_id or follower != NULL and is_caught_up(
-                follower, (<Log>p.log).end_offset_, now_ms, p.table.max_lag_ms
+                follower, (<Log>p.log).local.end_offset, now_ms, p.table.max_lag_ms
             ):
                 wish.isr.ids[wish.isr.count] = p.isr[i]
                 wish.isr.count += 1
@@ -203,7 +203,7 @@ cdef int64_t low_watermark(PartitionState* p) noexcept nogil:
     cdef int32_t i
     lock_partition(p)
     if p.is_leader and p.log != NULL:
-        offset = (<Log>p.log).start_offset_
+        offset = (<Log>p.log).local.start_offset
         for i in range(p.follower_count):
             if is_live(p.table, p.followers[i].broker_id):
                 offset = min(offset, p.followers[i].start_offset)

@@ -347,7 +347,7 @@ cdef int64_t move_watermark(PartitionState* p, int64_t now_ms) noexcept nogil:
     cdef Follower* follower
     if p.isr_size < least_in_sync(p):
         return -1
-    end = offset = (<Log>p.log).end_offset_
+    end = offset = (<Log>p.log).local.end_offset
     for i in range(p.follower_count):
         follower = &p.followers[i]
         if follower.end_offset < offset and (
@@ -355,7 +355,7 @@ cdef int64_t move_watermark(PartitionState* p, int64_t now_ms) noexcept nogil:
             or is_caught_up(follower, end, now_ms, p.table.max_lag_ms) and is_live(p.table, follower.broker_id)
         ):
             offset = follower.end_offset
-    if offset <= (<Log>p.log).high_watermark_:
+    if offset <= (<Log>p.log).local.high_watermark:
         return -1
     return (<Log>p.log).set_high_watermark(offset)
 
@@ -383,7 +383,7 @@ cdef int16_t error_of_leader(PartitionState* p, int required_acks) noexcept nogi
 cdef int64_t records_before_flush(const PartitionState* p) noexcept nogil:
     """Return how many records may be appended before the log must be flushed. Requires the mutex, and a log."""
     require(&p.mutex)
-    return (<Log>p.log).flush_messages - 1 - ((<Log>p.log).end_offset_ - (<Log>p.log).recovery_point_)
+    return (<Log>p.log).local.records_before_flush()
 
 
 cdef void append_to_leader(
@@ -415,11 +415,11 @@ cdef void append_to_leader(
         elif result.error == KAFKA_STORAGE_ERROR:
             raise_event(p, REPORT_FAILURE)
         if result.error != KAFKA_STORAGE_ERROR:
-            result.log_start_offset = (<Log>p.log).start_offset_
+            result.log_start_offset = (<Log>p.log).local.start_offset
     if result.error != NONE:
         p.failed_appends += 1
         if result.error == NOT_ENOUGH_REPLICAS:
-            result.log_start_offset = (<Log>p.log).start_offset_
+            result.log_start_offset = (<Log>p.log).local.start_offset
     unlock_partition(p)
 
 
@@ -430,7 +430,7 @@ cdef bint is_acknowledged(PartitionState* p, int64_t required_offset, int16_t* e
     error[0] = error_of_leader(p, 0)
     if error[0] != NONE:
         return True
-    if (<Log>p.log).high_watermark_ < required_offset:
+    if (<Log>p.log).local.high_watermark < required_offset:
         return False
     for i in range(p.follower_count):
         in_sync += p.followers[i].is_joining
@@ -453,7 +453,7 @@ cdef int16_t update_follower(
     if error == NONE and follower == NULL:
         error = UNKNOWN_LEADER_EPOCH
     if error == NONE:
-        leader_end, before = (<Log>p.log).end_offset_, follower.end_offset
+        leader_end, before = (<Log>p.log).local.end_offset, follower.end_offset
         if fetch_offset >= leader_end:
             follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
         elif fetch_offset >= follower.leader_end_offset:
@@ -477,7 +477,7 @@ cdef void expand_isr(PartitionState* p, Follower* follower) noexcept nogil:
         p.table.changes_isr
         and not p.isr_is_pending
         and not follower.in_isr
-        and follower.end_offset >= (<Log>p.log).high_watermark_
+        and follower.end_offset >= (<Log>p.log).local.high_watermark
         and follower.end_offset >= p.epoch_start_offset
         and is_live(p.table, follower.broker_id)
     ):

@@ -6,7 +6,8 @@ from typing_extensions import Buffer
 
 from ctrlchan._c.clock_functions import Clock
 from ctrlchan.broker.config.log_config import LogConfig
-from ctrlchan.broker.log._log import FileRange, Log
+from ctrlchan.broker.log._log import Log
+from ctrlchan.broker.log._reading import FileRange
 
 class ProduceResult(NamedTuple):
     error_code: int

@@ -793,7 +793,7 @@ cdef class Partition:
         with nogil:
             lock_partition(p)
             refused = error_of_leader(p, required_acks)
-            start = NO_OFFSET if p.log == NULL else (<Log>p.log).start_offset_
+            start = NO_OFFSET if p.log == NULL else (<Log>p.log).local.start_offset
             copied = p.rules
             unlock_partition(p)
         rules.rules = copied
