@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any, Final, TypeAlias
 
 from kazoo.client import KazooClient
@@ -27,6 +28,8 @@ Znode: TypeAlias = tuple[bytes, Any]
 #: Reads between two calls of ``Progress``, which are on their way at once. A thousand paths with names of
 #: 249 characters are a third of the longest request.
 _PROGRESS_STEP: Final = 1_000
+#: Seconds for a connection when little is left of the time limit.
+_LEAST_SECONDS: Final = 0.1
 
 
 def new_client(servers: str, session_timeout: float) -> KazooClient:
@@ -58,6 +61,31 @@ def check_servers(servers: str) -> None:
         raise ConfigError(f"zookeeper: '{shown}': {printable(str(error))}") from None
 
 
+def _require_reachable(client: KazooClient, servers: str, timeout: float) -> float:
+    """Raise ZooKeeperError with the reasons if no server of the client accepts a connection.
+
+    The client itself tries again, and says at its end only that the time is over. Returns the rest of
+    ``timeout``. A silent server is left to the client.
+    """
+    deadline = monotonic() + timeout
+    reasons = []
+    for host, port in client.hosts:
+        left = deadline - monotonic()
+        if left <= 0:
+            break
+        try:
+            client.handler.create_connection((host, port), timeout=left).close()
+        except client.handler.timeout_exception:
+            break
+        except OSError as error:
+            reasons.append(f"{host}:{port}: {error.strerror or error}")
+        else:
+            break
+    else:
+        raise ZooKeeperError(f"zookeeper {printable(servers)}: {printable('; '.join(reasons))}")
+    return max(_LEAST_SECONDS, deadline - monotonic())
+
+
 def connect(client: KazooClient, servers: str, timeout: float) -> None:
     """Connect the client. Raises ZooKeeperError, naming ``servers``, after ``timeout`` seconds."""
     try:
@@ -83,9 +111,18 @@ def close(client: KazooClient) -> None:
 
 @contextmanager
 def connected(servers: str, timeout: float = 10.0) -> Iterator[KazooClient]:
-    """Connect to ``servers`` for the length of a ``with`` block. Raises ConfigError or ZooKeeperError."""
+    """Connect to ``servers`` for the length of a ``with`` block.
+
+    Raises ConfigError, and ZooKeeperError: at once if no server can be reached, else after ``timeout``
+    seconds.
+    """
     client = new_client(servers, timeout)
-    connect(client, servers, timeout)
+    try:
+        left = _require_reachable(client, servers, timeout)
+    except BaseException:
+        close(client)
+        raise
+    connect(client, servers, left)
     try:
         yield client
     finally:

@@ -151,6 +151,16 @@ def test_the_time_zone_of_a_file() -> None:
         FileOrigins("UTC", zones=(("east", "Mars/Olympus"),))
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16"])
+def test_utf_16_is_named(encoding: str) -> None:
+    """As some editors and shells of Windows write it; lines were cut at the byte of their end."""
+    lines = (_HEAD.decode() + " (state.change.logger)\r\n" * 2).encode(encoding).split(b"\n")
+    rows = _rows(_batches("f", list(enumerate(lines, 1)), 2), final=True)
+    assert len(rows) == len(lines)
+    assert {row["reason"] for row in rows if row["text"]} == {grouping._UTF_16}
+    assert "iconv -f UTF-16 -t UTF-8" in grouping._UTF_16
+
+
 def test_rotated_files_sort_by_age() -> None:
     names = [
         "state-change.log.2026-01-30-23",

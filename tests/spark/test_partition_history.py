@@ -300,7 +300,7 @@ def test_text_and_json() -> None:
     text = "\n".join(history_lines(history, entries=True))
     assert "0: leader 1, ISR 1,2, replicas 1,2" in text
     assert "broker 2 was sent leader epoch 1 and never received it" in text
-    assert "1 faults, 0 notes" in text
+    assert "1 fault, 0 notes" in text
     assert "2026-01-31T10:00:00.000Z controller 1: Changed partition t-0" in text
     found = json.loads(json.dumps(history.as_json()))
     assert found["findings"][0]["kind"] == "not_received"

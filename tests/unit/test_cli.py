@@ -335,6 +335,27 @@ def test_a_push_ends_when_no_broker_has_the_listener(tmp_path: Path, cluster: Em
     )
 
 
+@pytest.mark.parametrize(
+    ("servers", "reasons"),
+    [
+        ("127.0.0.1:1", "127.0.0.1:1: Connection refused"),
+        ("no-such-host.invalid:2181/kafka", "no-such-host.invalid:2181: "),
+        ("127.0.0.1:1,127.0.0.1:2", "127.0.0.1:1: Connection refused; 127.0.0.1:2: Connection refused"),
+    ],
+)
+@pytest.mark.parametrize("command", ["import", "dump"])
+def test_a_zookeeper_that_cannot_be_reached_is_an_error_at_once(
+    tmp_path: Path, command: str, servers: str, reasons: str
+) -> None:
+    """Not after the time limit, which is longer than this test waits."""
+    folder = [str(tmp_path / "snapshot")] if command == "import" else []
+    ran = run("snapshot", command, *folder, "--zookeeper", servers, "--timeout", "3600")
+    assert ran.returncode == 1
+    [line] = ran.stderr.splitlines()
+    assert line.startswith(f"error: zookeeper {servers}: {reasons}")
+    assert "Connection time-out" not in line
+
+
 UNKNOWN_EPOCHS = "warning: the snapshot has no epochs"
 
 

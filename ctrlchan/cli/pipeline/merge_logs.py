@@ -14,6 +14,7 @@ import typer
 from ctrlchan.cli.pipeline.common import Overwrite, RunOptions, say, spark_of
 from ctrlchan.cli.pipeline.options import with_options
 from ctrlchan.pipeline.jobs.merge_logs.config import MergeLogsConfig
+from ctrlchan.pipeline.words import counted, form
 from ctrlchan.storage import path_of, text_file
 
 if TYPE_CHECKING:
@@ -115,6 +116,9 @@ def _write_parquet(merged: MergedLogs, folder: str, *, overwrite: bool) -> None:
 
 
 def _warn(merged: MergedLogs, count: int) -> None:
-    print(f"warning: {count:,} lines belong to no entry (--rejects FILE keeps them all):", file=sys.stderr)
+    belong = form(count, "belongs", "belong")
+    print(
+        f"warning: {counted(count, 'line')} {belong} to no entry (--rejects FILE keeps all):", file=sys.stderr
+    )
     for row in merged.rejects.limit(_SHOWN).collect():
         print(f"  {row['file']}:{row['line']}: {row['reason']}: {row['text'][:200]!r}", file=sys.stderr)

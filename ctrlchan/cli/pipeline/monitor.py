@@ -17,6 +17,7 @@ from ctrlchan.cli.pipeline.common import RunOptions, spark_of
 from ctrlchan.cli.pipeline.options import with_options
 from ctrlchan.pipeline.jobs.monitor.config import MonitorConfig
 from ctrlchan.pipeline.settings import Setting
+from ctrlchan.pipeline.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -217,7 +218,8 @@ class _Lines:
             failed = sum(one.recent_failed for one in figures.requests)
             waiting = sum(wait.unfinished for wait in figures.waits)
             print(
-                f"{at} {figures.rows} requests to {len(figures.brokers)} brokers; in {figures.window:g} s "
+                f"{at} {counted(figures.rows, 'request')} to {counted(len(figures.brokers), 'broker')}; in "
+                f"{figures.window:g} s "
                 f"{recent}, {failed} failed; {waiting} waiting",
                 flush=True,
             )
@@ -240,7 +242,9 @@ def _table(figures: Figures, alerts: Sequence[Alert]) -> Table:
     from rich.table import Table
 
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(figures.now))
-    table = Table(title=f"{figures.rows:,} requests; {at}, last {figures.window:g} s", title_justify="left")
+    table = Table(
+        title=f"{counted(figures.rows, 'request')}; {at}, last {figures.window:g} s", title_justify="left"
+    )
     headings = (
         "broker",
         "api",

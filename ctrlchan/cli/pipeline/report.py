@@ -53,5 +53,7 @@ def show(summary: dict[str, Any], output: PathLike, *, as_json: bool) -> None:
     for note in summary["notes"]:
         typer.echo(f"note: {note}")
     from ctrlchan.pipeline.jobs.report.writing import page_in
+    from ctrlchan.pipeline.words import counted
 
-    typer.echo(f"{summary['rows']:,} requests to {summary['brokers']} brokers; see {page_in(output)}")
+    requests, brokers = counted(summary["rows"], "request"), counted(summary["brokers"], "broker")
+    typer.echo(f"{requests} to {brokers}; see {page_in(output)}")

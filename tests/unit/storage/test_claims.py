@@ -17,7 +17,7 @@ from ctrlchan.pipeline.jobs.dispatch import claims, lease
 from ctrlchan.pipeline.jobs.dispatch.claims import Claims
 from ctrlchan.pipeline.jobs.dispatch.lease import Owner
 from ctrlchan.pipeline.jobs.dispatch.run import Run
-from ctrlchan.storage import AnyPath, names_in
+from ctrlchan.storage import AnyPath, names_in, replace
 from tests.fault.channels import eventually
 from tests.storage.s3 import S3Server
 
@@ -230,6 +230,29 @@ def test_a_claim_that_came_too_late_is_worth_nothing(root: AnyPath) -> None:
         assert names_in(folder) == ["000000000003"]
         assert not late._take(folder, 2)
         assert third.held()
+
+
+def test_a_store_that_does_not_answer_is_named(
+    tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write that renews the lease hangs; neither the process nor its machine is to blame."""
+    run = begun(tmp_path)
+    answers, asked = threading.Event(), threading.Event()
+    with Claims(run, 100) as ours:
+        ours.claim([1])
+
+        def hanging(path: AnyPath, content: bytes) -> None:
+            asked.set()
+            assert answers.wait(60)
+            replace(path, content)
+
+        monkeypatch.setattr(lease, "replace", hanging)
+        clock.now += 40
+        assert asked.wait(60)
+        clock.now += 70
+        with pytest.raises(PipelineError, match="has not been written for 70 s: the store does not answer"):
+            ours._lease.require()
+        answers.set()
 
 
 def test_a_store_that_fails_for_longer_than_a_lease_ends_the_owner(s3: S3Server, bucket: AnyPath) -> None:

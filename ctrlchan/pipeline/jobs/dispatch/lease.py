@@ -63,6 +63,8 @@ class Lease:
         # When this process takes itself for ended. Written by the thread, read by all.
         self._until = float("inf")
         self._problem = ""
+        # When a write began that has no answer yet.
+        self._writing: float | None = None
         self._ended = threading.Event()
         try:
             self._renew()
@@ -78,11 +80,19 @@ class Lease:
     def require(self) -> None:
         """Raise PipelineError if the lease has run out."""
         if not self.held():
-            why = self._problem or "the process was stopped, or its machine was too busy"
+            why = self._why()
             raise PipelineError(
                 f"the claims on brokers were not renewed for {self._seconds:g} s ({why}): another run may "
                 "own the brokers now. Dispatch again: it continues where the journal ends"
             )
+
+    def _why(self) -> str:
+        """Return why the lease was not renewed."""
+        writing = self._writing
+        if writing is not None:
+            waited = f"{self._file} has not been written for {clock() - writing:.0f} s"
+            return f"{waited}: the store does not answer or is busy"
+        return self._problem or "the process was stopped, or its machine was too busy"
 
     def end(self) -> None:
         """Stop renewing, and let others take over: at once, or after the lease if the store is silent."""
@@ -121,7 +131,11 @@ class Lease:
             "started": _started(os.getpid()),
             "kernel": _kernel(),
         }
-        replace(self._file, json.dumps(content).encode())
+        self._writing = begun
+        try:
+            replace(self._file, json.dumps(content).encode())
+        finally:
+            self._writing = None
         # Too late: others may have taken over while this was written.
         if self.held():
             self._until = begun + self._seconds * (1 - _ALLOWANCE)

@@ -9,6 +9,7 @@ from typing import Final
 from ctrlchan.errors import ErrorCode
 from ctrlchan.pipeline.jobs.explain.model import Context, EpochStep, Finding, Incarnation
 from ctrlchan.pipeline.jobs.merge_logs.messages import APPLIED_SINCE
+from ctrlchan.pipeline.words import counted
 from ctrlchan.protocol import LEADER_DURING_DELETE, NO_LEADER
 
 __all__ = ["findings_of"]
@@ -241,10 +242,11 @@ def _controllers(context: Context) -> Iterator[Finding]:
             )
             yield Finding("fault", "two_controllers", text, after.first, after.controller_id)
     for refusal in context.refusals:
+        requests = counted(refusal.count, f"{refusal.api} request")
         text = (
-            f"broker {refusal.broker} refused {refusal.count} {refusal.api} of controller "
+            f"broker {refusal.broker} refused {requests} of controller "
             f"{refusal.controller_id} epoch {refusal.controller_epoch}, because it was in controller epoch "
-            f"{refusal.known_epoch}; the log does not name their partitions"
+            f"{refusal.known_epoch}; the log does not name the partitions"
         )
         yield Finding("note", "requests_refused", text, refusal.first, refusal.broker)
 
@@ -275,7 +277,9 @@ def _requests(context: Context) -> Iterator[Finding]:
             text = f"the journal: {one.api} to broker {one.broker} ended as {one.outcome}{code}{took}"
             yield Finding("fault", "request_failed", text, one.time, one.broker)
         elif one.attempts > 1:
-            text = f"the journal: {one.api} to broker {one.broker} took {one.attempts} attempts{took}"
+            text = (
+                f"the journal: {one.api} to broker {one.broker} took {counted(one.attempts, 'attempt')}{took}"
+            )
             yield Finding("note", "request_repeated", text, one.time, one.broker)
 
 

@@ -11,6 +11,7 @@ from ctrlchan.pipeline.jobs.explain.model import (
     PartitionHistory,
     iso,
 )
+from ctrlchan.pipeline.words import counted, form
 
 __all__ = ["history_lines"]
 
@@ -23,7 +24,8 @@ def history_lines(history: PartitionHistory, *, entries: bool = False) -> Iterat
         yield from _findings(history)
         return
     first, last = history.entries[0].time, history.entries[-1].time
-    yield f"{name}: {len(history.entries)} entries from {iso(first)} to {iso(last)}"
+    noun = form(len(history.entries), "entry", "entries")
+    yield f"{name}: {len(history.entries)} {noun} from {iso(first)} to {iso(last)}"
     yield ""
     yield "controllers"
     for term in history.context.terms:
@@ -82,7 +84,8 @@ def _after(microseconds: int) -> str:
 
 
 def _findings(history: PartitionHistory) -> Iterator[str]:
-    yield f"{len(history.faults)} faults, {len(history.findings) - len(history.faults)} notes"
+    faults = len(history.faults)
+    yield f"{counted(faults, 'fault')}, {counted(len(history.findings) - faults, 'note')}"
     for finding in history.findings:
         when = "" if finding.time is None else f"{iso(finding.time)} "
         yield f"  {finding.severity}: {when}{finding.text}"

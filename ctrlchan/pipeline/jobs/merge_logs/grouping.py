@@ -29,6 +29,7 @@ _BATCH: Final = 8_192
 _BATCH_BYTES: Final = 16 << 20
 _TOO_LONG: Final = f"its entry has more than {MOST_LINES} lines or {MOST_BYTES} bytes"
 _NOT_BEGUN: Final = "no entry begins before this line"
+_UTF_16: Final = "UTF-16, not UTF-8: convert the file first, as with iconv -f UTF-16 -t UTF-8"
 _CONTINUES_BAD: Final = "this line continues a rejected line"
 
 _ANSWER: Final = pa.struct(
@@ -111,6 +112,8 @@ class _Rows:
         self._rows.append((*_VALUES(entry), text, file, line, lines, origin.rotation, None, None))
 
     def reject(self, raw: bytes, file: str, line: int, reason: str) -> None:
+        if _is_utf_16(raw):
+            reason = _UTF_16
         text = raw.decode(errors="backslashreplace")
         self._bytes += len(text)
         self._rows.append((*_NO_VALUES, text, file, line, 1, self.origin_of(file).rotation, reason, None))
@@ -166,6 +169,12 @@ def group_lines(
         _close(rows, run, begun=begun, edge=not final)
     if len(rows):
         yield rows.take()
+
+
+def _is_utf_16(raw: bytes) -> bool:
+    """Return whether a line is one of UTF-16, where every second byte of English text is 0."""
+    zeros = raw.count(0)
+    return zeros > 0 and 3 * zeros >= len(raw)
 
 
 def _begins(raw: bytes) -> bool:

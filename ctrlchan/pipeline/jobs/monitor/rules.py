@@ -27,6 +27,7 @@ from typing import Any, Final, Self
 
 from ctrlchan.errors import ConfigError
 from ctrlchan.pipeline.jobs.monitor.figures import Figures
+from ctrlchan.pipeline.words import counted, form
 
 __all__ = ["Alert", "Rules"]
 
@@ -93,7 +94,8 @@ class Rules:
             age = figures.age(wait)
             if self.stuck is not None and age is not None and age > self.stuck:
                 why = f": {wait.last_error}" if wait.last_error else ""
-                text = f"{wait.unfinished} requests wait, the oldest for {age:.1f} s ({wait.state}{why})"
+                requests = f"{counted(wait.unfinished, 'request')} {form(wait.unfinished, 'waits', 'wait')}"
+                text = f"{requests}, the oldest for {age:.1f} s ({wait.state}{why})"
                 yield Alert("stuck", wait.broker, age, text)
 
     def _error_rate(self, figures: Figures) -> Iterator[Alert]:
@@ -103,7 +105,7 @@ class Rules:
             mine = [one for one in figures.requests if one.broker == broker]
             ended, failed = sum(one.recent for one in mine), sum(one.recent_failed for one in mine)
             if ended >= self.error_rate_at_least and failed / ended > self.error_rate:
-                text = f"{failed} of {ended} requests failed in {figures.window:g} s"
+                text = f"{failed:,} of {counted(ended, 'request')} failed in {figures.window:g} s"
                 yield Alert("error_rate", broker, failed / ended, text)
 
     def _fenced(self, figures: Figures) -> Iterator[Alert]:
@@ -119,7 +121,7 @@ class Rules:
             if self.diverged is not None and one.partitions > self.diverged:
                 named = f": {', '.join(one.named)}" if one.named else ""
                 more = ", ..." if one.partitions > len(one.named) > 0 else ""
-                text = f"stale metadata of {one.partitions} partitions{named}{more}"
+                text = f"stale metadata of {counted(one.partitions, 'partition')}{named}{more}"
                 yield Alert("diverged", one.broker, float(one.partitions), text)
 
 

@@ -31,14 +31,15 @@ __all__ = [
 ACCURACY: Final = 10_000
 _SHARES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
-#: Name of a time -> columns of the journal for its begin and end. ``encode`` has a column of its own.
+#: Name of a time -> columns of the journal for its begin and end. ``encode`` has a column of its own,
+#: ``unanswered`` is the total of requests without a response.
 _SPANS: Final = {
     "queue": ("enqueue_ns", "first_byte_ns"),
     "send": ("first_byte_ns", "last_byte_ns"),
     "remote": ("last_byte_ns", "response_ns"),
     "total": ("enqueue_ns", "end_ns"),
 }
-_TIMES: Final = ("encode", *_SPANS)
+_TIMES: Final = ("encode", *_SPANS, "unanswered")
 
 #: Lengths of a bucket of the time series in seconds, and the number of buckets at most.
 _BUCKETS: Final = (1, 5, 15, 60, 300, 900, 3_600, 21_600, 86_400, 604_800)
@@ -78,7 +79,8 @@ def figures_of(journal: DataFrame, sums: DataFrame) -> DataFrame:
     """Return one row for each broker and API: counts, and percentiles of times in milliseconds.
 
     ``queue``: from ``enqueue`` to the first byte of the last attempt; ``send``: to its last byte; ``remote``:
-    to the whole response; ``total``: from ``enqueue`` to the outcome, also without a response.
+    to the whole response; ``total``: from ``enqueue`` to the outcome, also without a response;
+    ``unanswered``: the total of the ``without_response`` requests, as those whose connections were refused.
     """
 
     def of(condition: Column) -> Column:
@@ -104,6 +106,7 @@ def figures_of(journal: DataFrame, sums: DataFrame) -> DataFrame:
     times = spans.groupBy("broker", "api").agg(
         *(F.percentile_approx(name, shares, ACCURACY).alias(name) for name in _TIMES),
         *(F.max(name).alias(f"{name}_longest") for name in _TIMES),
+        F.count("unanswered").alias("without_response"),
     )
     milliseconds = [
         column
@@ -113,7 +116,7 @@ def figures_of(journal: DataFrame, sums: DataFrame) -> DataFrame:
             (F.col(f"{name}_longest") / 1e6).alias(f"{name}_max_ms"),
         )
     ]
-    joined = counts.join(times.select("broker", "api", *milliseconds), ["broker", "api"])
+    joined = counts.join(times.select("broker", "api", "without_response", *milliseconds), ["broker", "api"])
     return joined.withColumn("api_name", api_name()).orderBy("broker", "api")
 
 
@@ -183,6 +186,8 @@ def _span(name: str) -> Column:
     """Return a time in nanoseconds."""
     if name == "encode":
         return F.col("encoding_ns")
+    if name == "unanswered":
+        return F.when(F.col("response_ns").isNull(), _span("total"))
     begin, end = _SPANS[name]
     return F.col(end) - F.col(begin)
 

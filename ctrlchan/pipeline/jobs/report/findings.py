@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any, Final, Literal
 
 from ctrlchan.errors import ErrorCode
+from ctrlchan.pipeline.words import counted, form, of_brokers, with_article
 
 __all__ = ["Finding", "duration", "findings_of", "notes_of", "result_of"]
 
@@ -21,6 +22,10 @@ Row = Mapping[str, Any]
 #: milliseconds above the median.
 _SLOW_TIMES: Final = 3.0
 _SLOW_MS: Final = 10.0
+#: Share of a broker's requests from which errors are part of the result of all brokers.
+_FAILING_SHARE: Final = 0.01
+#: Share of requests without a response that a p95 of all requests is of.
+_P95_SHARE: Final = 0.05
 #: Part of the total time -> why the broker is slow.
 _CAUSES: Final = {
     "remote": "it takes long to answer",
@@ -38,7 +43,10 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence about one broker. ``kind``: stale, uncertain, slow, failing or waiting."""
+    """A sentence about one broker.
+
+    ``kind``: stale, waiting, unanswered, slow, failing, seldom (few errors) or uncertain.
+    """
 
     level: Literal["bad", "warn"]
     kind: str
@@ -51,10 +59,12 @@ def findings_of(
     brokers: Sequence[Row], figures: Sequence[Row], errors: Sequence[Row], partitions: int | None
 ) -> list[Finding]:
     """Return the findings, the worst first. ``partitions``: of the snapshot; None: not known."""
-    found = [*_stale(brokers, partitions), *_slow(figures), *_failing(brokers, errors)]
+    unanswered = _unanswered(figures, errors)
+    found = [*_stale(brokers, partitions), *unanswered, *_slow(figures, unanswered)]
+    found += _failing(brokers, figures, errors, unanswered)
     mentioned = {one.broker for one in found}
     found += _waiting(broker for broker in brokers if broker["broker"] not in mentioned)
-    order = ("stale", "waiting", "slow", "failing", "uncertain")
+    order = ("stale", "waiting", "unanswered", "slow", "failing", "uncertain", "seldom")
     weight = {row["broker"]: row["stale"] or row["uncertain"] for row in brokers}
     return sorted(found, key=lambda one: (order.index(one.kind), -weight.get(one.broker, 0), one.broker))
 
@@ -65,6 +75,7 @@ def result_of(found: Sequence[Finding], brokers: int, compared: bool) -> str:
     for kind, one, many in (
         ("stale", "is stale", "are stale"),
         ("waiting", "does not answer", "do not answer"),
+        ("unanswered", "did not answer", "did not answer"),
         ("slow", "is slow", "are slow"),
         ("failing", "answers with errors", "answer with errors"),
         ("uncertain", "may be stale", "may be stale"),
@@ -73,7 +84,7 @@ def result_of(found: Sequence[Finding], brokers: int, compared: bool) -> str:
         if len(of_kind) == 1:
             parts.append(f"broker {of_kind[0]} {one}")
         elif of_kind:
-            parts.append(f"{len(of_kind)} brokers {many}")
+            parts.append(f"{counted(len(of_kind), 'broker')} {many}")
     if parts:
         text = ", ".join(parts[:-1]) + (" and " if parts[:-1] else "") + parts[-1]
         return f"{text[0].upper()}{text[1:]}."
@@ -100,8 +111,8 @@ def notes_of(about: Row, channels: Sequence[Row], brokers: Sequence[Row]) -> lis
     lost = sum(max(0, row["lost"] or 0) for row in channels)
     if lost:
         notes.append(
-            f"{lost:,} outcomes are not in the journal (a crash, or a full disk): results for their brokers "
-            f"are uncertain."
+            f"{counted(lost, 'outcome')} {form(lost, 'is', 'are')} not in the journal (a crash, or a full "
+            "disk): results for their brokers are uncertain."
         )
     without_file = [row for row in channels if row["closed"] is None]
     if without_file:
@@ -118,7 +129,9 @@ def notes_of(about: Row, channels: Sequence[Row], brokers: Sequence[Row]) -> lis
         )
     old_lists = [row["broker"] for row in brokers if row["live_brokers_stale"] and not row["stale"]]
     if old_lists:
-        notes.append(f"{_brokers(old_lists)} have an older list of live brokers.")
+        notes.append(
+            f"{of_brokers(old_lists)} {form(len(old_lists), 'has', 'have')} an older list of live brokers."
+        )
     return notes
 
 
@@ -136,7 +149,7 @@ def _stale(brokers: Iterable[Row], partitions: int | None) -> list[Finding]:
         error = _error(row["error_code"], row["detail"])
         reason = row["reason"]
         if reason == "waiting":
-            attempts = f", {row['attempts']:,} failed attempts" if row["attempts"] else ""
+            attempts = f", {counted(row['attempts'], 'failed attempt')}" if row["attempts"] else ""
             error = f": {row['last_error']}" if row["last_error"] else ""
             why = f"the request with them waits{_since(row['since'])}{attempts}{error}"
         elif reason in _REASONS:
@@ -158,12 +171,53 @@ def _stale(brokers: Iterable[Row], partitions: int | None) -> list[Finding]:
     return found
 
 
-def _slow(figures: Sequence[Row]) -> list[Finding]:
+def _unanswered(figures: Iterable[Row], errors: Sequence[Row]) -> list[Finding]:
+    """Find brokers whose times are those of requests without a response, each by its worst API."""
+    worst: dict[int, Row] = {}
+    for row in figures:
+        own = row["total_p95_ms"]
+        if own is None or row["without_response"] < row["requests"] * _P95_SHARE:
+            continue
+        if own < _SLOW_MS or max(row[f"{name}_p95_ms"] or 0.0 for name in _CAUSES) > own / 2:
+            continue
+        if row["broker"] not in worst or worst[row["broker"]]["total_p95_ms"] < own:
+            worst[row["broker"]] = row
+    return [
+        Finding(
+            "warn",
+            "unanswered",
+            broker,
+            f"Broker {broker} did not answer",
+            f"{row['api_name']}: {row['without_response']:,} of {counted(row['requests'], 'request')} had no "
+            f"answer; p95 {duration(row['unanswered_p95_ms'])} until they were given up"
+            f"{_last_of(broker, row['api'], errors)}.",
+        )
+        for broker, row in worst.items()
+    ]
+
+
+def _last_of(broker: int, api: int, errors: Iterable[Row]) -> str:
+    """Return how the last failed request of a broker and API has ended."""
+    mine = [
+        row
+        for row in errors
+        if (row["broker"], row["api"]) == (broker, api) and row["outcome"] != "acknowledged"
+    ]
+    if not mine:
+        return ""
+    last = max(mine, key=lambda row: row["last_at"])
+    return f". The last ended as “{last['outcome']}”{_error(last['error_code'], last['detail'])}"
+
+
+def _slow(figures: Sequence[Row], unanswered: Iterable[Finding]) -> list[Finding]:
     """Find brokers whose p95 is far above that of the others, each by its slowest API."""
+    silent = {one.broker for one in unanswered}
     worst: dict[int, tuple[float, Finding]] = {}
     for api in sorted({row["api"] for row in figures}):
         rows = [row for row in figures if row["api"] == api and row["total_p95_ms"] is not None]
         for row in rows:
+            if row["broker"] in silent:
+                continue
             others = [one["total_p95_ms"] for one in rows if one is not row]
             if not others:
                 continue
@@ -197,9 +251,18 @@ _PART_NAMES: Final = {
 }
 
 
-def _failing(brokers: Iterable[Row], errors: Iterable[Row]) -> list[Finding]:
-    """Find brokers that answer with errors; a stale broker's errors are in its other finding."""
+def _failing(
+    brokers: Iterable[Row], figures: Iterable[Row], errors: Iterable[Row], others: Iterable[Finding]
+) -> list[Finding]:
+    """Find brokers that answer with errors; a stale broker's errors are in its other finding.
+
+    ``others``: brokers with one of these findings are left out, too.
+    """
     stale = {row["broker"] for row in brokers if row["stale"] or row["uncertain"]}
+    stale |= {one.broker for one in others}
+    ended: dict[int, int] = {}
+    for row in figures:
+        ended[row["broker"]] = ended.get(row["broker"], 0) + row["requests"]
     by_broker: dict[int, list[Row]] = {}
     for row in errors:
         if row["outcome"] not in ("acknowledged", "cancelled") and row["broker"] not in stale:
@@ -208,12 +271,17 @@ def _failing(brokers: Iterable[Row], errors: Iterable[Row]) -> list[Finding]:
     for broker, rows in by_broker.items():
         last = max(rows, key=lambda row: row["last_at"])
         count = sum(row["requests"] for row in rows)
+        total = ended.get(broker, count)
+        which = "it" if count == 1 else "the last"
         text = (
-            f"{count:,} requests were not acknowledged; the last, at {_clock(last['last_at'])}, was a "
-            f"{last['api_name']} that ended as “{last['outcome']}”"
-            f"{_error(last['error_code'], last['detail'])}."
+            f"{count:,} of {counted(total, 'request')} {form(count, 'was', 'were')} not acknowledged; "
+            f"{which}, at {_clock(last['last_at'])}, was {with_article(last['api_name'])} that ended as "
+            f"“{last['outcome']}”{_error(last['error_code'], last['detail'])}."
         )
-        found.append(Finding("warn", "failing", broker, f"Broker {broker} answers with errors", text))
+        if count < total * _FAILING_SHARE:
+            found.append(Finding("warn", "seldom", broker, f"Broker {broker} had few errors", text))
+        else:
+            found.append(Finding("warn", "failing", broker, f"Broker {broker} answers with errors", text))
     return found
 
 
@@ -229,7 +297,8 @@ def _waiting(brokers: Iterable[Row]) -> list[Finding]:
                 "waiting",
                 row["broker"],
                 f"Broker {row['broker']} does not answer",
-                f"{row['unfinished']:,} requests wait, the oldest since {_clock(row['oldest_at'])}{error}.",
+                f"{counted(row['unfinished'], 'request')} {form(row['unfinished'], 'waits', 'wait')}, the "
+                f"oldest since {_clock(row['oldest_at'])}{error}.",
             )
         )
     return found
@@ -264,9 +333,3 @@ def _clock(time: datetime) -> str:
 
 def _channels(count: int) -> str:
     return "one channel" if count == 1 else f"{count} channels"
-
-
-def _brokers(ids: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ids[:20]))
-    more = f" and {len(ids) - 20} more" if len(ids) > 20 else ""
-    return f"Brokers {shown}{more}"

@@ -17,6 +17,7 @@ from ctrlchan.errors import ErrorCode
 from ctrlchan.pipeline.jobs.report.charts import charts_of, script
 from ctrlchan.pipeline.jobs.report.figures import ACCURACY
 from ctrlchan.pipeline.jobs.report.findings import Finding, duration
+from ctrlchan.pipeline.words import counted, form
 
 __all__ = ["PageData", "page_of"]
 
@@ -29,9 +30,11 @@ _MOST_FINDINGS: Final = 4
 _STATUS: Final = {
     "stale": "stale",
     "waiting": "no answer",
+    "unanswered": "no answer",
     "slow": "slow",
     "failing": "errors",
     "uncertain": "uncertain",
+    "seldom": "few errors",
 }
 
 
@@ -61,6 +64,8 @@ def page_of(data: PageData) -> str:
     )
     environment.filters |= {
         "count": _count,
+        "counted": counted,
+        "form": form,
         "duration": duration,
         "time": _time,
         "size": _size,
