@@ -170,10 +170,10 @@ def broker(
 
         if len(chosen) > 1:
             raise typer.BadParameter("--config is of one broker")
-        for name, key in _KEYS.items():
+        for name, setting in _KEYS.items():
             source = context.get_parameter_source(name)
             if source is not None and source.name == "COMMANDLINE":
-                instead = "" if key is None else f": the file has {key}"
+                instead = "" if setting is None else f": the file has {setting}"
                 raise typer.BadParameter(f"--{name.replace('_', '-')} has no effect with --config{instead}")
         properties = read_broker_properties(config, chosen[0] if ids or count else None, folder)
         for key in properties.without_effect:

@@ -6,7 +6,6 @@ Source: ``ConfigDef`` and ``DynamicBrokerConfig`` (Kafka 3.9).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -83,8 +82,7 @@ LIST: Final = Type(ConfigType.LIST, lambda name, text, row: parse_list(name, tex
 PASSWORD: Final = Type(ConfigType.PASSWORD, lambda name, text, _: parse_string(name, text))
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Setting(Generic[T]):
+class Setting(NamedTuple, Generic[T]):
     """A setting under Kafka's name.
 
     ``default``: as Kafka shows it; None: there is none. ``here``: the default of our brokers where it is

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from ctrlchan.config.checks import (
@@ -93,7 +92,7 @@ def _topic(
     """Add a setting of topics. ``twin``: the broker setting that is its default, with the same values."""
     setting = Setting(name=name, type=type, default=default, **columns)
     if twin is not None:
-        setting = replace(setting, behind=((replace(setting, name=twin, scope=twin_scope), 1),))
+        setting = setting._replace(behind=((setting._replace(name=twin, scope=twin_scope), 1),))
     return _added(_topic_rows, setting)
 
 
