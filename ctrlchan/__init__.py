@@ -34,11 +34,11 @@ if TYPE_CHECKING:
         TlsSettings,
     )
     from ctrlchan.channel.observability.metrics import ChannelMetrics
+    from ctrlchan.controller.events.notifications import LeaderChanges, Notification, NotificationKind
     from ctrlchan.controller.kafka_controller import KafkaController
     from ctrlchan.controller.settings.config import ControllerConfig
     from ctrlchan.controller.settings.listener_security import ListenerSecurity
     from ctrlchan.controller.status.metrics import ControllerMetrics
-    from ctrlchan.controller.term.notifications import LeaderChanges, Notification, NotificationKind
     from ctrlchan.embedded import EmbeddedCluster
     from ctrlchan.errors import CtrlchanError, OutcomesTimeoutError, ProtocolError
     from ctrlchan.journal import (
@@ -108,10 +108,10 @@ _HOMES: Final = {
     "Endpoint": "state",
     "Journal": "journal",
     "KafkaController": "controller.kafka_controller",
-    "LeaderChanges": "controller.term.notifications",
+    "LeaderChanges": "controller.events.notifications",
     "ListenerSecurity": "controller.settings.listener_security",
-    "Notification": "controller.term.notifications",
-    "NotificationKind": "controller.term.notifications",
+    "Notification": "controller.events.notifications",
+    "NotificationKind": "controller.events.notifications",
     "Outcome": "channel",
     "OutcomeKind": "channel",
     "OutcomesTimeoutError": "errors",

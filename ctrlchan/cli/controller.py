@@ -18,11 +18,11 @@ from ctrlchan.config import table
 from ctrlchan.text import printable
 
 if TYPE_CHECKING:
+    from ctrlchan.controller.events.notifications import Notification
     from ctrlchan.controller.kafka_controller import KafkaController
     from ctrlchan.controller.settings.config import ControllerConfig
     from ctrlchan.controller.status.metrics import ControllerMetrics
     from ctrlchan.controller.status.recent import RecentNotifications
-    from ctrlchan.controller.term.notifications import Notification
 
 __all__ = ["app", "print_notification", "serve_status", "show_until_stopped"]
 

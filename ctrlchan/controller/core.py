@@ -10,17 +10,17 @@ from typing import Final
 
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.channel import ControllerChannelManager
-from ctrlchan.controller.handlers.topic_configs import TopicConfigs
-from ctrlchan.controller.handlers.topic_deletion import TopicDeletionManager
+from ctrlchan.controller.events.event import ControllerState, Event
+from ctrlchan.controller.events.event_loop import EventLoop, Timer
+from ctrlchan.controller.events.notifications import LeaderChanges, Notification, NotificationKind
+from ctrlchan.controller.events.watches import ControllerWatches, WatchGroup
 from ctrlchan.controller.machines.context import ControllerContext
+from ctrlchan.controller.machines.leader_changes import LeaderComparison
 from ctrlchan.controller.machines.partition_states import PartitionStateMachine
 from ctrlchan.controller.machines.replica_states import ReplicaStateMachine
+from ctrlchan.controller.machines.topic_configs import TopicConfigs
+from ctrlchan.controller.machines.topic_deletion import TopicDeletionManager
 from ctrlchan.controller.settings.config import ControllerConfig
-from ctrlchan.controller.term.event_loop import EventLoop, Timer
-from ctrlchan.controller.term.events import ControllerState, Event
-from ctrlchan.controller.term.leader_changes import LeaderComparison
-from ctrlchan.controller.term.notifications import LeaderChanges, Notification, NotificationKind
-from ctrlchan.controller.term.watches import ControllerWatches, WatchGroup
 from ctrlchan.state import ClusterState, Endpoint
 from ctrlchan.state.topic_table import name_list
 from ctrlchan.state.values import Rows

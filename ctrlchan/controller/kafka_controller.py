@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.channel import ControllerChannelManager
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.controller.handlers.topic_configs import TopicConfigs
+from ctrlchan.controller.events.event import ControllerState, Event
+from ctrlchan.controller.events.event_loop import EventLoop
+from ctrlchan.controller.events.notifications import Listener, NotificationKind, Notifier
 from ctrlchan.controller.machines.context import ControllerContext
+from ctrlchan.controller.machines.topic_configs import TopicConfigs
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.controller.status.status import ControllerStatus
 from ctrlchan.controller.term.election import Elector
-from ctrlchan.controller.term.event_loop import EventLoop
-from ctrlchan.controller.term.events import ControllerState, Event
 from ctrlchan.controller.term.failover import complete_core
 from ctrlchan.controller.term.guarded_channel import GuardedChannel
-from ctrlchan.controller.term.notifications import Listener, NotificationKind, Notifier
 from ctrlchan.controller.term.outcomes import OutcomeHandlers
 from ctrlchan.errors import IllegalStateError, ZooKeeperError
 from ctrlchan.state import ClusterState, Endpoint

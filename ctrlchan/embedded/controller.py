@@ -10,11 +10,11 @@ from typing import Final, TypeVar
 
 from ctrlchan.channel import ChannelConfig
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState, Event
 from ctrlchan.controller.handlers.elections import ElectionType, elect_leaders
 from ctrlchan.controller.handlers.reassignment import alter
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
-from ctrlchan.controller.term.events import ControllerState, Event
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.state import Endpoint

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.notifications import NotificationKind
 from ctrlchan.controller.handlers import features, reassignment
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
-from ctrlchan.controller.term.notifications import NotificationKind
 from ctrlchan.errors import InvalidStateError, UnknownBrokerError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from ctrlchan.zookeeper import paths

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.machines.leader_election import Strategy
 from ctrlchan.controller.machines.states import PartitionState
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode
 from ctrlchan.protocol import NO_LEADER
 from ctrlchan.state.lists import contains, take

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ctrlchan._codec import ListColumn
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers import reassignment
 from ctrlchan.controller.machines.leadership import read_back, write_leadership
 from ctrlchan.controller.machines.lookups import (
@@ -23,7 +24,6 @@ from ctrlchan.controller.machines.lookups import (
     rows_of_pairs,
     topic_rows_of_names,
 )
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import (
     ControllerMovedError,
     CtrlchanError,

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from ctrlchan._codec import ListColumn
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.controller.handlers.reassignment_node import Partition, remove_entries
+from ctrlchan.controller.events.event import ControllerState
+from ctrlchan.controller.events.notifications import NotificationKind
 from ctrlchan.controller.handlers.reassignment_steps import (
     complete,
     in_sync,
@@ -29,8 +30,7 @@ from ctrlchan.controller.handlers.reassignment_steps import (
 )
 from ctrlchan.controller.handlers.replica_assignment import ReplicaAssignment
 from ctrlchan.controller.machines.leadership import read_back
-from ctrlchan.controller.term.events import ControllerState
-from ctrlchan.controller.term.notifications import NotificationKind
+from ctrlchan.controller.machines.reassignment_node import Partition, remove_entries
 from ctrlchan.errors import (
     ControllerMovedError,
     CtrlchanError,

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from ctrlchan._codec import ListColumn
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.handlers.leader_epochs import increment_leader_epochs
 from ctrlchan.controller.handlers.topic_nodes import write_topic_nodes
 from ctrlchan.controller.machines.leader_election import Strategy
-from ctrlchan.controller.machines.leader_epochs import increment_leader_epochs
 from ctrlchan.controller.machines.leadership import read_back
 from ctrlchan.controller.machines.recipients import add_leader_and_isr, one_batch
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState

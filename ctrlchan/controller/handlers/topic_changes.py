@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.notifications import NotificationKind
 from ctrlchan.controller.handlers.own_replicas import without_own_replicas
-from ctrlchan.controller.handlers.reassignment_node import remove_entries
 from ctrlchan.controller.machines.leader_election import Strategy
 from ctrlchan.controller.machines.lookups import find_rows, topic_rows_of_names
+from ctrlchan.controller.machines.reassignment_node import remove_entries
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
-from ctrlchan.controller.term.notifications import NotificationKind
 from ctrlchan.errors import ResultCode
 from ctrlchan.state.lists import take
 from ctrlchan.topic_names import new_id

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
+from ctrlchan.controller.events.event_loop import EventLoop
 from ctrlchan.controller.handlers.producer_ids import next_block
 from ctrlchan.controller.server.metadata import ControllerMetadata
 from ctrlchan.controller.settings.config import ControllerConfig
-from ctrlchan.controller.term.event_loop import EventLoop
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError, NotControllerError, SessionExpiredError
 from ctrlchan.server.api import CannotAnswer
 from ctrlchan.server.futures import then

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from ctrlchan.channel.wire.tls_context import server_context_of
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event_loop import EventLoop
 from ctrlchan.controller.server.apis.table import served_apis
 from ctrlchan.controller.server.core import ProducerIds, ServerCore
 from ctrlchan.controller.server.credentials import ListenerCredentials
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.controller.settings.listener_security import ClientAuth, ListenerSecurity
-from ctrlchan.controller.term.event_loop import EventLoop
 from ctrlchan.errors import ConfigError, IllegalStateError
 from ctrlchan.server.asyncio_server import Authenticator, Server
 from ctrlchan.server.request_handler import RequestHandler

@@ -18,10 +18,10 @@ from prometheus_client.registry import Collector
 from ctrlchan.channel.observability.counters import quantile
 from ctrlchan.channel.observability.metrics import ChannelMetrics
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
+from ctrlchan.controller.events.event_loop import EventLoop
 from ctrlchan.controller.machines.context import ControllerContext
 from ctrlchan.controller.status.figures import NO_FIGURES, ClusterFigures, figures_of
-from ctrlchan.controller.term.event_loop import EventLoop
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import NotControllerError
 
 __all__ = ["ControllerMetrics"]

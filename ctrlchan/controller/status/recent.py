@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ctrlchan.controller.term.notifications import LeaderChanges, Notification, NotificationKind
+from ctrlchan.controller.events.notifications import LeaderChanges, Notification, NotificationKind
 from ctrlchan.protocol import NO_LEADER
 
 __all__ = ["RecentNotifications", "line_of"]

@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from ctrlchan.channel import ControllerChannelManager
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
+from ctrlchan.controller.events.event_loop import EventLoop
 from ctrlchan.controller.machines.context import ControllerContext
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.controller.status.figures import NO_FIGURES, figures_of
-from ctrlchan.controller.term.event_loop import EventLoop
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import NotControllerError
 from ctrlchan.state import Broker, Endpoint
 from ctrlchan.state.brokers import brokers_list

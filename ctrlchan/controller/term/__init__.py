@@ -1,1 +1,1 @@
-"""A term of the controller: the event loop, the election, the failover, and what ends them."""
+"""A term of the controller: the election, the failover, outcomes of requests, and what ends the term."""

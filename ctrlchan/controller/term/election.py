@@ -14,10 +14,10 @@ from time import monotonic, time
 from typing import Final
 
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.controller.term.event_loop import EventLoop
-from ctrlchan.controller.term.events import Event
+from ctrlchan.controller.events.event import Event
+from ctrlchan.controller.events.event_loop import EventLoop
+from ctrlchan.controller.events.notifications import NotificationKind
 from ctrlchan.controller.term.failover import fail_over
-from ctrlchan.controller.term.notifications import NotificationKind
 from ctrlchan.errors import (
     ChannelError,
     ControllerMovedError,

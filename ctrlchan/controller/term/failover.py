@@ -8,6 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
+from ctrlchan.controller.events.notifications import NotificationKind
+from ctrlchan.controller.events.watches import ControllerWatches, WatchGroup
 from ctrlchan.controller.handlers import elections, features, reassignment
 from ctrlchan.controller.handlers.broker_changes import (
     announce,
@@ -24,13 +27,10 @@ from ctrlchan.controller.handlers.topic_changes import (
     process_partition_modifications,
     process_topic_change,
 )
-from ctrlchan.controller.handlers.topic_deletion import TopicDeletionManager
+from ctrlchan.controller.machines.leader_changes import LeaderComparison
 from ctrlchan.controller.machines.partition_states import PartitionStateMachine
 from ctrlchan.controller.machines.replica_states import ReplicaStateMachine
-from ctrlchan.controller.term.events import ControllerState
-from ctrlchan.controller.term.leader_changes import LeaderComparison
-from ctrlchan.controller.term.notifications import NotificationKind
-from ctrlchan.controller.term.watches import ControllerWatches, WatchGroup
+from ctrlchan.controller.machines.topic_deletion import TopicDeletionManager
 from ctrlchan.state.lists import take
 from ctrlchan.state_change_log import StateChangeLogger
 from ctrlchan.zookeeper import paths

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 
 from ctrlchan.channel import Outcome, OutcomeKind
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers.broker_changes import add_again
 from ctrlchan.controller.handlers.log_dirs import process_leader_and_isr_response
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode
 
 __all__ = ["OutcomeHandlers"]

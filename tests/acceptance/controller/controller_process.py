@@ -19,8 +19,8 @@ from typing import Any
 
 import psutil
 
+from ctrlchan.controller.events.notifications import Notification, NotificationKind
 from ctrlchan.controller.kafka_controller import KafkaController
-from ctrlchan.controller.term.notifications import Notification, NotificationKind
 from tests.acceptance.controller.cluster import controller_config
 from tests.kafka.waiting import wait_until
 

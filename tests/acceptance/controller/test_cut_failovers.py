@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.kafka_controller import KafkaController
-from ctrlchan.controller.term.events import ControllerState
 from tests.acceptance.controller import nodes
 from tests.acceptance.controller.agreement import wait_until_agreed, wait_until_in_sync
 from tests.acceptance.controller.cluster import CONTROLLER_ID, ControlledCluster, controller_config

@@ -13,12 +13,12 @@ import numpy as np
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.channel import ChannelConfig, ControllerChannelManager
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState, Event
+from ctrlchan.controller.events.event_loop import EventLoop, LoopMetrics
 from ctrlchan.controller.machines.context import ControllerContext
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.controller.status.status import ControllerStatus
-from ctrlchan.controller.term.event_loop import EventLoop, LoopMetrics
-from ctrlchan.controller.term.events import ControllerState, Event
 from ctrlchan.state import ClusterState, Endpoint, SecurityProtocol
 from tests.unit.batch.manual_channel import broker
 from tests.unit.state.helpers import small_state

@@ -15,14 +15,14 @@ from ctrlchan._codec import Brokers, LeaderAndIsrRequest, StopReplicaRequest, Up
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.channel import ChannelConfig
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.controller.handlers.topic_configs import TopicConfigs
-from ctrlchan.controller.handlers.topic_deletion import TopicDeletionManager
+from ctrlchan.controller.events.event import Event
+from ctrlchan.controller.events.notifications import Notification
 from ctrlchan.controller.machines.context import ControllerContext
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
+from ctrlchan.controller.machines.topic_configs import TopicConfigs
+from ctrlchan.controller.machines.topic_deletion import TopicDeletionManager
 from ctrlchan.controller.settings.config import ControllerConfig
-from ctrlchan.controller.term.events import Event
 from ctrlchan.controller.term.failover import complete_core, fail_over
-from ctrlchan.controller.term.notifications import Notification
 from ctrlchan.controller.term.outcomes import OutcomeHandlers
 from ctrlchan.errors import UnknownBrokerError
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 from kazoo.client import KazooClient
 
+from ctrlchan.controller.events.notifications import NotificationKind
 from ctrlchan.controller.handlers import reassignment
 from ctrlchan.controller.machines.states import ReplicaState
-from ctrlchan.controller.term.notifications import NotificationKind
 from ctrlchan.errors import ErrorCode
 from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.nodes import encode_topic

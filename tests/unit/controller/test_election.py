@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import pytest
 
+from ctrlchan.controller.events.event import ControllerState, Event
+from ctrlchan.controller.events.notifications import Notification, NotificationKind
 from ctrlchan.controller.term import election
-from ctrlchan.controller.term.events import ControllerState, Event
-from ctrlchan.controller.term.notifications import Notification, NotificationKind
 from ctrlchan.errors import IllegalStateError, MigrationError, NotControllerError
 from ctrlchan.zookeeper import paths
 from tests.kafka.waiting import wait_until

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import pytest
 
-from ctrlchan.controller.term.event_loop import EventLoop
-from ctrlchan.controller.term.events import ControllerState, Event
+from ctrlchan.controller.events.event import ControllerState, Event
+from ctrlchan.controller.events.event_loop import EventLoop
 from ctrlchan.errors import ControllerMovedError, ErrorCode, IllegalStateError, KafkaError, NotControllerError
 from tests.kafka.waiting import wait_until
 

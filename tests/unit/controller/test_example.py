@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ctrlchan.controller.events.notifications import Notification
 from ctrlchan.controller.kafka_controller import KafkaController
 from ctrlchan.controller.settings.config import ControllerConfig
-from ctrlchan.controller.term.notifications import Notification
 from tests.unit.controller.real_cluster import RealCluster
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from ctrlchan._codec import ListColumn
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers.isr_changes import (
     AlterPartitionRequest,
     AlterPartitionResult,
     alter_partitions,
 )
 from ctrlchan.controller.kafka_controller import KafkaController
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode
 from ctrlchan.zookeeper import nodes, paths
 from tests.kafka.waiting import wait_until

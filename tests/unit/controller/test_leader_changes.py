@@ -7,7 +7,7 @@ import pytest
 
 from ctrlchan._codec import ListColumn
 from ctrlchan.controller.machines.context import ControllerContext
-from ctrlchan.controller.term.leader_changes import LeaderComparison
+from ctrlchan.controller.machines.leader_changes import LeaderComparison
 from ctrlchan.state import ClusterState
 from tests.unit.batch.recording import broker
 from tests.unit.controller.machines import rows

@@ -12,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ctrlchan._codec import ListColumn
 from ctrlchan.channel import ChannelConfig, ControllerChannelManager
+from ctrlchan.controller.events.event import ControllerState, Event
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
 from ctrlchan.controller.status import metrics as metrics_module
 from ctrlchan.controller.status.metrics import ControllerMetrics
-from ctrlchan.controller.term.events import ControllerState, Event
 from tests.unit.controller.local_controller import LocalController, context_of, local_controller, pair
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

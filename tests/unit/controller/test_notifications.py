@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from ctrlchan.controller.term import notifications
-from ctrlchan.controller.term.notifications import Notification, NotificationKind, Notifier
+from ctrlchan.controller.events import notifications
+from ctrlchan.controller.events.notifications import Notification, NotificationKind, Notifier
 
 TIMEOUT = 30.0
 

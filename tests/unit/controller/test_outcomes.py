@@ -9,8 +9,8 @@ import pytest
 from ctrlchan import EmbeddedBroker
 from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.kafka_controller import KafkaController
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import IllegalStateError
 from ctrlchan.zookeeper import paths
 from tests.kafka.waiting import wait_until

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from ctrlchan._codec import ListColumn
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.machines.states import PartitionState
 from ctrlchan.controller.status.metrics import ControllerMetrics
 from ctrlchan.controller.status.page import status_page
 from ctrlchan.controller.status.status_server import StatusServer
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ConfigError
 from tests.browser import CHROMIUM, chromium, pixels
 from tests.unit.controller.local_controller import LocalController, local_controller

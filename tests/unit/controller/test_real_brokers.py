@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers import elections, reassignment
 from ctrlchan.controller.handlers.elections import ElectionType
 from ctrlchan.controller.kafka_controller import KafkaController
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode
 from ctrlchan.zookeeper import paths
 from tests.kafka.waiting import wait_until

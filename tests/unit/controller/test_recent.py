@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ctrlchan.controller.events.notifications import LeaderChanges, Notification, NotificationKind
 from ctrlchan.controller.status.recent import RecentNotifications, line_of
-from ctrlchan.controller.term.notifications import LeaderChanges, Notification, NotificationKind
 
 
 def leaders(*changes: tuple[int, int, int]) -> LeaderChanges:

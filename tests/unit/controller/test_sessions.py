@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.errors import NotControllerError
 from ctrlchan.zookeeper import paths
 from tests.fault.proxy import Proxy

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ctrlchan._codec import ListColumn
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
 from ctrlchan.controller.status import status as status_module
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from tests.unit.batch.manual_channel import broker
 from tests.unit.controller.local_controller import local_controller, pair

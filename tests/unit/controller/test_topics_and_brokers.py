@@ -12,9 +12,9 @@ import uuid
 
 import pytest
 
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers.controlled_shutdown import controlled_shutdown
 from ctrlchan.controller.kafka_controller import KafkaController
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.state import Broker, Endpoint, SecurityProtocol
 from ctrlchan.zookeeper import nodes, paths

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.server.core import ServerCore
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import KafkaError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis.config_requests import change_configs, reply_to

@@ -13,13 +13,13 @@ from typing import Any, Final
 import numpy as np
 
 from ctrlchan._codec import ListColumn
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers.isr_changes import (
     AlterPartitionRequest,
     AlterPartitionResult,
     alter_partitions,
 )
 from ctrlchan.controller.server.core import ServerCore
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages, KioError

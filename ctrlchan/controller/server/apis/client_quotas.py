@@ -13,8 +13,8 @@ from typing import Any
 
 from ctrlchan.controller.admin.client_quotas import Component, QuotaFilter, alter_quotas, entity_of
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.server.core import ServerCore
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages

@@ -13,9 +13,9 @@ from time import monotonic
 
 from ctrlchan.controller.admin.topics import NewPartitions, create_partitions
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.server.leaders import when_led
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages

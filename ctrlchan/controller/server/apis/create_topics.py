@@ -16,9 +16,9 @@ from typing import Any, Final
 from ctrlchan.config.described import Configs, ConfigSource, broker_names, effective_configs
 from ctrlchan.controller.admin.topics import CreatedTopic, NewTopic, create_topics
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.server.core import ServerCore
 from ctrlchan.controller.server.leaders import when_led
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages

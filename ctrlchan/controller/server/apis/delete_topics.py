@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from ctrlchan.controller.admin.topics import delete_topics, is_deleted, is_gone
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.server.core import ServerCore
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis.lookups import MetadataLookups

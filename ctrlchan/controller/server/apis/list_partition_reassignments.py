@@ -8,10 +8,10 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers.reassignment import Partition, list_
 from ctrlchan.controller.handlers.replica_assignment import ReplicaAssignment
 from ctrlchan.controller.server.core import ServerCore
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import KafkaError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages

@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers.features import FeatureUpdate, UpdateResult, UpgradeType, update
 from ctrlchan.controller.server.core import ServerCore
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import KafkaError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import ClientMessages

@@ -13,7 +13,7 @@ from ctrlchan.broker.controller_client import ControllerClient, NewTopic
 from ctrlchan.broker.metadata.metadata_cache import MetadataCache
 from ctrlchan.broker.replica.isr_changes import AlteredPartition, IsrChange
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.embedded.controller import LocalController
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.peers.controller_connections import ControllerConnections, OutgoingRequest

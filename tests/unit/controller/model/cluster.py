@@ -13,11 +13,11 @@ from kazoo.exceptions import NoNodeError
 
 from ctrlchan._codec import LeaderAndIsrRequest, ListColumn, UpdateMetadataRequest
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.controller.handlers import elections, reassignment
 from ctrlchan.controller.handlers.controlled_shutdown import controlled_shutdown
 from ctrlchan.controller.handlers.elections import ElectionType
 from ctrlchan.controller.handlers.isr_changes import AlterPartitionRequest, alter_partitions
-from ctrlchan.controller.term.events import ControllerState
 from ctrlchan.errors import KafkaError
 from ctrlchan.protocol import ibp_at_least
 from ctrlchan.zookeeper import nodes, paths

@@ -18,11 +18,11 @@ from ctrlchan.batch import ControllerBrokerRequestBatch
 from ctrlchan.channel import ChannelConfig, ControlRequest, Outcome, OutcomeKind, Sent
 from ctrlchan.channel.outcome import OutcomeCallback, RequestResult
 from ctrlchan.controller.core import ControllerCore
-from ctrlchan.controller.handlers.topic_configs import TopicConfigs
+from ctrlchan.controller.events.event import ControllerState, Event
 from ctrlchan.controller.machines.context import ControllerContext
+from ctrlchan.controller.machines.topic_configs import TopicConfigs
 from ctrlchan.controller.settings.config import ControllerConfig
 from ctrlchan.controller.term.election import Elector
-from ctrlchan.controller.term.events import ControllerState, Event
 from ctrlchan.controller.term.failover import complete_core
 from ctrlchan.controller.term.outcomes import OutcomeHandlers
 from ctrlchan.errors import ControllerMovedError, ErrorCode, SessionExpiredError, UnknownBrokerError

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctrlchan.controller.core import ControllerCore
+from ctrlchan.controller.events.event import ControllerState, Event
+from ctrlchan.controller.events.event_loop import EventLoop
 from ctrlchan.controller.server.service import ControllerServer
 from ctrlchan.controller.settings.config import ControllerConfig
-from ctrlchan.controller.term.event_loop import EventLoop
-from ctrlchan.controller.term.events import ControllerState, Event
 from ctrlchan.state import Broker, ClusterState, Endpoint, SecurityProtocol
 from tests.unit.controller.local_controller import context_of
 from tests.unit.state.helpers import small_state

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ctrlchan.controller.events.notifications import LeaderChanges
 from ctrlchan.controller.machines.context import ControllerContext
-from ctrlchan.controller.term.notifications import LeaderChanges
 
 __all__ = ["LeaderComparison"]
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ctrlchan.controller.term.events import ControllerState
+from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.zookeeper.session import ZooKeeperSession
 
 __all__ = ["ControllerWatches", "Put", "WatchGroup"]

@@ -18,9 +18,9 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ctrlchan.controller.handlers.reassignment_node import remove_entries
 from ctrlchan.controller.machines.context import ControllerContext
 from ctrlchan.controller.machines.partition_states import PartitionStateMachine
+from ctrlchan.controller.machines.reassignment_node import remove_entries
 from ctrlchan.controller.machines.replica_states import ReplicaStateMachine
 from ctrlchan.controller.machines.states import PartitionState, ReplicaState
 from ctrlchan.errors import ErrorCode

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from ctrlchan.controller.term.events import ControllerState, Event, JointCall
+from ctrlchan.controller.events.event import ControllerState, Event, JointCall
 from ctrlchan.errors import ControllerMovedError, IllegalStateError, NotControllerError
 
 __all__ = ["EventLoop", "LoopMetrics", "Timer"]
