@@ -1,39 +1,78 @@
-"""Chromium without a window, for tests that look at a page."""
+"""Chromium without a window, for tests that look at a page, and for those that click in it."""
 
 from __future__ import annotations
 
+import base64
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from PIL import Image
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
 
-__all__ = ["CHROMIUM", "chromium", "pixels"]
+__all__ = ["CHROMEDRIVER", "CHROMIUM", "chromium", "driven_chromium", "pixels", "set_window", "take_picture"]
 
 #: The program; None: there is none.
 CHROMIUM: Final = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+#: The program that lets tests click; None: there is none.
+CHROMEDRIVER: Final = shutil.which("chromedriver")
+
+_OPTIONS: Final = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
+#: It asks nobody on the network for anything by itself.
+_ALONE: Final = (
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
 )
 
 
 def chromium(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run it. What pages log is on standard error, with ``CONSOLE`` in each line."""
     assert CHROMIUM is not None
-    command = [
-        CHROMIUM,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--hide-scrollbars",
-        "--enable-logging=stderr",
-    ]
+    command = [CHROMIUM, *_OPTIONS, "--enable-logging=stderr"]
     return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120, check=True)
 
 
-def pixels(picture: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return the brightness of each pixel of a picture of 1280 by 1600."""
+@contextmanager
+def driven_chromium(profile: Path) -> Iterator[Chrome]:
+    """Yield a browser that tests control. ``profile``: an empty folder of its own."""
+    assert CHROMIUM is not None
+    options = ChromeOptions()
+    options.binary_location = CHROMIUM
+    for one in (*_OPTIONS, *_ALONE, f"--user-data-dir={profile}"):
+        options.add_argument(one)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = Chrome(options=options, service=Service(CHROMEDRIVER))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def set_window(driver: Chrome, width: int, height: int, *, dark: bool = False) -> None:
+    """Give pages a window of this size, also one that is narrower than a browser's smallest."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+
+def take_picture(driver: Chrome, file: Path) -> None:
+    """Write a picture of the whole page."""
+    answer = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+    file.write_bytes(base64.b64decode(answer["data"]))
+
+
+def pixels(picture: Path, size: tuple[int, int] | None = (1280, 1600)) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return the brightness of each pixel of a picture of this width and height; None: of any."""
     with Image.open(picture) as image:
-        assert image.size == (1280, 1600)
+        assert size is None or image.size == size
         return np.asarray(image.convert("L"))

@@ -57,15 +57,19 @@ def cluster(
             help="ZooKeeper's session timeout: when a killed broker is noticed.",
         ),
     ] = 6.0,
-    metrics_port: Annotated[
+    page_port: Annotated[
         int,
         typer.Option(
-            min=0,
-            max=MAX_PORT,
-            metavar="PORT",
-            help="Serve the controller's status page and metrics on this port of 127.0.0.1; 0: a free one.",
+            min=0, max=MAX_PORT, metavar="PORT", help="Serve the page and the metrics here; 0: a free one."
         ),
     ] = 0,
+    page_host: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST",
+            help="Listen here for the page. Whoever reaches it can read and change the cluster.",
+        ),
+    ] = "127.0.0.1",
     live: Annotated[
         bool, typer.Option("--live", help="Show brokers, elections, deletions and reassignments live.")
     ] = False,
@@ -80,9 +84,10 @@ def cluster(
 ) -> None:
     """Run a whole Kafka cluster on this machine until Ctrl-C: controller and brokers that store records.
 
-    Any Kafka client can use it. It needs no Java: what Kafka keeps in ZooKeeper is kept in memory, unless a
-    ZooKeeper is given or --real-zookeeper starts one (Java and its jars: pip install 'ctrlchan[spark]').
-    Everything listens on free ports of 127.0.0.1 and ends with this command.
+    Any Kafka client can use it, and a browser shows its topics, messages and groups: the page's address is
+    printed. It needs no Java: what Kafka keeps in ZooKeeper is kept in memory, unless a ZooKeeper is given
+    or --real-zookeeper starts one (Java and its jars: pip install 'ctrlchan[spark]'). Everything listens on
+    free ports of 127.0.0.1 and ends with this command.
 
     Examples:
 
@@ -96,7 +101,7 @@ def cluster(
         from ctrlchan.cli.cluster_demo import check_demo, show_cluster
 
         check_demo(brokers)
-    from ctrlchan.cli.controller import print_notification, serve_status, show_until_stopped
+    from ctrlchan.cli.controller import print_notification, serve_page, show_until_stopped
     from ctrlchan.cli.local_cluster import start_cluster
     from ctrlchan.controller.status.metrics import ControllerMetrics
     from ctrlchan.controller.status.recent import RecentNotifications
@@ -115,18 +120,26 @@ def cluster(
                 metrics=metrics,
                 recent=recent,
             )
-            port = serve_status(stack, running.controller, recent, metrics, metrics_port)
+            page = serve_page(
+                stack,
+                running.controller,
+                recent,
+                metrics,
+                page_port,
+                host=page_host,
+                bootstrap=running.addresses,
+            )
             if demo:
                 show_cluster(running)
                 return
-            _show_addresses(running, port, as_json=as_json)
+            _show_addresses(running, page, as_json=as_json)
             if not live and not as_json:
                 running.controller.add_listener(print_notification)
         show_until_stopped(signals, running.controller, recent, live=live)
 
 
-def _show_addresses(running: LocalCluster, status_port: int, *, as_json: bool) -> None:
-    described = running.describe() | {"status": f"http://127.0.0.1:{status_port}/"}
+def _show_addresses(running: LocalCluster, page: str, *, as_json: bool) -> None:
+    described = running.describe() | {"page": page}
     if as_json:
         typer.echo(json.dumps(described))
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from ctrlchan.controller.settings.config import ControllerConfig
     from ctrlchan.controller.status.metrics import ControllerMetrics
     from ctrlchan.controller.status.recent import RecentNotifications
+    from ctrlchan.peers.connection import Address
 
-__all__ = ["app", "print_notification", "serve_status", "show_until_stopped"]
+__all__ = ["app", "print_notification", "serve_page", "show_until_stopped"]
 
 #: Seconds between two live pictures.
 _REDRAW_SECONDS: Final = 1.0
@@ -108,8 +109,8 @@ def controller(
             min=0,
             max=MAX_PORT,
             metavar="PORT",
-            help="Serve a status page, /status.json and Prometheus metrics on this port of 127.0.0.1; "
-            "0: a free one (printed).",
+            help="Serve a page with the status, /status.json and Prometheus metrics on this port of "
+            "127.0.0.1; 0: a free one (printed).",
         ),
     ] = None,
     journal: Annotated[
@@ -170,7 +171,7 @@ def controller(
                 running.add_listener(print_notification)
             # The port is tried before the cluster knows of this controller.
             if metrics_port is not None:
-                serve_status(stack, running, recent, metrics, metrics_port)
+                serve_page(stack, running, recent, metrics, metrics_port)
             stack.enter_context(running)
             for endpoint in running.endpoints:
                 typer.echo(f"controller {chosen.controller_id} answers at {endpoint}")
@@ -234,21 +235,33 @@ def print_notification(notification: Notification) -> None:
         sys.stdout = open("/dev/null", "w")  # noqa: SIM115
 
 
-def serve_status(
+def serve_page(
     stack: ExitStack,
     controller: KafkaController,
     recent: RecentNotifications,
     metrics: ControllerMetrics,
     port: int,
-) -> int:
-    """Serve the status page until the end of ``stack``, and print where. Return the port."""
-    from ctrlchan.controller.status.status_server import StatusServer
+    *,
+    host: str = "127.0.0.1",
+    bootstrap: Callable[[], Sequence[Address]] | None = None,
+) -> str:
+    """Serve the page until the end of ``stack``, and print where. Return its URL.
+
+    ``bootstrap``: returns addresses of brokers whose topics and groups are shown, too.
+    """
+    from ctrlchan.page.server import PageServer
 
     server = stack.enter_context(
-        StatusServer(lambda: controller.describe() | {"recent": recent.describe()}, metrics, port)
+        PageServer(
+            lambda: controller.describe() | {"recent": recent.describe()},
+            metrics,
+            bootstrap,
+            port=port,
+            host=host,
+        )
     )
-    typer.echo(f"status: http://127.0.0.1:{server.port}/", err=True)
-    return server.port
+    typer.echo(f"page: {server.url}", err=True)
+    return server.url
 
 
 def show_until_stopped(

@@ -18,6 +18,7 @@ from ctrlchan.controller.status.recent import RecentNotifications
 from ctrlchan.errors import ChannelError, ConfigError
 from ctrlchan.launch.log_dirs import TEMPORARY, LogFolder
 from ctrlchan.launch.processes import BrokerProcesses, settings_of_cluster
+from ctrlchan.peers.connection import Address
 from ctrlchan.protocol import SecurityProtocol
 from ctrlchan.state import Endpoint
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
@@ -38,6 +39,11 @@ class LocalCluster:
     zookeeper: str
     controller: KafkaController
     brokers: BrokerProcesses
+
+    def addresses(self) -> list[Address]:
+        """Return where each broker listens."""
+        endpoints = [broker.endpoints[0] for broker in self.brokers.brokers]
+        return [(endpoint.host, endpoint.port) for endpoint in endpoints]
 
     def describe(self) -> dict[str, Any]:
         """Return what a client needs, in values that JSON can carry."""

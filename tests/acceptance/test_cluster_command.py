@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,6 +109,18 @@ def test_a_client_works_with_it_and_nothing_is_left(tmp_path: Path, number: int)
         wait_until(lambda: all_ended(children), what="all its processes have ended")
         producer.purge()
         wait_until(lambda: not list(tmp_path.iterdir()), what="its temporary folders are removed")
+
+
+def test_its_page_shows_it_and_listens_where_it_is_asked_to() -> None:
+    with running("--brokers", "1", "--page-host", "localhost") as (process, printed):
+        assert printed["page"].startswith("http://localhost:")
+        with urllib.request.urlopen(f"{printed['page']}api/topics", timeout=30) as answered:
+            assert json.load(answered)["topics"] == []
+        with urllib.request.urlopen(f"{printed['page']}status.json", timeout=30) as answered:
+            assert json.load(answered)["controller_id"] == printed["controller_id"]
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert f"page: {printed['page']}\n".encode() in errors
 
 
 def test_the_demo_kills_a_broker_and_shows_that_its_leaders_move() -> None:

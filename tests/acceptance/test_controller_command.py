@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 from ctrlchan import EmbeddedCluster
 from ctrlchan.cli import main
 from ctrlchan.zookeeper.client import connected
-from tests.browser import CHROMIUM, chromium
+from tests.browser import CHROMEDRIVER, CHROMIUM, driven_chromium
 from tests.kafka.processes import Reaper
 from tests.kafka.waiting import wait_until
 from tests.kafka.zookeeper import ZooKeeperServer
@@ -78,7 +78,7 @@ def running(
     try:
         assert process.stdout is not None
         assert process.stderr is not None
-        page = re.fullmatch(r"status: (http://127\.0\.0\.1:\d+/)\n", process.stderr.readline())
+        page = re.fullmatch(r"page: (http://127\.0\.0\.1:\d+/)\n", process.stderr.readline())
         address = re.fullmatch(
             rf"controller {controller_id} answers at PLAINTEXT://(\S+)\n", process.stdout.readline()
         )
@@ -161,13 +161,15 @@ def test_it_directs_brokers_and_answers_clients(zookeeper: str) -> None:
         assert "topic a created" in out
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium or Chrome to show the page")
+@pytest.mark.skipif(
+    CHROMIUM is None or CHROMEDRIVER is None, reason="there is no Chromium with its chromedriver"
+)
 def test_a_browser_shows_the_page_of_a_real_controller(zookeeper: str, tmp_path: Path) -> None:
-    with running(zookeeper, tmp_path) as controller:
+    with running(zookeeper, tmp_path) as controller, driven_chromium(tmp_path / "profile") as driver:
         controller.wait_until_active()
-        seen = chromium("--dump-dom", controller.status_url).stdout
-    assert "<title>Controller 1000: active</title>" in seen
-    assert "elected in controller epoch 1" in seen
+        driver.get(controller.status_url)
+        wait_until(lambda: driver.title.startswith("Controller 1000: active"), what="the title")
+        assert "elected in controller epoch 1" in driver.find_element("tag name", "main").text
 
 
 def test_the_active_controller_is_replaced_when_asked_to(zookeeper: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,20 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 #: Suffixes of compiled files; all other files of the package are its source.
 MADE = {".so", ".pyc", ".c"}
+
+
+def test_what_is_installed_has_the_files_of_the_page(tmp_path: Path) -> None:
+    command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)]
+    command += ["build_py", "--build-lib", str(tmp_path / "installed")]
+    environment = os.environ | {"CTRLCHAN_PREBUILT": "1"}
+    made = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    assets = Path("ctrlchan/page/assets")
+    files = {path.name for path in (ROOT / assets).iterdir()}
+    assert {"index.html", "page.css", "main.js"} <= files
+    assert {path.name for path in (tmp_path / "installed" / assets).iterdir()} == files
 
 
 def test_the_source_distribution_is_whole(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ class _Times:
 class ControllerMetrics(Collector):
     """A Prometheus collector for one controller and its channel: ``KafkaController(..., metrics=metrics)``.
 
-    Register it with a registry, or serve it with ``StatusServer``. ``channel`` collects the metrics of the
+    Register it with a registry; `ctrlchan.page` serves it. ``channel`` collects the metrics of the
     controller's channel. Gauges are counted on the thread of the event loop when they are asked for; while
     that thread is busy for longer than two seconds, they keep the values of the scrape before. Gauges of a
     process that is not the controller are 0. Quantiles are of all events since the start; Kafka's favour the
