@@ -139,9 +139,8 @@ def test_a_command_prints_the_error_once(tmp_path: Path) -> None:
     )
     assert ran.returncode == 1
     assert ran.stdout == ""
-    # Java prints a line about its modules.
-    lines = [line for line in ran.stderr.splitlines() if "incubator modules" not in line]
-    assert lines == ["error: f: row 3: leader is -7"]
+    # Java prints no line about its modules.
+    assert ran.stderr.splitlines() == ["error: f: row 3: leader is -7"]
 
 
 #: A JVM that ends: at the end of the second line a broker could be meant.
@@ -174,7 +173,7 @@ def test_a_jvm_that_is_killed_is_named(tmp_path: Path) -> None:
     script = tmp_path / "ending.py"
     script.write_text(ENDING)
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240, check=False)
-    lines = [line for line in ran.stderr.splitlines() if "incubator modules" not in line]
+    lines = ran.stderr.splitlines()
     assert len(lines) == 1, lines
     assert lines[0].startswith("error: Spark's JVM has ended: it was killed, or had no memory left")
     assert ran.stdout == "1\n3\n"

