@@ -24,6 +24,7 @@ _SUITES: Final = (
     "start",
     "small",
     "features",
+    "clusters",
     "push",
     "broker",
     "spark",

@@ -29,7 +29,7 @@ _RAW: Final = _HERE / "results.json"
 _PROSE: Final = _HERE / "RESULTS.md"
 #: Columns of a line of a document.
 _WIDTH: Final = 110
-_PACKAGES: Final = ("numpy", "multiprocess", "kio", "kafka-python", "pyspark")
+_PACKAGES: Final = ("numpy", "multiprocess", "kio", "kafka-python", "confluent-kafka", "pyspark")
 
 #: One table: ``name``, ``date``, ``machine``, ``versions``, ``command``, and ``benchmarks``: the
 #: ``extra_info`` of each test, with ``ms``: side -> times.
@@ -335,6 +335,74 @@ def _broker(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
     return headings, rows
 
 
+def _clusters(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    headings = (
+        "cluster",
+        "ready",
+        "first record acknowledged",
+        "read by a group",
+        "read / ours",
+        "processor time, s",
+        "processor time / ours",
+        "stop",
+        "memory, MiB",
+        "memory / ours",
+    )
+    [one] = benchmarks
+    lives, failed = one["lives"], one["failed"]
+    rows = []
+    for name in sorted(lives, key=lambda name: not name.startswith(OURS)):
+        sides = {
+            what: {"ms": {side: [life[what] for life in lives[side]] for side in (OURS, name)}}
+            for what in lives[name][0]
+        }
+        note = (
+            f" ({failed[name]} of {failed[name] + len(lives[name])} lives failed)" if name in failed else ""
+        )
+        rows.append(
+            (
+                name + note,
+                *(_figure(sides[what], name, 0) for what in ("ready", "acknowledged", "read")),
+                _ratio(sides["read"], name, OURS, 1),
+                _figure(sides["processor"], name, 2),
+                _ratio(sides["processor"], name, OURS, 1),
+                *(_figure(sides[what], name, 0) for what in ("stop", "memory")),
+                _ratio(sides["memory"], name, OURS, 1),
+            )
+        )
+    return headings, rows
+
+
+def _clusters_semantics(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    [one] = benchmarks
+    reasons = one["reasons"]
+    trials = dict.fromkeys(trial for tried in reasons.values() for trial in tried)
+    return ("tried by a client", *reasons), (
+        (trial, *(_tried(reasons[name], trial) for name in reasons)) for trial in trials
+    )
+
+
+def _clusters_first_test(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    [one] = benchmarks
+    names = {
+        "no fixture": "no fixture",
+        OURS: "`kafka_cluster`",
+        "three brokers": "`kafka_cluster`, `--kafka-brokers 3`",
+        "Hypothesis": "`kafka_cluster`, Hypothesis is installed",
+    }
+    return ("the first test asks for", "begins, ms", "processor time, s"), (
+        (text, _figure(one, name, 0), _figure({"ms": one["processor"]}, name, 2))
+        for name, text in names.items()
+    )
+
+
+def _clusters_installation(benchmarks: list[Benchmark]) -> tuple[Sequence[str], Rows]:
+    [one] = benchmarks
+    return ("in a new environment", "MB"), (
+        (name, f"{size / 1e6:,.0f}") for name, size in one["bytes"].items()
+    )
+
+
 _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Rows]]]] = {
     "codec": _codec,
     "peers": _peers,
@@ -347,6 +415,10 @@ _TABLES: Final[Mapping[str, Callable[[list[Benchmark]], tuple[Sequence[str], Row
     "spark_stores": _spark_stores,
     "controller": _controller,
     "broker": _broker,
+    "clusters": _clusters,
+    "clusters_semantics": _clusters_semantics,
+    "clusters_first_test": _clusters_first_test,
+    "clusters_installation": _clusters_installation,
 }
 
 
@@ -397,6 +469,12 @@ def _ratio(one: Benchmark, side: str, other: str, digits: int) -> str:
     if not times or not others:
         return ""
     return f"{median(times) / median(others):.{digits}f} ({min(times) / min(others):.{digits}f})"
+
+
+def _tried(reasons: Mapping[str, str | None], trial: str) -> str:
+    if trial not in reasons:
+        return ""
+    return "yes" if reasons[trial] is None else "no"
 
 
 def _more(value: float, base: float) -> str:

@@ -82,7 +82,7 @@ class Kfake:
     """franz-go's broker for tests, which keeps its records on the disk: ``kfake/main.go``. Needs Go."""
 
     def __init__(self, folder: Path) -> None:
-        self._child = PeerProcess([str(build_go("kfake")), str(folder)])
+        self._child = PeerProcess([str(build_go("kfake")), "1", str(folder)])
         self.port = int(self._child.read_line().removeprefix("ready "))
         self.process = psutil.Process(self._child.pid)
 

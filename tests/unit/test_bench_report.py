@@ -95,6 +95,43 @@ def test_a_controller_without_kafka() -> None:
     assert "| 10,000 → 300 | memory, MiB | – | 100 |  |  |" in made
 
 
+def test_clusters_for_tests() -> None:
+    life = {"ready": 1e3, "acknowledged": 1.1e3, "read": 2e3, "stop": 4e2, "memory": 70.0, "processor": 0.5}
+    slow = {"ready": 5e3, "acknowledged": 5.1e3, "read": 8e3, "stop": 9e2, "memory": 210.0, "processor": 2.0}
+    one = {
+        "suite": "clusters",
+        "lives": {"Kafka": [slow], "ours": [life, life | {"read": 1e3}]},
+        "failed": {"Kafka": 2},
+    }
+    *_, ours, kafka = tables(results_of(a_run(one), COMMAND))["clusters"].partition("\n\n")[0].splitlines()
+    assert ours.startswith(
+        "| ours | 1,000 (1,000) | 1,100 (1,100) | 1,500 (1,000) | 1.0 (1.0) | 0.50 (0.50) |"
+    )
+    assert kafka.startswith("| Kafka (2 of 3 lives failed) | 5,000 (5,000) | 5,100 (5,100) | 8,000 (8,000) |")
+    assert kafka.endswith("| 5.3 (8.0) | 2.00 (2.00) | 4.0 (4.0) | 900 (900) | 210 (210) | 3.0 (3.0) |")
+
+
+def test_semantics_of_clusters_for_tests() -> None:
+    reasons = {"ours": {"groups": None, "transactions": "refused"}, "mock": {"groups": "no record"}}
+    one = {"suite": "clusters_semantics", "reasons": reasons}
+    made = tables(results_of(a_run(one), COMMAND))["clusters_semantics"]
+    assert "| tried by a client | ours | mock |" in made
+    assert "| groups | yes | no |" in made
+    assert "| transactions | no |  |" in made
+
+
+def test_first_test_and_installation() -> None:
+    first = {
+        "suite": "clusters_first_test",
+        "ms": {"no fixture": [1.0], "ours": [900.0, 700.0], "three brokers": [1000.0], "Hypothesis": [2e3]},
+        "processor": {"no fixture": [0.0], "ours": [0.9, 0.8], "three brokers": [1.5], "Hypothesis": [2.0]},
+    }
+    size = {"suite": "clusters_installation", "bytes": {"`ctrlchan`": 170_400_000}}
+    made = tables(results_of(a_run(first, size), COMMAND))
+    assert "| `kafka_cluster` | 800 (700) | 0.85 (0.80) |" in made["clusters_first_test"]
+    assert "| `ctrlchan` | 170 |" in made["clusters_installation"]
+
+
 def test_tables() -> None:
     made = tables(results_of(a_run(CODEC, PUSH, SMALL), COMMAND))
     assert list(made) == ["codec", "push", "small"]
