@@ -41,7 +41,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 def browser(driver: Chrome, cluster_page: ClusterPage) -> Iterator[Browser]:
     set_window(driver, 1280, 900)
     driver.get("about:blank")
-    driver.get_log("browser")  # type: ignore[no-untyped-call]
+    driver.get_log("browser")
     browser = Browser(driver, cluster_page.client)
     yield browser
     assert browser.complaints() == []
@@ -61,7 +61,8 @@ class Browser:
         wait_until(lambda: self.text("h1").startswith(title), what=f"the title {title}")
 
     def find(self, selector: str) -> list[WebElement]:
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+        found: list[WebElement] = self.driver.find_elements(By.CSS_SELECTOR, selector)
+        return found
 
     def text(self, selector: str) -> str:
         """Return the text of the first such element, empty when there is none."""
@@ -100,7 +101,7 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """Return what the browser says of the page: errors, and refusals of its content policy."""
-        lines = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
+        lines = self.driver.get_log("browser")
         return [one["message"] for one in lines if "Failed to load resource" not in one["message"]]
 
 
@@ -485,7 +486,7 @@ def test_a_page_of_another_site_reads_and_changes_nothing(
         lambda: driver.execute_script("return window.results"),
         what="the attack has ended",
     )
-    driver.get_log("browser")  # type: ignore[no-untyped-call]
+    driver.get_log("browser")
     loaded = {what for what, result in results.items() if result != "failed"}
     # The frame has an empty page of the browser's, which cannot be read either.
     assert loaded <= {"iframe "}, results

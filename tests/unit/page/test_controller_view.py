@@ -76,7 +76,7 @@ def show(driver: Chrome, status: dict[str, Any]) -> str:
             lambda: driver.execute_script(read),
             what="the page is shown",
         )
-    complaints = driver.get_log("browser")  # type: ignore[no-untyped-call]
+    complaints = driver.get_log("browser")
     # The server may have ended while the page asks again.
     assert [one for one in complaints if "ERR_CONNECTION" not in one["message"]] == []
     return text
