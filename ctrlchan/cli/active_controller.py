@@ -25,7 +25,6 @@ _NO_CONTROLLER: Final = -1
 _METADATA: Final = 3
 #: Kafka 0.10 has it, and it is the first version that names the controller.
 _METADATA_VERSION: Final = 1
-_CONTROLLED_SHUTDOWN: Final = 7
 #: Of Kafka 2.4 and later; it changes nothing, and only the active controller answers it.
 _LIST_REASSIGNMENTS: Final = 46
 
@@ -138,8 +137,9 @@ def _is_controller(address: Address) -> bool:
     try:
         connection.ask_versions(deadline)
         if _LIST_REASSIGNMENTS not in connection.versions:
-            # A broker of ctrlchan without logs cannot become the controller; a Kafka before 2.4 does not say.
-            return _CONTROLLED_SHUTDOWN in connection.versions
+            # A Kafka before 2.4 does not say. A node with later APIs is a broker of ctrlchan that knows no
+            # controller, and cannot be one.
+            return max(connection.versions) < _LIST_REASSIGNMENTS
         api = "list_partition_reassignments"
         request = encode_request(api, 0, timeout=i32Timedelta.parse(timedelta(seconds=_SECONDS)), topics=())
         answer = decode_answer(api, 0, *connection.exchange(_LIST_REASSIGNMENTS, 0, True, request, deadline))

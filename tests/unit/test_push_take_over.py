@@ -74,7 +74,7 @@ def test_a_deleted_topic_does_not_come_back(controlled: EmbeddedCluster, tmp_pat
 
 
 def test_brokers_without_a_controller_are_pushed_to_again_and_again(tmp_path: Path) -> None:
-    with EmbeddedCluster(2) as cluster:
+    with EmbeddedCluster(2, log_dir=None) as cluster:
         snapshots = {
             controller_id: _snapshot(
                 tmp_path / f"of-{controller_id}", cluster.brokers, controller_id=controller_id
