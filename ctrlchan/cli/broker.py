@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -204,6 +205,8 @@ def broker(
             for place, broker_id in enumerate(chosen)
         ]
 
+    is_without_controller = bool(configs[0].log_dirs) and zookeeper is None
+
     def listening(one: Broker) -> None:
         endpoint = one.endpoints[0]
         if as_json:
@@ -218,7 +221,11 @@ def broker(
             typer.echo(json.dumps(shown))
         else:
             typer.echo(f"broker {one.id} listens on {', '.join(map(str, one.endpoints))}")
+        if is_without_controller and one.id == configs[-1].id:
+            _note_no_controller(len(configs), "FOLDER" if log_dir is None else str(log_dir))
 
+    # Its only line says that records are refused.
+    logging.getLogger("ctrlchan.metadata_broker").setLevel(logging.WARNING)
     with log_progress() if configs[0].log_dirs else nullcontext() as progress:
         run(
             configs,
@@ -235,3 +242,13 @@ def _log_dirs(folder: str | None, broker_id: int, count: int) -> tuple[str, ...]
     if folder is None:
         return ()
     return (folder if count == 1 else f"{folder}/broker-{broker_id}",)
+
+
+def _note_no_controller(count: int, folder: str) -> None:
+    """Say on standard error what brokers that store records cannot do alone, and what to type."""
+    typer.echo(
+        "note: there is no controller, so clients cannot create topics. For a whole cluster type: ctrlchan "
+        f"cluster --brokers {count} --log-dir {printable(folder)}. For a cluster with ZooKeeper add "
+        "--zookeeper HOST:PORT.",
+        err=True,
+    )

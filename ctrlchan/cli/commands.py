@@ -84,5 +84,7 @@ def _root(
     """The control plane of a ZooKeeper-mode Apache Kafka cluster."""
     level = _LEVELS[min(verbose, len(_LEVELS) - 1)]
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+    # Its lines are about sockets; those of the commands say what a lost connection means.
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL if level > logging.DEBUG else level)
     # What a writer that died has left in a store stays there until the user deletes it: this line says so.
     logging.getLogger("ctrlchan.storage").setLevel(min(level, logging.WARNING))

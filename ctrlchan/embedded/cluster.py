@@ -24,6 +24,9 @@ from ctrlchan.launch.log_dirs import TEMPORARY, LogDir, LogFolder, kept_brokers
 from ctrlchan.launch.processes import settings_of_cluster
 
 if TYPE_CHECKING:
+    from ctrlchan.controller.events.notifications import Listener
+    from ctrlchan.controller.kafka_controller import KafkaController
+    from ctrlchan.controller.status.metrics import ControllerMetrics
     from ctrlchan.embedded.controller import LocalController
     from ctrlchan.state import Broker
 
@@ -55,6 +58,8 @@ class EmbeddedCluster(ClusterCalls):
     ``zookeeper.jsonl``: a later cluster with the same folder goes on; ``TEMPORARY``: a folder that goes with
     the cluster. ``configs``: settings of the brokers under Kafka's names: texts, numbers, true and false.
     ``processes``: None is one for each core, or one for each broker of up to twelve that store records.
+    ``controller_id``: None: 1000 above the last broker. ``controller_metrics``, ``on_notification``: as for
+    ``KafkaController``.
 
     For tests of controllers: ``zookeeper``: ``HOST:PORT[,HOST:PORT...][/chroot]`` where the brokers are
     registered, instead of a controller here; their epochs and their cluster id come from there.
@@ -92,6 +97,9 @@ class EmbeddedCluster(ClusterCalls):
         log_dir: LogDir = TEMPORARY,
         configs: Mapping[str, ConfigValue] | None = None,
         controller: str | None = None,
+        controller_id: int | None = None,
+        controller_metrics: ControllerMetrics | None = None,
+        on_notification: Listener | None = None,
     ) -> None:
         if isinstance(count, bool) or not isinstance(count, int):
             raise TypeError(f"count: {count!r} is no number of brokers")
@@ -111,7 +119,11 @@ class EmbeddedCluster(ClusterCalls):
                 _check_kept(folder, ids)
                 # The brokers end together, after their controller: nobody could take their leaders over.
                 settings.setdefault(table.CONTROLLED_SHUTDOWN_ENABLE.name, "false")
-                self._controller = _controller(_FIRST_CONTROLLER_ID + ids.stop, settings, folder, listener)
+                if controller_id is None:
+                    controller_id = _FIRST_CONTROLLER_ID + ids.stop
+                self._controller = _controller(
+                    controller_id, settings, folder, listener, controller_metrics, on_notification
+                )
                 cleanup.callback(self._controller.close)
                 zookeeper, controller = self._controller.zookeeper, self._controller.address
                 session_timeout = session_timeout or _SESSION_TIMEOUT
@@ -153,6 +165,13 @@ class EmbeddedCluster(ClusterCalls):
     def __repr__(self) -> str:
         count = f"{len(self.brokers)} broker{'s' if len(self.brokers) > 1 else ''}"
         return f"<EmbeddedCluster: {count}, {'closed' if self._closed else self.bootstrap_servers}>"
+
+    @property
+    def controller(self) -> KafkaController:
+        """The controller of a cluster without ZooKeeper. Raises CtrlchanError for another one."""
+        if self._controller is None:
+            raise CtrlchanError("this cluster has no controller of its own")
+        return self._controller.controller
 
     def broker(self, broker_id: int) -> ClusterBroker:
         """Return one broker, to which faults can be given. Raises KeyError for no such broker."""
@@ -232,7 +251,12 @@ class ClusterBroker(FaultTarget):
 
 
 def _controller(
-    controller_id: int, configs: Mapping[str, str], folder: LogFolder, listener: str
+    controller_id: int,
+    configs: Mapping[str, str],
+    folder: LogFolder,
+    listener: str,
+    metrics: ControllerMetrics | None,
+    on_notification: Listener | None,
 ) -> LocalController:
     # Imported here: brokers that a user's own channel drives need no controller.
     from ctrlchan.config.described import topic_defaults
@@ -247,6 +271,8 @@ def _controller(
         unclean_leader_election=table.UNCLEAN_LEADER_ELECTION_ENABLE.of(configs),
         topic_defaults=topic_defaults(configs.get),
         journal=journal,
+        metrics=metrics,
+        on_notification=on_notification,
     )
 
 

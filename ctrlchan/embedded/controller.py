@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ctrlchan.channel import ChannelConfig
 from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState, Event
+from ctrlchan.controller.events.notifications import Listener
 from ctrlchan.controller.handlers.elections import ElectionType, elect_leaders
 from ctrlchan.controller.handlers.reassignment import alter
 from ctrlchan.controller.kafka_controller import KafkaController
@@ -21,6 +22,9 @@ from ctrlchan.state import Endpoint
 from ctrlchan.state.brokers import format_host_port
 from ctrlchan.zookeeper import paths
 from ctrlchan.zookeeper.memory.server import MemoryZooKeeper
+
+if TYPE_CHECKING:
+    from ctrlchan.controller.status.metrics import ControllerMetrics
 
 __all__ = ["LocalController"]
 
@@ -38,7 +42,9 @@ class LocalController:
     ``controller_id``: an id that no broker has. ``listener``: of the brokers, to connect to.
     ``num_partitions``, ``default_replication_factor``: of topics that are created without.
     ``topic_defaults``: topic configs that the brokers' settings set. ``journal``: a file that keeps the nodes
-    for the next cluster; None: they go with this one.
+    for the next cluster; None: they go with this one. ``zookeeper``: its address; None: nodes in memory.
+    ``session_timeout``: of that ZooKeeper. ``metrics``, ``on_notification``: as for ``KafkaController``.
+    With a ZooKeeper metadata show the controller, which brokers ask; else brokers stand for it.
     """
 
     def __init__(
@@ -51,55 +57,56 @@ class LocalController:
         unclean_leader_election: bool = False,
         topic_defaults: Mapping[str, str] | None = None,
         journal: Path | None = None,
+        zookeeper: str | None = None,
+        session_timeout: float = _SESSION_TIMEOUT,
+        metrics: ControllerMetrics | None = None,
+        on_notification: Listener | None = None,
     ) -> None:
         self._parts = ExitStack()
         with ExitStack() as cleanup:
-            self._nodes = cleanup.enter_context(MemoryZooKeeper(journal))
+            self._nodes = None if zookeeper else cleanup.enter_context(MemoryZooKeeper(journal))
+            #: ``HOST:PORT``.
+            self.zookeeper = zookeeper or self._nodes_in_memory.address
             config = ControllerConfig(
                 controller_id=controller_id,
-                zookeeper=self._nodes.address,
-                zookeeper_session_timeout=_SESSION_TIMEOUT,
+                zookeeper=self.zookeeper,
+                zookeeper_session_timeout=session_timeout,
                 listeners=(Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, _HOST, 0),),
-                announced=False,
+                announced=zookeeper is not None,
                 channel=ChannelConfig(controller_id=controller_id, inter_broker_listener=listener),
                 num_partitions=num_partitions,
                 default_replication_factor=default_replication_factor,
                 unclean_leader_election=unclean_leader_election,
                 topic_defaults=topic_defaults or {},
             )
-            self._controller = KafkaController(config)
-            cleanup.callback(self._controller.close)
+            self.controller = KafkaController(config, metrics=metrics, listener=on_notification)
+            cleanup.callback(self.controller.close)
             # A controller that is elected before the brokers of a cluster that goes on are there finds all
             # partitions offline, and logs an error for each of them.
             self._may_elect = threading.Event()
             cleanup.callback(self._may_elect.set)
-            self._controller.loop.put(Event(ControllerState.IDLE, "BrokersStart", self._wait_for_brokers))
-            self._controller.start()
+            self.controller.loop.put(Event(ControllerState.IDLE, "BrokersStart", self._wait_for_brokers))
+            self.controller.start()
             self._parts = cleanup.pop_all()
-
-    @property
-    def zookeeper(self) -> str:
-        """``127.0.0.1:PORT`` of the nodes in memory."""
-        return self._nodes.address
 
     @property
     def address(self) -> str:
         """``127.0.0.1:PORT`` of the controller's listener."""
-        endpoint = self._controller.endpoints[0]
+        endpoint = self.controller.endpoints[0]
         return format_host_port(endpoint.host, endpoint.port)
 
     def wait_until_active(self) -> None:
         """Wait until the controller directs the brokers, which are registered now. Raises TimeoutError."""
         self._may_elect.set()
-        self._controller.wait_until_active(_ACTIVE_SECONDS)
+        self.controller.wait_until_active(_ACTIVE_SECONDS)
 
     def broker_died(self, broker_id: int) -> None:
         """Remove the registration of a broker whose process was killed, as the end of its session would."""
-        self._nodes.end_session_of(paths.broker(broker_id))
+        self._nodes_in_memory.end_session_of(paths.broker(broker_id))
 
     def call(self, kind: ControllerState, function: Callable[[ControllerCore], T]) -> T:
         """Run a function on the controller's thread, between two events, and return its result."""
-        return self._controller.loop.call(kind, function).result()
+        return self.controller.loop.call(kind, function).result()
 
     def move_leader(self, topic: str, partition: int, broker_id: int) -> None:
         """Let another in-sync replica lead a partition. Raises KafkaError when it cannot.
@@ -140,11 +147,16 @@ class LocalController:
     def stop(self) -> None:
         """End the controller: brokers that end from now on are no event. The nodes stay until ``close``."""
         self._may_elect.set()
-        self._controller.close()
+        self.controller.close()
 
     def close(self) -> None:
         """End the controller and drop the nodes. A second call does nothing."""
         self._parts.close()
+
+    @property
+    def _nodes_in_memory(self) -> MemoryZooKeeper:
+        assert self._nodes is not None
+        return self._nodes
 
     def _wait_for_brokers(self) -> None:
         self._may_elect.wait()

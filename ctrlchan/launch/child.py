@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shutil
 import signal
@@ -38,6 +39,8 @@ def main() -> None:
     # Imported here: the parent imports this module for its name.
     from ctrlchan._c import watchdog
 
+    # What it says of lost connections, ``launch/registration.py`` says in words of brokers.
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     raise_descriptor_limit()
     watchdog.start(parent=os.getppid())
     # Output of libraries must not come between the lines.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+import socket
+from collections.abc import Iterable, Mapping
 
 from ctrlchan.errors import ConfigError, InvalidStateError
 from ctrlchan.state.brokers import parse_host_port
 
-__all__ = ["addresses"]
+__all__ = ["addresses", "are_free"]
 
 
 def addresses(given: Mapping[str, str] | None, place: int = 0) -> dict[str, tuple[str, int]]:
@@ -24,3 +26,22 @@ def addresses(given: Mapping[str, str] | None, place: int = 0) -> dict[str, tupl
             raise ConfigError(f"listener {listener}: {error}") from None
         found[listener] = host, port and port + place
     return found
+
+
+def are_free(host: str, ports: Iterable[int]) -> bool:
+    """Return whether a broker could listen on each of the ports now. Raises ConfigError for no such host."""
+    for port in ports:
+        try:
+            resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except socket.gaierror as error:
+            raise ConfigError(f"host {host}: {error.strerror}") from None
+        family, kind, _, _, address = resolved[0]
+        with socket.socket(family, kind) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind(address)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                return False
+    return True

@@ -75,6 +75,15 @@ def test_several_brokers_in_one_process(arguments: list[str], ids: list[int]) ->
         assert ended(process, signal.SIGTERM) == (0, "")
 
 
+def test_without_a_controller_it_says_what_to_type(tmp_path: Path) -> None:
+    with running("--log-dir", str(tmp_path)) as process:
+        line(process)
+        status, errors = ended(process, signal.SIGTERM)
+    assert status == 0
+    assert "there is no controller, so clients cannot create topics" in errors
+    assert f"ctrlchan cluster --brokers 1 --log-dir {tmp_path}. " in errors
+
+
 def test_verbose_logs_a_line_for_each_control_request() -> None:
     with running("--json", command=[sys.executable, "-m", "ctrlchan", "-vv", "broker"]) as process:
         port = json.loads(line(process))["port"]
@@ -156,13 +165,14 @@ def test_a_properties_file_with_log_dirs(tmp_path: Path) -> None:
     assert status == 0
     assert "server.properties: not.known has no effect\n" in errors
     assert "server.properties: num.partition has no effect (is num.partitions meant?)\n" in errors
-    assert len(errors.splitlines()) == 2
+    # The third line says what is missing: a controller.
+    assert len(errors.splitlines()) == 3
     assert all((folder / ".kafka_cleanshutdown").exists() for folder in folders)
     # Without an id that of the folders is taken; an option counts before the file.
     file.write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
     with running("--config", str(file), "--log-dir", str(folders[0]), "--json") as process:
         assert json.loads(line(process))["id"] == 7
-        assert ended(process, signal.SIGTERM) == (0, "")
+        assert ended(process, signal.SIGTERM)[0] == 0
 
 
 def test_a_properties_file_with_a_session_timeout(tmp_path: Path, zookeeper_server: ZooKeeperServer) -> None:
@@ -199,7 +209,7 @@ def test_metrics_are_served_on_a_port(tmp_path: Path) -> None:
         )
         assert taken.returncode == 1
         assert taken.stderr.startswith(f"error: metrics: cannot listen on 127.0.0.1:{port}")
-        assert ended(process, signal.SIGTERM) == (0, "")
+        assert ended(process, signal.SIGTERM)[0] == 0
     ran = subprocess.run([*COMMAND, "--metrics-port", str(port)], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
     assert "with a log directory" in ran.stderr
