@@ -1,24 +1,54 @@
-"""The pytest plugin: fixture ``kafka_cluster`` and its options.
+"""The pytest plugin: Kafka clusters and topics as fixtures.
 
-    def test_orders(kafka_cluster):
+    def test_orders(kafka_cluster, kafka_topic):
         producer = confluent_kafka.Producer({"bootstrap.servers": kafka_cluster.bootstrap_servers})
         ...
-        assert [record.value for record in kafka_cluster.records("orders")] == [b"1", b"2"]
+        assert [record.value for record in kafka_cluster.records(kafka_topic)] == [b"1", b"2"]
 
-Nothing of ctrlchan but this file is imported until a test asks for the fixture.
+Nothing of ctrlchan but this file is imported until a test asks for a fixture. With pytest-xdist each worker
+process has clusters of its own, on free ports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pytest
 
 if TYPE_CHECKING:
     from ctrlchan.embedded import EmbeddedCluster
+    from ctrlchan.launch.configs import ConfigValue
 
-__all__ = ["kafka_cluster", "kafka_cluster_shared", "pytest_addoption"]
+__all__ = [
+    "KafkaClusterFactory",
+    "kafka_cluster",
+    "kafka_cluster_factory",
+    "kafka_cluster_of_test",
+    "kafka_cluster_shared",
+    "kafka_topic",
+    "pytest_addoption",
+    "pytest_configure",
+]
+
+#: Characters of a test's name in the name of its topic.
+_NAME_LENGTH: Final = 60
+
+
+class KafkaClusterFactory(Protocol):
+    """What ``kafka_cluster_factory`` returns: a function that starts clusters."""
+
+    def __call__(
+        self, count: int | None = None, *, configs: Mapping[str, ConfigValue] | None = None, **arguments: Any
+    ) -> EmbeddedCluster:
+        """Start a cluster, which ends with the session if nothing ends it before.
+
+        ``count``: None: as ``kafka_brokers``. ``configs``: count before those of ``kafka_configs``.
+        ``arguments``: as for ``EmbeddedCluster``.
+        """
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,26 +66,93 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.fixture(scope="session")
-def kafka_cluster_shared(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
-    """Return the cluster that all tests of the session share. Faults of one test may reach another."""
-    from ctrlchan.embedded import EmbeddedCluster
-    from ctrlchan.launch.log_dirs import TEMPORARY
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker of ``kafka_cluster_of_test``."""
+    config.addinivalue_line(
+        "markers", "kafka(count=None, **arguments): how the fixture kafka_cluster_of_test starts its cluster"
+    )
 
-    brokers, configs = _settings(request.config)
-    with EmbeddedCluster(brokers, log_dir=TEMPORARY, configs=configs) as cluster:
+
+@pytest.fixture(scope="session")
+def kafka_cluster_factory(request: pytest.FixtureRequest) -> Iterator[KafkaClusterFactory]:
+    """Return a function that starts clusters, for fixtures of any scope: see ``KafkaClusterFactory``."""
+    from ctrlchan.embedded import EmbeddedCluster
+
+    brokers, settings = _settings(request.config)
+    with ExitStack() as clusters:
+
+        def start(
+            count: int | None = None,
+            *,
+            configs: Mapping[str, ConfigValue] | None = None,
+            **arguments: Any,
+        ) -> EmbeddedCluster:
+            cluster = EmbeddedCluster(
+                brokers if count is None else count, configs={**settings, **(configs or {})}, **arguments
+            )
+            clusters.callback(cluster.close)
+            return cluster
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster_shared(kafka_cluster_factory: KafkaClusterFactory) -> Iterator[EmbeddedCluster]:
+    """Return the cluster that all tests of the session share. Faults of one test may reach another."""
+    with kafka_cluster_factory() as cluster:
         yield cluster
 
 
 @pytest.fixture
 def kafka_cluster(kafka_cluster_shared: EmbeddedCluster) -> Iterator[EmbeddedCluster]:
     """Return the cluster of the session: all its brokers live, and none has faults, when a test begins."""
-    cluster = kafka_cluster_shared
-    yield cluster
+    yield kafka_cluster_shared
+    _restore(kafka_cluster_shared)
+
+
+@pytest.fixture
+def kafka_topic(request: pytest.FixtureRequest, kafka_cluster: EmbeddedCluster) -> Iterator[str]:
+    """Return the name of a topic that only this test has; the topic is deleted after the test.
+
+    It has the partitions of ``num.partitions`` and the replicas of ``default.replication.factor``.
+    """
+    name = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:_NAME_LENGTH]
+    topic = f"{name}-{secrets.token_hex(4)}"
+    kafka_cluster.create_topic(topic)
+    yield topic
+    # Or the faults of the test would hit the deletion.
+    _restore(kafka_cluster)
+    _delete(kafka_cluster, topic)
+
+
+@pytest.fixture
+def kafka_cluster_of_test(
+    request: pytest.FixtureRequest, kafka_cluster_factory: KafkaClusterFactory
+) -> Iterator[EmbeddedCluster]:
+    """Return a cluster that only this test has. ``@pytest.mark.kafka(3, configs={...})`` says which."""
+    marker = request.node.get_closest_marker("kafka")
+    arguments, named = ((), {}) if marker is None else (marker.args, marker.kwargs)
+    with kafka_cluster_factory(*arguments, **named) as cluster:
+        yield cluster
+
+
+def _restore(cluster: EmbeddedCluster) -> None:
+    """Start the brokers that the test has killed, and end its faults."""
     living = {described["id"] for described in cluster.describe()}
     for killed in sorted({broker.id for broker in cluster.brokers} - living):
         cluster.start_broker(killed)
     cluster.clear_faults()
+
+
+def _delete(cluster: EmbeddedCluster, topic: str) -> None:
+    """Delete a topic, unless the test has deleted it."""
+    from ctrlchan.errors import ErrorCode, KafkaError
+
+    try:
+        cluster.delete_topics(topic)
+    except KafkaError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
 
 
 def _settings(config: pytest.Config) -> tuple[int, dict[str, str]]:
