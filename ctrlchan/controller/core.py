@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -21,6 +22,7 @@ from ctrlchan.controller.machines.replica_states import ReplicaStateMachine
 from ctrlchan.controller.machines.topic_configs import TopicConfigs
 from ctrlchan.controller.machines.topic_deletion import TopicDeletionManager
 from ctrlchan.controller.settings.config import ControllerConfig
+from ctrlchan.errors import ChannelClosedError
 from ctrlchan.state import ClusterState, Endpoint
 from ctrlchan.state.topic_table import name_list
 from ctrlchan.state.values import Rows
@@ -116,7 +118,9 @@ class ControllerCore:
         controller was elected.
         """
         self.active = False
-        self.channel.resign()
+        # The loop may have ended the term meanwhile, and shut the channel down.
+        with suppress(ChannelClosedError):
+            self.channel.resign()
 
     # -- requests to brokers
 

@@ -70,6 +70,17 @@ def test_requests_that_wait_are_answered_when_the_session_expires(cluster: RealC
     wait_until(lambda: controller.epoch == 2, what="the controller is elected again")
 
 
+def test_a_fence_that_comes_after_the_end_of_the_term_does_nothing(cluster: RealCluster) -> None:
+    """``close`` and the watchdog may have read the core just before the event loop ends its term."""
+    cluster.start_brokers(1)
+    controller = cluster.active_controller()
+    core = controller.current()
+    assert core is not None
+    controller.close()
+    core.fence()
+    assert not core.active
+
+
 @pytest.fixture
 def proxied(cluster: RealCluster) -> Iterator[tuple[RealCluster, Proxy]]:
     """A cluster whose controllers reach ZooKeeper through a proxy."""
