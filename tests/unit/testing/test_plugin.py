@@ -50,8 +50,13 @@ def test_no_fault_is_left(kafka_cluster):
 """
 
 
-def test_tests_share_a_cluster(tmp_path: Path) -> None:
-    (tmp_path / "test_orders.py").write_text(TESTS)
+#: The test that README shows.
+SHOWN = re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+
+
+@pytest.mark.parametrize(("tests", "number"), [(TESTS, 4), (SHOWN, 1)], ids=["faults", "README"])
+def test_tests_share_a_cluster(tmp_path: Path, tests: str, number: int) -> None:
+    (tmp_path / "test_orders.py").write_text(tests)
     (tmp_path / "pytest.ini").write_text("[pytest]\nkafka_brokers = 1\nkafka_configs = num.partitions=2\n")
     environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
@@ -63,7 +68,7 @@ def test_tests_share_a_cluster(tmp_path: Path) -> None:
         timeout=300,
         check=False,
     )
-    assert "4 passed" in run.stdout, run.stdout + run.stderr
+    assert f"{number} passed" in run.stdout, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize(
