@@ -42,6 +42,8 @@ static struct {
     int python_signal;
     /* Counts how often the prober has got the GIL. */
     int64_t beats;
+    /* Not 0: Python is about to end. Whoever asks for the GIL behind that finds no interpreter. */
+    int64_t stopped;
 } watchdog;
 
 static void sleep_ns(int64_t ns) {
@@ -49,15 +51,29 @@ static void sleep_ns(int64_t ns) {
     nanosleep(&time, NULL);
 }
 
+/* Held while the prober asks for the GIL, and while ``stopped`` is set. */
+static pthread_mutex_t probing = PTHREAD_MUTEX_INITIALIZER;
+
 static void *run_prober(void *unused) {
     (void)unused;
     for (;;) {
+        pthread_mutex_lock(&probing);
+        if (counted(&watchdog.stopped)) break;
         PyGILState_STATE state = PyGILState_Ensure();
         count(&watchdog.beats, 1);
         PyGILState_Release(state);
+        pthread_mutex_unlock(&probing);
         sleep_ns(watchdog.tick_ns);
     }
+    pthread_mutex_unlock(&probing);
     return NULL;
+}
+
+/* Returns when nobody asks for the GIL any more. The caller must not have it. */
+static void stop_prober(void) {
+    pthread_mutex_lock(&probing);
+    count(&watchdog.stopped, 1);
+    pthread_mutex_unlock(&probing);
 }
 
 #if WRITES_NATIVE_STACKS
@@ -126,7 +142,7 @@ static void *run_watchdog(void *unused) {
         int64_t now = counted(&watchdog.beats);
         still = now == beats ? still + 1 : 0;
         beats = now;
-        if (still == watchdog.still_ticks) write_stacks();
+        if (still == watchdog.still_ticks && !counted(&watchdog.stopped)) write_stacks();
         orphan = watchdog.parent > 0 && getppid() != watchdog.parent ? orphan + 1 : 0;
         /* Python ends the process in order when the parent is gone, unless it cannot. */
         if (orphan && (still >= watchdog.still_ticks || orphan >= watchdog.orphan_ticks)) {

@@ -4,6 +4,7 @@ A process whose threads wait for each other answers no signal and writes no log.
 watchdog.h.
 """
 
+import atexit
 import faulthandler
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 
 cdef extern from "_c/watchdog.h" nogil:
     int start_watchdog(long long tick_ns, int still_ticks, int orphan_ticks, long parent, int python_signal)
+    void stop_prober()
 
 cdef bint is_started = False
 
@@ -41,3 +43,12 @@ def start(*, parent=None, double tick_seconds=1.0):
     if error:
         raise OSError(error, os.strerror(error))
     is_started = True
+    atexit.register(_stop, os.getpid())
+
+
+def _stop(process):
+    """Ask for the GIL no more, because Python ends. Orphans are still killed."""
+    # A process that was forked has no prober, which may have held the mutex.
+    if os.getpid() == process:
+        with nogil:
+            stop_prober()

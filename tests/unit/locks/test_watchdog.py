@@ -114,3 +114,16 @@ def test_a_process_that_was_stopped_is_not_frozen() -> None:
     os.kill(running.pid, signal.SIGCONT)
     _, errors = running.communicate(input="", timeout=60)
     assert (running.returncode, errors) == (0, "")
+
+
+def test_a_process_ends_while_the_watchdog_asks_for_the_gil() -> None:
+    """Who asks for it when Python has ended finds no interpreter: a segmentation fault."""
+    for _ in range(30):
+        ran = subprocess.run(
+            [sys.executable, "-c", "from ctrlchan._c import watchdog; watchdog.start(tick_seconds=1e-6)"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (ran.returncode, ran.stderr) == (0, "")
