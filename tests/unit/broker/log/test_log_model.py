@@ -290,9 +290,13 @@ class LogMachine(RuleBasedStateMachine):
             self.batches = [] if end < self.start else self.batches
         self.end = end
         self.high_watermark = self.start
+        last = self.epochs[-1:]
         self.cut_epochs()
         if end < self.start:
             self.epochs = []
+        elif not clean and not self.epochs and log.leader_epochs() == [(epoch, end) for epoch, _ in last]:
+            # The file is older than the start of the log: it has the last epoch, of which no record is left.
+            self.epochs = log.leader_epochs()
         assert log.start_offset == self.start
         assert log.high_watermark == self.start
         return log
@@ -322,3 +326,15 @@ class LogMachine(RuleBasedStateMachine):
 
 TestLogMachine = LogMachine.TestCase
 TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_the_epoch_of_deleted_records_is_found_again_after_a_crash() -> None:
+    machine = LogMachine()
+    machine.open(segment=300, interval=0, index=24)
+    machine.append_as_follower(gaps=[0], timestamp=0)
+    machine.move_high_watermark(position=1.0)
+    machine.retain_time(keep=0, now=1)
+    machine.restart_with_a_torn_end(cut=1, garbage=b"")
+    machine.leader_epochs_are_those_of_the_model()
+    assert machine.epochs == [(0, 1)]
+    machine.teardown()
