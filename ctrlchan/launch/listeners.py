@@ -1,4 +1,7 @@
-"""Listeners of a broker as users write them: a name, and HOST:PORT."""
+"""Listeners of a broker as users write them: a name, and HOST:PORT.
+
+Security protocols are checked in ``cli/broker_properties.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the jobs once on a small cluster, and keeps the classes of Spark that they need."""
+"""Runs the jobs that need most of Spark on a small cluster, and keeps the classes that they need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of partitions: how many there are, and how many of them have too few replicas in sync.
+"""Metrics of the ReplicaManager: partitions, and how many of them have too few replicas in sync.
 
 Source: ``ReplicaManager``, ``Partition`` (Kafka 3.9).
 """

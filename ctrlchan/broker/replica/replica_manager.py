@@ -1,5 +1,7 @@
 """Opens, closes and deletes the logs of a broker's replicas as controllers ask for it: ``ReplicaManager``.
 
+It starts and stops their fetchers, too.
+
 LeaderAndIsr and StopReplica decide with columns (``metadata/hosted_replicas.py``) which rows change; this
 gives each of these partitions its log and its role, and notifies the listeners of its topic.
 """

@@ -1,4 +1,4 @@
-"""``ctrlchan pipeline JOB``: the jobs of ``ctrlchan.pipeline``, one file for each."""
+"""``ctrlchan pipeline``: a file for each job, and for check, compact, demo, package and prepare."""
 
 from __future__ import annotations
 

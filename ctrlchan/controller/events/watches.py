@@ -1,5 +1,7 @@
 """The watches of one term: which event each node of ZooKeeper causes when it changes.
 
+``term/failover.py`` registers them, and the handlers of single nodes do.
+
 ZooKeeper's watches fire once. The handler of an event therefore sets the watch again before it reads, so that
 no change is missed. The session keeps the watches when its connection is lost, and fires those of nodes that
 have changed meanwhile. Source: the ``…Handler`` classes in ``kafka.controller.KafkaController``.

@@ -42,7 +42,10 @@ _FIRST_REBALANCE = 5.0
 
 
 def complete_core(core: ControllerCore) -> None:
-    """Make the state machines, the topic deletion and the watches of a new term."""
+    """Make the state machines and the topic deletion of a new term, and register its watches.
+
+    ``fail_over`` sets them, each before it reads the node.
+    """
     config, context, nodes, batch = core.config, core.context, core.nodes, core.batch
     log = StateChangeLogger(config.controller_id, core.epoch)
     core.partition_states = PartitionStateMachine(
