@@ -9,6 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -31,6 +32,7 @@ _LOST: Final = {
 #: Messages that are taken at once, and records that are read again at once.
 _TAKEN: Final = 500
 _AGAIN: Final = 3000
+_STATISTICS_MS: Final = 5_000
 
 
 def reader(bootstrap: str, name: str, **more: object) -> Any:
@@ -89,6 +91,8 @@ class _Reader:
         self.records = 0
         #: Errors that a client gets over.
         self.errors: Counter[str] = Counter()
+        #: What librdkafka says last of its brokers and partitions, as JSON.
+        self.statistics = ""
         self.stopping = threading.Event()
         self._thread = make_thread(name, self.failures, self._run)
 
@@ -104,6 +108,21 @@ class _Reader:
 
     def _run(self) -> None:
         raise NotImplementedError
+
+    def consumer(self, bootstrap: str, name: str) -> Any:
+        """Return a consumer that keeps its statistics here."""
+
+        def keep(statistics: str) -> None:
+            self.statistics = statistics
+
+        more = {"statistics.interval.ms": _STATISTICS_MS, "stats_cb": keep}
+        return reader(bootstrap, name, **more)
+
+    def write_statistics(self, folder: Path) -> None:
+        """Write them to a file in ``folder``, where there are any."""
+        if self.statistics:
+            name = self.name.replace(" ", "-")
+            (folder / f"statistics-{name}.json").write_text(self.statistics)
 
     def messages(self, taken: Iterable[Any]) -> Iterator[Any]:
         """Yield messages without an error; errors are counted, or failures."""
@@ -149,7 +168,7 @@ class Follower(_Reader):
         return lines
 
     def _run(self) -> None:
-        with closing(reader(self._bootstrap, f"follower-{self.topic.name}")) as consumer:
+        with closing(self.consumer(self._bootstrap, f"follower-{self.topic.name}")) as consumer:
             consumer.assign([TopicPartition(self.topic.name, one, 0) for one in range(self.topic.partitions)])
             while not self.stopping.is_set():
                 for message in self.messages(consumer.consume(_TAKEN, 0.5)):
@@ -175,7 +194,7 @@ class Rereader(_Reader):
         self._chance = random.Random(seed)
 
     def _run(self) -> None:
-        with closing(reader(self._bootstrap, "rereader")) as consumer:
+        with closing(self.consumer(self._bootstrap, "rereader")) as consumer:
             while not self.stopping.wait(0.2):
                 follower = self._chance.choice(self._followers)
                 partition = self._chance.randrange(follower.topic.partitions)
@@ -218,7 +237,7 @@ class FinalRead(_Reader):
     def _run(self) -> None:
         deadline = time.monotonic() + self._seconds
         left = {partition for partition, end in self._ends.items() if end > 0}
-        with closing(reader(self._bootstrap, "last-reader")) as consumer:
+        with closing(self.consumer(self._bootstrap, "last-reader")) as consumer:
             consumer.assign([TopicPartition(*partition, 0) for partition in left])
             while left and time.monotonic() < deadline and not self.failures:
                 for message in self.messages(consumer.consume(_TAKEN, 0.5)):

@@ -84,6 +84,9 @@ class Run:
                 for node in cluster.servers:
                     if node.pid is not None:
                         write_stacks(node.pid, self._folder, node.name)
+                for one in self._clients:
+                    if isinstance(one, Follower | Rereader):
+                        one.write_statistics(self._folder)
             except Failed:
                 pass
             finally:
