@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -122,76 +122,40 @@ class BrokerServer:
         cannot be listened on.
         """
         config, node = self.config, self.node
-        configs = node.configs
         self.state = BrokerState.STARTING
         with ExitStack() as cleanup:
-            if session is None and config.cluster_id == DEFAULT_CLUSTER_ID:
-                identity = read_identity(config.log_dirs)
-                if identity is not None and identity.cluster_id is not None:
-                    node.cluster_id = identity.cluster_id
+            self._find_cluster_id(session)
             # Parsed before the first part is made.
-            settings = BrokerSettings.of(configs)
+            settings = BrokerSettings.of(node.configs)
             lock = threading.RLock()
             metadata = PublishedMetadata(node.cluster_id, forwarding_id=None if session is None else node.id)
-            log_configs = LogConfigs(node.id, configs, lock)
-            store = None
+            log_configs = LogConfigs(node.id, node.configs, lock)
             if session is not None:
-                store = BrokerConfigs(log_configs, session, lambda name: metadata.snapshot.has_topic(name))
-                self._config_store = store
-                store.start()
-                cleanup.callback(store.stop)
-            self.state = BrokerState.RECOVERY
-            logs = LogManager(
-                config.log_dirs,
-                log_configs.defaults,
-                node.id,
-                node.cluster_id,
-                settings=settings.logs,
-                progress=self._progress,
-                on_offline=partial(self._log_dir_failed, session),
-            )
-            logs.start(log_configs.of)
-            self._logs = logs
-            cleanup.callback(lambda: logs.stop(node.epoch))
-            self.state = BrokerState.STARTING
+                self._config_store = BrokerConfigs(
+                    log_configs, session, lambda name: metadata.snapshot.has_topic(name)
+                )
+                self._config_store.start()
+                cleanup.callback(self._config_store.stop)
+            logs = self._load_logs(session, settings, log_configs, cleanup)
             controller = None
             if session is not None:
                 controller = ControllerClient(node, metadata, config.controller)
                 cleanup.callback(controller.stop)
             replicas = HostedReplicas()
-            isrs = None if controller is None else IsrUpdates(node.id, controller, replicas, lock)
-            table = PartitionTable(
-                node.id,
-                isr_wanted=None if isrs is None else isrs.ask,
-                storage_failed=lambda partition: logs.check_log(partition.topic, partition.partition),
-                max_lag_ms=settings.replicas.max_lag_ms,
+            manager, groups = self._make_replicas(
+                settings, metadata, logs, log_configs, replicas, controller, lock, cleanup
             )
-            cleanup.callback(table.close)
-            groups = GroupService(settings.groups, table.get)
-            cleanup.callback(groups.stop)
-            manager = ReplicaManager(
-                table,
-                logs,
-                partial(log_configs.of_new_log, None if store is None else store.read_topic_config),
-                replicas,
-                lock,
-                max_lag_ms=settings.replicas.max_lag_ms,
-                listeners={OFFSETS_TOPIC: groups},
-                find_address=partial(metadata.address_of, config.listener),
-                fetching=settings.fetchers,
-            )
-            self._manager = manager
-            cleanup.callback(manager.stop)
-            log_configs.follow(manager.topics, manager.update_config)
-            self.produce = ProduceApi(table, metadata.current)
+            self.produce = ProduceApi(manager.table, metadata.current)
             self.fetch = FetchApi(
-                table,
+                manager.table,
                 metadata.current,
                 max_bytes=settings.requests.fetch_max_bytes,
                 sessions=settings.requests.fetch_sessions,
             )
             self.hot = BrokerHandler([self.produce, self.fetch])
-            apis = storing_apis(forwards=controller is not None, alters_configs=store is not None)
+            apis = storing_apis(
+                forwards=controller is not None, alters_configs=self._config_store is not None
+            )
             self.core = StoringCore(
                 node=node,
                 settings=settings,
@@ -207,21 +171,97 @@ class BrokerServer:
                 ),
                 faults=Faults(partial(self._faults_changed, self.hot, apis)),
                 controller=controller,
-                config_store=store,
+                config_store=self._config_store,
             )
-            self._handler = RequestHandler(self.core, apis, lock)
-            self.server = SocketServer(
-                [Listener(*listener) for listener in config.listeners], settings.server, self.hot
-            )
-            self.pool = HandlerPool(
-                node.id, self.server.requests, self._handler.serve, settings.requests.handler_threads
-            )
-            self.hot.attach(self.server.threads)
+            self._listen(settings, apis)
             cleanup.callback(self._stop_serving)
-            node.endpoint, *more = map(self._with_port, node.broker.endpoints)
-            node.more_endpoints = tuple(more)
             self._cleanup = cleanup.pop_all()
         return node.broker
+
+    def _find_cluster_id(self, session: ZooKeeperSession | None) -> None:
+        """Take the id that the log directories have, where neither ZooKeeper nor the user gives one."""
+        if session is None and self.config.cluster_id == DEFAULT_CLUSTER_ID:
+            identity = read_identity(self.config.log_dirs)
+            if identity is not None and identity.cluster_id is not None:
+                self.node.cluster_id = identity.cluster_id
+
+    def _load_logs(
+        self,
+        session: ZooKeeperSession | None,
+        settings: BrokerSettings,
+        log_configs: LogConfigs,
+        cleanup: ExitStack,
+    ) -> LogManager:
+        """Open or recover all logs. Raises LogDirectoryError."""
+        node = self.node
+        self.state = BrokerState.RECOVERY
+        logs = LogManager(
+            self.config.log_dirs,
+            log_configs.defaults,
+            node.id,
+            node.cluster_id,
+            settings=settings.logs,
+            progress=self._progress,
+            on_offline=partial(self._log_dir_failed, session),
+        )
+        logs.start(log_configs.of)
+        self._logs = logs
+        cleanup.callback(lambda: logs.stop(node.epoch))
+        self.state = BrokerState.STARTING
+        return logs
+
+    def _make_replicas(
+        self,
+        settings: BrokerSettings,
+        metadata: PublishedMetadata,
+        logs: LogManager,
+        log_configs: LogConfigs,
+        replicas: HostedReplicas,
+        controller: ControllerClient | None,
+        lock: AbstractContextManager[object],
+        cleanup: ExitStack,
+    ) -> tuple[ReplicaManager, GroupService]:
+        """Make what gives logs their roles, and the groups, which listen to the roles of their topic."""
+        node, store = self.node, self._config_store
+        isrs = None if controller is None else IsrUpdates(node.id, controller, replicas, lock)
+        table = PartitionTable(
+            node.id,
+            isr_wanted=None if isrs is None else isrs.ask,
+            storage_failed=lambda partition: logs.check_log(partition.topic, partition.partition),
+            max_lag_ms=settings.replicas.max_lag_ms,
+        )
+        cleanup.callback(table.close)
+        groups = GroupService(settings.groups, table.get)
+        cleanup.callback(groups.stop)
+        manager = ReplicaManager(
+            table,
+            logs,
+            partial(log_configs.of_new_log, None if store is None else store.read_topic_config),
+            replicas,
+            lock,
+            max_lag_ms=settings.replicas.max_lag_ms,
+            listeners={OFFSETS_TOPIC: groups},
+            find_address=partial(metadata.address_of, self.config.listener),
+            fetching=settings.fetchers,
+        )
+        self._manager = manager
+        cleanup.callback(manager.stop)
+        log_configs.follow(manager.topics, manager.update_config)
+        return manager, groups
+
+    def _listen(self, settings: BrokerSettings, apis: Mapping[int, Api[StoringCore]]) -> None:
+        """Bind the ports, and give the node its endpoints. Raises OSError."""
+        config, node = self.config, self.node
+        self._handler = RequestHandler(self.core, apis, self.core.lock)
+        self.server = SocketServer(
+            [Listener(*listener) for listener in config.listeners], settings.server, self.hot
+        )
+        self.pool = HandlerPool(
+            node.id, self.server.requests, self._handler.serve, settings.requests.handler_threads
+        )
+        self.hot.attach(self.server.threads)
+        node.endpoint, *more = map(self._with_port, node.broker.endpoints)
+        node.more_endpoints = tuple(more)
 
     @property
     def ports(self) -> dict[str, int]:
