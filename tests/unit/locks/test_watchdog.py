@@ -121,9 +121,9 @@ def test_a_process_ends_while_the_watchdog_asks_for_the_gil() -> None:
     for _ in range(30):
         ran = subprocess.run(
             [sys.executable, "-c", "from ctrlchan._c import watchdog; watchdog.start(tick_seconds=1e-6)"],
-            capture_output=True,
-            text=True,
+            # Ten of these ticks without the GIL are a freeze: stacks may be written.
+            stderr=subprocess.DEVNULL,
             timeout=60,
             check=False,
         )
-        assert (ran.returncode, ran.stderr) == (0, "")
+        assert ran.returncode == 0
