@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import ctrlchan
 from ctrlchan.broker.core import BrokerCore
+from ctrlchan.server.request_context import RequestContext
 
 __all__ = ["Permits", "WatchedBroker", "numbers_of", "steps_of", "watched", "without_correlation"]
 
@@ -89,14 +90,14 @@ class WatchedBroker:
         permits = self._permits
         handle = server.handle
 
-        def watching(frame: memoryview) -> Any:
+        def watching(frame: memoryview, context: RequestContext) -> Any:
             with self._arrived:
                 self.frames.append(without_correlation(bytes(frame)))
                 self._arrived.notify_all()
             self.gate.wait(60)
             if permits is not None:
                 permits.take()
-            return handle(frame)
+            return handle(frame, context)
 
         server.handle = watching
 

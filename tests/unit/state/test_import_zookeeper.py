@@ -244,5 +244,5 @@ def test_no_connection() -> None:
         # Bound and not listening: connections are refused.
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}/kafka"
-        with pytest.raises(SnapshotError, match=rf"^zookeeper {address}: no connection within 0\.3 s"):
+        with pytest.raises(SnapshotError, match=rf"^zookeeper {address}: .*: Connection refused$"):
             ClusterState.from_zookeeper(address, timeout=0.3)
