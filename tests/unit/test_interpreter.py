@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,12 +43,18 @@ def test_the_working_directory_is_not_searched(
     assert "No module named 'only_here'" in child.stderr
 
 
+#: What a parent writes to a process without brokers.
+NO_BROKERS = json.dumps(
+    {"parent": os.getpid(), "temporary": None, "brokers": [], "zookeeper": None, "session_timeout": None}
+)
+
+
 def test_the_package_is_found_when_its_folder_is_the_working_directory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
     command = child_command("ctrlchan.launch.child")
-    child = subprocess.run(command, capture_output=True, text=True, check=False, input='{"brokers": []}\n')
+    child = subprocess.run(command, capture_output=True, text=True, check=False, input=f"{NO_BROKERS}\n")
     assert (child.returncode, child.stdout) == (0, '{"ok": []}\n'), child.stderr
 
 
@@ -81,7 +89,7 @@ def test_a_broker_process_has_no_threads_of_openblas(monkeypatch: pytest.MonkeyP
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
-        child.stdin.write('{"brokers": []}\n')
+        child.stdin.write(f"{NO_BROKERS}\n")
         child.stdin.flush()
         assert child.stdout.readline() == '{"ok": []}\n'
         assert psutil.Process(child.pid).num_threads() == 1 + 2
