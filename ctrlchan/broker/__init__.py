@@ -10,6 +10,6 @@ close the connection.
 
 Rooms: ``server`` builds the parts and stops them. ``handlers`` answers requests, with ``coordinator``
 (groups), ``replica`` (partitions, followers, ISR changes), ``metadata`` (what controllers have sent) and
-``log`` (records on disk). ``config`` has the settings of the parts. ``ctrlchan.launch`` starts the processes;
-``ctrlchan.metadata_broker`` is the broker without records.
+``log`` (records on disk). ``config`` has the settings of the parts, ``metrics`` their counters.
+``ctrlchan.launch`` starts the processes; ``ctrlchan.metadata_broker`` is the broker without records.
 """

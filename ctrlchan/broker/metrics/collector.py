@@ -1,4 +1,7 @@
-"""BrokerMetrics: the metrics of all areas of a broker that stores records."""
+"""BrokerMetrics: the metrics of all areas of a broker that stores records, and its state.
+
+Source of the state: ``KafkaServer`` (Kafka 3.9).
+"""
 
 from __future__ import annotations
 

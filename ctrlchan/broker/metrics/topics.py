@@ -1,6 +1,7 @@
 """Metrics of Produce and Fetch: what topics get and give, and fetch sessions.
 
-Source: ``BrokerTopicStats``, ``DelayedFetchMetrics``, ``FetchSessionCache`` (Kafka 3.9).
+Source: ``BrokerTopicStats``, ``DelayedProduceMetrics``, ``DelayedFetchMetrics``, ``FetchSessionCache``
+(Kafka 3.9).
 """
 
 from __future__ import annotations

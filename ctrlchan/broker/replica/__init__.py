@@ -1,6 +1,6 @@
-"""The partitions of a storing broker: who leads, who is in sync, and what Produce and Fetch do with them.
+"""The partitions of a storing broker: who leads, who follows, who is in sync, and who waits for that.
 
-In: requests that a processor has received, and what LeaderAndIsr and StopReplica have decided. Out: answers,
-appends to logs, moves of high watermarks, and the ISR changes that a leader wants. Code that runs once per
-request is Cython without the GIL.
+In: the roles that LeaderAndIsr and StopReplica give, appends and reads of Produce and Fetch
+(``broker/handlers``), and the records of other leaders. Out: changed logs, moves of high watermarks, woken
+requests, and the ISR changes that a leader wants. Code that runs once per request is Cython without the GIL.
 """
