@@ -4,6 +4,8 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 cdef enum:
     # Bytes of a batch's header, and of base offset and length, which the length does not count.
     HEADER_BYTES = 61
+    # Bytes of a control batch with the end of a transaction
+    MARKER_BYTES = 78
     OFFSET_AND_LENGTH_BYTES = 12
     # Where fields are that are changed in place.
     LEADER_EPOCH_AT = 12
@@ -102,6 +104,10 @@ cdef void read_batch(const uint8_t* data, Batch* batch) noexcept nogil
 cdef int next_batch(const uint8_t* data, int64_t size, Batch* batch) noexcept nogil
 cdef bint has_valid_crc(const uint8_t* data, const Batch* batch) noexcept nogil
 cdef bint read_marker(const uint8_t* data, const Batch* batch, Marker* marker) noexcept nogil
+# Write a control batch of MARKER_BYTES that ends a transaction. Its offset is 0, and its leader epoch is unknown.
+cdef void write_marker(
+    uint8_t* data, int64_t producer_id, int16_t producer_epoch, const Marker* marker
+) noexcept nogil
 cdef int check_batches(
     const uint8_t* data, int64_t size, const Rules* rules, Appended* appended
 ) noexcept nogil

@@ -51,9 +51,14 @@ cdef enum:
     NO_TIMESTAMP = -1
     NO_PRODUCER_ID = -1
     NO_PRODUCER_EPOCH = -1
+    NO_LEADER_EPOCH = -1
+    NO_SEQUENCE = -1
     # Types of markers (ControlRecordType).
     ABORT = 0
     COMMIT = 1
+    # Version and type; version and coordinator epoch
+    MARKER_KEY_BYTES = 4
+    MARKER_VALUE_BYTES = 6
 
 # An int32 more than this is still an int64.
 cdef int64_t MOST_OFFSET = 2**63 - 1 - 2**31
@@ -312,6 +317,31 @@ cdef bint read_marker(const uint8_t* data, const Batch* batch, Marker* marker) n
     marker.coordinator_epoch = get_i32(p + 2)
     marker.timestamp = timestamp_of(batch, &record)
     return True
+
+
+cdef void write_marker(
+    uint8_t* data, int64_t producer_id, int16_t producer_epoch, const Marker* marker
+) noexcept nogil:
+    """Source: MemoryRecords.withEndTransactionMarker, EndTransactionMarker."""
+    cdef uint8_t* record = data + HEADER_BYTES
+    memset(data, 0, MARKER_BYTES)
+    put_i32(data + 8, MARKER_BYTES - OFFSET_AND_LENGTH_BYTES)
+    put_i32(data + LEADER_EPOCH_AT, NO_LEADER_EPOCH)
+    data[MAGIC_AT] = MAGIC
+    put_i16(data + ATTRIBUTES_AT, TRANSACTIONAL | CONTROL)
+    put_i64(data + BASE_TIMESTAMP_AT, marker.timestamp)
+    put_i64(data + MAX_TIMESTAMP_AT, marker.timestamp)
+    put_i64(data + 43, producer_id)
+    put_i16(data + 51, producer_epoch)
+    put_i32(data + 53, NO_SEQUENCE)
+    put_i32(data + 57, 1)
+    # A record of 16 bytes; attributes and deltas are 0
+    record[0] = <uint8_t>zigzag(MARKER_BYTES - HEADER_BYTES - 1)
+    record[4] = <uint8_t>zigzag(MARKER_KEY_BYTES)
+    put_i16(record + 7, ABORT if marker.is_aborted else COMMIT)
+    record[9] = <uint8_t>zigzag(MARKER_VALUE_BYTES)
+    put_i32(record + 12, marker.coordinator_epoch)
+    put_i32(data + CRC_AT, <int32_t>crc32c(data + ATTRIBUTES_AT, MARKER_BYTES - ATTRIBUTES_AT))
 
 
 # -- appends

@@ -8,7 +8,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from ctrlchan._c.clock_functions cimport ClockFunctions
 from ctrlchan._c.locks cimport Condition, Mutex, lock, unlock
-from ctrlchan.broker.log._batches cimport Appended, Rules
+from ctrlchan.broker.log._batches cimport Appended, Marker, Rules
 from ctrlchan.server._processor cimport Network
 
 cdef enum:
@@ -178,6 +178,11 @@ cdef void unwatch(Watcher* watcher) noexcept nogil
 # Append checked batches if this broker leads. Takes the mutex. Changes ``data`` in place.
 cdef void append_to_leader(
     PartitionState* partition, uint8_t* data, Appended* appended, int origin, int required_acks, int64_t now_ms,
+    AppendResult* result
+) noexcept nogil
+# Append the marker that ends a producer's transaction. Takes the mutex. ``marker.timestamp``: now.
+cdef void append_marker_to_leader(
+    PartitionState* partition, int64_t producer_id, int16_t producer_epoch, const Marker* marker, int required_acks,
     AppendResult* result
 ) noexcept nogil
 # Return the error of an append: another leader, offline, a small ISR with acks=-1. Requires the mutex.

@@ -18,15 +18,17 @@ from ctrlchan._c.error_codes cimport (
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER_OR_FOLLOWER,
     UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_SERVER_ERROR,
 )
 from ctrlchan._c.locks cimport lock, require, signal, unlock
-from ctrlchan.broker.log._batches cimport Appended
+from ctrlchan.broker.log._batches cimport COORDINATOR, MARKER_BYTES, Appended, Rules, check_batches, write_marker
 from ctrlchan.broker.log._log cimport Log
 from ctrlchan.server._processor cimport Network, complete
 
 cdef enum:
     # Of acks
     ALL = -1
+    NO_EPOCH = -1
 
     LEAST_CAPACITY = 64
 
@@ -421,6 +423,34 @@ cdef void append_to_leader(
         if result.error == NOT_ENOUGH_REPLICAS:
             result.log_start_offset = (<Log>p.log).local.start_offset
     unlock_partition(p)
+
+
+cdef void append_marker_to_leader(
+    PartitionState* p, int64_t producer_id, int16_t producer_epoch, const Marker* marker, int required_acks,
+    AppendResult* result
+) noexcept nogil:
+    """Build a control batch and append it.
+
+    UNKNOWN_SERVER_ERROR: no batch has such a producer id or epoch (as MemoryRecordsBuilder).
+    """
+    cdef uint8_t data[MARKER_BYTES]
+    cdef Appended appended
+    cdef Rules rules
+    result.base_offset = result.append_time = result.log_start_offset = result.required_offset = -1
+    result.is_acknowledged = False
+    if producer_id < 0 or producer_epoch == NO_EPOCH:
+        result.error = UNKNOWN_SERVER_ERROR
+        return
+    write_marker(data, producer_id, producer_epoch, marker)
+    lock_partition(p)
+    result.error = error_of_leader(p, required_acks)
+    rules = p.rules
+    unlock_partition(p)
+    rules.now_ms, rules.origin, rules.refuses_zstd = marker.timestamp, COORDINATOR, False
+    if result.error == NONE:
+        result.error = <int16_t>check_batches(data, MARKER_BYTES, &rules, &appended)
+    if result.error == NONE:
+        append_to_leader(p, data, &appended, COORDINATOR, required_acks, marker.timestamp, result)
 
 
 cdef bint is_acknowledged(PartitionState* p, int64_t required_offset, int16_t* error) noexcept nogil:

@@ -122,6 +122,16 @@ class Partition:
         timeout_ms: int = 30_000,
         refuses_zstd: bool = False,
     ) -> Future[ProduceResult]: ...
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        *,
+        required_acks: int = -1,
+        timeout_ms: int,
+    ) -> Future[ProduceResult]: ...
     def _complete_appends(self) -> None: ...
     def read(self, offset: int, max_bytes: int, *, isolation: int = 0) -> bytes: ...
     def read_range(self, offset: int, max_bytes: int, *, isolation: int = 0) -> FileRange: ...

@@ -42,6 +42,7 @@ from ctrlchan.broker.log._batches cimport (
     CLIENT,
     AppendRules,
     Checked,
+    Marker,
     Rules,
 )
 from ctrlchan.broker.log._log cimport Log
@@ -72,6 +73,7 @@ from ctrlchan.broker.replica._partition_state cimport (
     Table,
     Watcher,
     add_partition,
+    append_marker_to_leader,
     append_to_leader,
     error_of_leader,
     has_topic_id,
@@ -819,6 +821,33 @@ cdef class Partition:
                 return ProduceResult(error, log_start_offset=start, record_errors=errors, error_message=message)
             refused = error
         return ProduceResult(refused, log_start_offset=NO_OFFSET if refused in _WITHOUT_START else start)
+
+    def append_marker(
+        self, int64_t producer_id, int16_t producer_epoch, bint commit, int32_t coordinator_epoch, *,
+        int required_acks=ALL, int64_t timeout_ms
+    ):
+        """Append the marker that ends a transaction of a producer; the future gives a ProduceResult.
+
+        ``required_acks``, ``timeout_ms``: as ``append``. Source: KafkaApis.handleWriteTxnMarkersRequest.
+        """
+        cdef WaitingAppend append = WaitingAppend()
+        cdef AppendResult result
+        cdef Marker marker
+        marker.is_aborted, marker.coordinator_epoch = not commit, coordinator_epoch
+        marker.timestamp = wall_ms(self.state.table)
+        with nogil:
+            append_marker_to_leader(&self.state, producer_id, producer_epoch, &marker, required_acks, &result)
+        append.future = Future()
+        append.future.set_running_or_notify_cancel()
+        append.partition, append.required_offset = self, result.required_offset
+        if result.error == NONE:
+            result.error = self._flush_if_due()
+        append.result = ProduceResult(result.error, result.base_offset, result.append_time, result.log_start_offset)
+        if required_acks != ALL or result.is_acknowledged or result.error != NONE:
+            append.finish()
+        else:
+            self._wait_for_acks(append, timeout_ms)
+        return append.future
 
     def _flush_if_due(self):
         """Flush the log if flush.messages says so; return Kafka's error code."""
