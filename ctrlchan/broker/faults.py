@@ -1,7 +1,8 @@
 """Faults: what a test wants to go wrong in a broker. A broker without faults does not look here.
 
 A fault hits requests of one API, all of them or those that name a topic or a partition. It answers with an
-error, delays the answer, or closes the connection; as often as is wanted.
+error, delays the request, or closes the connection; as often as is wanted. With ``after`` the request is
+handled first, and the fault hits its answer: the client does not know what has happened.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ __all__ = ["FOREVER", "Fault", "FaultTarget", "Faults", "NamedBy"]
 #: ``times`` of a fault that never ends by itself.
 FOREVER: Final = -1
 
+#: Processors answer them, and handler threads cannot.
+_WITHOUT_EFFECT: Final = frozenset({"Fetch"})
+
 #: Returns whether a request names a topic and a partition (None: any).
 NamedBy = Callable[[str, int | None], bool]
 
@@ -29,7 +33,8 @@ class Fault:
     """What happens to requests of ``api`` (Kafka's name) that name ``topic`` and ``partition``, if given.
 
     One of ``error`` (Kafka's code), ``seconds`` (a delay) and ``disconnect``. ``times``: how many requests it
-    hits, ``FOREVER``: every one. Raises ConfigError for values that cannot be.
+    hits, ``FOREVER``: every one. ``after``: the request has its effect, and the fault hits the answer.
+    Raises ConfigError for values that cannot be.
     """
 
     api: str
@@ -39,6 +44,7 @@ class Fault:
     seconds: float = 0.0
     disconnect: bool = False
     times: int = 1
+    after: bool = False
 
     def __post_init__(self) -> None:
         if self.partition is not None and self.topic is None:
@@ -48,6 +54,8 @@ class Fault:
             raise ConfigError(f"a delay of {self.seconds} seconds")
         if not isinstance(self.times, int) or (self.times != FOREVER and self.times < 1):
             raise ConfigError(f"a fault that hits {self.times} requests")
+        if self.after and self.api in _WITHOUT_EFFECT:
+            raise ConfigError(f"{self.api} has no effect before its answer")
 
 
 class Faults:
@@ -75,14 +83,14 @@ class Faults:
             self._faults.clear()
             self._changed()
 
-    def take(self, api: str, names: NamedBy) -> Fault | None:
+    def take(self, api: str, names: NamedBy, *, after: bool | None = None) -> Fault | None:
         """Return the fault that hits a request, or None.
 
-        ``names``: asked where a fault has a topic.
+        ``names``: asked where a fault has a topic. ``after``: what the fault must have there; None: anything.
         """
         with self._lock:
             for place, (fault, left) in enumerate(self._faults):
-                if fault.api != api or (fault.topic is not None and not names(fault.topic, fault.partition)):
+                if not _hits(fault, api, names) or after not in (None, fault.after):
                     continue
                 if left == 1:
                     del self._faults[place]
@@ -92,9 +100,18 @@ class Faults:
                 return fault
         return None
 
+    def hits_answer(self, api: str, names: NamedBy) -> bool:
+        """Return whether a fault with ``after`` hits a request, and do not take it."""
+        with self._lock:
+            return any(fault.after and _hits(fault, api, names) for fault, _ in self._faults)
+
     def _changed(self) -> None:
         self.active = bool(self._faults)
         self._on_change(frozenset(fault.api for fault, _ in self._faults))
+
+
+def _hits(fault: Fault, api: str, names: NamedBy) -> bool:
+    return fault.api == api and (fault.topic is None or names(fault.topic, fault.partition))
 
 
 class FaultTarget:
@@ -102,8 +119,8 @@ class FaultTarget:
 
     ``api``: Kafka's name, such as "Produce". ``topic``, ``partition``: requests that name them; None: any.
     A fault of a request that names several partitions is one of all of them. ``times``: how many requests it
-    hits; ``FOREVER`` (-1): every one, until ``clear_faults``. All methods raise ConfigError for values that
-    cannot be.
+    hits; ``FOREVER`` (-1): every one, until ``clear_faults``. ``after``: requests have their effect first,
+    and the fault hits their answers; not of Fetch. All methods raise ConfigError for values that cannot be.
     """
 
     @abstractmethod
@@ -117,12 +134,15 @@ class FaultTarget:
         partition: int | None = None,
         error: int | str | None = None,
         times: int = 1,
+        after: bool = False,
     ) -> None:
         """Answer requests with an error of Kafka: its code or its name, such as "NOT_LEADER_OR_FOLLOWER"."""
         if error is None:
             raise ConfigError('fail needs an error of Kafka, such as error="NOT_LEADER_OR_FOLLOWER"')
         code = _code(error)
-        self._change_faults(Fault(api=_api(api), topic=topic, partition=partition, error=code, times=times))
+        self._change_faults(
+            Fault(api=_api(api), topic=topic, partition=partition, error=code, times=times, after=after)
+        )
 
     def delay(
         self,
@@ -131,18 +151,24 @@ class FaultTarget:
         topic: str | None = None,
         partition: int | None = None,
         times: int = 1,
+        after: bool = False,
     ) -> None:
         """Handle requests so many seconds later. Only their own connections wait."""
         self._change_faults(
-            Fault(api=_api(api), topic=topic, partition=partition, seconds=seconds, times=times)
+            Fault(api=_api(api), topic=topic, partition=partition, seconds=seconds, times=times, after=after)
         )
 
     def disconnect(
-        self, api: str, topic: str | None = None, partition: int | None = None, times: int = 1
+        self,
+        api: str,
+        topic: str | None = None,
+        partition: int | None = None,
+        times: int = 1,
+        after: bool = False,
     ) -> None:
         """Close the connections of requests in the place of an answer."""
         self._change_faults(
-            Fault(api=_api(api), topic=topic, partition=partition, disconnect=True, times=times)
+            Fault(api=_api(api), topic=topic, partition=partition, disconnect=True, times=times, after=after)
         )
 
     def clear_faults(self) -> None:

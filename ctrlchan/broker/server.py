@@ -326,8 +326,7 @@ class BrokerServer:
 
         keys = frozenset(api.key for api in apis.values() if api.name in names)
         hot.set_faults(keys, partial(hot_answer_of_fault, self.core, apis))
-        # A hot request that handler threads answer was asked for before.
-        self._handler.set_faults(keys - hot.keys, partial(answer_of_fault, self.core))
+        self._handler.set_faults(keys, partial(answer_of_fault, self.core, hot.keys))
 
     def _shut_down_controlled(self) -> None:
         """Let the controller move this broker's leaders. Source: ``KafkaServer.controlledShutdown``."""

@@ -31,7 +31,7 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 
 cimport cython
 
-from ctrlchan._c.atomics cimport count, counted
+from ctrlchan._c.atomics cimport add_and_get, count, counted
 from ctrlchan._c.bytes cimport get_i32, put_i32
 from ctrlchan._c.clock_functions cimport Clock, ClockFunctions, monotonic_ns_of
 # Of the operating system, also where a server has another clock: Python threads wait by it.
@@ -155,8 +155,8 @@ cdef struct Connection:
     # What the poller watches.
     int interest
     Peer peer
-    # The number of the connection within its processor.
-    int64_t opened
+    # The number of the connection: it counts those that the server has accepted.
+    int64_t number
     # The RequestContext of the slot's last connection that Python was asked for, or NULL. Guarded by the GIL.
     PyObject* context
 
@@ -332,6 +332,8 @@ cdef struct Network:
     Acceptor* acceptors
     int acceptor_count
     int64_t stopping
+    # Connections that were accepted since the start
+    int64_t accepted
     RequestQueue queue
     Quotas quotas
     Events events

@@ -34,8 +34,9 @@ ANONYMOUS: Final = Principal.user("ANONYMOUS")
 class RequestContext:
     """What all requests of a connection have in common. The server makes it once for each connection.
 
-    ``listener``: its name. ``client_host``: the peer's IP address. ``connection_id``: a number that no other
-    connection of the server has. ``principal``: ANONYMOUS without SASL; a client's certificate gives no name.
+    ``listener``: its name. ``client_host``: the peer's IP address. ``connection_id``: a number that is higher
+    than those of all connections that the server accepted before. ``principal``: ANONYMOUS without SASL; a
+    client's certificate gives no name.
     """
 
     listener: str

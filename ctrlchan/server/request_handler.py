@@ -67,7 +67,9 @@ class _Core(Protocol):
 
 C = TypeVar("C", bound=_Core)
 
-_FaultAnswer: TypeAlias = Callable[[Api[C], Request], Reply | Future[None] | None]
+#: What a fault makes of the answer to a request that was handled
+_FaultyAnswer: TypeAlias = Callable[[Reply], Reply | Future[Reply]]
+_FaultAnswer: TypeAlias = Callable[[Api[C], Request], Reply | Future[None] | _FaultyAnswer | None]
 
 
 class RequestHandler(Generic[C]):
@@ -96,7 +98,8 @@ class RequestHandler(Generic[C]):
     def set_faults(self, keys: Set[int], answer: _FaultAnswer[C]) -> None:
         """Ask `answer` before requests of these API keys are answered.
 
-        It returns None when no fault hits the request, or a Future, after which the request is handled.
+        It returns None when no fault hits the request, a Future, after which the request is handled, or a
+        function that is given the reply and returns another one.
         """
         self._faults = keys, answer
 
@@ -122,9 +125,14 @@ class RequestHandler(Generic[C]):
         """Return the reply of a fault, or that of the API."""
         faulty, answer_of_fault = self._faults
         fault = answer_of_fault(api, request) if api.key in faulty else None
+        if isinstance(fault, Reply):
+            return fault
         if isinstance(fault, Future):
             return then(fault, lambda _: self._call(api, request))
-        return fault or self._call(api, request)
+        reply = self._call(api, request)
+        if fault is None:
+            return reply
+        return then(reply, fault) if isinstance(reply, Future) else fault(reply)
 
     def _call(self, api: Api[C], request: Request) -> Reply | Future[Reply]:
         """Let the API handle the request."""

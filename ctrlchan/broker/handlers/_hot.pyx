@@ -62,6 +62,7 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
     cdef Entry* entry
     cdef Cursor c
     cdef Result result
+    cdef bint goes_on = True
     cdef int i
     c.at, c.end, c.failed, c.flexible = request.data, request.data + request.size, False, False
     header.key, header.version = read_i16(&c), read_i16(&c)
@@ -74,8 +75,8 @@ cdef Result handle_request(void* context, HotRequest* request, Answer* answer) n
             if not read_header(entry, &c, &header):
                 return QUEUE
             if (<BrokerHandler>context).faulty >> i & 1 and request.reason == ARRIVED:
-                result = answer_fault(<BrokerHandler>context, &header, request, answer)
-                if result != QUEUE:
+                result = answer_fault(<BrokerHandler>context, &header, request, answer, &goes_on)
+                if not goes_on:
                     return result
             if request.reason == DELAY_ENDED:
                 request.reason = ARRIVED
@@ -98,15 +99,19 @@ cdef void append_header(Answer* answer, const RequestHeader* header) noexcept no
 
 
 cdef Result answer_fault(
-    BrokerHandler self, const RequestHeader* header, HotRequest* request, Answer* answer
+    BrokerHandler self, const RequestHeader* header, HotRequest* request, Answer* answer, bint* goes_on
 ) noexcept nogil:
-    """Do what a fault does to a request; QUEUE: no fault hits it."""
+    """Do what a fault does to a request. ``goes_on``: no fault hits it, and the result means nothing."""
+    goes_on[0] = False
     with gil:
         try:
             found = self.fault_answer(
                 header.key, header.version, PyBytes_FromStringAndSize(<const char*>request.data, request.size)
             )
             if found is True:
+                goes_on[0] = True
+                return QUEUE
+            if found is None:
                 return QUEUE
             if found is False:
                 return CLOSE
@@ -193,7 +198,7 @@ cdef class BrokerHandler(HotHandler):
         """Ask `answer` before requests of these API keys are answered. It runs on the processors' threads.
 
         ``answer(key, version, request)``: the response with its header; True: go on; False: close the connection;
-        a float: seconds until the request is handled.
+        a float: seconds until the request is handled; None: a handler thread answers.
         """
         cdef int i
         cdef uint32_t faulty = 0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 from kio.schema.index import api_key_map
 
 from ctrlchan._codec import decode_request_header, encode_response_header
-from ctrlchan.broker.faults import Fault, Faults
+from ctrlchan.broker.faults import Faults
 from ctrlchan.errors import ProtocolError
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis.lookups import MetadataLookups
@@ -22,6 +23,9 @@ __all__ = ["DisconnectError", "FaultyBroker", "answer_of_fault", "hot_answer_of_
 #: ``acks`` of a producer that wants no response: Kafka shows it an error by closing the connection.
 _NO_ACKNOWLEDGEMENT: Final = 0
 _TEXT: Final = "A fault that a test wants."
+
+
+T = TypeVar("T")
 
 
 class FaultyBroker(Protocol):
@@ -37,42 +41,60 @@ class DisconnectError(ProtocolError):
     """A fault closes the connection."""
 
 
-def answer_of_fault(core: FaultyBroker, api: Api[Any], request: Request) -> Reply | Future[None] | None:
+def answer_of_fault(
+    core: FaultyBroker, hot_keys: Set[int], api: Api[Any], request: Request
+) -> Reply | Future[None] | Callable[[Reply], Reply | Future[Reply]] | None:
     """Return the answer of a fault, the Future of a delay, or None if no fault hits the request.
 
-    After a delay the request is handled as usual. Raises DisconnectError.
+    After a delay the request is handled as usual. A function: what the fault makes of the answer, after the
+    request was handled. ``hot_keys``: of the APIs that processors answer; these have looked for faults that
+    hit the request. Raises DisconnectError, also from the function.
     """
     messages = ClientMessages(api_key_map[api.key], request.version)
     body = messages.decode(request)
-    fault = _fault(core, api, body)
-    if fault is None:
+    found = core.faults.take(
+        api.name, partial(_names, core, body), after=True if api.key in hot_keys else None
+    )
+    if found is None:
         return None
-    if fault.disconnect or (fault.error and getattr(body, "acks", None) == _NO_ACKNOWLEDGEMENT):
-        raise DisconnectError("a fault that a test wants", api=api.name)
-    if fault.seconds:
-        delay: Future[None] = Future()
-        timer = threading.Timer(fault.seconds, delay.set_result, [None])
-        timer.daemon = True
-        timer.start()
-        return delay
-    return Reply(error_response(messages, body, KioError(fault.error), _TEXT), error_code=fault.error)
+    fault = found  # as the function below knows it
+
+    def answer(handled: Reply | None) -> Reply | Future[Any]:
+        if fault.disconnect or (fault.error and getattr(body, "acks", None) == _NO_ACKNOWLEDGEMENT):
+            raise DisconnectError("a fault that a test wants", api=api.name)
+        if fault.seconds:
+            return _later(fault.seconds, handled)
+        return Reply(error_response(messages, body, KioError(fault.error), _TEXT), error_code=fault.error)
+
+    return answer if fault.after else answer(None)
+
+
+def _later(seconds: float, value: T) -> Future[T]:
+    """Return a future that has the value after so many seconds."""
+    delay: Future[T] = Future()
+    timer = threading.Timer(seconds, delay.set_result, [value])
+    timer.daemon = True
+    timer.start()
+    return delay
 
 
 def hot_answer_of_fault(
     core: FaultyBroker, apis: Mapping[int, Api[Any]], key: int, version: int, data: bytes
-) -> bytes | bool | float:
+) -> bytes | bool | float | None:
     """Return the response to a request of a processor; True: there is no fault, False: close the connection.
 
-    A float: the seconds of a delay. ``data``: the request with its header.
+    A float: the seconds of a delay. None: a handler thread answers it, for a fault that hits the answer.
+    ``data``: the request with its header.
     """
     api = apis[key]
     frame = memoryview(data)
     header = decode_request_header(frame, api.request_header_version(version))
     messages = ClientMessages(api_key_map[key], version)
     body = messages.decode_body(frame, header.size)
-    fault = _fault(core, api, body)
+    names = partial(_names, core, body)
+    fault = core.faults.take(api.name, names, after=False)
     if fault is None:
-        return True
+        return None if core.faults.hits_answer(api.name, names) else True
     if fault.seconds:
         return float(fault.seconds)
     if fault.disconnect or getattr(body, "acks", None) == _NO_ACKNOWLEDGEMENT:
@@ -81,17 +103,13 @@ def hot_answer_of_fault(
     return answer + error_response(messages, body, KioError(fault.error), _TEXT)
 
 
-def _fault(core: FaultyBroker, api: Api[Any], body: Any) -> Fault | None:
-    """Return the fault that hits a request, if there is one."""
-
-    def names(topic: str, partition: int | None) -> bool:
-        for named in named_partitions(body):
-            name = named.topic
-            if name is None and named.topic_id is not None:
-                with core.metadata.state.lock:
-                    name = core.metadata.topic_name(named.topic_id)
-            if name == topic and partition in (None, named.partition):
-                return True
-        return False
-
-    return core.faults.take(api.name, names)
+def _names(core: FaultyBroker, body: Any, topic: str, partition: int | None) -> bool:
+    """Return whether a request names a topic and a partition (None: any)."""
+    for named in named_partitions(body):
+        name = named.topic
+        if name is None and named.topic_id is not None:
+            with core.metadata.state.lock:
+                name = core.metadata.topic_name(named.topic_id)
+        if name == topic and partition in (None, named.partition):
+            return True
+    return False

@@ -125,7 +125,6 @@ cdef void open_connection(Connection* c, int fd) noexcept nogil:
         return
     c.fd, c.interest, c.state, c.last_active = fd, READABLE, IDLE, p.now
     c.holds_back = False
-    c.opened = counted(&p.counters.opened)
     link_active(c)
     count(&p.counters.connections, 1)
     count(&p.counters.opened, 1)

@@ -67,6 +67,7 @@ cdef bint give_connection(Processor* p, int fd, int listener, const Transport* t
     c = allocate_slot(p)
     if c != NULL:
         c.new_fd, c.listener, c.transport, c.peer = fd, listener, transport, peer[0]
+        c.number = add_and_get(&p.network.accepted, 1)
         wake = put_in_mailbox(c)
     unlock(&p.mutex)
     if wake:

@@ -366,10 +366,9 @@ cdef class NetworkThreads:
 
 cdef object context_of(NetworkThreads threads, Connection* c):
     """Return the RequestContext of a connection whose request the caller has taken: nobody else uses the field."""
-    cdef int64_t number = c.opened * MAX_PROCESSORS + c.processor.index
-    if c.context == NULL or (<object>c.context).connection_id != number:
+    if c.context == NULL or (<object>c.context).connection_id != c.number:
         host, port = peer_of(&c.peer)
-        context = RequestContext(threads.listener_names[c.listener], SecurityProtocol.PLAINTEXT, host, port, number)
+        context = RequestContext(threads.listener_names[c.listener], SecurityProtocol.PLAINTEXT, host, port, c.number)
         Py_XDECREF(c.context)
         Py_INCREF(context)
         c.context = <PyObject*>context

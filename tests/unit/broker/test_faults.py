@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from ctrlchan.server.kio_messages import KioError
 from tests.unit.server.contexts import LOCAL_CLIENT
 
 SECONDS = 30.0
+NOT_HOT: frozenset[int] = frozenset()
 LIST_OFFSETS: Api[Any] = Api(
     key=2, name="ListOffsets", lowest=0, highest=9, flexible_from=6, handle=lambda _core, _request: Reply(b"")
 )
@@ -62,14 +64,14 @@ def test_an_error_is_answered_as_often_as_wanted() -> None:
     broker = Broker()
     broker.fail("ListOffsets", "t", 0, "NOT_LEADER_OR_FOLLOWER", times=2)
     assert broker.faults.active
-    assert answer_of_fault(broker, LIST_OFFSETS, request("other")) is None
-    assert answer_of_fault(broker, LIST_OFFSETS, request("t", 1)) is None
+    assert answer_of_fault(broker, NOT_HOT, LIST_OFFSETS, request("other")) is None
+    assert answer_of_fault(broker, NOT_HOT, LIST_OFFSETS, request("t", 1)) is None
     for _ in range(2):
-        answer = answer_of_fault(broker, LIST_OFFSETS, request())
+        answer = answer_of_fault(broker, NOT_HOT, LIST_OFFSETS, request())
         assert isinstance(answer, Reply)
         (topic,) = decode_answer("list_offsets", 5, answer.body).topics
         assert (topic.name, topic.partitions[0].error_code) == ("t", KioError.not_leader_or_follower)
-    assert answer_of_fault(broker, LIST_OFFSETS, request()) is None
+    assert answer_of_fault(broker, NOT_HOT, LIST_OFFSETS, request()) is None
     assert not broker.faults.active
     assert broker.changes == [frozenset({"ListOffsets"}), frozenset()]
 
@@ -79,18 +81,56 @@ def test_a_connection_is_closed_and_faults_end() -> None:
     broker.disconnect("ListOffsets", times=FOREVER)
     for _ in range(3):
         with pytest.raises(DisconnectError):
-            answer_of_fault(broker, LIST_OFFSETS, request())
+            answer_of_fault(broker, NOT_HOT, LIST_OFFSETS, request())
     broker.clear_faults()
-    assert answer_of_fault(broker, LIST_OFFSETS, request()) is None
+    assert answer_of_fault(broker, NOT_HOT, LIST_OFFSETS, request()) is None
 
 
 def test_a_delay_ends_and_the_request_goes_on() -> None:
     broker = Broker()
     broker.delay("ListOffsets", 0.01)
-    delay = answer_of_fault(broker, LIST_OFFSETS, request())
-    assert delay is not None
-    assert not isinstance(delay, Reply)
+    delay = answer_of_fault(broker, NOT_HOT, LIST_OFFSETS, request())
+    assert isinstance(delay, Future)
     assert delay.result(30) is None
+
+
+def test_an_answer_is_hit_after_the_effect() -> None:
+    broker = Broker()
+    broker.fail("ListOffsets", "t", error="NOT_LEADER_OR_FOLLOWER", after=True)
+    broker.disconnect("ListOffsets", after=True)
+    broker.delay("ListOffsets", 0.01, after=True)
+    handled = Reply(b"handled")
+    fault = answer_of_fault(broker, NOT_HOT, LIST_OFFSETS, request())
+    assert callable(fault)
+    answer = fault(handled)
+    assert isinstance(answer, Reply)
+    (topic,) = decode_answer("list_offsets", 5, answer.body).topics
+    assert topic.partitions[0].error_code == KioError.not_leader_or_follower
+    fault = answer_of_fault(broker, NOT_HOT, LIST_OFFSETS, request())
+    assert callable(fault)
+    with pytest.raises(DisconnectError):
+        fault(handled)
+    fault = answer_of_fault(broker, NOT_HOT, LIST_OFFSETS, request())
+    assert callable(fault)
+    delayed = fault(handled)
+    assert not isinstance(delayed, Reply)
+    assert delayed.result(SECONDS) is handled
+    assert not broker.faults.active
+
+
+def test_a_processor_leaves_faults_of_answers_to_handler_threads() -> None:
+    broker = Broker()
+    apis = {2: LIST_OFFSETS}
+    frame, _ = frame_of(5, "t", 0)
+    broker.fail("ListOffsets", "t", error=3, after=True)
+    assert hot_answer_of_fault(broker, apis, 2, 5, frame_of(5, "other", 0)[0]) is True
+    assert hot_answer_of_fault(broker, apis, 2, 5, frame) is None
+    broker.disconnect("ListOffsets")
+    # The handler threads' requests were looked at by a processor for faults of the other kind.
+    assert callable(answer_of_fault(broker, {2}, LIST_OFFSETS, request()))
+    assert answer_of_fault(broker, {2}, LIST_OFFSETS, request()) is None
+    assert hot_answer_of_fault(broker, apis, 2, 5, frame) is False
+    assert not broker.faults.active
 
 
 def test_requests_on_a_processor_are_hit_too() -> None:
@@ -118,6 +158,7 @@ def test_requests_on_a_processor_are_hit_too() -> None:
         ({"api": "Produce", "error": 1, "times": 0}, "hits 0 requests"),
         ({"api": "Produce", "error": 1, "times": 1.5}, "hits 1.5 requests"),
         ({"api": "Produce", "error": "NONE"}, "'NONE' is no error"),
+        ({"api": "Fetch", "error": 1, "after": True}, "Fetch has no effect before its answer"),
         ({"api": "Produce", "seconds": -1}, "a delay of -1 seconds"),
         ({"api": "Produce", "seconds": math.nan}, "a delay of nan seconds"),
         ({"api": "Produce", "seconds": math.inf}, "a delay of inf seconds"),

@@ -237,7 +237,7 @@ def test_requests_of_a_connection_have_one_context() -> None:
         )
         assert str(first) == f"{host}:{port} (User:ANONYMOUS)"
         assert third.client_port == other.getsockname()[1]
-        assert third.connection_id != first.connection_id
+        assert third.connection_id > first.connection_id
 
 
 def test_a_slot_that_is_used_again_has_another_context() -> None:
@@ -254,6 +254,7 @@ def test_a_slot_that_is_used_again_has_another_context() -> None:
                 assert client.is_closed()
             wait_for_connections(server, 0)
         assert len(set(ports)) == 3
+        assert ports == sorted(ports)
 
 
 def test_requests_are_not_made_by_hand() -> None:

@@ -49,6 +49,25 @@ def test_produce_fails_as_often_as_wanted_and_then_works(tmp_path: Path) -> None
             assert outcomes(11, client.answer())[0][2] == 0
 
 
+def test_a_fault_of_an_answer_leaves_the_request_to_handler_threads(tmp_path: Path) -> None:
+    core = SimpleNamespace(lock=threading.RLock(), faults=Faults())
+    frame = produce_frame(11, [("t", [(0, batch([b"a"]))])])
+    with producing(tmp_path) as server:
+        server.lead()
+        server.hot.set_faults(
+            {0}, lambda key, version, data: hot_answer_of_fault(core, {0: PRODUCE}, key, version, data)
+        )
+        core.faults.add(Fault(api="Produce", topic="t", disconnect=True, after=True))
+        with server.client() as client:
+            client.frames(frame)
+            assert client.answer() == QUEUED
+        assert core.faults.active
+        core.faults.clear()
+        with server.client() as client:
+            client.frames(frame)
+            assert outcomes(11, client.answer())[0][2:] == (0, 0)
+
+
 def test_a_delayed_produce_holds_up_its_own_connection_alone(tmp_path: Path) -> None:
     core = SimpleNamespace(lock=threading.RLock(), faults=Faults())
     frame = produce_frame(11, [("t", [(0, batch([b"a"]))])])
