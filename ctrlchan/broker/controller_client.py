@@ -16,8 +16,9 @@ from ctrlchan.broker.node import BrokerNode
 from ctrlchan.broker.replica.isr_changes import AlteredPartition, IsrChange, IsrChanges
 from ctrlchan.errors import KafkaError
 from ctrlchan.peers.connection import Address
-from ctrlchan.peers.controller_connections import Answer, ControllerConnections, OutgoingRequest
+from ctrlchan.peers.controller_connections import ControllerConnections
 from ctrlchan.peers.messages import decode_answer, encode_request, part
+from ctrlchan.peers.requests import Answer, OutgoingRequest
 from ctrlchan.state.brokers import parse_host_port
 
 __all__ = ["ControllerClient", "NewTopic"]

@@ -10,8 +10,9 @@ from kio.static.primitive import i32Timedelta
 
 from ctrlchan.errors import ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address
-from ctrlchan.peers.controller_connections import ControllerConnections, OutgoingRequest
+from ctrlchan.peers.controller_connections import ControllerConnections
 from ctrlchan.peers.messages import decode_answer, encode_request, part
+from ctrlchan.peers.requests import OutgoingRequest
 from ctrlchan.state.brokers import format_host_port
 
 __all__ = ["ask", "check", "milliseconds", "topic_metadata"]

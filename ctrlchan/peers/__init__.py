@@ -1,4 +1,5 @@
 """Connections from one node to another: framing, versions of APIs, requests and their answers.
 
-A broker's way to the controller uses them: ctrlchan's or a JVM's, known by its address alone.
+In: addresses, bodies of requests. Out: their answers. A broker uses them to ask the controller and other
+brokers: ctrlchan's or JVMs, known by their addresses alone.
 """

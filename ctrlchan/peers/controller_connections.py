@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Final
 
 from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
 from ctrlchan.peers.connection import Address, PeerConnection
 from ctrlchan.peers.messages import is_refused
+from ctrlchan.peers.requests import Answer, OutgoingRequest, common_version
 from ctrlchan.server.api_names import api_name
 
-__all__ = ["Answer", "ControllerConnections", "OutgoingRequest"]
+__all__ = ["ControllerConnections"]
 
 _LOG: Final = logging.getLogger("ctrlchan.broker")
 
@@ -27,26 +28,6 @@ _CONNECTIONS: Final = 8
 _PAUSE_SECONDS: Final = 0.1
 #: What an answer may take longer than the request allows the controller.
 _MARGIN_SECONDS: Final = 5.0
-
-
-class OutgoingRequest(NamedTuple):
-    """A request to the controller.
-
-    ``versions``: in which it can be sent. ``flexible_from``: the first version whose headers have tagged
-    fields. ``encode``: returns the body in a version.
-    """
-
-    api_key: int
-    versions: range
-    flexible_from: int
-    encode: Callable[[int], bytes]
-
-
-class Answer(NamedTuple):
-    """The body of the controller's answer, and the version that it has."""
-
-    version: int
-    body: bytes
 
 
 class ControllerConnections:
@@ -119,7 +100,7 @@ class ControllerConnections:
         try:
             if not connection.versions:
                 connection.ask_versions(deadline)
-            version = _common_version(request, connection.versions)
+            version = common_version(request, connection.versions)
             if version is None:
                 is_usable = True
                 raise KafkaError(
@@ -169,12 +150,6 @@ class ControllerConnections:
         with self._lock:
             self._open.discard(connection)
         connection.close()
-
-
-def _common_version(request: OutgoingRequest, served: Mapping[int, tuple[int, int]]) -> int | None:
-    """Return the highest version of a request that the controller serves, or None."""
-    lowest, highest = served.get(request.api_key, (0, -1))
-    return max((one for one in request.versions if lowest <= one <= highest), default=None)
 
 
 def _timed_out() -> KafkaError:

@@ -17,8 +17,8 @@ from typing import Any, Final
 from ctrlchan.broker.handlers.effects import when_seen
 from ctrlchan.broker.storing_core import StoringCore
 from ctrlchan.errors import CtrlchanError, KafkaError
-from ctrlchan.peers.controller_connections import Answer
 from ctrlchan.peers.messages import decode_answer
+from ctrlchan.peers.requests import Answer
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.apis.lookups import MetadataLookups
 from ctrlchan.server.error_responses import error_response

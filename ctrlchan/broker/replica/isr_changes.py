@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ctrlchan.errors import DecodeError, ErrorCode, KafkaError
-from ctrlchan.peers.controller_connections import Answer, OutgoingRequest
 from ctrlchan.peers.messages import decode_answer, encode_request, part
+from ctrlchan.peers.requests import Answer, OutgoingRequest
 from ctrlchan.topic_names import ZERO_ID
 
 __all__ = ["AlteredPartition", "IsrChange", "IsrChanges"]

@@ -17,8 +17,9 @@ from ctrlchan._codec import encode_request_header
 from ctrlchan.broker.faults import FOREVER, Fault, Faults, FaultTarget
 from ctrlchan.broker.handlers.faulty_answers import DisconnectError, answer_of_fault, hot_answer_of_fault
 from ctrlchan.errors import ConfigError
-from ctrlchan.peers.controller_connections import ControllerConnections, OutgoingRequest
+from ctrlchan.peers.controller_connections import ControllerConnections
 from ctrlchan.peers.messages import decode_answer, encode_request, part
+from ctrlchan.peers.requests import OutgoingRequest
 from ctrlchan.server.api import Api, Reply, Request
 from ctrlchan.server.kio_messages import KioError
 from tests.unit.server.contexts import LOCAL_CLIENT

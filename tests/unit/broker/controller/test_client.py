@@ -16,7 +16,8 @@ from ctrlchan.controller.core import ControllerCore
 from ctrlchan.controller.events.event import ControllerState
 from ctrlchan.embedded.controller import LocalController
 from ctrlchan.errors import ErrorCode, KafkaError
-from ctrlchan.peers.controller_connections import ControllerConnections, OutgoingRequest
+from ctrlchan.peers.controller_connections import ControllerConnections
+from ctrlchan.peers.requests import OutgoingRequest
 from tests.kafka.ports import free_port
 from tests.kafka.waiting import wait_until
 from tests.unit.broker.controller.conftest import ClientOf

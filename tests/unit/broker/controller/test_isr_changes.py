@@ -16,7 +16,7 @@ from kio.static.primitive import i32Timedelta
 
 from ctrlchan.broker.replica.isr_changes import AlteredPartition, IsrChange, IsrChanges
 from ctrlchan.errors import ErrorCode
-from ctrlchan.peers.controller_connections import Answer, OutgoingRequest
+from ctrlchan.peers.requests import Answer, OutgoingRequest
 from tests.kafka.waiting import wait_until
 
 TOPIC, TOPIC_ID = "orders", bytes(range(16))
