@@ -1,6 +1,6 @@
 """Makes a batch of records of format 2, and finds the partition of a key as Kafka's producer does.
 
-The layouts are in ``broker/coordinator/offset_batches.py`` (batch) and ``broker/log/records.py`` (record).
+The layouts are in ``broker/coordinator/record_batches.py`` (batch) and ``broker/log/records.py`` (record).
 Source: ``DefaultRecordBatch``, ``DefaultRecord`` and ``BuiltInPartitioner`` of Kafka 3.9.
 """
 

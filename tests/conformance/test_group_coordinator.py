@@ -26,6 +26,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.group.records import GroupKey, read_group_value, read_key
 from ctrlchan.broker.coordinator.group.requests import (
     NO_RETENTION,
@@ -37,9 +38,8 @@ from ctrlchan.broker.coordinator.group.requests import (
     OffsetToCommit,
     SyncRequest,
     SyncResult,
-    TopicPartition,
 )
-from ctrlchan.broker.coordinator.offset_batches import encode_batch, read_batches
+from ctrlchan.broker.coordinator.record_batches import encode_batch, read_batches
 from ctrlchan.errors import ErrorCode, IllegalStateError
 from tests.conformance.java_process import JavaProcess
 from tests.kafka.requirement import require_kafka

@@ -4,6 +4,6 @@ In: leadership of partitions of ``__consumer_offsets``, settings. Out: a ``Group
 handlers call, and record batches to append. No file here knows how requests are encoded.
 
 Rooms: ``group`` is the group coordinator, ``common`` what coordinators share. Files: ``group_service`` starts
-and stops everything; ``offsets_log`` appends and reads through ``Partition``, with ``offset_batches`` for the
+and stops everything; ``topic_log`` appends and reads through ``Partition``, with ``record_batches`` for the
 record batches; ``timer_thread`` calls the timers.
 """

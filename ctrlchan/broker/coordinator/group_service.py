@@ -9,10 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
-from ctrlchan.broker.coordinator.group.requests import TopicPartition
-from ctrlchan.broker.coordinator.offsets_log import OffsetsLog, PartitionLog
 from ctrlchan.broker.coordinator.timer_thread import TimerThread
+from ctrlchan.broker.coordinator.topic_log import PartitionLog, TopicLog
 from ctrlchan.internal_topics import OFFSETS_TOPIC
 
 __all__ = ["GroupService"]
@@ -41,8 +41,9 @@ class GroupService:
         self._timers = TimerThread("group-timers")
         # Its thread begins with the first append that waits for other replicas.
         self._appends = ThreadPoolExecutor(1, "group-appends")
-        self._log = OffsetsLog(
-            lambda partition: find_partition(OFFSETS_TOPIC, partition),
+        self._log = TopicLog(
+            OFFSETS_TOPIC,
+            find_partition,
             config.offsets_commit_timeout,
             config.offsets_load_buffer_size,
             self._run_later,

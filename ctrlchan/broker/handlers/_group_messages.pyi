@@ -2,7 +2,8 @@ from collections.abc import Iterable
 
 from typing_extensions import Buffer
 
-from ctrlchan.broker.coordinator.group.requests import CommitRequest, HeartbeatRequest, TopicPartition
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
+from ctrlchan.broker.coordinator.group.requests import CommitRequest, HeartbeatRequest
 
 def decode_heartbeat(frame: Buffer, offset: int, version: int) -> HeartbeatRequest: ...
 def encode_heartbeat(version: int, error: int) -> bytes: ...

@@ -19,6 +19,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.group.requests import (
     NO_GENERATION,
     NO_RETENTION,
@@ -26,7 +27,6 @@ from ctrlchan.broker.coordinator.group.requests import (
     CommitRequest,
     HeartbeatRequest,
     OffsetToCommit,
-    TopicPartition,
 )
 from ctrlchan._c.bytes cimport put_i16, put_i32
 from ctrlchan.server._cursor cimport Cursor, read_i32, read_i64, skip_tags

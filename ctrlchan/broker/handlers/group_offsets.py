@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
-from ctrlchan.broker.coordinator.group.requests import FetchedOffset, TopicPartition
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
+from ctrlchan.broker.coordinator.group.requests import FetchedOffset
 from ctrlchan.broker.handlers._group_messages import decode_offset_commit, encode_offset_commit
 from ctrlchan.broker.handlers.group_access import (
     by_topic,

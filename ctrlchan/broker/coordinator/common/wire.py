@@ -1,4 +1,4 @@
-"""Reads and writes the primitive types of Kafka's protocol, for the records of ``__consumer_offsets``.
+"""Reads and writes the primitive types of Kafka's protocol, for the records of coordinators.
 
 Integers are big-endian. Flexible versions have compact lengths (a varint, length + 1, 0 for null) and tagged
 fields at the end of each structure.

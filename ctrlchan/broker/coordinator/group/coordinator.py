@@ -11,8 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.purgatory import Purgatory
 from ctrlchan.broker.coordinator.common.timing_wheel import Timer, Timers
+from ctrlchan.broker.coordinator.common.topic import CoordinatorTopic
 from ctrlchan.broker.coordinator.group.group import Group, GroupState
 from ctrlchan.broker.coordinator.group.joining import Joining
 from ctrlchan.broker.coordinator.group.loading import load_groups
@@ -35,9 +37,8 @@ from ctrlchan.broker.coordinator.group.requests import (
     LeftMember,
     SyncRequest,
     SyncResult,
-    TopicPartition,
 )
-from ctrlchan.broker.coordinator.group.store import GroupStore, OffsetsTopic
+from ctrlchan.broker.coordinator.group.store import GroupStore
 from ctrlchan.broker.coordinator.group.syncing import Syncing
 from ctrlchan.errors import ErrorCode
 
@@ -56,7 +57,7 @@ class GroupCoordinator:
     """
 
     def __init__(
-        self, config: GroupConfig, topic: OffsetsTopic, timers: Timers, now_ms: Callable[[], int]
+        self, config: GroupConfig, topic: CoordinatorTopic, timers: Timers, now_ms: Callable[[], int]
     ) -> None:
         self._config = config
         self._topic = topic

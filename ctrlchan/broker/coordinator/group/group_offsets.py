@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.group.records import NO_TIMESTAMP, CommittedOffset
-from ctrlchan.broker.coordinator.group.requests import TopicPartition
 
 __all__ = ["GroupOffsets", "Offsets", "StoredOffsets"]
 

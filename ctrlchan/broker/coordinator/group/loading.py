@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
+from ctrlchan.broker.coordinator.common.topic import StoredBatch
 from ctrlchan.broker.coordinator.group.group import Group, GroupState
 from ctrlchan.broker.coordinator.group.group_offsets import StoredOffsets
 from ctrlchan.broker.coordinator.group.members import Member
@@ -22,8 +24,6 @@ from ctrlchan.broker.coordinator.group.records import (
     read_key,
     read_offset_value,
 )
-from ctrlchan.broker.coordinator.group.requests import TopicPartition
-from ctrlchan.broker.coordinator.group.store import StoredBatch
 from ctrlchan.errors import DecodeError
 
 __all__ = ["load_groups"]

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.group.group import Group, GroupState
 from ctrlchan.broker.coordinator.group.group_offsets import Offsets
 from ctrlchan.broker.coordinator.group.rebalance import Rebalances
@@ -21,7 +22,6 @@ from ctrlchan.broker.coordinator.group.requests import (
     CommitRequest,
     FetchedOffset,
     OffsetToCommit,
-    TopicPartition,
 )
 from ctrlchan.broker.coordinator.group.store import GroupStore
 from ctrlchan.errors import ErrorCode

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.errors import ErrorCode
 
 __all__ = [
@@ -33,7 +34,6 @@ __all__ = [
     "Protocols",
     "SyncRequest",
     "SyncResult",
-    "TopicPartition",
 ]
 
 #: The member id of a consumer that has none yet.
@@ -45,13 +45,6 @@ NO_RETENTION: Final = -1
 
 #: The protocols of a member (name, metadata), the preferred one first.
 Protocols = tuple[tuple[str, bytes], ...]
-
-
-class TopicPartition(NamedTuple):
-    """A partition by topic name."""
-
-    topic: str
-    partition: int
 
 
 class JoinRequest(NamedTuple):

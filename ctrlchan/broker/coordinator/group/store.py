@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
+from ctrlchan.broker.coordinator.common.topic import Appended, CoordinatorTopic, Record
 from ctrlchan.broker.coordinator.group.group import Group
 from ctrlchan.broker.coordinator.group.group_offsets import Offsets
 from ctrlchan.broker.coordinator.group.records import (
@@ -18,56 +20,14 @@ from ctrlchan.broker.coordinator.group.records import (
     offset_key,
     offset_value,
 )
-from ctrlchan.broker.coordinator.group.requests import TopicPartition
 from ctrlchan.errors import EncodeError, ErrorCode
 
-__all__ = ["Appended", "GroupStore", "OffsetsTopic", "Record", "StoredBatch"]
+__all__ = ["GroupStore"]
 
 _LOG = logging.getLogger(__name__)
 
 _ALL_IN_SYNC: Final = -1
 _NONE: Final = 0
-
-
-class Record(NamedTuple):
-    """A record to append. A value of None is a tombstone."""
-
-    key: bytes
-    value: bytes | None
-
-
-class Appended(NamedTuple):
-    """The result of an append: Kafka's error code, and the offset of the batch."""
-
-    error: int
-    first_offset: int = -1
-
-
-class StoredBatch(NamedTuple):
-    """A batch that was read. ``commits``: of a control batch, whether its transaction was committed."""
-
-    first_offset: int
-    records: Sequence[tuple[bytes | None, bytes | None]]
-    producer_id: int = -1
-    transactional: bool = False
-    commits: bool | None = None
-
-
-class OffsetsTopic(Protocol):
-    """The logs of ``__consumer_offsets`` on this broker."""
-
-    def append(
-        self, partition: int, records: Sequence[Record], timestamp: int, acks: int
-    ) -> Appended | Future[Appended]:
-        """Append one batch; return the result, or its future when `acks` is not satisfied yet.
-
-        The caller holds the lock of a group: the order of appends is that of the group's changes. The future
-        ends within ``offsets.commit.timeout.ms`` (REQUEST_TIMED_OUT), while its thread holds no lock that
-        ``append`` takes. NOT_LEADER_OR_FOLLOWER when this broker does not lead the partition.
-        """
-
-    def read(self, partition: int) -> Iterable[StoredBatch]:
-        """Yield the batches of the partition from its start to its end at the time."""
 
 
 _NOT_AVAILABLE: Final[dict[int, ErrorCode]] = dict.fromkeys(
@@ -111,7 +71,7 @@ class GroupStore:
     """
 
     def __init__(
-        self, topic: OffsetsTopic, partition_for: Callable[[str], int], now_ms: Callable[[], int]
+        self, topic: CoordinatorTopic, partition_for: Callable[[str], int], now_ms: Callable[[], int]
     ) -> None:
         self._topic = topic
         self._partition_for = partition_for

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.timing_wheel import TimingWheel
+from ctrlchan.broker.coordinator.common.topic import Appended, Record, StoredBatch
 from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
 from ctrlchan.broker.coordinator.group.group import Group
 from ctrlchan.broker.coordinator.group.requests import (
@@ -19,9 +21,7 @@ from ctrlchan.broker.coordinator.group.requests import (
     OffsetToCommit,
     SyncRequest,
     SyncResult,
-    TopicPartition,
 )
-from ctrlchan.broker.coordinator.group.store import Appended, Record, StoredBatch
 from ctrlchan.errors import ErrorCode
 
 GROUP = "groupId"
@@ -79,7 +79,12 @@ class MemoryTopic:
     fail_reads: bool = False
 
     def append(
-        self, partition: int, records: Sequence[Record], timestamp: int, acks: int
+        self,
+        partition: int,
+        records: Sequence[Record],
+        timestamp: int,
+        acks: int,
+        timeout_ms: int | None = None,
     ) -> Future[Appended]:
         future: Future[Appended] = Future()
         result = Appended(self.error)

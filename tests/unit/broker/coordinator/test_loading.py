@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
+from ctrlchan.broker.coordinator.common.topic import StoredBatch
 from ctrlchan.broker.coordinator.group.records import (
     CommittedOffset,
     GroupValue,
@@ -13,8 +15,7 @@ from ctrlchan.broker.coordinator.group.records import (
     offset_key,
     offset_value,
 )
-from ctrlchan.broker.coordinator.group.requests import FetchedOffset, OffsetToCommit, TopicPartition
-from ctrlchan.broker.coordinator.group.store import StoredBatch
+from ctrlchan.broker.coordinator.group.requests import FetchedOffset, OffsetToCommit
 from ctrlchan.errors import ErrorCode
 from ctrlchan.internal_topics import coordinator_partition, java_hash
 from tests.unit.broker.coordinator.support import (

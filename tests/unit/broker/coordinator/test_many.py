@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ctrlchan.broker.coordinator.group.requests import LeavingMember, OffsetToCommit, TopicPartition
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
+from ctrlchan.broker.coordinator.group.requests import LeavingMember, OffsetToCommit
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.coordinator.support import CONFIG, DELAY, GROUP, SESSION, Rig
 

@@ -12,15 +12,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.timing_wheel import _Timer
 from ctrlchan.broker.coordinator.group.group import Group, GroupState
-from ctrlchan.broker.coordinator.group.requests import (
-    JoinResult,
-    LeavingMember,
-    OffsetToCommit,
-    SyncResult,
-    TopicPartition,
-)
+from ctrlchan.broker.coordinator.group.requests import JoinResult, LeavingMember, OffsetToCommit, SyncResult
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.coordinator.support import (
     CONFIG,

@@ -7,13 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.group.records import read_key, read_offset_value
-from ctrlchan.broker.coordinator.group.requests import (
-    FetchedOffset,
-    LeavingMember,
-    OffsetToCommit,
-    TopicPartition,
-)
+from ctrlchan.broker.coordinator.group.requests import FetchedOffset, LeavingMember, OffsetToCommit
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.coordinator.support import (
     CONFIG,

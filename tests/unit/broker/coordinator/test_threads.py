@@ -11,7 +11,9 @@ from typing import TypeVar
 
 import pytest
 
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.common.timing_wheel import TimingWheel
+from ctrlchan.broker.coordinator.common.topic import Appended, Record
 from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
 from ctrlchan.broker.coordinator.group.requests import (
     CommitRequest,
@@ -20,9 +22,7 @@ from ctrlchan.broker.coordinator.group.requests import (
     LeavingMember,
     OffsetToCommit,
     SyncRequest,
-    TopicPartition,
 )
-from ctrlchan.broker.coordinator.group.store import Appended, Record
 from ctrlchan.errors import ErrorCode
 from tests.unit.broker.coordinator.support import CONFIG, GROUP, PROTOCOLS, START_MS, MemoryTopic
 
@@ -41,7 +41,12 @@ class _SlowTopic(MemoryTopic):
         self.pool = pool
 
     def append(
-        self, partition: int, records: Sequence[Record], timestamp: int, acks: int
+        self,
+        partition: int,
+        records: Sequence[Record],
+        timestamp: int,
+        acks: int,
+        timeout_ms: int | None = None,
     ) -> Future[Appended]:
         result = super().append(partition, records, timestamp, acks).result()
         return self.pool.submit(lambda: result)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctrlchan.broker.coordinator.group.store import Record, StoredBatch
-from ctrlchan.broker.coordinator.offset_batches import encode_batch, read_batches
+from ctrlchan.broker.coordinator.common.topic import Record, StoredBatch
+from ctrlchan.broker.coordinator.record_batches import encode_batch, read_batches
 from ctrlchan.broker.log import compression
 from ctrlchan.broker.log._batches import AppendRules, Origin, check, crc32c_of
 from ctrlchan.errors import DecodeError

@@ -16,12 +16,8 @@ from kio.schema.errors import ErrorCode as KioError
 from kio.serial import entity_writer
 from kio.static.primitive import i64Timedelta
 
-from ctrlchan.broker.coordinator.group.requests import (
-    CommitRequest,
-    HeartbeatRequest,
-    OffsetToCommit,
-    TopicPartition,
-)
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
+from ctrlchan.broker.coordinator.group.requests import CommitRequest, HeartbeatRequest, OffsetToCommit
 from ctrlchan.broker.handlers._group_messages import (
     decode_heartbeat,
     decode_offset_commit,

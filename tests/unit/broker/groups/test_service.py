@@ -12,6 +12,7 @@ from typing import TypeVar
 import pytest
 
 from ctrlchan.broker.config.group_config import GroupConfig
+from ctrlchan.broker.coordinator.common.partitions import TopicPartition
 from ctrlchan.broker.coordinator.group.coordinator import GroupCoordinator
 from ctrlchan.broker.coordinator.group.requests import (
     CommitRequest,
@@ -19,7 +20,6 @@ from ctrlchan.broker.coordinator.group.requests import (
     JoinResult,
     OffsetToCommit,
     SyncRequest,
-    TopicPartition,
 )
 from ctrlchan.broker.coordinator.group_service import GroupService
 from ctrlchan.errors import ConfigError, ErrorCode

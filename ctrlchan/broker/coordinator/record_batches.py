@@ -1,4 +1,4 @@
-"""The record batches of ``__consumer_offsets``: written uncompressed, read as Kafka or a cleaner left them.
+"""The record batches of coordinators: written uncompressed, read as Kafka or a cleaner left them.
 
 Layout of a batch of format 2: base offset int64, length int32 (of what follows), leader epoch int32, magic
 int8 (2), CRC-32C uint32 (of what follows), attributes int16, last offset delta int32, base timestamp int64,
@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ctrlchan.broker.coordinator.group.store import Record, StoredBatch
+from ctrlchan.broker.coordinator.common.topic import Record, StoredBatch
 from ctrlchan.broker.log._batches import BatchHeader, crc32c_of, read_header
 from ctrlchan.broker.log.records import HEADER_BYTES, read_records
 from ctrlchan.errors import DecodeError, KafkaError

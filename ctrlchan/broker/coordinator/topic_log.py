@@ -1,4 +1,4 @@
-"""``__consumer_offsets`` on the partitions of this broker."""
+"""The topic of a coordinator on the partitions of this broker."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Final, Protocol
 
-from ctrlchan.broker.coordinator.group.store import Appended, Record, StoredBatch
-from ctrlchan.broker.coordinator.offset_batches import encode_batch, read_batches
+from ctrlchan.broker.coordinator.common.topic import Appended, Record, StoredBatch
+from ctrlchan.broker.coordinator.record_batches import encode_batch, read_batches
 from ctrlchan.broker.log._batches import Origin
 from ctrlchan.errors import ErrorCode, IllegalStateError
-from ctrlchan.internal_topics import OFFSETS_TOPIC
 
-__all__ = ["OffsetsLog", "PartitionLog"]
+__all__ = ["PartitionLog", "TopicLog"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,21 +42,23 @@ class PartitionLog(Protocol):
     def read(self, offset: int, max_bytes: int, *, isolation: int) -> bytes: ...
 
 
-class OffsetsLog:
-    """Appends to and reads from the partitions of ``__consumer_offsets`` (an ``OffsetsTopic``).
+class TopicLog:
+    """Appends to and reads from the partitions of a topic (a ``CoordinatorTopic``).
 
-    `find` returns the partition of this number, or None when this broker has no replica of it. `timeout_ms`:
-    offsets.commit.timeout.ms. `read_size`: bytes to read at once (offsets.load.buffer.size). `run_later`
-    calls its argument on a thread that holds no group's lock.
+    `find` returns this broker's replica of a topic's partition, or None. `timeout_ms`: of appends that have
+    no timeout of their own. `read_size`: bytes to read at once. `run_later` calls its argument on a thread
+    that holds no lock of the coordinator.
     """
 
     def __init__(
         self,
-        find: Callable[[int], PartitionLog | None],
+        topic: str,
+        find: Callable[[str, int], PartitionLog | None],
         timeout_ms: int,
         read_size: int,
         run_later: Callable[[Callable[[], None]], object],
     ) -> None:
+        self._topic = topic
         self._find = find
         self._timeout_ms = timeout_ms
         self._read_size = read_size
@@ -69,17 +70,22 @@ class OffsetsLog:
         self._closed = True
 
     def append(
-        self, partition: int, records: Sequence[Record], timestamp: int, acks: int
+        self,
+        partition: int,
+        records: Sequence[Record],
+        timestamp: int,
+        acks: int,
+        timeout_ms: int | None = None,
     ) -> Appended | Future[Appended]:
         """Append one batch. NOT_LEADER_OR_FOLLOWER when this broker does not have the partition."""
-        found = self._find(partition)
+        found = self._find(self._topic, partition)
         if found is None:
             return Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         stored = found.append(
             encode_batch(records, timestamp),
             origin=Origin.COORDINATOR,
             required_acks=acks,
-            timeout_ms=self._timeout_ms,
+            timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms,
         )
         if stored.done():
             return Appended(*stored.result()[:2])
@@ -92,7 +98,7 @@ class OffsetsLog:
             else:
                 appended.set_result(Appended(*stored.result()[:2]))
 
-        # An append of another group may end this one, while its thread holds the lock of that group.
+        # Another append may end this one, while its thread holds a lock of the coordinator.
         stored.add_done_callback(lambda _: self._run_later(done))
         return appended
 
@@ -101,9 +107,9 @@ class OffsetsLog:
 
         Raises KafkaError when the log cannot be read, and DecodeError for bytes that are no batch.
         """
-        found = self._find(partition)
+        found = self._find(self._topic, partition)
         if found is None or found.log is None:
-            _LOG.warning("partition %d of %s is not on this broker any more", partition, OFFSETS_TOPIC)
+            _LOG.warning("partition %d of %s is not on this broker any more", partition, self._topic)
             return
         log = found.log
         offset = log.start_offset

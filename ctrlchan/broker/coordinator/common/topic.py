@@ -1,0 +1,55 @@
+"""The topic in which a coordinator keeps its records, as the coordinator sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple, Protocol
+
+__all__ = ["Appended", "CoordinatorTopic", "Record", "StoredBatch"]
+
+
+class Record(NamedTuple):
+    """A record to append. A value of None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Appended(NamedTuple):
+    """The result of an append: Kafka's error code, and the offset of the batch."""
+
+    error: int
+    first_offset: int = -1
+
+
+class StoredBatch(NamedTuple):
+    """A batch that was read. ``commits``: of a control batch, whether its transaction was committed."""
+
+    first_offset: int
+    records: Sequence[tuple[bytes | None, bytes | None]]
+    producer_id: int = -1
+    transactional: bool = False
+    commits: bool | None = None
+
+
+class CoordinatorTopic(Protocol):
+    """The logs of a coordinator's topic on this broker."""
+
+    def append(
+        self,
+        partition: int,
+        records: Sequence[Record],
+        timestamp: int,
+        acks: int,
+        timeout_ms: int | None = None,
+    ) -> Appended | Future[Appended]:
+        """Append one batch; return the result, or its future when `acks` is not satisfied yet.
+
+        The caller holds a lock of its coordinator: the order of appends is that of the changes. The future
+        ends within `timeout_ms`, None: within that of the topic (REQUEST_TIMED_OUT), while its thread holds
+        no lock that ``append`` takes. NOT_LEADER_OR_FOLLOWER when this broker does not lead the partition.
+        """
+
+    def read(self, partition: int) -> Iterable[StoredBatch]:
+        """Yield the batches of the partition from its start to its end at the time."""
