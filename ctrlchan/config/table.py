@@ -6,8 +6,8 @@ effect in this package: whoever acts on the setting, usually a field of typed se
 it by that name. All others are described only: brokers accept the setting, without effect.
 
 Source: ``KafkaConfig``, ``LogConfig``, ``ServerLogConfigs``, ``ReplicationConfigs``, ``SocketServerConfigs``,
-``GroupCoordinatorConfig``, ``CleanerConfig``, ``QuotaConfigs``, ``ZkConfigs``, ``SslConfigs`` and
-``SaslConfigs`` (Kafka 3.9).
+``GroupCoordinatorConfig``, ``TransactionLogConfigs``, ``TransactionStateManagerConfigs``, ``CleanerConfig``,
+``QuotaConfigs``, ``ZkConfigs``, ``SslConfigs`` and ``SaslConfigs`` (Kafka 3.9).
 """
 
 from __future__ import annotations
@@ -211,9 +211,27 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = _more(
     "replica.high.watermark.checkpoint.interval.ms", LONG, "5000"
 )
 REPLICA_LAG_TIME_MAX_MS = _more("replica.lag.time.max.ms", LONG, "30000", least=1)
+REQUEST_TIMEOUT_MS = _more("request.timeout.ms", INT, "30000", least=1)
 SOCKET_LISTEN_BACKLOG_SIZE = _more("socket.listen.backlog.size", INT, "50", least=1)
 SOCKET_RECEIVE_BUFFER_BYTES = _more("socket.receive.buffer.bytes", INT, "102400", least=-1, here="-1")
 SOCKET_SEND_BUFFER_BYTES = _more("socket.send.buffer.bytes", INT, "102400", least=-1, here="-1")
+TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS = _more(
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", least=1
+)
+TRANSACTION_MAX_TIMEOUT_MS = _more("transaction.max.timeout.ms", INT, "900000", least=1)
+TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS = _more(
+    "transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", least=1
+)
+TRANSACTION_STATE_LOG_LOAD_BUFFER_SIZE = _more(
+    "transaction.state.log.load.buffer.size", INT, "5242880", least=1
+)
+TRANSACTION_STATE_LOG_MIN_ISR = _more("transaction.state.log.min.isr", INT, "2", least=1)
+TRANSACTION_STATE_LOG_NUM_PARTITIONS = _more("transaction.state.log.num.partitions", INT, "50", least=1)
+TRANSACTION_STATE_LOG_REPLICATION_FACTOR = _more(
+    "transaction.state.log.replication.factor", SHORT, "3", least=1
+)
+TRANSACTION_STATE_LOG_SEGMENT_BYTES = _more("transaction.state.log.segment.bytes", INT, "104857600", least=1)
+TRANSACTIONAL_ID_EXPIRATION_MS = _more("transactional.id.expiration.ms", INT, "604800000", least=1)
 
 # -- brokers: read by the start alone
 
@@ -356,7 +374,6 @@ LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = _controller(
 LEADER_IMBALANCE_PER_BROKER_PERCENTAGE = _controller(
     "leader.imbalance.per.broker.percentage", INT, "10", least=0
 )
-REQUEST_TIMEOUT_MS = _controller("request.timeout.ms", INT, "30000", least=1)
 SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS = _controller(
     "socket.connection.setup.timeout.max.ms", LONG, "30000", least=1
 )

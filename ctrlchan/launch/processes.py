@@ -39,6 +39,8 @@ def settings_of_cluster(count: int, configs: Mapping[str, str]) -> dict[str, str
     # Kafka's own embedded clusters have these values, too.
     small = {
         table.OFFSETS_TOPIC_REPLICATION_FACTOR.name: str(min(3, count)),
+        table.TRANSACTION_STATE_LOG_REPLICATION_FACTOR.name: str(min(3, count)),
+        table.TRANSACTION_STATE_LOG_MIN_ISR.name: str(min(2, count)),
         table.GROUP_INITIAL_REBALANCE_DELAY_MS.name: "0",
     }
     return small | dict(configs)

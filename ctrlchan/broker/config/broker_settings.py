@@ -15,6 +15,7 @@ from ctrlchan.broker.config.parts import (
     ShutdownSettings,
     server_settings,
 )
+from ctrlchan.broker.config.transaction_config import TransactionConfig
 from ctrlchan.server.socket_server import SocketServerSettings
 
 __all__ = ["BrokerSettings"]
@@ -27,6 +28,7 @@ class BrokerSettings(NamedTuple):
     replicas: ReplicaSettings
     fetchers: FetcherSettings
     groups: GroupConfig
+    transactions: TransactionConfig
     requests: RequestSettings
     server: SocketServerSettings
     new_topics: NewTopicSettings
@@ -40,6 +42,7 @@ class BrokerSettings(NamedTuple):
             replicas=ReplicaSettings.of(configs),
             fetchers=FetcherSettings.of(configs),
             groups=GroupConfig.of(configs),
+            transactions=TransactionConfig.of(configs),
             requests=RequestSettings.of(configs),
             server=server_settings(configs),
             new_topics=NewTopicSettings.of(configs),
