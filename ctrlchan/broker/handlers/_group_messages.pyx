@@ -71,7 +71,12 @@ def encode_heartbeat(int version, int error):
 
 
 def encode_offset_commit(int version, errors):
-    """Return the body of an OffsetCommitResponse.
+    """Return the body of an OffsetCommitResponse. ``errors``: as of ``encode_partition_errors``."""
+    return encode_partition_errors(version >= 3, version >= COMMIT_FLEXIBLE_SINCE, errors)
+
+
+def encode_partition_errors(bint has_throttle_time, bint flexible, errors):
+    """Return the body of a response that has the errors of partitions, and no other fields.
 
     ``errors``: pairs of TopicPartition and error code. Topics and partitions stay in their order.
     """
@@ -83,14 +88,13 @@ def encode_offset_commit(int version, errors):
         else:
             rows = topics[topic] = [topic.encode()]
         rows.append((partition, error))
-    cdef bint flexible = version >= COMMIT_FLEXIBLE_SINCE
-    cdef Py_ssize_t size = length_size(len(topics), flexible, 4) + 4 * (version >= 3) + flexible
+    cdef Py_ssize_t size = length_size(len(topics), flexible, 4) + 4 * has_throttle_time + flexible
     for rows in topics.values():
         size += length_size(PyBytes_GET_SIZE(rows[0]), flexible, 2) + PyBytes_GET_SIZE(rows[0])
         size += length_size(len(rows) - 1, flexible, 4) + (len(rows) - 1) * (6 + flexible) + flexible
     body = PyBytes_FromStringAndSize(NULL, size)
     cdef uint8_t* p = <uint8_t*>PyBytes_AS_STRING(body)
-    if version >= 3:
+    if has_throttle_time:
         put_i32(p, 0)
         p += 4
     p = put_length(p, len(topics), flexible, 4)
