@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -117,10 +117,13 @@ def _hits(fault: Fault, api: str, names: NamedBy) -> bool:
 class FaultTarget:
     """A broker to which faults can be given.
 
-    ``api``: Kafka's name, such as "Produce". ``topic``, ``partition``: requests that name them; None: any.
-    A fault of a request that names several partitions is one of all of them. ``times``: how many requests it
-    hits; ``FOREVER`` (-1): every one, until ``clear_faults``. ``after``: requests have their effect first,
-    and the fault hits their answers; not of Fetch. All methods raise ConfigError for values that cannot be.
+    - ``api``: Kafka's name, such as "Produce".
+    - ``topic``, ``partition``: requests that name them; None: any. A fault of a request that names several
+      partitions is one of all of them.
+    - ``times``: how many requests it hits; ``FOREVER`` (-1): every one, until ``clear_faults``.
+    - ``after``: requests have their effect first, and the fault hits their answers; not of Fetch.
+
+    All methods raise ConfigError for values that cannot be.
     """
 
     @abstractmethod
@@ -182,7 +185,7 @@ def _api(name: str) -> str:
     from ctrlchan.server.api_names import api_names
 
     if name not in api_names():
-        raise ConfigError(f"Kafka has no API {name!r}")
+        raise ConfigError(f"Kafka has no API {name!r}{_nearest(name, api_names())}")
     return name
 
 
@@ -193,7 +196,17 @@ def _code(error: int | str) -> int:
     try:
         code = int((KioError[error.lower()] if isinstance(error, str) else KioError(error)).value)
     except (KeyError, ValueError):
-        raise ConfigError(f"Kafka has no error {error!r}") from None
+        nearest = _nearest(str(error), [one.name.upper() for one in KioError])
+        raise ConfigError(f"Kafka has no error {error!r}{nearest}") from None
     if code == ErrorCode.NONE:
         raise ConfigError(f"{error!r} is no error")
     return code
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    """Return the end of a message: the nearest of the names, if one is like the given name."""
+    from difflib import get_close_matches
+
+    lower = {one.lower(): one for one in names}
+    found = get_close_matches(name.lower(), lower, n=1)
+    return f": is {lower[found[0]]} meant?" if found else ""

@@ -83,6 +83,19 @@ def test_fail_needs_an_error() -> None:
         _Target().fail("Produce", "orders")
 
 
+@pytest.mark.parametrize(
+    ("api", "error", "message"),
+    [
+        ("produce", "NOT_LEADER_OR_FOLLOWER", "Kafka has no API 'produce': is Produce meant"),
+        ("Fetches", "NOT_LEADER_OR_FOLLOWER", "Kafka has no API 'Fetches': is Fetch meant"),
+        ("Produce", "NOT_LEADER", "Kafka has no error 'NOT_LEADER': is NOT_LEADER_OR_FOLLOWER meant"),
+    ],
+)
+def test_names_that_kafka_does_not_have(api: str, error: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        _Target().fail(api, error=error)
+
+
 def test_a_folder_of_more_brokers_is_refused(tmp_path: Path) -> None:
     for broker_id in (1, 2, 3):
         (tmp_path / f"broker-{broker_id}").mkdir()
